@@ -1,0 +1,54 @@
+# Every target makes what it needs first; all of them can be run again at no cost.
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+PACKAGES := fjm2 bench
+APT_PACKAGES := libnorm1 libnorm-dev gcc libc6-dev tshark iproute2 iptables
+FUZZ_CASES ?= 1000000
+
+.PHONY: help demo test test-fast lint fmt fuzz bench system-deps clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(INSTALLED)  ## see FJM2 at work, in a minute
+	$(PY) examples/peek_capture.py tests/vectors/loss-multicast-nack.pcap --limit 20
+
+test: $(INSTALLED) system-deps  ## the whole test suite
+	$(PY) -m pytest
+
+test-fast: $(INSTALLED)  ## unit tests only: no socket, no root, seconds
+	$(PY) -m pytest -q tests/unit
+
+lint: $(INSTALLED)  ## formatting, lint and strict types
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy $(PACKAGES)
+
+fmt: $(INSTALLED)  ## format and fix what can be fixed
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+fuzz: $(INSTALLED)  ## FUZZ_CASES mutated datagrams and trains through the codec
+	$(PY) tests/fuzz.py --cases $(FUZZ_CASES)
+
+bench: $(INSTALLED)  ## what the inner functions cost, beside their peers
+	$(VENV)/bin/fjm2-bench micro
+
+# Peers and tools of the tests (libnorm, tshark, namespaces). Without root the tests that need them skip and say so.
+system-deps:
+	@if dpkg -s $(APT_PACKAGES) >/dev/null 2>&1; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		export DEBIAN_FRONTEND=noninteractive; \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends $(APT_PACKAGES) >/dev/null; \
+	else echo "not root or no apt-get: tests that need $(APT_PACKAGES) will skip"; fi
+
+$(INSTALLED): setup.cfg pyproject.toml
+	python3 -m venv $(VENV)
+	$(PY) -m pip install -q --disable-pip-version-check --upgrade pip
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[dev,bench]'
+	@touch $@
+
+clean:  ## remove everything the other targets made
+	rm -rf $(VENV) .build build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
