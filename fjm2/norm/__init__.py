@@ -1,0 +1,36 @@
+"""NORM (RFC 5740) for Python: reliable multicast of objects and streams.
+
+`Session` is what applications use, with asyncio. `Engine` is the protocol alone, without sockets and clocks.
+"""
+
+from . import events
+from .config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
+from .driver import Driver
+from .engine import Engine
+from .session import OutgoingStream, Session
+from .sources import FileSource, MemorySource
+from .stats import Drop, Stats
+from .train import Address, Train
+from .udp import TrainSocket, UdpConfig, UdpTransport
+
+__all__ = [
+    "Address",
+    "Driver",
+    "Drop",
+    "Engine",
+    "Fec",
+    "FileSource",
+    "MemorySource",
+    "OutgoingStream",
+    "ReceiverConfig",
+    "SenderConfig",
+    "Session",
+    "SessionConfig",
+    "Stats",
+    "Sync",
+    "Train",
+    "TrainSocket",
+    "UdpConfig",
+    "UdpTransport",
+    "events",
+]

@@ -1,57 +1,125 @@
-"""How an object is cut into blocks and segments (RFC 5052, 9.1): the same way at every node, from three numbers."""
+"""How an object is cut into blocks and segments: the same way at every node, from a few numbers.
 
-from dataclasses import dataclass
+Above this module a source segment is known by its *index*, counted from the object's beginning. Block and symbol are
+words of the wire.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNBOUNDED = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """The blocks of a DATA or FILE object: a few that are one segment larger, then the rest."""
+class Region(NamedTuple):
+    """Consecutive blocks of equal length."""
 
-    object_bytes: int
-    segment_bytes: int
+    start: int
+    """Index of the first segment."""
+    end: int
+    """Index after the last segment."""
+    first_block: int
     block_segments: int
-    """Most source segments that a block may have."""
 
-    def __post_init__(self) -> None:
-        if self.object_bytes < 0 or self.segment_bytes < 1 or self.block_segments < 1:
-            raise ValueError(f"{self}: expected 0 or more, 1 or more, 1 or more")
+
+class Partition(Protocol):
+    """Segment indexes to blocks and symbols, and back."""
 
     @property
     def segments(self) -> int:
         """Source segments of the object."""
-        return -(-self.object_bytes // self.segment_bytes)
+        ...
 
     @property
     def blocks(self) -> int:
-        """Blocks of the object; an empty one has none."""
-        return -(-self.segments // self.block_segments)
+        """Blocks of the object."""
+        ...
 
-    @property
-    def _small(self) -> tuple[int, int]:
-        """Segments of a small block, and the number of blocks that have one more."""
-        return divmod(self.segments, self.blocks)
+    def region(self, index: int) -> Region:
+        """The blocks around a segment that are as long as its own."""
+        ...
 
     def block_length(self, block: int) -> int:
         """Source segments of a block."""
-        small, large_blocks = self._small
-        return small + (block < large_blocks)
+        ...
 
     def first_segment(self, block: int) -> int:
-        """The number, within the object, of a block's first segment."""
-        small, large_blocks = self._small
-        return block * small + min(block, large_blocks)
+        """Index of a block's first segment."""
+        ...
 
-    def locate(self, segment: int) -> tuple[int, int]:
-        """The block of a segment, and the segment's symbol id there."""
-        small, large_blocks = self._small
-        in_large = large_blocks * (small + 1)
-        if segment < in_large:
-            return divmod(segment, small + 1)
-        block, symbol = divmod(segment - in_large, small)
-        return large_blocks + block, symbol
+    def indexes(self, blocks: NDArray[np.int64], symbols: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Indexes of many segments; those whose symbol lies beyond its block are negative."""
+        ...
 
-    def segment_length(self, segment: int) -> int:
+
+def locate(partition: Partition, index: int) -> tuple[int, int]:
+    """The block of a segment, and the segment's symbol id there."""
+    region = partition.region(index)
+    block, symbol = divmod(index - region.start, region.block_segments)
+    return region.first_block + block, symbol
+
+
+class ObjectPartition:
+    """Of DATA and FILE objects (RFC 5052, 9.1): a few blocks that are one segment larger, then the rest."""
+
+    __slots__ = ("_large", "_large_end", "_small", "blocks", "object_bytes", "segment_bytes", "segments")
+
+    def __init__(self, object_bytes: int, segment_bytes: int, block_segments: int) -> None:
+        if object_bytes < 0 or segment_bytes < 1 or block_segments < 1:
+            sizes = (object_bytes, segment_bytes, block_segments)
+            raise ValueError(f"{sizes}: expected bytes >= 0, segment bytes >= 1, block segments >= 1")
+        self.object_bytes = object_bytes
+        self.segment_bytes = segment_bytes
+        self.segments = -(-object_bytes // segment_bytes)
+        self.blocks = -(-self.segments // block_segments)
+        """Blocks of the object; an empty one has none."""
+        self._small, self._large = divmod(self.segments, self.blocks) if self.blocks else (0, 0)
+        self._large_end = self._large * (self._small + 1)
+
+    def region(self, index: int) -> Region:
+        if index < self._large_end:
+            return Region(0, self._large_end, 0, self._small + 1)
+        return Region(self._large_end, self.segments, self._large, self._small)
+
+    def block_length(self, block: int) -> int:
+        return self._small + (block < self._large)
+
+    def first_segment(self, block: int) -> int:
+        return block * self._small + min(block, self._large)
+
+    def indexes(self, blocks: NDArray[np.int64], symbols: NDArray[np.int64]) -> NDArray[np.int64]:
+        indexes = blocks * self._small + np.minimum(blocks, self._large) + symbols
+        indexes[symbols >= self._small + (blocks < self._large)] = -1
+        indexes[blocks >= self.blocks] = -1
+        return indexes
+
+    def segment_length(self, index: int) -> int:
         """Bytes of a segment: all are full but for the object's last."""
-        if segment == self.segments - 1:
-            return self.object_bytes - segment * self.segment_bytes
-        return self.segment_bytes
+        return min(self.segment_bytes, self.object_bytes - index * self.segment_bytes)
+
+
+class StreamPartition:
+    """Of a STREAM: endless blocks of one length."""
+
+    __slots__ = ("block_segments",)
+
+    segments = UNBOUNDED
+    blocks = UNBOUNDED
+
+    def __init__(self, block_segments: int) -> None:
+        self.block_segments = block_segments
+
+    def region(self, index: int) -> Region:  # noqa: ARG002 - one region holds them all
+        return Region(0, UNBOUNDED, 0, self.block_segments)
+
+    def block_length(self, block: int) -> int:  # noqa: ARG002
+        return self.block_segments
+
+    def first_segment(self, block: int) -> int:
+        return block * self.block_segments
+
+    def indexes(self, blocks: NDArray[np.int64], symbols: NDArray[np.int64]) -> NDArray[np.int64]:
+        indexes = blocks * self.block_segments + symbols
+        indexes[symbols >= self.block_segments] = -1
+        return indexes

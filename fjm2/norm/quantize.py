@@ -21,15 +21,18 @@ def _rtt_of(code: int) -> float:
 
 
 _RTT_OF_CODE = tuple(_rtt_of(code) for code in range(256))
-_GROUP_SIZES = tuple((5 if code & 8 else 1) * 10 ** ((code & 7) + 1) for code in range(GROUP_SIZE_CODES))
+_GROUP_SIZES: tuple[int, ...] = tuple(
+    (5 if code & 8 else 1) * 10 ** ((code & 7) + 1) for code in range(GROUP_SIZE_CODES)
+)
 
 
 def quantize_rtt(rtt_s: float) -> int:
-    """The code of a round-trip time; rounds up, and clamps to 1 us .. 1000 s."""
+    """The code of a round-trip time, clamped to 1 us .. 1000 s; rounds up from 33 us on, below it to whole us down."""
     rtt_s = min(max(rtt_s, RTT_MIN_S), RTT_MAX_S)
     if rtt_s < _RTT_LINEAR_BELOW_S:
         return int(rtt_s / RTT_MIN_S) - 1
-    return math.ceil(255.0 - 13.0 * math.log(RTT_MAX_S / rtt_s))
+    # Less a trifle: the logarithm's own rounding must not lift the value of a code to the next code.
+    return math.ceil(255.0 - 13.0 * math.log(RTT_MAX_S / rtt_s) - 1e-9)
 
 
 def rtt_of(code: int) -> float:

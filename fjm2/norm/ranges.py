@@ -1,4 +1,7 @@
-"""Serial numbers: counters of the wire that wrap around."""
+"""Numbers in bulk: serial numbers that wrap around, and sets of whole ranges."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 
 
 class Serial:
@@ -27,6 +30,124 @@ class Serial:
         """Whether `first` comes before `second`."""
         return self.distance(first, second) > 0
 
+    def unwrap(self, number: int, near: int) -> int:
+        """The unbounded count that has this number on the wire and lies nearest to the count `near`."""
+        return near + self.distance(near & self.mask, number)
+
 
 SEQUENCE = Serial(16)
 OBJECT_ID = Serial(16)
+
+
+class RangeSet:
+    """A set of integers that is kept as its ranges: [start, end), never touching each other.
+
+    Its bounds stand in one sorted list, starts at even places and ends at odd ones, so that a place found by bisection
+    also tells whether it lies inside.
+    """
+
+    __slots__ = ("_bounds",)
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._bounds: list[int] = []
+        for start, end in ranges:
+            self.add(start, end)
+
+    def add(self, start: int, end: int) -> None:
+        """Add start, ..., end - 1."""
+        if start >= end:
+            return
+        bounds = self._bounds
+        left, right = bisect_left(bounds, start), bisect_right(bounds, end)
+        bounds[left:right] = ([] if left & 1 else [start]) + ([] if right & 1 else [end])
+
+    def remove(self, start: int, end: int) -> None:
+        """Remove start, ..., end - 1, whether they are there or not."""
+        if start >= end:
+            return
+        bounds = self._bounds
+        left, right = bisect_left(bounds, start), bisect_right(bounds, end)
+        bounds[left:right] = ([start] if left & 1 else []) + ([end] if right & 1 else [])
+
+    def clear(self) -> None:
+        self._bounds.clear()
+
+    def update(self, other: "RangeSet") -> None:
+        """Add all of another set."""
+        for start, end in other:
+            self.add(start, end)
+
+    def copy(self) -> "RangeSet":
+        twin = RangeSet()
+        twin._bounds = self._bounds.copy()
+        return twin
+
+    def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The set's ranges between start and end, cut off there."""
+        if start >= end:
+            return
+        bounds = self._bounds
+        at = bisect_right(bounds, start)
+        if at & 1:
+            at -= 1
+        while at < len(bounds) and bounds[at] < end:
+            yield max(bounds[at], start), min(bounds[at + 1], end)
+            at += 2
+
+    def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """What is not in the set between start and end, as ranges."""
+        for low, high in self.within(start, end):
+            if start < low:
+                yield start, low
+            start = high
+        if start < end:
+            yield start, end
+
+    def covers(self, start: int, end: int) -> bool:
+        """Whether all of start, ..., end - 1 are in the set."""
+        left = bisect_right(self._bounds, start)
+        return start >= end or (left & 1 == 1 and self._bounds[left] >= end)
+
+    def end_of(self, number: int) -> int:
+        """The end of the range that a number is in; the number itself if it is in none."""
+        at = bisect_right(self._bounds, number)
+        return self._bounds[at] if at & 1 else number
+
+    @property
+    def first(self) -> int:
+        """The least number; an IndexError if there is none."""
+        return self._bounds[0]
+
+    @property
+    def last(self) -> int:
+        """The greatest number; an IndexError if there is none."""
+        return self._bounds[-1] - 1
+
+    @property
+    def first_range(self) -> tuple[int, int]:
+        """The range of the least numbers; an IndexError if there is none."""
+        return self._bounds[0], self._bounds[1]
+
+    @property
+    def range_count(self) -> int:
+        return len(self._bounds) // 2
+
+    def __contains__(self, number: int) -> bool:
+        return bisect_right(self._bounds, number) & 1 == 1
+
+    def __bool__(self) -> bool:
+        return bool(self._bounds)
+
+    def __len__(self) -> int:
+        return sum(self._bounds[1::2]) - sum(self._bounds[::2])
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._bounds[::2], self._bounds[1::2], strict=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RangeSet) and self._bounds == other._bounds
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"RangeSet({list(self)})"

@@ -1,4 +1,4 @@
-"""NORM's formats on the wire: messages, header extensions, FEC payload ids, and trains of DATA (RFC 5740, section 4)."""
+"""NORM on the wire: messages, header extensions, FEC payload ids, and trains of DATA (RFC 5740, section 4)."""
 
 from .codes import (
     NODE_ANY,
@@ -14,7 +14,7 @@ from .codes import (
     RepairFlag,
     RepairForm,
 )
-from .data import STREAM_HEADER, DataReader, DataRun, HeaderStamp, RunHeader
+from .data import STREAM_HEADER, DataReader, DataRun, HeaderStamp, RunHeader, stream_fields
 from .extensions import Auth, CcFeedback, Extension, Fti, Rate, Unknown
 from .messages import (
     Ack,
@@ -36,12 +36,13 @@ from .messages import (
     Squelch,
     decode,
 )
-from .positions import PayloadIdFormat, Position, RepairRequest, payload_id_format
+from .positions import REQUEST_HEADER_BYTES, PayloadIdFormat, Position, RepairRequest, payload_id_format
 
 __all__ = [
     "NODE_ANY",
     "NODE_NONE",
     "REPAIR_ADV_LIMIT",
+    "REQUEST_HEADER_BYTES",
     "STREAM_HEADER",
     "VERSION",
     "Ack",
@@ -84,4 +85,5 @@ __all__ = [
     "Unknown",
     "decode",
     "payload_id_format",
+    "stream_fields",
 ]

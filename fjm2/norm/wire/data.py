@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fjm2.errors import WireError
 
-from ..train import TRAIN_SEGMENTS_MAX, Train
+from ..train import Train
 from .codes import VERSION, MessageType, ObjectFlag
 from .extensions import Fti
 from .layout import COMMON, FROM_SENDER, OBJECT, STREAM, dtype_of, struct_of
@@ -35,49 +35,66 @@ def header_dtype(fec_id: int, header_bytes: int, is_stream: bool) -> np.dtype[np
 
 
 class HeaderStamp:
-    """Writes the headers of one object's trains into a buffer of its caller's, over and over.
+    """Writes the headers of one sender's DATA into a buffer of rows, where the payloads stand already."""
 
-    What never changes is written once, at construction; `stamp` writes what counts up.
-    """
+    __slots__ = (
+        "_heads",
+        "_lengths",
+        "_offsets",
+        "_payload_ids",
+        "_ramp",
+        "_sequences",
+        "_starts",
+        "_template",
+        "row_bytes",
+    )
 
-    __slots__ = ("_lengths", "_offsets", "_payload_ids", "_ramp", "_sequences", "_starts", "header_bytes")
-
-    def __init__(self, buffer: NDArray[np.uint8], segment_bytes: int, header: Data) -> None:
+    def __init__(self, buffer: NDArray[np.uint8], row_bytes: int, header: Data) -> None:
         is_stream = bool(header.flags & ObjectFlag.STREAM)
         wire = header.encode()
         dtype = header_dtype(header.fec_id, len(wire), is_stream)
-        self.header_bytes = dtype.itemsize
-        """What each segment begins with, the stream's header included."""
-        if segment_bytes < dtype.itemsize:
-            raise ValueError(f"segment_bytes={segment_bytes}: expected {dtype.itemsize} at least")
-        count = min(buffer.size // segment_bytes, TRAIN_SEGMENTS_MAX)
-        headers = np.ndarray((count,), dtype, buffer.data, strides=(segment_bytes,))
-        headers[:] = np.frombuffer(wire + bytes(dtype.itemsize - len(wire)), dtype)
+        if row_bytes < dtype.itemsize:
+            raise ValueError(f"row_bytes={row_bytes}: expected {dtype.itemsize} at least")
+        self.row_bytes = row_bytes
+        rows = buffer.size // row_bytes
+        headers = np.ndarray((rows,), dtype, buffer, 0, (row_bytes,))
+        self._heads = np.ndarray((rows,), f"V{len(wire)}", buffer, 0, (row_bytes,))
         self._sequences = headers["sequence"]
         self._payload_ids = headers["payload_id"]
-        self._ramp = np.arange(count, dtype=np.uint16)
+        self._ramp = np.arange(rows, dtype=np.uint16)
         if is_stream:
             self._lengths = headers["length"]
             self._starts = headers["message_start"]
             self._offsets = headers["offset"]
+        self.preset(header)
 
-    def stamp(self, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> None:
-        """Number as many segments as there are payload ids, with sequences from `sequence` on."""
+    def preset(self, header: Data) -> None:
+        """What the coming headers have in common. It has to be as long as before."""
+        wire = header.encode()
+        if len(wire) != self._heads.itemsize:
+            raise ValueError(f"header of {len(wire)} bytes: expected {self._heads.itemsize}")
+        self._template = np.void(wire)
+
+    def stamp(self, sequence: int, payload_ids: NDArray[np.unsignedinteger], row: int = 0) -> None:
+        """Write as many headers as there are payload ids, from a row on, with sequences from `sequence` on."""
         count = len(payload_ids)
-        np.add(self._ramp[:count], np.uint16(sequence), out=self._sequences[:count])
-        self._payload_ids[:count] = payload_ids
+        end = row + count
+        self._heads[row:end] = self._template
+        np.add(self._ramp[:count], np.uint16(sequence), out=self._sequences[row:end])
+        self._payload_ids[row:end] = payload_ids
 
     def stamp_stream(
         self,
         lengths: NDArray[np.integer] | int,
         message_starts: NDArray[np.integer] | int,
         offsets: NDArray[np.uint32],
+        row: int = 0,
     ) -> None:
-        """Write the stream headers of as many segments as there are offsets."""
-        count = len(offsets)
-        self._lengths[:count] = lengths
-        self._starts[:count] = message_starts
-        self._offsets[:count] = offsets
+        """Write as many stream headers as there are offsets, from a row on."""
+        end = row + len(offsets)
+        self._lengths[row:end] = lengths
+        self._starts[row:end] = message_starts
+        self._offsets[row:end] = offsets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +106,10 @@ class RunHeader:
     fti: Fti | None
     dtype: np.dtype[np.void]
     """All that stands before the payload, a stream's header included."""
+    norm_bytes: int
+    """Length of NORM's own header."""
+    constants: tuple[tuple[np.dtype[np.void], int, bytes], ...]
+    """What does not count up, as spans of bytes: each one's dtype, offset and value."""
 
     @property
     def is_stream(self) -> bool:
@@ -101,9 +122,9 @@ class DataRun:
 
     header: RunHeader
     headers: NDArray[np.void]
-    """Every segment's header by field: `sequence`, `payload_id` and, in streams, `length`, `message_start`, `offset`."""
+    """Each segment's header: `sequence`, `payload_id` and, in streams, `length`, `message_start`, `offset`."""
     payloads: NDArray[np.uint8]
-    """[full segments, bytes], strided."""
+    """What follows NORM's header, [full segments, bytes], strided; in streams the stream's header is part of it."""
     tail: NDArray[np.uint8]
     """The payload of the last segment, where it is shorter than the others and so none of `payloads`."""
 
@@ -125,26 +146,27 @@ class DataReader:
 
     def read(self, train: Train) -> Iterator[DataRun | bytes]:
         """The runs of a train in order; what is no well-formed DATA comes as the bytes of its one datagram."""
-        data, segment_bytes = train.data, train.segment_bytes
-        start = 0
-        while start < data.size:
-            header = self._header_at(data, start, min(segment_bytes, data.size - start))
+        data, segment_bytes = train.data.data, train.segment_bytes
+        start, end = 0, len(data)
+        while start < end:
+            header = self._header_at(data, start, min(segment_bytes, end - start))
             if header is None:
-                yield data[start : start + segment_bytes].tobytes()
+                yield bytes(data[start : start + segment_bytes])
                 start += segment_bytes
                 continue
-            run = _run_at(data, start, segment_bytes, header)
+            run = _run_at(train.data, start, segment_bytes, header)
             yield run
             start += run.count * segment_bytes
 
-    def _header_at(self, data: NDArray[np.uint8], start: int, size: int) -> RunHeader | None:
+    def _header_at(self, data: memoryview, start: int, size: int) -> RunHeader | None:
         if size < _SHORTEST or data[start] != DATA_BYTE:
             return None
-        words = int(data[start + 1])
-        if 4 * words > size:
+        end = 4 * data[start + 1]
+        if not _SHORTEST <= end <= size:
             return None
-        raw = data[start : start + 4 * words].tobytes()
-        key = raw[:2] + raw[4:16] + raw[_EXTENSIONS_AT.get(raw[13], 16) :] if len(raw) >= _SHORTEST else raw
+        raw = bytes(data[start : start + end])
+        # With the length, or else a header too short for its payload id would pass for one without extensions.
+        key = raw[1:2] + raw[4:16] + raw[_EXTENSIONS_AT.get(raw[13], 16) :]
         header = self._headers.get(key)
         if header is None:
             header = _decode_header(raw)
@@ -169,33 +191,51 @@ def _decode_header(raw: bytes) -> RunHeader | None:
     if not isinstance(message, Data):
         return None
     fti = next((extension for extension in message.extensions if isinstance(extension, Fti)), None)
-    dtype = header_dtype(message.fec_id, len(raw), bool(message.flags & ObjectFlag.STREAM))
-    return RunHeader(message, fti, dtype)
+    extensions_at = _EXTENSIONS_AT[message.fec_id]
+    spans = ((0, 2), (4, 16), (extensions_at, len(raw)))
+    return RunHeader(
+        message,
+        fti,
+        header_dtype(message.fec_id, len(raw), bool(message.flags & ObjectFlag.STREAM)),
+        len(raw),
+        tuple((np.dtype(f"V{end - at}"), at, raw[at:end]) for at, end in spans if end > at),
+    )
 
 
 def _run_at(data: NDArray[np.uint8], start: int, segment_bytes: int, header: RunHeader) -> DataRun:
     """As many segments from `start` on as have this header."""
-    size = header.dtype.itemsize
-    count = 1 + (data.size - start - size) // segment_bytes
+    size, left = header.dtype.itemsize, data.size - start
+    count = 1 + (left - size) // segment_bytes
     if count > 1:
         count = _count_alike(data, start, segment_bytes, count, header)
-    headers = np.ndarray((count,), header.dtype, data.data, start, (segment_bytes,))
-    full = min(count, (data.size - start) // segment_bytes)
-    payloads = np.ndarray((full, segment_bytes - size), np.uint8, data.data, start + size, (segment_bytes, 1))
+    headers = np.ndarray((count,), header.dtype, data, start, (segment_bytes,))
+    size = header.norm_bytes
+    full = min(count, left // segment_bytes)
+    payloads = np.ndarray((full, segment_bytes - size), np.uint8, data, start + size, (segment_bytes, 1))
     tail = data[start + full * segment_bytes + size : start + count * segment_bytes]
     return DataRun(header, headers, payloads, tail)
 
 
 def _count_alike(data: NDArray[np.uint8], start: int, segment_bytes: int, count: int, header: RunHeader) -> int:
-    """How many segments, the first included, have the first one's header, but for sequence and payload id."""
-    fields = header.dtype.fields
-    assert fields is not None
-    extensions, at = fields["extensions"][:2]
-    for size, offset in ((2, 0), (12, 4), (extensions.itemsize, at)):
-        if not size:
-            continue
-        column = np.ndarray((count,), f"V{size}", data.data, start + offset, (segment_bytes,)).tobytes()
-        if column != column[:size] * count:
-            rows = np.frombuffer(column, np.uint8).reshape(count, size)
+    """How many segments, the first included, have the run's header, but for what counts up."""
+    for dtype, at, constant in header.constants:
+        column = np.ndarray((count,), dtype, data, start + at, (segment_bytes,)).tobytes()
+        if column != constant * count:
+            rows = np.frombuffer(column, np.uint8).reshape(count, -1)
             count = int((rows != rows[0]).any(axis=1).argmax())
     return count
+
+
+_STREAM_DTYPE = dtype_of(STREAM)
+
+
+def stream_fields(
+    payloads: NDArray[np.uint8],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Lengths, message starts and offsets of a stream's segments, each of which is a row that begins with them."""
+    headers = payloads[:, : STREAM_HEADER.size].view(_STREAM_DTYPE)[:, 0]
+    return (
+        headers["length"].astype(np.int64),
+        headers["message_start"].astype(np.int64),
+        headers["offset"].astype(np.int64),
+    )

@@ -166,6 +166,8 @@ class Unknown:
 
     def encode(self) -> bytes:
         if self.het >= FIXED_LENGTH_FROM:
+            if len(self.content) != 3:
+                raise WireError(f"extension {self.het} with {len(self.content)} bytes, expected 3", 0)
             return bytes((self.het,)) + self.content
         words, rest = divmod(len(self.content) + 2, 4)
         if rest:

@@ -53,7 +53,9 @@ class Message:
             if header_bytes > HEADER_BYTES_MAX:
                 raise WireError(f"header of {header_bytes} bytes, at most {HEADER_BYTES_MAX}", 1)
             return self._fixed(header_bytes // 4) + extensions + self._content()
-        except (struct.error, KeyError) as error:
+        except WireError:
+            raise
+        except (struct.error, KeyError, ValueError) as error:
             raise WireError(f"{self} has no form on the wire: {error}", 0) from error
 
     def _fixed(self, words: int) -> bytes:

@@ -21,6 +21,7 @@ class PayloadIdFormat:
 
     def pack(self, block: int, symbol: int, length: int = 0) -> int:
         """The payload id as one number. Too large parts wrap, as -1 does in the FLUSH of an empty object."""
+        length &= (1 << self.length_bits) - 1  # most formats have no room for it
         block &= (1 << self.block_bits) - 1
         symbol &= (1 << self.symbol_bits) - 1
         return (block << self.length_bits | length) << self.symbol_bits | symbol

@@ -1,0 +1,23 @@
+"""The `fjm2` command."""
+
+import click
+
+from fjm2 import __version__
+
+from .norm_recv import recv
+from .norm_send import send
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fjm2")
+def main() -> None:
+    """Brokerless messaging over NORM reliable multicast."""
+
+
+@main.group()
+def norm() -> None:
+    """Send and receive NORM objects and streams (RFC 5740), also with NRL's implementation."""
+
+
+norm.add_command(send)
+norm.add_command(recv)

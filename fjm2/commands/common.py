@@ -1,0 +1,69 @@
+"""What the commands share: options of a session, the event loop, and how they end."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import click
+
+from fjm2.errors import FJM2Error
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+INTERRUPTED = 130
+
+
+def session_options(function: _Function) -> _Function:
+    """Where the session is, and who we are there."""
+    options = [
+        click.option("--group", required=True, help="Multicast group (IPv4 or IPv6), or the address of the one peer."),
+        click.option("--port", required=True, type=click.IntRange(1, 65_535), help="UDP port of the session."),
+        click.option("--interface", help="Name or address of the network interface.  [default: the route's]"),
+        click.option("--node-id", type=click.IntRange(1, 0xFFFFFFFE), help="Our NORM node id.  [default: random]"),
+        click.option("--ttl", default=1, show_default=True, type=click.IntRange(0, 255), help="Multicast hops."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def run(main: Coroutine[Any, Any, int]) -> None:
+    """Run a command's coroutine, on uvloop where there is one, and exit with its result.
+
+    Mistakes are told in one line. Ctrl-C and SIGTERM cancel the coroutine, which then cleans up.
+    """
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            code = runner.run(_cancellable(main))
+    except (FJM2Error, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _cancellable(main: Coroutine[Any, Any, int]) -> int:
+    task = asyncio.ensure_future(main)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def is_quiet(as_json: bool) -> bool:
+    """Whether nobody watches: no progress bar then."""
+    return as_json or not sys.stderr.isatty()

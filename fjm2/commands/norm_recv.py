@@ -1,0 +1,258 @@
+"""`fjm2 norm recv`."""
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
+
+from fjm2.norm import ReceiverConfig, Session, Sync
+from fjm2.norm.events import (
+    Event,
+    InterfaceLost,
+    InterfaceRestored,
+    NodeIdCollided,
+    ObjectCompleted,
+    ObjectLost,
+    SenderVanished,
+    StreamEnded,
+    StreamLost,
+    StreamOpened,
+    StreamReceived,
+)
+
+from .common import is_quiet, run, session_options
+
+LINGER_S = 1.0
+"""So long answers go on when all has arrived, for the sender's sake."""
+
+
+@click.command()
+@session_options
+@click.option(
+    "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Directory for what arrives."
+)
+@click.option("--unicast-nack", is_flag=True, help="Ask the sender alone for repairs, not the group.")
+@click.option(
+    "--sync",
+    default=Sync.STREAM.value,
+    show_default=True,
+    type=click.Choice([sync.value for sync in Sync]),
+    help="Begin with the current object; with its stream's beginning; with all that the sender still holds.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="End after so many objects.  [default: at Ctrl-C]")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="End after so many seconds in any case.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one when ready, one at the end.")
+def recv(
+    group: str,
+    port: int,
+    interface: str | None,
+    node_id: int | None,
+    ttl: int,
+    out: Path,
+    unicast_nack: bool,
+    sync: str,
+    count: int | None,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Receive objects and streams of a group into files.
+
+    DATA objects are written as OUT/<transport id>, FILE objects under their own name, both when they are complete;
+    streams as OUT/stream-<transport id> while they are read. The exit code is 0 if --count objects arrived.
+
+    \b
+    Example: fjm2 norm recv --group 239.192.57.40 --port 5741 --out inbox --count 1
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with _parts_directory(out) as parts:
+        config = ReceiverConfig(unicast_nack=unicast_nack, sync=Sync(sync), file_directory=parts)
+        session = Session(group, port, interface=interface, node_id=node_id, ttl=ttl, receiver=config)
+        run(_recv(session, Inbox(out), count, timeout, as_json))
+
+
+@contextmanager
+def _parts_directory(out: Path) -> Iterator[str]:
+    """Where files lie while they are incomplete: on the same disk, and gone at the end."""
+    directory = tempfile.mkdtemp(prefix=".incomplete-", dir=out)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _recv(session: Session, inbox: "Inbox", count: int | None, timeout_s: float | None, as_json: bool) -> int:
+    async with session:
+        if as_json:
+            click.echo(json.dumps({"role": "recv", "ready": True, "node_id": session.node_id}))
+        else:
+            click.echo(f"listening as node {session.node_id}", err=True)
+        try:
+            with _progress(session, inbox, is_quiet(as_json)):
+                async with asyncio.timeout(timeout_s):
+                    await _fill(session, inbox, count)
+        except TimeoutError:
+            pass
+        finally:
+            inbox.close()
+            is_ok = count is None or inbox.objects >= count
+            if as_json:
+                result = {"role": "recv", "ok": is_ok, "objects": inbox.objects, "bytes": inbox.bytes}
+                click.echo(json.dumps(result | {"messages": inbox.messages} | session.stats.as_dict()))
+    return 0 if is_ok else 1
+
+
+async def _fill(session: Session, inbox: "Inbox", count: int | None) -> None:
+    """Take events until there are enough objects, and then a little longer."""
+    linger: asyncio.TimerHandle | None = None
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    is_over = False
+
+    def end() -> None:
+        nonlocal is_over
+        is_over = True
+        task.cancel()
+
+    try:
+        async for event in session:
+            if linger is None:
+                inbox.take(event)
+            if count is not None and inbox.objects >= count and linger is None:
+                linger = loop.call_later(LINGER_S, end)
+    except asyncio.CancelledError:
+        if not is_over or task.uncancel():
+            raise
+    finally:
+        if linger is not None:
+            linger.cancel()
+
+
+@dataclass(slots=True)
+class _Stream:
+    file: BinaryIO
+    is_aligned: bool
+    """Whether the file ends where a message does: a late joiner begins with a whole one."""
+
+
+@dataclass(slots=True)
+class Inbox:
+    """The directory that objects and streams are put into."""
+
+    directory: Path
+    objects: int = 0
+    bytes: int = 0
+    messages: int = 0
+    _streams: dict[tuple[int, int], _Stream] = field(default_factory=dict)
+
+    def take(self, event: Event) -> None:
+        """Put what has arrived where it belongs, and say what has gone wrong."""
+        match event:
+            case ObjectCompleted():
+                self._store(event)
+            case StreamOpened():
+                file = (self.directory / f"stream-{event.object_id}").open("wb")
+                self._streams[event.sender_id, event.object_id] = _Stream(file, event.start == 0)
+            case StreamReceived():
+                self._append(event)
+            case StreamLost():
+                self._streams[event.sender_id, event.object_id].is_aligned = False
+                lost = f"bytes {event.start} to {event.end}" if event.end > event.start else "the rest"
+                _say(f"lost {lost} of stream {event.object_id} of node {event.sender_id}: {event.reason.value}")
+            case StreamEnded():
+                self._streams.pop((event.sender_id, event.object_id)).file.close()
+                self.objects += 1
+            case ObjectLost():
+                _say(f"lost object {event.object_id} of node {event.sender_id}: {event.reason.value}")
+            case SenderVanished():
+                for key in [key for key in self._streams if key[0] == event.sender_id]:
+                    self._streams.pop(key).file.close()
+            case NodeIdCollided(address):
+                _say(f"warning: {address[0]} uses our node id, too")
+            case InterfaceLost(name):
+                _say(f"warning: interface {name} is down; waiting for it")
+            case InterfaceRestored(name):
+                _say(f"interface {name} is back")
+            case _:
+                pass
+
+    def _store(self, event: ObjectCompleted) -> None:
+        name = _safe_name(event.info) if event.is_file and event.info is not None else None
+        target = self.directory / (name or str(event.object_id))
+        if event.path is not None:
+            os.chmod(event.path, 0o666 & ~_umask())
+            os.replace(event.path, target)
+        elif event.data is not None:
+            part = Path(f"{target}.part")
+            part.write_bytes(event.data)
+            part.replace(target)
+        self.objects += 1
+        self.bytes += event.size
+
+    def _append(self, event: StreamReceived) -> None:
+        stream = self._streams[event.sender_id, event.object_id]
+        data = event.data
+        if not stream.is_aligned:
+            if not event.marks:
+                return
+            data = data[event.marks[0] :]
+            stream.is_aligned = True
+        stream.file.write(data)
+        stream.file.flush()
+        self.bytes += len(data)
+        self.messages += data.count(b"\n")
+
+    def close(self) -> None:
+        for stream in self._streams.values():
+            stream.file.close()
+        self._streams.clear()
+
+
+def _safe_name(info: bytes) -> str | None:
+    """The file name that a sender gave, reduced to one that stays in the directory; None if nothing is left."""
+    name = os.path.basename(os.fsdecode(info.rstrip(b"\0")).replace("\\", "/"))
+    is_usable = name not in ("", ".", "..") and "\0" not in name and len(os.fsencode(name)) <= 255
+    return name if is_usable else None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+@contextmanager
+def _progress(session: Session, inbox: Inbox, is_hidden: bool) -> Iterator[None]:
+    """A line on the terminal that moves while data come in."""
+    if is_hidden:
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("waiting", total=None)
+
+        async def update() -> None:
+            while True:
+                stats = session.stats
+                text = f"{inbox.objects} objects, {inbox.messages} messages, {stats.nacks_sent} NACKs"
+                bar.update(task, description=text, completed=stats.bytes_received)
+                await asyncio.sleep(0.1)
+
+        updater = asyncio.get_running_loop().create_task(update())
+        try:
+            yield
+        finally:
+            updater.cancel()

@@ -1,0 +1,198 @@
+"""`fjm2 norm send`."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from fjm2.errors import NormError
+from fjm2.norm import Fec, SenderConfig, Session
+from fjm2.norm.events import FileFailed, InterfaceLost, InterfaceRestored, NodeIdCollided
+
+from .common import is_quiet, run, session_options
+
+_FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
+
+
+class NodeIds(click.ParamType[tuple[int, ...]]):
+    """Node ids, separated by commas."""
+
+    name = "ID,..."
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            ids = tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            ids = ()
+        if not ids or not all(0 < node_id < 0xFFFFFFFF for node_id in ids):
+            self.fail(f"{value!r}: expected node ids from 1 to 4294967294, separated by commas", param, ctx)
+        return ids
+
+
+@click.command()
+@session_options
+@click.option("--segment-size", default=1400, show_default=True, help="Bytes of payload in a datagram.")
+@click.option("--block-size", default=64, show_default=True, help="Source segments of a FEC block.")
+@click.option("--parity", default=None, type=int, help="Parity segments of a block, with --fec rs.  [default: 8]")
+@click.option("--auto-parity", default=0, show_default=True, help="Parity segments sent unasked with every block.")
+@click.option(
+    "--fec",
+    default="none",
+    show_default=True,
+    type=click.Choice([fec.value for fec in Fec]),
+    help="none: id 5 without parity; rs: Reed-Solomon, id 5; nocode: id 0, which libnorm refuses.",
+)
+@click.option("--rate", default=100e6, show_default=True, help="Bits per second; 0 for no limit.")
+@click.option("--cc", is_flag=True, help="Congestion control (NORM-CC); --rate then only bounds it from above.")
+@click.option("--grtt", default=0.01, show_default=True, help="First estimate of the round-trip time, in seconds.")
+@click.option("--ack-from", type=NodeIds(), default=(), help="Ask these nodes to confirm the end.")
+@click.option("--data", multiple=True, type=_FILE, help="Send a file's bytes as a DATA object; repeatable.")
+@click.option("--file", "files", multiple=True, type=_FILE, help="Send a FILE object with its name; repeatable.")
+@click.option("--stream", type=_FILE, help="Send a file's lines as messages of a STREAM.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with counters at the end.")
+@click.argument("more", nargs=-1, type=_FILE)
+def send(
+    group: str,
+    port: int,
+    interface: str | None,
+    node_id: int | None,
+    ttl: int,
+    segment_size: int,
+    block_size: int,
+    parity: int | None,
+    auto_parity: int,
+    fec: str,
+    rate: float,
+    cc: bool,
+    grtt: float,
+    ack_from: tuple[int, ...],
+    data: tuple[Path, ...],
+    files: tuple[Path, ...],
+    stream: Path | None,
+    as_json: bool,
+    more: tuple[Path, ...],
+) -> None:
+    """Send objects or a stream to a group, and end when receivers have what they asked for.
+
+    Several FILEs may follow --data or --file. The exit code is 0 when all was flushed or, with --ack-from, when all
+    those nodes have confirmed the end.
+
+    \b
+    Example: fjm2 norm send --group 239.192.57.40 --port 5741 --file report.pdf
+    """
+    if sum(map(bool, (data, files, stream))) != 1:
+        raise click.UsageError("give one of --data, --file and --stream")
+    if more and stream:
+        raise click.UsageError(f"--stream takes one file, and {more[0]} is another")
+    if parity is None:
+        parity = min(8, 255 - block_size) if fec == "rs" else 0
+    config = SenderConfig(
+        segment_bytes=segment_size,
+        block_segments=block_size,
+        fec=Fec(fec),
+        parity_segments=parity,
+        auto_parity=auto_parity,
+        rate_bps=rate or None,
+        cc=cc,
+        grtt_s=grtt,
+        grtt_min_s=min(grtt, 0.001),
+    )
+    session = Session(group, port, interface=interface, node_id=node_id, ttl=ttl, sender=config, is_sender_only=True)
+    run(_send(session, data and data + more, files and files + more, stream, ack_from, as_json))
+
+
+async def _send(
+    session: Session,
+    data: tuple[Path, ...],
+    files: tuple[Path, ...],
+    stream: Path | None,
+    ack_from: tuple[int, ...],
+    as_json: bool,
+) -> int:
+    paths = [*data, *files, *([stream] if stream else [])]
+    total = sum(path.stat().st_size for path in paths)
+    async with session:
+        watcher = asyncio.create_task(_report_trouble(session))
+        with _progress(session, total, is_quiet(as_json)):
+            for path in data:
+                await session.send_data(path.read_bytes())
+            for path in files:
+                await session.send_file(path)
+            if stream:
+                await _send_lines(session, stream)
+            if ack_from:
+                outcome = await session.watermark(ack_from)
+                failed = sorted(outcome.failed)
+            else:
+                await session.flushed()
+                failed = []
+        watcher.cancel()
+        if as_json:
+            result = {"role": "send", "ok": not failed, "objects": len(paths), "bytes": total, "not_acked": failed}
+            click.echo(json.dumps(result | session.stats.as_dict()))
+    if failed:
+        click.echo(f"not confirmed by: {', '.join(map(str, failed))}", err=True)
+    return 1 if failed else 0
+
+
+async def _send_lines(session: Session, path: Path) -> None:
+    async with await session.open_stream() as stream:
+        with path.open("rb") as lines:
+            for line in lines:
+                await stream.write(line)
+
+
+async def _report_trouble(session: Session) -> None:
+    """Say on standard error what the operator can do something about."""
+    async for event in session:
+        match event:
+            case FileFailed(_, error):
+                raise NormError(error)
+            case NodeIdCollided(address):
+                click.echo(f"warning: {address[0]} uses our node id {session.node_id}, too", err=True)
+            case InterfaceLost(name):
+                click.echo(f"warning: interface {name} is down; waiting for it", err=True)
+            case InterfaceRestored(name):
+                click.echo(f"interface {name} is back", err=True)
+            case _:
+                pass
+
+
+@contextmanager
+def _progress(session: Session, total: int, is_hidden: bool) -> Iterator[None]:
+    """A bar on the terminal while data go out; repairs come on top and are shown as such."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[repairs]} repairs"),
+    )
+    if is_hidden:
+        yield
+        return
+    with Progress(*columns, console=Console(stderr=True), transient=False) as bar:
+        task = bar.add_task("sending", total=total, repairs=0)
+
+        async def update() -> None:
+            while True:
+                stats = session.stats
+                sent = min(stats.bytes_sent, total)
+                repairs = stats.repair_segments_sent + stats.parity_segments_sent
+                bar.update(task, completed=sent, repairs=repairs)
+                await asyncio.sleep(0.1)
+
+        updater = asyncio.get_running_loop().create_task(update())
+        try:
+            yield
+            bar.update(task, completed=total)
+        finally:
+            updater.cancel()

@@ -1,0 +1,172 @@
+"""Congestion control as a receiver takes part in it: loss, rate and when to report them (RFC 5740, 5.5.2; RFC 5348)."""
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .backoff import exponential_backoff
+from .quantize import quantize_loss, quantize_rate, quantize_rtt, rate_of, rtt_of
+from .remote import Remote
+from .wire import CcFeedback, CcFlag, CongestionControl, Rate
+
+_WEIGHTS = (1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2)
+_SEQUENCE_RESTART = 100
+"""A jump of more than so many numbers is no loss but another life of the sender (libnorm's limit)."""
+_RTT_GUESS_S = 0.25
+_SUPPRESSION = 0.9
+
+
+def tfrc_rate(segment_bytes: float, rtt_s: float, loss: float) -> float:
+    """Bytes per second that a TCP flow would reach (RFC 5348, 3.1, with RTO = 4 RTT)."""
+    if loss <= 0.0:
+        return math.inf
+    root = math.sqrt(2.0 * loss / 3.0) + 12.0 * loss * math.sqrt(3.0 * loss / 8.0) * (1.0 + 32.0 * loss * loss)
+    return segment_bytes / (rtt_s * root)
+
+
+class LossHistory:
+    """Loss events of one sender's messages by their sequence numbers, as TFRC counts them."""
+
+    __slots__ = ("_event_at", "_expected", "_interval", "_intervals")
+
+    def __init__(self) -> None:
+        self._expected: int | None = None
+        self._interval = 0
+        """Messages since the last loss event."""
+        self._intervals: deque[int] = deque(maxlen=len(_WEIGHTS))
+        """Messages between loss events, the latest first."""
+        self._event_at = -math.inf
+
+    def note(self, first: int, count: int, last: int, now: float, rtt_s: float) -> None:
+        """Messages have come: a run of `count` with sequence numbers from first to last."""
+        lost = 0
+        if self._expected is not None:
+            ahead = (first - self._expected + 0x8000 & 0xFFFF) - 0x8000
+            if ahead < 0 and ahead >= -_SEQUENCE_RESTART:
+                return  # late, or twice
+            lost = ahead if 0 <= ahead <= _SEQUENCE_RESTART else 0
+        within = ((last - first) & 0xFFFF) + 1 - count
+        lost += within if 0 < within <= _SEQUENCE_RESTART else 0
+        self._expected = (last + 1) & 0xFFFF
+        if lost and now - self._event_at > rtt_s:
+            self._event_at = now
+            self._intervals.appendleft(self._interval + 1)
+            self._interval = 0
+        self._interval += count
+
+    @property
+    def fraction(self) -> float:
+        """The loss event rate; 0 as long as nothing was lost."""
+        if not self._intervals:
+            return 0.0
+        with_open = [self._interval, *self._intervals][: len(_WEIGHTS)]
+        mean = max(_mean(with_open), _mean(list(self._intervals)))
+        return 1.0 / max(mean, 1.0)
+
+
+def _mean(intervals: list[int]) -> float:
+    weights = _WEIGHTS[: len(intervals)]
+    return sum(w * i for w, i in zip(weights, intervals, strict=True)) / sum(weights)
+
+
+@dataclass(slots=True)
+class RateMeter:
+    """Bytes per second received, over about the last round-trip time or two."""
+
+    _bytes: int = 0
+    _since: float | None = None
+    bytes_per_s: float = 0.0
+
+    def note(self, size: int, now: float, rtt_s: float) -> None:
+        if self._since is None:
+            self._since = now
+        self._bytes += size
+        elapsed = now - self._since
+        if elapsed >= max(rtt_s, 0.01):
+            self.bytes_per_s = self._bytes / elapsed
+            self._bytes, self._since = 0, now
+
+
+@dataclass(slots=True)
+class CcResponder:
+    """Answers a sender's probes, for its round-trip estimate and its congestion control."""
+
+    node_id: int
+    remote: Remote
+    random: Random
+    is_suppressible: bool
+    loss: LossHistory = field(default_factory=LossHistory)
+    rate: RateMeter = field(default_factory=RateMeter)
+    segment_bytes: float = 1000.0
+    rtt_s: float | None = None
+    """Our own round-trip time, once the sender has told us."""
+    due_at: float | None = None
+    is_reporting: bool = False
+    """Whether the sender wants to know of rate and loss."""
+    _flags: int = 0
+    _cc_sequence: int = 0
+    _held_off_until: float = 0.0
+
+    def note_data(self, sequences: NDArray[np.uint16], size: int, now: float) -> None:
+        """A run of DATA has come."""
+        rtt_s = self.rtt_s or self.remote.grtt_s
+        first, last = int(sequences[0]), int(sequences[-1])
+        self.loss.note(first, len(sequences), last, now, rtt_s)
+        self.rate.note(size, now, rtt_s)
+        self.segment_bytes += (size / len(sequences) - self.segment_bytes) * 0.125
+
+    def note_probe(self, probe: CongestionControl, now: float) -> None:
+        """A probe has come: decide when to answer."""
+        self._cc_sequence = probe.cc_sequence
+        self.is_reporting = any(isinstance(extension, Rate) for extension in probe.extensions)
+        mine = next((node for node in probe.nodes if node.node_id == self.node_id), None)
+        self._flags = 0
+        if mine is not None:
+            self.rtt_s = rtt_of(mine.rtt_q)
+            self._flags = mine.flags & (CcFlag.CLR | CcFlag.PLR)
+        if not self.is_reporting:
+            return
+        if self._flags or not self.is_suppressible:
+            self.due_at = now
+        elif self.due_at is None and now >= self._held_off_until:
+            most_s = max(self.remote.backoff_factor, 4) * self.remote.grtt_s
+            wait_s = exponential_backoff(self.random, most_s, self.remote.group_size)
+            self.due_at = now + 0.25 * self.random.random() * most_s + 0.75 * wait_s
+
+    def overhear(self, feedback: CcFeedback) -> None:
+        """Another receiver reports: if it is the slower one, there is no need to."""
+        if self.due_at is None or self._flags or feedback.flags & CcFlag.CLR:
+            return
+        if self.rtt_s is None and feedback.flags & CcFlag.RTT:
+            return
+        if rate_of(feedback.rate_q) < self.rate_bytes_per_s / _SUPPRESSION:
+            self.due_at = None
+
+    def answer(self, now: float) -> None:
+        """An answer is being sent."""
+        self.due_at = None
+        self._held_off_until = now + self.remote.backoff_factor * self.remote.grtt_s
+
+    @property
+    def rate_bytes_per_s(self) -> float:
+        """What this receiver can take, by the equation; while nothing is lost, twice what comes."""
+        loss = self.loss.fraction
+        if not loss:
+            return 2.0 * self.rate.bytes_per_s
+        return tfrc_rate(self.segment_bytes, self.rtt_s or _RTT_GUESS_S, loss)
+
+    def feedback(self) -> CcFeedback:
+        """The report that goes with NACKs and ACKs."""
+        loss = self.loss.fraction
+        flags = self._flags | (CcFlag.RTT if self.rtt_s is not None else 0) | (0 if loss else CcFlag.START)
+        return CcFeedback(
+            cc_sequence=self._cc_sequence,
+            flags=flags,
+            rtt_q=quantize_rtt(self.rtt_s or _RTT_GUESS_S),
+            loss_q=quantize_loss(loss),
+            rate_q=quantize_rate(self.rate_bytes_per_s),
+        )

@@ -1,0 +1,310 @@
+"""One NORM node, sans I/O: it is told what came and what time it is, and says what goes out and what happened.
+
+Five verbs drive it. `receive_train` and `handle_timeout` are inputs; after either, and after any command, the caller
+sends what `poll_train` gives until it gives None, takes what `poll_event` gives likewise, and wakes it at
+`poll_timeout`. It knows neither sockets nor clocks, and routes: to the sender, or to the receiver of a remote sender.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+
+from fjm2.errors import WireError
+
+from .config import ReceiverConfig, SessionConfig
+from .events import Event, LossReason, NodeIdCollided
+from .receiver import Context, Receiver
+from .sender import Sender
+from .sources import Source
+from .stats import Drop, Stats
+from .timers import NEVER
+from .train import Address, Train
+from .wire import (
+    Ack,
+    Application,
+    CcFeedback,
+    CongestionControl,
+    DataReader,
+    DataRun,
+    EndOfTransmission,
+    Flush,
+    FromReceiver,
+    FromSender,
+    Info,
+    Message,
+    Nack,
+    RepairAdv,
+    Squelch,
+    decode,
+)
+
+_STALE_S = 10.0
+"""For so long, what an earlier incarnation of a sender sent may still be under way."""
+_COLLISION_REPORT_S = 10.0
+_PAUSE_S = 0.01
+"""While paused, so often is it looked whether it is over."""
+
+
+class Engine:
+    """A node of one NORM session: one sender, and a receiver for every remote sender that is heard of."""
+
+    def __init__(
+        self, config: SessionConfig, group: Address, *, random: Random, group_is_multicast: bool = True
+    ) -> None:
+        self.config = config
+        self.stats = Stats()
+        self.own_address: Address | None = None
+        """Whom our datagrams come from, as they are seen when they are looped back."""
+        self._group = group
+        self._group_is_multicast = group_is_multicast
+        self._events: deque[Event] = deque()
+        self._outbox: deque[Train] = deque()
+        self._reader = DataReader()
+        self._sender = Sender(config.node_id, config.sender, group, random, self.stats, self._events.append)
+        self._is_receiving = config.receiver is not None
+        self._receiver_config = config.receiver or ReceiverConfig()
+        self.is_paused = False
+        """Set by the caller while nobody takes what is received: data are dropped then, to be asked for later."""
+        self._context = Context(
+            config.node_id,
+            self._receiver_config,
+            random,
+            self.stats,
+            self._events.append,
+            self._send,
+            group_is_multicast,
+        )
+        self._receivers: dict[int, Receiver] = {}
+        self._strangers: OrderedDict[int, Receiver] = OrderedDict()
+        """Those of the receivers that never got anything whole, the longest silent first."""
+        self._stale: dict[tuple[int, int], float] = {}
+        """Sender and instance that has been replaced, and until when to remember."""
+        self._receivers_next_at = NEVER
+        """No receiver's timer runs out earlier."""
+        self._collision_reported_at = -NEVER
+
+    # Inputs.
+
+    def receive_train(self, train: Train, now: float, by_unicast: bool = False) -> None:
+        """Datagrams have come, from one address."""
+        self.stats.datagrams_received += train.count
+        self.stats.bytes_received += train.data.size
+        for part in self._reader.read(train):
+            if isinstance(part, DataRun):
+                self._receive_run(part, train.address, now)
+                continue
+            try:
+                message = decode(part)
+            except WireError:
+                self.stats.drop(Drop.MALFORMED)
+                continue
+            self._receive_message(message, train.address, now, by_unicast)
+
+    def handle_timeout(self, now: float) -> None:
+        """It is time: act on every timer that has run out."""
+        if self._sender.timers.next_at <= now:
+            self._sender.handle_timeout(now)
+        if self._receivers_next_at <= now and self.is_paused:
+            self._receivers_next_at = now + _PAUSE_S  # to ask for what nobody takes would be in vain
+        if self._receivers_next_at <= now:
+            for node_id, receiver in list(self._receivers.items()):
+                if receiver.timers.next_at <= now and not receiver.handle_timeout(now):
+                    self._remove(node_id, LossReason.SENDER_GONE)
+            self._receivers_next_at = min(
+                (receiver.timers.next_at for receiver in self._receivers.values()), default=NEVER
+            )
+
+    # Outputs.
+
+    def poll_train(self, now: float) -> Train | None:
+        """What to send next, if anything may go. Its bytes are good until the next call."""
+        if self._outbox:
+            return self._outbox.popleft()
+        return self._sender.poll_train(now)
+
+    def poll_event(self) -> Event | None:
+        """What has happened, one thing at a time."""
+        return self._events.popleft() if self._events else None
+
+    def poll_timeout(self) -> float:
+        """When to call `handle_timeout` at the latest; infinite if there is no need to."""
+        return min(self._sender.timers.next_at, self._receivers_next_at)
+
+    # Commands.
+
+    def has_room(self, size: int) -> bool:
+        """Whether an object that takes so much memory can be queued now."""
+        return self._sender.has_room(size)
+
+    def enqueue(self, source: Source, info: bytes | None, is_file: bool, now: float) -> int:
+        """Send an object. Its transport id."""
+        return self._sender.enqueue(source, info, is_file, now)
+
+    def open_stream(self, info: bytes | None, now: float) -> int:
+        """Begin a stream. Its transport id."""
+        return self._sender.open_stream(info, now)
+
+    def write(self, stream: int, data: memoryview, marks: Sequence[int] = ()) -> int:
+        """Append to a stream as many bytes as there is room for; messages begin at the marks. How many fit."""
+        return self._sender.write(stream, data, marks)
+
+    def flush(self, stream: int) -> None:
+        """Let what was written go, even if it fills no segment."""
+        self._sender.flush_stream(stream)
+
+    def end_stream(self, stream: int) -> None:
+        """Close a stream for good."""
+        self._sender.end_stream(stream)
+
+    def cancel(self, object_id: int, now: float) -> None:
+        """Send nothing more of an object."""
+        self._sender.cancel(object_id, now)
+
+    def watermark(self, nodes: Sequence[int], now: float) -> int:
+        """Ask nodes to confirm all that was queued and written so far. The number in `WatermarkCompleted`."""
+        return self._sender.watermark(nodes, now)
+
+    def send_command(self, content: bytes, is_robust: bool, now: float) -> None:
+        """Send a short message besides all objects; a robust one is repeated."""
+        self._sender.send_command(content, is_robust, now)
+
+    def close(self) -> None:
+        """Say goodbye, and give up what is incomplete."""
+        self._sender.close()
+        for node_id in list(self._receivers):
+            self._remove(node_id, LossReason.CLOSED)
+
+    @property
+    def grtt_s(self) -> float:
+        """The group's round-trip time as this node's sender advertises it."""
+        return self._sender.grtt_s
+
+    @property
+    def remote_senders(self) -> tuple[int, ...]:
+        """Node ids of the senders known."""
+        return tuple(self._receivers)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that objects on their way in take."""
+        return self._context.used_bytes
+
+    # Routing.
+
+    def _receive_run(self, run: DataRun, address: Address, now: float) -> None:
+        receiver = self._receiver_of(run.header.message, address, now)
+        if receiver is not None:
+            receiver.receive_run(run, now)
+            self._after(receiver)
+
+    def _receive_message(self, message: Message, address: Address, now: float, by_unicast: bool) -> None:
+        if isinstance(message, FromReceiver):
+            self._receive_feedback(message, address, now, by_unicast)
+            return
+        if not isinstance(message, FromSender):
+            self.stats.drop(Drop.UNSUPPORTED)
+            return
+        receiver = self._receiver_of(message, address, now)
+        if receiver is None:
+            return
+        match message:
+            case Info():
+                receiver.receive_info(message, now)
+            case Flush():
+                receiver.receive_flush(message, now)
+            case CongestionControl():
+                receiver.receive_probe(message, now)
+            case Squelch():
+                receiver.receive_squelch(message, now)
+            case RepairAdv():
+                receiver.receive_repair_adv(message)
+            case Application():
+                receiver.receive_application(message)
+            case EndOfTransmission():
+                self._remove(message.source_id, LossReason.SENDER_GONE)
+                return
+            case _:
+                self.stats.drop(Drop.UNSUPPORTED)
+        self._after(receiver)
+
+    def _receive_feedback(self, message: FromReceiver, address: Address, now: float, by_unicast: bool) -> None:
+        if message.source_id == self.config.node_id:
+            self._note_own(address, now)
+            return
+        if message.sender_id == self.config.node_id:
+            if message.instance_id != self._sender.instance_id:
+                self.stats.drop(Drop.STALE_INSTANCE)
+            elif isinstance(message, Nack):
+                self._sender.receive_nack(message, now, by_unicast, self._group_is_multicast)
+            elif isinstance(message, Ack):
+                self._sender.receive_ack(message, now)
+            return
+        receiver = self._receivers.get(message.sender_id)
+        if receiver is None:
+            self.stats.drop(Drop.NOT_OURS)
+            return
+        feedback = next((item for item in message.extensions if isinstance(item, CcFeedback)), None)
+        receiver.overhear(message.requests if isinstance(message, Nack) else (), feedback)
+        self._after(receiver)
+
+    def _receiver_of(self, message: FromSender, address: Address, now: float) -> Receiver | None:
+        """The receiver for the sender of a message, made if need be, if it may be."""
+        node_id = message.source_id
+        if node_id == self.config.node_id:
+            self._note_own(address, now)
+            return None
+        if not self._is_receiving or self.is_paused:
+            self.stats.drop(Drop.PAUSED if self._is_receiving else Drop.NOT_RECEIVING)
+            return None
+        receiver = self._receivers.get(node_id)
+        if receiver is not None and receiver.remote.instance_id == message.instance_id:
+            receiver.hear(message, address, now)
+            if not receiver.is_proven:
+                self._strangers.move_to_end(node_id)
+            return receiver
+        if self._stale.get((node_id, message.instance_id), 0.0) > now:
+            self.stats.drop(Drop.STALE_INSTANCE)
+            return None
+        if isinstance(message, EndOfTransmission):
+            return None
+        if receiver is not None:
+            self._stale = {key: until for key, until in self._stale.items() if until > now}
+            self._stale[node_id, receiver.remote.instance_id] = now + _STALE_S
+            self._remove(node_id, LossReason.SENDER_RESTARTED)
+        elif len(self._receivers) >= self._receiver_config.senders_max:
+            if not self._strangers:
+                self.stats.drop(Drop.TOO_MANY_SENDERS)
+                return None
+            self._remove(next(iter(self._strangers)), LossReason.NO_MEMORY)
+        receiver = Receiver(message, address, self._context, now)
+        self._receivers[node_id] = self._strangers[node_id] = receiver
+        return receiver
+
+    def _after(self, receiver: Receiver) -> None:
+        """A receiver has been given something."""
+        self._receivers_next_at = min(self._receivers_next_at, receiver.timers.next_at)
+        if receiver.is_proven:
+            self._strangers.pop(receiver.remote.node_id, None)
+        while self._context.used_bytes > self._receiver_config.total_bytes_max:
+            holders = [holder for holder in self._receivers.values() if holder.used_bytes]
+            min(holders, key=lambda holder: (holder.is_proven, holder.remote.data_at)).shed()
+
+    def _remove(self, node_id: int, reason: LossReason) -> None:
+        self._strangers.pop(node_id, None)
+        self._receivers.pop(node_id).vanish(reason)
+
+    def _note_own(self, address: Address, now: float) -> None:
+        """A message with our node id: our own, looped back, or that of somebody who uses the same."""
+        if self.own_address is None or address == self.own_address:
+            self.stats.drop(Drop.OWN)
+        elif now - self._collision_reported_at >= _COLLISION_REPORT_S:
+            self._collision_reported_at = now
+            self._events.append(NodeIdCollided(address))
+
+    def _send(self, message: Message, address: Address | None) -> None:
+        data = np.frombuffer(message.encode(), np.uint8)
+        self.stats.datagrams_sent += 1
+        self.stats.bytes_sent += data.size
+        self._outbox.append(Train(data, data.size, address or self._group))

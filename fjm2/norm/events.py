@@ -1,0 +1,211 @@
+"""What the engine tells upwards, in the past tense, one event for a whole run of data.
+
+The docstrings name the event of NRL's NORM API where there is one.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .train import Address
+
+
+class LossReason(Enum):
+    """Why something could not be received."""
+
+    SENDER_GONE = "the sender fell silent or left"
+    SENDER_RESTARTED = "the sender began anew"
+    SQUELCHED = "the sender no longer holds it"
+    OVERRUN = "the sender ran too far ahead"
+    TOO_LARGE = "larger than this receiver takes"
+    UNSUPPORTED = "protected by a code that this receiver does not know"
+    FAILED = "it could not be stored, or makes no sense"
+    NO_MEMORY = "the bound on memory was reached"
+    CLOSED = "this session was closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+
+@dataclass(frozen=True, slots=True)
+class SenderEvent(Event):
+    """Something happened to a remote sender, or to what it sends."""
+
+    sender_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SenderAppeared(SenderEvent):
+    """A remote sender was heard of for the first time, or again (REMOTE_SENDER_NEW)."""
+
+    instance_id: int
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class SenderVanished(SenderEvent):
+    """A remote sender left or fell silent, or began anew (REMOTE_SENDER_PURGED, REMOTE_SENDER_RESET)."""
+
+    reason: LossReason
+
+
+@dataclass(frozen=True, slots=True)
+class InfoReceived(SenderEvent):
+    """The INFO of an object arrived, perhaps before the object has (RX_OBJECT_INFO)."""
+
+    object_id: int
+    info: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectCompleted(SenderEvent):
+    """A whole object arrived (RX_OBJECT_COMPLETED)."""
+
+    object_id: int
+    info: bytes | None
+    is_file: bool
+    data: memoryview | None
+    """The content, the application's to keep; None if it is on disk."""
+    path: str | None
+    """A temporary file with the content, the application's to move or delete; None if it is in memory."""
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectLost(SenderEvent):
+    """An object will not be completed (RX_OBJECT_ABORTED)."""
+
+    object_id: int
+    missing: tuple[tuple[int, int], ...]
+    """Byte ranges that never came, as far as its size is known."""
+    reason: LossReason
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsMissed(SenderEvent):
+    """Objects of which nothing ever came, and nothing will: the sender ran too far ahead."""
+
+    first_object_id: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpened(SenderEvent):
+    """The first segment of a stream arrived (RX_OBJECT_NEW)."""
+
+    object_id: int
+    start: int
+    """Where in the stream reading begins, in bytes; 0 unless this receiver came late."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReceived(SenderEvent):
+    """The next bytes of a stream (RX_OBJECT_UPDATED)."""
+
+    object_id: int
+    start: int
+    """Place of the first byte in the stream."""
+    data: bytes
+    marks: tuple[int, ...]
+    """Where in `data` messages begin, as far as segments tell: only the first of each segment is marked."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLost(SenderEvent):
+    """Bytes of a stream that will not come; reading goes on behind them."""
+
+    object_id: int
+    start: int
+    end: int
+    """First byte that can still come, as far as is known; `start` if that is not known."""
+    reason: LossReason
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnded(SenderEvent):
+    """A stream was closed by its sender, and all of it has been read (RX_OBJECT_COMPLETED)."""
+
+    object_id: int
+    size: int
+    """Bytes from the stream's beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandReceived(SenderEvent):
+    """A CMD(APPLICATION) arrived (RX_CMD_NEW); a robust one comes more than once."""
+
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TransmissionFlushed(Event):
+    """All that was queued has been sent, repaired as asked, and flushed (TX_FLUSH_COMPLETED)."""
+
+    object_id: int | None
+    """The last object; None if all were cancelled before anything went out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPurged(Event):
+    """An object left the cache of what can be repaired (TX_OBJECT_PURGED)."""
+
+    object_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkCompleted(Event):
+    """Every node that a watermark asked has answered, or has been asked often enough (TX_WATERMARK_COMPLETED)."""
+
+    watermark: int
+    """The number that `Engine.watermark` gave."""
+    acked: frozenset[int]
+    failed: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSent(Event):
+    """A CMD(APPLICATION) has been sent for the last time (TX_CMD_SENT)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWritable(Event):
+    """A stream's buffer has room again (TX_QUEUE_VACANCY)."""
+
+    object_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrttUpdated(Event):
+    """The estimate of the group's round-trip time changed (GRTT_UPDATED)."""
+
+    grtt_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdCollided(Event):
+    """Another node uses this node's id: what either sends is taken for the other's."""
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class FileFailed(Event):
+    """A file being sent could not be read any more, and was cancelled."""
+
+    object_id: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceLost(Event):
+    """The network interface went down or away; sending and receiving go on when it is back."""
+
+    interface: str
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceRestored(Event):
+    """The network interface is back, and the group joined again."""
+
+    interface: str

@@ -1,0 +1,53 @@
+"""What every code of a block can do, and the checks that all of them make."""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Symbols = NDArray[np.uint8]
+
+
+class Code(Protocol):
+    """A systematic erasure code over blocks of at most `source_count` symbols, all of one length."""
+
+    @property
+    def source_count(self) -> int:
+        """The longest block, in source symbols: the sender's maximum, also where a block is shorter."""
+
+    @property
+    def parity_count(self) -> int:
+        """Parity symbols that a block can have."""
+
+    def encode(self, source: Symbols, rows: range | None = None) -> Symbols:
+        """Parity of `[blocks, k, bytes]` as `[blocks, len(rows), bytes]`; `rows` counts from the first parity symbol.
+
+        Raises ValueError where the shape or the rows do not fit the code.
+        """
+
+    def decode(self, symbols: Symbols, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Fill in the absent source symbols in place; tells which blocks now have all of them.
+
+        `symbols` is `[blocks, k + parity_count, bytes]`, and what is not `present` may hold anything. A block
+        of which fewer than k symbols are present is left as it is. Raises ValueError where a shape does not fit.
+        """
+
+
+def check_source(code: Code, source: Symbols) -> None:
+    """Raise ValueError unless `source` holds blocks that `code` can protect."""
+    if source.dtype != np.uint8 or source.ndim != 3:
+        raise ValueError(f"source of {source.dtype}{list(source.shape)}: expected uint8[blocks, k, bytes]")
+    if not 1 <= source.shape[1] <= code.source_count:
+        raise ValueError(f"source of {source.shape[1]} symbols a block: expected 1 to {code.source_count}")
+
+
+def check_received(code: Code, symbols: Symbols, present: NDArray[np.bool_]) -> None:
+    """Raise ValueError unless `symbols` and `present` describe the same blocks of `code`."""
+    if symbols.dtype != np.uint8 or symbols.ndim != 3:
+        raise ValueError(f"symbols of {symbols.dtype}{list(symbols.shape)}: expected uint8[blocks, k + p, bytes]")
+    if not 1 <= symbols.shape[1] - code.parity_count <= code.source_count:
+        fewest, most = code.parity_count + 1, code.parity_count + code.source_count
+        raise ValueError(f"symbols of {symbols.shape[1]} a block: expected {fewest} to {most}")
+    if present.dtype != np.bool_ or present.shape != symbols.shape[:2]:
+        expected = list(symbols.shape[:2])
+        raise ValueError(f"present of {present.dtype}{list(present.shape)}: expected bool{expected}")

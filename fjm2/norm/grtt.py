@@ -1,0 +1,45 @@
+"""The greatest round-trip time of the group, as its sender estimates and advertises it (RFC 5740, 5.5.1)."""
+
+from .config import SenderConfig
+from .quantize import quantize_rtt, rtt_of
+
+_GROWTH_WEIGHT = 0.75
+_SHRINK_FACTOR = 0.9
+_MESSAGE_OVERHEAD_BYTES = 44
+
+
+class Grtt:
+    """Grows at once with a longer sample, shrinks step by step when probes bring none."""
+
+    __slots__ = ("_config", "_estimate_s", "_is_guess", "_peak_s")
+
+    def __init__(self, config: SenderConfig) -> None:
+        self._config = config
+        self._estimate_s = config.grtt_s
+        self._is_guess = True
+        self._peak_s = 0.0
+
+    def sample(self, rtt_s: float) -> None:
+        """Take account of one receiver's round-trip time."""
+        self._peak_s = max(self._peak_s, rtt_s)
+        if rtt_s > self._estimate_s:
+            self._estimate_s += _GROWTH_WEIGHT * (rtt_s - self._estimate_s)
+
+    def end_probe(self) -> None:
+        """A probe's time is over: come down towards the longest answer. The first answers replace the guess."""
+        if self._peak_s and self._peak_s < self._estimate_s:
+            shrunk = 0.0 if self._is_guess else self._estimate_s * _SHRINK_FACTOR
+            self._estimate_s = max(self._peak_s, shrunk)
+        if self._peak_s:
+            self._is_guess = False
+        self._peak_s = 0.0
+
+    def code(self, bytes_per_s: float) -> int:
+        """What is advertised at this rate: no less than a segment takes, within the configured bounds."""
+        segment_s = (self._config.segment_bytes + _MESSAGE_OVERHEAD_BYTES) / bytes_per_s
+        low, high = self._config.grtt_min_s, self._config.grtt_max_s
+        return quantize_rtt(min(max(self._estimate_s, low, segment_s), high))
+
+    def advertised_s(self, bytes_per_s: float) -> float:
+        """What receivers compute from the code, in seconds: all timers of both sides follow it."""
+        return rtt_of(self.code(bytes_per_s))

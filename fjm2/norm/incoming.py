@@ -1,0 +1,261 @@
+"""A DATA or FILE object on its way in: segments in any order, what is missing, and the whole of it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .block import ParityStore
+from .fec import Code, NoCode, ReedSolomon
+from .nack import Place
+from .partition import ObjectPartition, locate
+from .ranges import RangeSet
+from .repairset import RepairSet
+from .stats import Stats
+from .stores import Store
+from .wire import Fti
+
+M16_SYMBOLS_MAX = 4096
+"""Longest block with parity over GF(2^16) that is decoded: the work grows with its square."""
+
+
+def code_of(fti: Fti) -> Code | None:
+    """The code that an object is protected with, or None if it is none that we can decode."""
+    block, parity = fti.block_segments, fti.parity_segments
+    is_known = fti.instance == 0 and fti.group == 1 and fti.field_bits in (8, 16)
+    if not (is_known and block >= 1 and 1 <= fti.segment_bytes <= 65_000):
+        return None
+    if parity == 0:
+        return NoCode(block)
+    if block + parity > (255 if fti.field_bits == 8 else M16_SYMBOLS_MAX):
+        return None
+    return ReedSolomon(block, parity, bits=fti.field_bits)
+
+
+class IncomingObject(ABC):
+    """What objects and streams that arrive have in common."""
+
+    def __init__(self, place: Place, fti: Fti, code: Code, stats: Stats, symbol_bytes: int) -> None:
+        self.place = place
+        self.fti = fti
+        self.info: bytes | None = None
+        self.is_info_expected = False
+        self.received = RangeSet()
+        """Source segments by index; what a stream has handed up counts as received."""
+        self.seen_end = 0
+        """Index after the last segment that the sender is known to have sent."""
+        self.askable_end = 0
+        """Index after the last segment that may be asked for: the sender may still be sending what comes then."""
+        self.heard = RepairSet()
+        """What others have asked for since our own back-off began."""
+        self.is_heard_whole = False
+        self.symbol_bytes = symbol_bytes
+        """Length of a full symbol: of a segment, or of a stream's segment with its header."""
+        self._stats = stats
+        self._parity = ParityStore(code, symbol_bytes)
+
+    @property
+    def has_parity(self) -> bool:
+        """Whether the sender's blocks have parity, so that a loss within one is not yet a loss."""
+        return self._parity.count > 0
+
+    @property
+    @abstractmethod
+    def memory_bytes(self) -> int:
+        """Memory that it takes."""
+
+    @property
+    @abstractmethod
+    def first_wanted(self) -> int:
+        """Index of the first segment that was not received, nor given up."""
+
+    @property
+    @abstractmethod
+    def is_complete(self) -> bool:
+        """Whether nothing more is wanted of it."""
+
+    @abstractmethod
+    def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
+        """Take consecutive source segments: full rows, then one that may be shorter, or be none at all."""
+
+    def receive_parity(self, block: int, row: int, payload: NDArray[np.uint8]) -> None:
+        """Take a parity symbol."""
+        first = self.place.partition.first_segment(block)
+        end = first + self.place.partition.block_length(block)
+        if row >= self._parity.count or end <= self.first_wanted or self.received.covers(first, end):
+            return
+        if not self._parity.add(block, row, payload):
+            self._stats.duplicate_segments_received += 1
+        self._repair(block)
+
+    def _repair_touched(self, first: int, end: int) -> None:
+        """Source segments have come: see whether parity now makes up for the rest of their blocks."""
+        if self.has_parity:
+            for block in range(locate(self.place.partition, first)[0], locate(self.place.partition, end - 1)[0] + 1):
+                if block in self._parity:
+                    self._repair(block)
+
+    def _repair(self, block: int) -> None:
+        first = self.place.partition.first_segment(block)
+        end = first + self.place.partition.block_length(block)
+        missing = sum(stop - start for start, stop in self.received.gaps(first, end))
+        if missing == 0:
+            self._parity.drop(block)
+        elif self._parity.can_repair(block, missing):
+            self._stats.segments_decoded += missing
+            self._decode(block, first, end)
+
+    @abstractmethod
+    def _decode(self, block: int, first: int, end: int) -> None:
+        """Make the missing segments of a block from its parity."""
+
+    # What is missing.
+
+    def is_wanting(self) -> bool:
+        """Whether there is anything to be asked for."""
+        return self.first_wanted < self.askable_end or (self.is_info_expected and self.info is None)
+
+    def needs(self) -> RepairSet:
+        """All that is to be asked for."""
+        needs = RepairSet()
+        needs.info = self.is_info_expected and self.info is None
+        for start, end in self.received.gaps(self.first_wanted, self.askable_end):
+            if self.has_parity:
+                self._need_parity(needs, start, end)
+            else:
+                needs.segments.add(start, end)
+        return needs
+
+    def _need_parity(self, needs: RepairSet, start: int, end: int) -> None:
+        """Ask for parity where a block is whole but for what parity can make up for."""
+        while start < end:
+            block, symbol = locate(self.place.partition, start)
+            first = start - symbol
+            stop = first + self.place.partition.block_length(block)
+            if block not in needs.parity:
+                self._need_of_block(needs, block, first, stop)
+            start = stop
+
+    def _need_of_block(self, needs: RepairSet, block: int, first: int, end: int) -> None:
+        if end > self.askable_end:  # the sender is still in this block: there is no parity yet
+            needs.segments.update(RangeSet(self.received.gaps(max(first, self.first_wanted), self.askable_end)))
+            return
+        gaps = list(self.received.gaps(first, end))
+        missing = sum(stop - start for start, stop in gaps)
+        have = self._parity.rows(block)
+        count = self._parity.count
+        if missing == end - first and not have:
+            needs.segments.add(first, end)
+        elif missing <= count:
+            wanted = [row for row in range(missing) if row not in have]
+            needs.parity[block] = set(wanted[: missing - len(have)])
+        else:
+            # libnorm's rule: all parity there is, and so many missing segments fewer.
+            skip = count
+            for start, stop in gaps:
+                needs.segments.add(min(start + skip, stop), stop)
+                skip = max(0, skip - (stop - start))
+            needs.parity[block] = set(range(count)) - have
+
+    def is_covered(self, needs: RepairSet) -> bool:
+        """Whether others have asked for all that is needed."""
+        if self.is_heard_whole:
+            return not needs.info or self.heard.info
+        heard = self.heard
+        if needs.info and not heard.info:
+            return False
+        if not all(heard.segments.covers(start, end) for start, end in needs.segments):
+            return False
+        return all(self._is_parity_covered(block, len(rows)) for block, rows in needs.parity.items())
+
+    def _is_parity_covered(self, block: int, count: int) -> bool:
+        first = self.place.partition.first_segment(block)
+        end = first + self.place.partition.block_length(block)
+        asked = sum(stop - start for start, stop in self.heard.segments.within(first, end))
+        return asked + len(self.heard.parity.get(block, ())) >= count
+
+    def forget_heard(self) -> None:
+        """A new back-off begins."""
+        self.heard.clear()
+        self.is_heard_whole = False
+
+    @abstractmethod
+    def missing_bytes(self) -> Iterator[tuple[int, int]]:
+        """Byte ranges of the object that have not come."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Give up what it holds."""
+
+
+class IncomingData(IncomingObject):
+    """A DATA or FILE object."""
+
+    def __init__(self, place: Place, fti: Fti, code: Code, stats: Stats, store: Store, is_file: bool) -> None:
+        super().__init__(place, fti, code, stats, fti.segment_bytes)
+        self.store = store
+        self.is_file = is_file
+        self.partition = ObjectPartition(fti.object_bytes, fti.segment_bytes, fti.block_segments)
+        self._segment_count = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.store.memory_bytes(self._segment_count, self.fti.segment_bytes) + self._parity.memory_bytes
+
+    @property
+    def first_wanted(self) -> int:
+        return self.received.end_of(0)
+
+    @property
+    def is_complete(self) -> bool:
+        has_info = self.info is not None or not self.is_info_expected
+        return has_info and self.received.end_of(0) >= self.partition.segments
+
+    def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
+        count = len(payloads)
+        if count and payloads.shape[1] < self.fti.segment_bytes:
+            # A lone datagram shorter than a segment: the object's last, or one that lacks something.
+            payloads, tail, count = payloads[:0], payloads[0], 0
+        last = first + count - 1
+        if count and self.partition.segment_length(last) < self.fti.segment_bytes:
+            # The last segment came padded to full length.
+            payloads, tail, count = payloads[:-1], payloads[-1], count - 1
+        end = first + count
+        if count:
+            self.store.write(first * self.fti.segment_bytes, payloads)
+        if tail.size and tail.size >= self.partition.segment_length(end):
+            self.store.write(end * self.fti.segment_bytes, tail[: self.partition.segment_length(end)])
+            end += 1
+        self._note(first, end)
+
+    def _note(self, first: int, end: int) -> None:
+        if first < end:
+            fresh = sum(stop - start for start, stop in self.received.gaps(first, end))
+            self._segment_count += fresh
+            self._stats.duplicate_segments_received += end - first - fresh
+            if fresh:
+                self.received.add(first, end)
+                self._repair_touched(first, end)
+
+    def _decode(self, block: int, first: int, end: int) -> None:
+        size = self.fti.segment_bytes
+        source = np.zeros((end - first, size), np.uint8)
+        for start, stop in self.received.within(first, end):
+            for index in range(start, stop):
+                length = self.partition.segment_length(index)
+                source[index - first, :length] = self.store.read(index * size, length)
+        gaps = list(self.received.gaps(first, end))
+        self._parity.repair(block, source, self.received, first)
+        for start, stop in gaps:
+            for index in range(start, stop):
+                length = self.partition.segment_length(index)
+                self.store.write(index * size, source[index - first, :length])
+        self._segment_count += sum(stop - start for start, stop in gaps)
+        self.received.add(first, end)
+
+    def missing_bytes(self) -> Iterator[tuple[int, int]]:
+        for start, end in self.received.gaps(0, self.partition.segments):
+            yield start * self.fti.segment_bytes, min(end * self.fti.segment_bytes, self.fti.object_bytes)
+
+    def close(self) -> None:
+        self.store.close()

@@ -1,0 +1,213 @@
+"""A STREAM on its way in: segments are handed up in order, straight from the train where nothing is missing."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .events import Event, LossReason, StreamEnded, StreamLost, StreamOpened, StreamReceived
+from .fec import Code
+from .incoming import IncomingObject
+from .nack import Place
+from .partition import StreamPartition
+from .ranges import Serial
+from .stats import Stats
+from .wire import STREAM_HEADER, Fti, stream_fields
+
+_HEADER = STREAM_HEADER.size
+_OFFSET = Serial(32)
+_PAGE = 4096
+
+
+class IncomingStream(IncomingObject):
+    """Reading goes on segment by segment; what comes early waits in a ring."""
+
+    def __init__(
+        self,
+        place: Place,
+        fti: Fti,
+        code: Code,
+        stats: Stats,
+        sender_id: int,
+        ring_bytes: int,
+        emit: Callable[[Event], None],
+    ) -> None:
+        super().__init__(place, fti, code, stats, fti.segment_bytes + _HEADER)
+        self.partition: StreamPartition = StreamPartition(fti.block_segments)
+        self._sender_id = sender_id
+        self._emit = emit
+        self._row_bytes = fti.segment_bytes + _HEADER
+        # One block more than the sender's buffer: with parity the block that is being read has to stay whole.
+        segments = -(-min(fti.object_bytes, ring_bytes) // fti.segment_bytes)
+        self._rows = (max(2, -(-segments // fti.block_segments)) + 1) * fti.block_segments
+        self._ring: NDArray[np.uint8] | None = None
+        self._touched = 0
+        self.next_index = 0
+        """Index of the next segment to be handed up."""
+        self._whole_from = 0
+        """Blocks that begin earlier can't be decoded: parts of them were never received."""
+        self._offset = 0
+        """Place in the stream of the next byte to be handed up."""
+        self._gap_reason: LossReason | None = None
+        """Segments were given up, and the next one will tell how much was lost."""
+        self.is_started = False
+        """Whether it is known where reading begins."""
+        self._is_open = False
+        self.is_ended = False
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._touched * max(self._row_bytes, _PAGE) + self._parity.memory_bytes
+
+    @property
+    def first_wanted(self) -> int:
+        return self.next_index
+
+    @property
+    def is_complete(self) -> bool:
+        return self.is_ended
+
+    @property
+    def reach(self) -> int:
+        """Index after the last segment that there is room for."""
+        return self.next_index + self._rows - self.partition.block_segments
+
+    def start_at(self, index: int) -> None:
+        """Begin reading at a segment instead of the first one."""
+        self.is_started = True
+        self.next_index = self._whole_from = index
+        self.received.add(0, index)
+
+    def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
+        count = len(payloads) + (tail.size > 0)
+        end = first + count
+        if end <= self.next_index:
+            self._stats.duplicate_segments_received += count
+            return
+        if end > self.reach:
+            self.give_up(end - (self._rows - self.partition.block_segments), LossReason.OVERRUN)
+        is_next = first == self.next_index and self.received.end_of(first) == first
+        if is_next and not self.has_parity and not any(self.received.within(first, end)):
+            self.received.add(first, end)
+            if len(payloads):
+                self._hand_up(payloads)
+            if tail.size >= _HEADER:
+                self._hand_up(tail.reshape(1, -1))
+            self._continue()
+            return
+        self._store(first, payloads, tail)
+
+    def _store(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
+        rows = [*payloads, tail] if tail.size >= _HEADER else list(payloads)
+        for index, row in enumerate(rows, first):
+            if index < self.next_index or index in self.received:
+                self._stats.duplicate_segments_received += 1
+                continue
+            slot = self._slot(index)
+            slot[: row.size] = row
+            slot[row.size :] = 0
+            self._touched = min(self._touched + 1, self._rows)
+            self.received.add(index, index + 1)
+        self._repair_touched(first, first + max(len(rows), 1))
+        self._continue()
+
+    def _slot(self, index: int) -> NDArray[np.uint8]:
+        if self._ring is None:
+            self._ring = np.empty((self._rows, self._row_bytes), np.uint8)
+        slot: NDArray[np.uint8] = self._ring[index % self._rows]
+        return slot
+
+    def _decode(self, block: int, first: int, end: int) -> None:
+        if first < self._whole_from or self._ring is None:
+            return
+        row = first % self._rows
+        source = self._ring[row : row + end - first]
+        self._parity.repair(block, source, self.received, first)
+        self.received.add(first, end)
+        self._continue()
+
+    def _continue(self) -> None:
+        """Hand up what was waiting for the segments that have come."""
+        while self._ring is not None and not self.is_ended:
+            end = self.received.end_of(self.next_index)
+            if end == self.next_index:
+                break
+            row = self.next_index % self._rows
+            self._hand_up(self._ring[row : min(row + end - self.next_index, self._rows)])
+        self._parity.drop_before(self.next_index // self.partition.block_segments)
+
+    def give_up(self, until: int, reason: LossReason) -> None:
+        """Read on behind a place before which what is missing will not come."""
+        while self.next_index < until and not self.is_ended:
+            end = self.received.end_of(self.next_index)
+            if end > self.next_index:
+                self._continue()
+                continue
+            gap_end = next((stop for start, stop in self.received.gaps(self.next_index, until)), until)
+            self.received.add(self.next_index, gap_end)
+            self.next_index = self._whole_from = gap_end
+            self._gap_reason = reason
+            self._stats.objects_lost += 1
+        self._continue()
+
+    # Handing up.
+
+    def _hand_up(self, rows: NDArray[np.uint8]) -> None:
+        """Segments in order, stream header first: tell the application what is in them."""
+        lengths, starts, offsets = stream_fields(rows)
+        self.next_index += len(rows)
+        room = rows.shape[1] - _HEADER
+        if not self._is_open or self._gap_reason:
+            self._resume(int(offsets[0]))
+        if lengths.min() == lengths.max() == room > 0:
+            self._emit_run(rows[:, _HEADER:].tobytes(), lengths, starts)
+            return
+        for index, length in enumerate(lengths.tolist()):
+            row = rows[index, _HEADER:]
+            if length > room:
+                self._gap_reason = LossReason.FAILED
+                continue
+            if self._gap_reason:
+                self._resume(int(offsets[index]))
+            if length == 0:
+                if starts[index] == 0:
+                    self._end()
+                    return
+                continue  # a control code that means nothing here
+            self._emit_run(row[:length].tobytes(), lengths[index : index + 1], starts[index : index + 1])
+
+    def _emit_run(self, data: bytes, lengths: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
+        marks: tuple[int, ...] = ()
+        marked = np.flatnonzero((starts > 0) & (starts <= lengths))
+        if marked.size:
+            before = np.cumsum(lengths) - lengths
+            marks = tuple((before[marked] + starts[marked] - 1).tolist())
+        self._stats.payload_bytes_received += len(data)
+        self._emit(StreamReceived(self._sender_id, self.place.object_id, self._offset, data, marks))
+        self._offset += len(data)
+
+    def _resume(self, offset_field: int) -> None:
+        """The first segment of all, or the first one after a gap, tells where in the stream it lies."""
+        offset = max(_OFFSET.unwrap(offset_field, self._offset), 0)
+        if not self._is_open:
+            self._is_open = True
+            self._emit(StreamOpened(self._sender_id, self.place.object_id, offset))
+        elif self._gap_reason:
+            start = self._offset
+            self._emit(StreamLost(self._sender_id, self.place.object_id, start, max(offset, start), self._gap_reason))
+        self._gap_reason = None
+        self._offset = offset
+
+    def _end(self) -> None:
+        self.is_ended = True
+        self._stats.objects_received += 1
+        self._emit(StreamEnded(self._sender_id, self.place.object_id, self._offset))
+
+    def abandon(self, reason: LossReason) -> None:
+        """Nothing more will come of it."""
+        if not self.is_ended:
+            start = self._offset
+            self._emit(StreamLost(self._sender_id, self.place.object_id, start, start, self._gap_reason or reason))
+
+    def missing_bytes(self) -> Iterator[tuple[int, int]]:
+        yield from ()

@@ -1,0 +1,189 @@
+"""Repair requests: built from what is missing, and read back as ranges (RFC 5740, 4.3.1)."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .partition import UNBOUNDED, Partition, locate
+from .ranges import Serial
+from .wire import REQUEST_HEADER_BYTES, PayloadIdFormat, Position, RepairFlag, RepairForm, RepairRequest
+
+LEVELS = RepairFlag.SEGMENT | RepairFlag.BLOCK | RepairFlag.OBJECT
+
+
+class Ask(NamedTuple):
+    """One item or range of a request; both ends are included."""
+
+    flags: int
+    first: Position
+    last: Position
+    is_erasures: bool
+    """Whether the symbol is a number of erasures instead."""
+
+
+def read_requests(requests: tuple[RepairRequest, ...]) -> Iterator[Ask]:
+    """Every item and range of all requests."""
+    for request in requests:
+        if request.form == RepairForm.RANGES:
+            for first, last in zip(request.items[::2], request.items[1::2], strict=True):
+                yield Ask(request.flags, first, last, False)
+        else:
+            is_erasures = request.form == RepairForm.ERASURES
+            for item in request.items:
+                yield Ask(request.flags, item, item, is_erasures)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One object's way of saying where a symbol is."""
+
+    fec_id: int
+    format: PayloadIdFormat
+    object_id: int
+    partition: Partition
+
+    @property
+    def item_bytes(self) -> int:
+        """Length of one item of a request."""
+        return 4 + self.format.size
+
+    def position(self, block: int, symbol: int) -> Position:
+        length = self.partition.block_length(block) if self.format.length_bits else 0
+        return Position(self.fec_id, self.object_id, self.format.pack(block, symbol, length))
+
+    @property
+    def whole(self) -> Position:
+        """Stands for the object as a whole."""
+        return Position(self.fec_id, self.object_id, 0)
+
+    def of(self, index: int) -> Position:
+        """The position of a source segment."""
+        return self.position(*locate(self.partition, index))
+
+
+class Wanted(NamedTuple):
+    """What an item or range of a request means in its object."""
+
+    start: int
+    """Source segments by index, from here to before `end`; perhaps none."""
+    end: int
+    block: int
+    """The block, or the last of several."""
+    rows: range
+    """Parity rows of the block, of which only the number counts; perhaps none."""
+
+
+def resolve(ask: Ask, place: Place, near_block: int) -> Wanted | None:
+    """Find the blocks or symbols that are meant; None if the object can't have them.
+
+    Of a stream, whose block numbers wrap, those are meant that are nearest to a block.
+    """
+    pid, partition = place.format, place.partition
+    first_block, last_block = pid.block(ask.first.payload_id), pid.block(ask.last.payload_id)
+    if partition.blocks == UNBOUNDED:
+        serial = Serial(pid.block_bits)
+        first_block, last_block = serial.unwrap(first_block, near_block), serial.unwrap(last_block, near_block)
+    if not 0 <= first_block <= last_block < partition.blocks:
+        return None
+    start, length = partition.first_segment(first_block), partition.block_length(first_block)
+    if ask.flags & RepairFlag.BLOCK:
+        end = partition.first_segment(last_block) + partition.block_length(last_block)
+        return Wanted(start, end, last_block, range(0))
+    first, last = pid.symbol(ask.first.payload_id), pid.symbol(ask.last.payload_id)
+    if ask.is_erasures:
+        return Wanted(start, start, first_block, range(first)) if first <= length else None
+    if first_block != last_block or first > last:
+        return None
+    rows = range(max(0, first - length), max(0, last + 1 - length))
+    return Wanted(start + min(first, length), start + min(last + 1, length), first_block, rows)
+
+
+@dataclass(slots=True)
+class _Open:
+    """The request that is being filled."""
+
+    form: int
+    flags: int
+    items: list[Position]
+
+
+class RequestBuilder:
+    """Packs ranges into as few requests and messages as their order allows."""
+
+    _RANGE_FROM = 3
+    """So many items in a row are shorter as a range: libnorm's rule."""
+
+    def __init__(self, item_bytes: int, message_bytes: int) -> None:
+        self._item_bytes = item_bytes
+        self._most_bytes = max(message_bytes, REQUEST_HEADER_BYTES + 2 * item_bytes)
+        self._messages: list[tuple[RepairRequest, ...]] = []
+        self._requests: list[RepairRequest] = []
+        self._open: _Open | None = None
+        self._size = 0
+
+    def add(self, flags: int, first: Position, last: Position, count: int) -> None:
+        """Ask for `count` consecutive things. Between first and last no more than one part may differ."""
+        if count >= self._RANGE_FROM:
+            self._append(RepairForm.RANGES, flags, (first, last))
+        else:
+            self._append(RepairForm.ITEMS, flags, (first,))
+            if count == 2:
+                self._append(RepairForm.ITEMS, flags, (last,))
+
+    def add_object(self, flags: int, place: Place) -> None:
+        """Ask for an object as a whole, or for its INFO alone."""
+        self.add(flags, place.whole, place.whole, 1)
+
+    def add_segments(self, flags: int, place: Place, ranges: Iterable[tuple[int, int]]) -> None:
+        """Ask for ranges of source segments: whole blocks as such, others symbol by symbol."""
+        for start, end in ranges:
+            while start < end:
+                region = place.partition.region(start)
+                block, symbol = locate(place.partition, start)
+                length = region.block_segments
+                if symbol == 0 and end - start >= length:
+                    blocks = (min(end, region.end) - start) // length
+                    first, last = place.position(block, 0), place.position(block + blocks - 1, 0)
+                    self.add(flags | RepairFlag.BLOCK, first, last, blocks)
+                    start += blocks * length
+                else:
+                    count = min(end - start, length - symbol)
+                    self.add_symbols(flags, place, block, range(symbol, symbol + count))
+                    start += count
+
+    def add_symbols(self, flags: int, place: Place, block: int, symbols: range) -> None:
+        """Ask for consecutive symbols, source or parity, of one block."""
+        first, last = place.position(block, symbols[0]), place.position(block, symbols[-1])
+        self.add(flags | RepairFlag.SEGMENT, first, last, len(symbols))
+
+    def _append(self, form: int, flags: int, items: tuple[Position, ...]) -> None:
+        size = self._item_bytes * len(items)
+        fits_open = self._open is not None and (self._open.form, self._open.flags) == (form, flags)
+        needed = size if fits_open else size + REQUEST_HEADER_BYTES
+        if self._size + needed > self._most_bytes and self._size:
+            self._close_message()
+            fits_open = False
+            needed = size + REQUEST_HEADER_BYTES
+        if not fits_open:
+            self._close_request()
+            self._open = _Open(form, flags, [])
+        assert self._open is not None
+        self._open.items.extend(items)
+        self._size += needed
+
+    def _close_request(self) -> None:
+        if self._open is not None:
+            self._requests.append(RepairRequest(self._open.form, self._open.flags, tuple(self._open.items)))
+            self._open = None
+
+    def _close_message(self) -> None:
+        self._close_request()
+        if self._requests:
+            self._messages.append(tuple(self._requests))
+        self._requests = []
+        self._size = 0
+
+    def messages(self) -> list[tuple[RepairRequest, ...]]:
+        """The requests of each message that is needed."""
+        self._close_message()
+        return self._messages

@@ -1,0 +1,242 @@
+"""What a sender sends: DATA and FILE objects and STREAMs, cut into trains, with their parity and their repairs."""
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .config import SenderConfig
+from .fec import Code, NoCode, ReedSolomon
+from .partition import ObjectPartition, Partition, StreamPartition
+from .repairset import RecentRepairs, RepairSet
+from .sources import Source
+from .stream import StreamRing
+from .train import TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX
+from .wire import Data, Fti, HeaderStamp, ObjectFlag
+
+_PARITY_BLOCKS_KEPT = 16
+
+
+@dataclass(slots=True)
+class Rows:
+    """A train's datagrams, laid out and stamped but for what the sender counts."""
+
+    data: NDArray[np.uint8]
+    row_bytes: int
+    count: int
+
+
+class SendObject(ABC):
+    """What DATA, FILE and STREAM have in common: identity, INFO, progress and repairs."""
+
+    flags: int = 0
+    partition: Partition
+
+    def __init__(self, object_id: int, info: bytes | None, config: SenderConfig) -> None:
+        self.id = object_id
+        self.order = 0
+        """Grows from object to object, where ids wrap."""
+        self.preset_code = -1
+        """The GRTT code that its headers were last preset with."""
+        self.info = info
+        self.config = config
+        self.next_index = 0
+        """The first source segment that has not been sent yet."""
+        self.parity_due: tuple[int, range] | None = None
+        """Proactive parity that the last train's block still needs: block and rows."""
+        self.info_due = info is not None
+        self.asked = RepairSet()
+        """What has been asked for since the last repair began."""
+        self.repairs = RepairSet()
+        """What is being repaired."""
+        self.recent = RecentRepairs()
+        self.fresh_parity: dict[int, int] = {}
+        """Block to the first parity row never sent, where some have been."""
+        self._parity: OrderedDict[int, NDArray[np.uint8]] = OrderedDict()
+        blocks, parity = config.block_segments, config.parity_segments
+        self._code: Code = ReedSolomon(blocks, parity) if parity else NoCode(blocks)
+        if info is not None:
+            self.flags |= ObjectFlag.INFO
+
+    @property
+    @abstractmethod
+    def sendable(self) -> int:
+        """Index after the last source segment that can be sent now."""
+
+    @property
+    def first_held(self) -> int:
+        """Index of the first source segment that can be repaired."""
+        return 0
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether nothing of it will be sent but on request."""
+        return self.next_index >= self.sendable and not self.info_due and self.parity_due is None
+
+    @property
+    @abstractmethod
+    def memory_bytes(self) -> int:
+        """What it takes of the cache."""
+
+    @property
+    @abstractmethod
+    def fti(self) -> Fti:
+        """What receivers have to know of it."""
+
+    @abstractmethod
+    def preset(self, header: Data) -> None:
+        """Take the header that all coming trains begin with."""
+
+    @abstractmethod
+    def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
+        """A train of source segments from `first` on, of one region: as many of `count` as fit."""
+
+    def parity_rows(self, block: int, rows: range) -> NDArray[np.uint8]:
+        """Parity symbols of a block that is still held as a whole, [rows, bytes]."""
+        parity = self._parity.get(block)
+        if parity is None:
+            parity = self._code.encode(self._block_symbols(block)[np.newaxis])[0]
+            self._parity[block] = parity
+            if len(self._parity) > _PARITY_BLOCKS_KEPT:
+                self._parity.popitem(last=False)
+        return parity[rows.start : rows.stop]
+
+    @abstractmethod
+    def _block_symbols(self, block: int) -> NDArray[np.uint8]:
+        """A block's source symbols, padded to the length of its longest."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Give up what it holds."""
+
+
+class SendData(SendObject):
+    """A DATA or FILE object: bytes at rest, laid into trains when they are sent."""
+
+    def __init__(
+        self, object_id: int, source: Source, info: bytes | None, config: SenderConfig, is_file: bool = False
+    ) -> None:
+        super().__init__(object_id, info, config)
+        self.source = source
+        self.partition: ObjectPartition = ObjectPartition(source.size, config.segment_bytes, config.block_segments)
+        if is_file:
+            self.flags |= ObjectFlag.FILE
+        self._buffer: NDArray[np.uint8] | None = None
+
+    @property
+    def sendable(self) -> int:
+        return self.partition.segments
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.source.memory_bytes
+
+    @property
+    def fti(self) -> Fti:
+        return _fti(self.source.size, self.config)
+
+    def preset(self, header: Data) -> None:
+        self._header_bytes = len(header.encode())
+        row_bytes = self._header_bytes + self.config.segment_bytes
+        rows = max(1, min(TRAIN_SEGMENTS_MAX, TRAIN_BYTES_MAX // row_bytes, self.partition.segments))
+        if self._buffer is None or self._buffer.size != rows * row_bytes:
+            self._buffer = np.zeros(rows * row_bytes, np.uint8)
+            self._payload = self._buffer.reshape(rows, row_bytes)[:, self._header_bytes :]
+        self._stamp = HeaderStamp(self._buffer, row_bytes, header)
+
+    def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
+        assert self._buffer is not None
+        count = min(count, len(self._payload))
+        segment_bytes = self.config.segment_bytes
+        last_bytes = self.partition.segment_length(first + count - 1)
+        full = count if last_bytes == segment_bytes else count - 1
+        if full:
+            self.source.read(first * segment_bytes, self._payload[:full])
+        if full < count:
+            self.source.read((first + full) * segment_bytes, self._payload[full : full + 1, :last_bytes])
+        self._stamp.stamp(sequence, payload_ids[:count])
+        row_bytes = self._stamp.row_bytes
+        return Rows(self._buffer[: count * row_bytes - segment_bytes + last_bytes], row_bytes, count)
+
+    def _block_symbols(self, block: int) -> NDArray[np.uint8]:
+        first, count = self.partition.first_segment(block), self.partition.block_length(block)
+        segment_bytes = self.config.segment_bytes
+        symbols = np.zeros((count, segment_bytes), np.uint8)
+        last_bytes = self.partition.segment_length(first + count - 1)
+        full = count if last_bytes == segment_bytes else count - 1
+        if full:
+            self.source.read(first * segment_bytes, symbols[:full])
+        if full < count:
+            self.source.read((first + full) * segment_bytes, symbols[full : full + 1, :last_bytes])
+            # Parity is as long as the block's longest symbol (RFC 5740 leaves it open; so does libnorm).
+            symbols = symbols if full else symbols[:, :last_bytes]
+        return symbols
+
+    def close(self) -> None:
+        self.source.close()
+
+
+class SendStream(SendObject):
+    """A STREAM: bytes are written while others are sent."""
+
+    flags = ObjectFlag.STREAM
+
+    def __init__(self, object_id: int, info: bytes | None, config: SenderConfig, header: Data) -> None:
+        super().__init__(object_id, info, config)
+        self.partition: StreamPartition = StreamPartition(config.block_segments)
+        self.ring = StreamRing(config.segment_bytes, _stream_rows(config), header)
+        self.is_room_wanted = False
+        """Whether the writer found no room and is to be told when there is some."""
+
+    @property
+    def sendable(self) -> int:
+        return self.ring.closed
+
+    @property
+    def first_held(self) -> int:
+        return self.ring.first
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.ring.buffer.size
+
+    @property
+    def fti(self) -> Fti:
+        return stream_fti(self.config)
+
+    @property
+    def room(self) -> int:
+        """Bytes that can be written now: at most half of the ring waits to be sent, the rest is there for repair."""
+        return 0 if self.ring.is_ended else self.ring.room(self.next_index + self.ring.rows // 2)
+
+    def preset(self, header: Data) -> None:
+        self.ring.stamp.preset(header)
+
+    def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
+        row, count, data = self.ring.train(first, count)
+        self.ring.stamp.stamp(sequence, payload_ids[:count], row)
+        return Rows(data, self.ring.row_bytes, count)
+
+    def _block_symbols(self, block: int) -> NDArray[np.uint8]:
+        return self.ring.symbols(self.partition.first_segment(block), self.config.block_segments)
+
+
+def _stream_rows(config: SenderConfig) -> int:
+    """Whole blocks of rows, as many as the stream's buffer holds."""
+    return config.stream_bytes // (config.segment_bytes * config.block_segments) * config.block_segments
+
+
+def stream_fti(config: SenderConfig) -> Fti:
+    """What receivers have to know of any stream: its size stands for its buffer."""
+    return _fti(_stream_rows(config) * config.segment_bytes, config)
+
+
+def _fti(object_bytes: int, config: SenderConfig) -> Fti:
+    return Fti(
+        fec_id=config.fec.fec_id,
+        object_bytes=object_bytes,
+        segment_bytes=config.segment_bytes,
+        block_segments=config.block_segments,
+        parity_segments=config.parity_segments,
+    )

@@ -1,0 +1,307 @@
+"""NORM for asyncio applications: a session is one node of a group, to send objects and streams and to take events."""
+
+import asyncio
+import os
+import random
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from fjm2.errors import NormError
+
+from .config import ReceiverConfig, SenderConfig, SessionConfig
+from .driver import Driver
+from .engine import Engine
+from .events import (
+    Event,
+    ObjectCompleted,
+    StreamReceived,
+    StreamWritable,
+    TransmissionFlushed,
+    WatermarkCompleted,
+)
+from .sources import FileSource, MemorySource, Source
+from .stats import Stats
+from .udp import UdpConfig, UdpTransport
+from .wire import NODE_ANY
+
+EVENT_BYTES_MAX = 64 << 20
+"""More than so much received and not taken, and reception pauses."""
+EVENTS_MAX = 65_536
+_OWN_EVENTS_MAX = 1_000
+_BATCH_BYTES = 256 << 10
+"""So much a stream collects before it makes its writer wait for the loop's turn."""
+
+
+def random_node_id() -> int:
+    """A node id that is most likely nobody else's."""
+    return random.SystemRandom().randrange(1, NODE_ANY)
+
+
+class OutgoingStream:
+    """An endless object: bytes with message marks, read by receivers while it is written."""
+
+    def __init__(self, session: "Session", object_id: int) -> None:
+        self.object_id = object_id
+        """Transport id."""
+        self._session = session
+        self._parts: list[bytes | memoryview] = []
+        self._marks: list[int] = []
+        self._size = 0
+        self._drained = asyncio.Event()
+        self._is_closed = False
+
+    async def write(self, data: bytes | memoryview, *, is_start: bool = True) -> None:
+        """Append bytes; `is_start` marks the first as the beginning of a message.
+
+        They go out at the end of the loop's turn, together with what else is written until then. Waits only while the
+        stream's buffer is full.
+        """
+        if self._is_closed:
+            raise NormError("write to a closed stream")
+        if is_start:
+            self._marks.append(self._size)
+        self._parts.append(data)
+        self._size += len(data)
+        self._session._driver.wake(self)
+        if self._size >= _BATCH_BYTES:
+            await self.drain()
+
+    async def drain(self) -> None:
+        """Wait until all that was written has a place in the buffer."""
+        while self._size:
+            self._drained.clear()
+            self._session._driver.wake(self)
+            await self._drained.wait()
+
+    async def close(self) -> None:
+        """End the stream: receivers are told so behind the last byte. Twice does no harm."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self.drain()
+        self._session._engine.end_stream(self.object_id)
+        self._session._driver.wake()
+
+    def hand_over(self) -> None:
+        """For the driver: give the engine what it has room for."""
+        if self._size:
+            data = memoryview(b"".join(self._parts))
+            taken = self._session._engine.write(self.object_id, data, self._marks)
+            self._session._is_flushed = False
+            self._parts = [data[taken:]] if taken < len(data) else []
+            self._marks = [mark - taken for mark in self._marks if mark >= taken]
+            self._size -= taken
+        if not self._size:
+            self._session._engine.flush(self.object_id)
+            self._drained.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class Session:
+    """One node of a NORM group.
+
+    Use it as `async with Session(...) as session:`. Leaving the block closes it: what was queued is sent, receivers are
+    told goodbye. Events are taken by `async for event in session`; while nobody takes them, and the queue is full,
+    reception pauses and goes on with repairs later.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        port: int,
+        *,
+        interface: str | None = None,
+        node_id: int | None = None,
+        sender: SenderConfig | None = None,
+        receiver: ReceiverConfig | None = None,
+        is_sender_only: bool = False,
+        ttl: int = 1,
+        dscp: int = 0,
+        seed: int | None = None,
+    ) -> None:
+        """Check the settings; ConfigError says what is wrong. Nothing is opened yet.
+
+        `group` is a multicast group, or the address of the one peer. `interface` is a name or a local address. A
+        session that is `is_sender_only` ignores what others send, and gets no events of it.
+        """
+        self.config = SessionConfig(
+            node_id=random_node_id() if node_id is None else node_id,
+            sender=sender or SenderConfig(),
+            receiver=None if is_sender_only else receiver or ReceiverConfig(),
+        )
+        self.udp_config = UdpConfig(group=group, port=port, interface=interface, ttl=ttl, dscp=dscp)
+        self._random = random.Random(seed)
+        self._events: deque[Event] = deque()
+        self._event_bytes = 0
+        self._arrived = asyncio.Event()
+        self._changed = asyncio.Event()
+        """Set whenever something happened that a sending coroutine may wait for."""
+        self._streams: dict[int, OutgoingStream] = {}
+        self._watermarks: dict[int, asyncio.Future[WatermarkCompleted]] = {}
+        self._is_flushed = True
+        self._is_open = False
+
+    # Life.
+
+    async def __aenter__(self) -> Self:
+        self._transport = UdpTransport(self.udp_config)
+        group_is_multicast = self.udp_config.is_multicast
+        self._engine = Engine(
+            self.config, self._transport.destination, random=self._random, group_is_multicast=group_is_multicast
+        )
+        self._driver = Driver(self._engine, self._transport, self._take)
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Say goodbye and close the sockets. What should arrive first: await `flushed()` or `watermark()`."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._engine.close()
+        self._driver.close()
+        self._transport.close()
+        self._arrived.set()
+        self._changed.set()
+        for future in self._watermarks.values():
+            future.cancel()
+
+    # Sending.
+
+    async def send_data(self, data: bytes | bytearray | memoryview, *, info: bytes | None = None) -> int:
+        """Send bytes as one object, which is not copied: leave it alone. The transport id.
+
+        Waits while the cache is full of objects that are still to be sent.
+        """
+        return await self._send(MemorySource(data), info, is_file=False)
+
+    async def send_file(self, path: str | os.PathLike[str], *, info: bytes | None = None) -> int:
+        """Send a file as one object, read as it goes. `info` is its base name if none is given. The transport id."""
+        name = os.fsencode(os.path.basename(path)) if info is None else info
+        return await self._send(FileSource(path), name, is_file=True)
+
+    async def _send(self, source: Source, info: bytes | None, is_file: bool) -> int:
+        while not self._engine.has_room(source.memory_bytes):
+            await self._wait_change()
+        object_id = self._engine.enqueue(source, info, is_file, self._driver.now())
+        self._is_flushed = False
+        self._driver.wake()
+        return object_id
+
+    async def open_stream(self, *, info: bytes | None = None) -> OutgoingStream:
+        """Begin a stream."""
+        while not self._engine.has_room(self.config.sender.stream_bytes):
+            await self._wait_change()
+        stream = OutgoingStream(self, self._engine.open_stream(info, self._driver.now()))
+        self._streams[stream.object_id] = stream
+        self._is_flushed = False
+        return stream
+
+    async def flushed(self) -> None:
+        """Wait until all that was queued has been sent, repaired as far as asked for, and flushed."""
+        while not self._is_flushed:
+            await self._wait_change()
+
+    async def watermark(self, nodes: Iterable[int]) -> WatermarkCompleted:
+        """Ask nodes to confirm all that was queued so far, and wait for the outcome."""
+        number = self._engine.watermark(tuple(nodes), self._driver.now())
+        future: asyncio.Future[WatermarkCompleted] = asyncio.get_running_loop().create_future()
+        self._watermarks[number] = future
+        self._driver.wake()
+        return await future
+
+    def cancel(self, object_id: int) -> None:
+        """Send nothing more of an object; those who miss parts of it are told that it is gone."""
+        self._engine.cancel(object_id, self._driver.now())
+        self._driver.wake()
+
+    def send_command(self, content: bytes, *, is_robust: bool = False) -> None:
+        """Send a short message besides all objects; a robust one is repeated, and may arrive as often."""
+        self._engine.send_command(content, is_robust, self._driver.now())
+        self._driver.wake()
+
+    async def _wait_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+        if not self._is_open:
+            raise NormError("the session was closed")
+
+    # Receiving.
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._events:
+            if not self._is_open:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        event = self._events.popleft()
+        self._event_bytes -= _size_of(event)
+        if self._engine.is_paused and self._event_bytes * 2 < EVENT_BYTES_MAX and len(self._events) * 2 < EVENTS_MAX:
+            self._engine.is_paused = False
+        return event
+
+    def _take(self, event: Event) -> None:
+        """What the driver hands up."""
+        match event:
+            case StreamWritable(object_id):
+                self._driver.wake(self._streams[object_id])
+            case WatermarkCompleted(number):
+                future = self._watermarks.pop(number, None)
+                if future is not None and not future.done():
+                    future.set_result(event)
+            case TransmissionFlushed():
+                self._is_flushed = True
+            case _:
+                pass
+        self._changed.set()
+        if self.config.receiver is None and len(self._events) >= _OWN_EVENTS_MAX:
+            self._events.popleft()  # those who only send need not listen
+        self._events.append(event)
+        self._event_bytes += _size_of(event)
+        if self._event_bytes >= EVENT_BYTES_MAX or len(self._events) >= EVENTS_MAX:
+            self._engine.is_paused = True
+        self._arrived.set()
+
+    # Looking.
+
+    @property
+    def node_id(self) -> int:
+        return self.config.node_id
+
+    @property
+    def stats(self) -> Stats:
+        """Counters since the session was opened."""
+        return self._engine.stats
+
+    @property
+    def grtt_s(self) -> float:
+        """The group's round-trip time as this session's sender estimates it."""
+        return self._engine.grtt_s
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the operator of this host should know."""
+        return self._transport.warnings
+
+
+def _size_of(event: Event) -> int:
+    if isinstance(event, StreamReceived):
+        return len(event.data)
+    if isinstance(event, ObjectCompleted) and event.data is not None:
+        return event.size
+    return 0

@@ -1,0 +1,77 @@
+"""Counters, read alike by tests, `fjm2 top`, traces and the admin page."""
+
+from collections import Counter
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any
+
+
+class Drop(Enum):
+    """Why a datagram, or what it asked for, was not acted on."""
+
+    MALFORMED = "no NORM message"
+    OWN = "our own, looped back"
+    UNSUPPORTED = "a FEC scheme or message that is not supported"
+    NO_FTI = "an object of which nothing is known yet"
+    FTI_MISMATCH = "disagrees with what the sender said of the object before"
+    OVERSIZE = "a payload longer than the segment size"
+    BAD_POSITION = "a position beyond its object"
+    UNSYNCHRONIZED = "before the point where reception began"
+    OUT_OF_WINDOW = "too far ahead of, or behind, what is being received"
+    TOO_LARGE = "an object larger than allowed"
+    NO_MEMORY = "the bound on memory is reached"
+    TOO_MANY_SENDERS = "the bound on remote senders is reached"
+    STALE_INSTANCE = "for an earlier incarnation of a sender"
+    PAUSED = "the application takes no more at the moment"
+    NOT_RECEIVING = "this node only sends"
+    NOT_OURS = "meant for another node"
+    UNKNOWN_OBJECT = "a request for what is not held any more"
+    RATE_LIMITED = "a request that came again too soon"
+
+
+@dataclass(slots=True)
+class Stats:
+    """What a session has done since it began."""
+
+    datagrams_sent: int = 0
+    bytes_sent: int = 0
+    """NORM messages, UDP and IP headers excluded."""
+    datagrams_received: int = 0
+    bytes_received: int = 0
+    objects_sent: int = 0
+    """Objects of which every segment has been sent once."""
+    objects_received: int = 0
+    """Objects that arrived complete."""
+    objects_lost: int = 0
+    """Objects, or parts of streams, given up."""
+    payload_bytes_received: int = 0
+    """Application bytes handed up."""
+    duplicate_segments_received: int = 0
+    segments_decoded: int = 0
+    """Source segments made from parity."""
+    nacks_sent: int = 0
+    nacks_suppressed: int = 0
+    """NACKs not sent because others, or the sender, had said it all."""
+    nacks_received: int = 0
+    acks_sent: int = 0
+    acks_received: int = 0
+    repair_segments_sent: int = 0
+    parity_segments_sent: int = 0
+    """Proactive and as repair."""
+    flushes_sent: int = 0
+    squelches_sent: int = 0
+    probes_sent: int = 0
+    window_waits: int = 0
+    """Times that a stream's writer found no room."""
+    grtt_s: float = 0.0
+    """The sender's estimate of the group's greatest round-trip time."""
+    drops: Counter[Drop] = field(default_factory=Counter)
+
+    def drop(self, reason: Drop, count: int = 1) -> None:
+        """Count what was not acted on."""
+        self.drops[reason] += count
+
+    def as_dict(self) -> dict[str, Any]:
+        """All counters by name, ready for JSON."""
+        counters = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "drops"}
+        return counters | {"drops": {reason.name.lower(): count for reason, count in self.drops.items()}}

@@ -1,0 +1,79 @@
+"""Which objects of a remote sender a receiver is after: those from its point of synchronisation on, done or open.
+
+Objects are known here by a count that does not wrap. Its low 16 bits are the transport id on the wire.
+"""
+
+from collections.abc import Iterator
+
+from .incoming import IncomingObject
+from .ranges import OBJECT_ID, RangeSet
+
+_EPOCH = 1 << 32
+"""Room for counting backwards from the first object heard of."""
+
+
+class ObjectWindow:
+    """The objects of one sender, by count."""
+
+    __slots__ = ("_done", "_size", "end", "is_synced", "open", "start")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._done = RangeSet()
+        self.open: dict[int, IncomingObject] = {}
+        """What is being received."""
+        self.is_synced = False
+        self.start = 0
+        """The first object wanted."""
+        self.end = 0
+        """After the last object that the sender is known to have sent of."""
+
+    def sync(self, object_id: int, back: int = 0) -> None:
+        """Begin with an object, or so many before it."""
+        self.is_synced = True
+        self.end = _EPOCH + object_id
+        self.start = self.end - back
+
+    def count_of(self, object_id: int) -> int:
+        """The count of an object, taken as near to the newest one as its id allows."""
+        return OBJECT_ID.unwrap(object_id, max(self.end - 1, self.start))
+
+    def is_done(self, count: int) -> bool:
+        """Whether an object is not wanted any more, or never was."""
+        return count < self.start or count in self._done
+
+    def add(self, count: int, item: IncomingObject) -> None:
+        self.open[count] = item
+
+    def close(self, count: int) -> None:
+        """An object is complete, or given up."""
+        self.open.pop(count, None)
+        self._done.add(count, count + 1)
+        first_open = self._done.end_of(self.start)
+        if first_open > self.start:
+            self._done.remove(self.start, first_open)
+            self.start = first_open
+            self.end = max(self.end, first_open)
+
+    def extend(self, end: int) -> list[int]:
+        """The sender has sent of all objects before `end`. What falls out of the window for it, as far as heard of."""
+        self.end = max(self.end, end)
+        behind = self.end - self._size
+        return sorted(count for count in self.open if count < behind)
+
+    def trim(self) -> list[tuple[int, int]]:
+        """Want nothing that has fallen out of the window. The ranges never heard of that gives up."""
+        behind = self.end - self._size
+        if behind <= self.start:
+            return []
+        unheard = list(self._done.gaps(self.start, behind))
+        self.start = max(behind, self._done.end_of(behind))
+        self._done.remove(0, self.start)
+        return unheard
+
+    def unheard(self) -> Iterator[tuple[int, int]]:
+        """Ranges of objects of which nothing has come."""
+        heard = self._done.copy()
+        for count in self.open:
+            heard.add(count, count + 1)
+        return heard.gaps(self.start, self.end)

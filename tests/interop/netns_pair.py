@@ -1,0 +1,233 @@
+"""Hosts for the peers of a test: this machine, or network namespaces joined by veth, with loss where packets arrive.
+
+A namespace has no name: it lives as long as a process that holds it, which ends when its stdin is closed. So nothing is
+left behind, not even by tests that were killed. All links are made inside the namespaces, none on this machine.
+"""
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+INTERFACE = "norm0"
+SENDER_ADDRESS = "10.99.0.1"
+POLL_INTERVAL_S = 0.01
+# How long a process gets to say that it is ready: Python alone takes a second on a busy machine.
+READY_S = 20.0
+
+
+def until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+    """Wait for a condition. Raises AssertionError after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {timeout_s:g} s")
+        time.sleep(POLL_INTERVAL_S)
+
+
+class Process:
+    """A program that reports in lines of JSON on its stdout. Its output is kept in files."""
+
+    def __init__(self, name: str, argv: Sequence[str], directory: Path) -> None:
+        self.name = name
+        self.argv = argv
+        self._stdout = directory / f"{name}.stdout"
+        self._stderr = directory / f"{name}.stderr"
+        with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
+            self._popen = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+
+    def reports(self) -> list[dict[str, Any]]:
+        """Every whole line of JSON so far."""
+        found: list[dict[str, Any]] = []
+        for line in self._stdout.read_text(errors="replace").splitlines(keepends=True):
+            with contextlib.suppress(json.JSONDecodeError):
+                if line.endswith("\n") and isinstance(report := json.loads(line), dict):
+                    found.append(report)
+        return found
+
+    def wait_ready(self) -> None:
+        """Wait for {"ready": true}. Raises AssertionError if the program ends before it, or is too slow."""
+
+        def is_ready() -> bool:
+            if any(report.get("ready") is True for report in self.reports()):
+                return True
+            if self._popen.poll() is not None:
+                raise AssertionError(f"ended before it was ready\n{self.describe()}")
+            return False
+
+        until(is_ready, READY_S, f"{self.name} ready")
+
+    def wait(self, timeout_s: float) -> int:
+        """The exit status. A program that takes longer is killed, and that raises AssertionError."""
+        try:
+            return self._popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"still running after {timeout_s:g} s\n{self.describe()}") from None
+
+    def report(self) -> dict[str, Any]:
+        """The last line of JSON. Raises AssertionError if there is none."""
+        reports = self.reports()
+        if not reports:
+            raise AssertionError(f"no report\n{self.describe()}")
+        return reports[-1]
+
+    def kill(self) -> None:
+        if self._popen.poll() is None:
+            self._popen.kill()
+        self._popen.wait()
+
+    def describe(self) -> str:
+        """What to show of a program that failed: the command, how it ended, what it said last."""
+        said = self._stdout.read_text(errors="replace") + self._stderr.read_text(errors="replace")
+        return f"$ {' '.join(self.argv)}\nexit status {self._popen.poll()}\n{said[-4000:]}"
+
+
+class Host:
+    """Where programs run: this machine. Whatever still runs at the end is killed, by its pid."""
+
+    interface = "lo"
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._processes: list[Process] = []
+
+    def start(self, name: str, argv: Sequence[str]) -> Process:
+        process = Process(name, [*self.prefix(), *argv], self._directory)
+        self._processes.append(process)
+        return process
+
+    def prefix(self) -> Sequence[str]:
+        return ()
+
+    def describe(self) -> str:
+        return "\n".join(process.describe() for process in self._processes)
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+
+
+class Namespace(Host):
+    """A host of its own, with nothing but a loopback interface at first."""
+
+    interface = INTERFACE
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        holding = "ip link set lo up && echo up && exec cat"
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", holding], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._holder.stdout is not None
+        if self._holder.stdout.readline() != b"up\n":
+            self.close()
+            raise AssertionError("no network namespace")
+
+    @property
+    def pid(self) -> int:
+        """A process in the namespace: what `ip` and `nsenter` know it by."""
+        return self._holder.pid
+
+    def prefix(self) -> Sequence[str]:
+        # It becomes the program by exec, so the pid is the program's.
+        return ("nsenter", f"--net=/proc/{self.pid}/ns/net")
+
+    def run(self, *argv: str, text: str = "") -> str:
+        """Run a command to its end, and give its stdout."""
+        done = subprocess.run([*self.prefix(), *argv], input=text, text=True, capture_output=True, check=False)
+        if done.returncode != 0:
+            raise AssertionError(f"{' '.join(argv)}: {done.stderr}{text}")
+        return done.stdout
+
+    def packets_received(self) -> int:
+        """Packets that came in on the interface, before any loss."""
+        for line in Path(f"/proc/{self.pid}/net/dev").read_text().splitlines():
+            name, _, counters = line.partition(":")
+            if name.strip() == self.interface:
+                return int(counters.split()[1])
+        raise AssertionError(f"no interface {self.interface}")
+
+    def lose(self, probability: float, after_bytes: int) -> None:
+        """Drop UDP packets that arrive from now on, at random, but none of the first `after_bytes`."""
+        self.run("iptables", "-F", "INPUT")
+        rule = ["iptables", "-A", "INPUT", "-i", self.interface, "-p", "udp"]
+        self.run(*rule, "-m", "quota", "--quota", str(after_bytes), "-j", "ACCEPT")
+        self.run(*rule, "-m", "statistic", "--mode", "random", "--probability", str(probability), "-j", "DROP")
+
+    def packets_dropped(self) -> int:
+        """How many have been dropped since `lose`."""
+        table = self.run("iptables", "-nvxL", "INPUT").splitlines()
+        return sum(int(line.split()[0]) for line in table if "DROP" in line.split()[2:3])
+
+    def close(self) -> None:
+        super().close()
+        assert self._holder.stdin is not None
+        assert self._holder.stdout is not None
+        self._holder.stdin.close()
+        try:
+            self._holder.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._holder.kill()
+            self._holder.wait()
+        self._holder.stdout.close()
+
+
+class Network:
+    """A sender's namespace and one for each receiver, in one subnet: joined by veth, or by a bridge if several."""
+
+    def __init__(self, directory: Path, receivers: int = 1) -> None:
+        self._hosts: list[Namespace] = []
+        try:
+            for _ in range(receivers + 1):
+                self._hosts.append(Namespace(directory))
+            self.sender, *self.receivers = self._hosts
+            if receivers == 1:
+                self._join(INTERFACE, self.receivers[0])
+            else:
+                self._bridge()
+            for number, host in enumerate(self._hosts, start=1):
+                address = f"address add 10.99.0.{number}/24 dev {INTERFACE}\nlink set {INTERFACE} up\n"
+                host.run("ip", "-batch", "-", text=address)
+        except BaseException:
+            self.close()
+            raise
+
+    def _join(self, port: str, receiver: Namespace, more: str = "") -> None:
+        link = f"link add {port} type veth peer name {INTERFACE} netns {receiver.pid}\n"
+        self.sender.run("ip", "-batch", "-", text=link + more)
+
+    def _bridge(self) -> None:
+        # Without a querier on the link, snooping would in the end keep multicast from its members.
+        self.sender.run("ip", "link", "add", INTERFACE, "type", "bridge", "mcast_snooping", "0")
+        for number, receiver in enumerate(self.receivers):
+            port = f"port{number}"
+            self._join(port, receiver, f"link set {port} master {INTERFACE}\nlink set {port} up\n")
+
+    def __enter__(self) -> "Network":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if value is not None:
+            value.add_note("\n".join(host.describe() for host in self._hosts))
+        self.close()
+
+    def close(self) -> None:
+        for host in self._hosts:
+            host.close()
+
+
+@contextlib.contextmanager
+def this_machine(directory: Path) -> Generator[Host]:
+    """The machine itself, for what needs no more than its loopback interface."""
+    host = Host(directory)
+    try:
+        yield host
+    finally:
+        host.close()

@@ -1,0 +1,356 @@
+"""FJM2 and libnorm as each other's sender and receiver, over a lossy link. Cases named `libnorm_alone` are the control
+group: what fails there is libnorm's doing, or the harness's.
+"""
+
+import itertools
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from netns_pair import Namespace, Network, Process, until
+
+pytestmark = pytest.mark.root
+
+GROUP, PORT = "239.255.41.8", 6003
+SENDER_NODE, ABSENT_NODE = 1, 99
+RATE = 20_000_000
+SLOW_RATE = 1_500_000
+SEGMENT_SIZE = 1024
+# A receiver begins with what arrives first, so a sender's first segments are not lost.
+LOSSLESS_BYTES = 2500
+RECEIVE_TIMEOUT_S = 45
+SEND_TIMEOUT_S = 60.0
+
+LIBNORM, FJM2 = "libnorm", "fjm2"
+# All of them with receivers of the other kind, and libnorm alone.
+PAIRS = [(LIBNORM, FJM2), (FJM2, LIBNORM), (LIBNORM, LIBNORM)]
+DATA, FILE, STREAM = "data", "file", "stream"
+CONTENTS = [DATA, FILE, STREAM]
+FECS = {"none": (32, 0, 0), "rs8": (32, 8, 0), "rs8auto2": (32, 8, 2)}
+"""Name → block size, parity, auto parity."""
+
+
+@cache
+def objects(count: int, size: int) -> dict[str, bytes]:
+    """Name → random bytes. Each a bit shorter than the one before it, so that no two end alike."""
+    source = random.Random(count)
+    return {f"object-{number}.bin": source.randbytes(size - 1001 * number) for number in range(count)}
+
+
+@cache
+def lines(size: int) -> dict[str, bytes]:
+    """One file of lines of all lengths up to two segments."""
+    source = random.Random(size)
+    made = bytearray()
+    for number in itertools.count():
+        if len(made) >= size:
+            return {"lines": bytes(made)}
+        length = source.choice([10, 40, 200, 2 * SEGMENT_SIZE])
+        made += b"%06d %s\n" % (number, source.randbytes(source.randrange(length)).hex().encode())
+    raise AssertionError
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A network, and how to start either kind of peer in it."""
+
+    libnorm_peer: str
+    directory: Path
+    network: Network
+
+    def _argv(self, kind: str, role: str, node: int, host: Namespace) -> list[str]:
+        command = [self.libnorm_peer] if kind == LIBNORM else [sys.executable, "-m", "fjm2", "norm"]
+        where = ["--group", GROUP, "--port", str(PORT), "--interface", host.interface, "--node-id", str(node)]
+        return [*command, role, *where]
+
+    def receive(self, kind: str, number: int = 0, options: Sequence[str] = ()) -> Process:
+        """Start receiver `number` (node 2 is number 0), and wait until it has joined."""
+        host = self.network.receivers[number]
+        argv = [*self._argv(kind, "recv", node_of(number), host), "--out", str(self.out(number)), *options]
+        argv += ["--timeout", str(RECEIVE_TIMEOUT_S), *(["--json"] if kind == FJM2 else [])]
+        process = host.start(f"recv-{node_of(number)}", argv)
+        process.wait_ready()
+        return process
+
+    def send(
+        self, kind: str, content: str, files: dict[str, bytes], options: Sequence[str], rate: int = RATE, start: int = 1
+    ) -> Process:
+        """Start the sender; `start` counts its starts."""
+        host = self.network.sender
+        place = self.directory / f"sent-{start}"
+        place.mkdir()
+        for name, contents in files.items():
+            (place / name).write_bytes(contents)
+        argv = [*self._argv(kind, "send", SENDER_NODE, host), "--segment-size", str(SEGMENT_SIZE), "--rate", str(rate)]
+        if kind == LIBNORM:
+            argv += ["--grtt", "0.02", "--instance-id", str(start), "--timeout", str(SEND_TIMEOUT_S)]
+        paths = [str(place / name) for name in files]
+        return host.start(f"send-{start}", [*argv, *options, f"--{content}", *paths])
+
+    def out(self, number: int) -> Path:
+        return self.directory / f"out-{node_of(number)}"
+
+    def finish(self, receiver: Process, number: int) -> dict[str, Any]:
+        """Wait for a receiver's good end; gives its report."""
+        assert receiver.wait(RECEIVE_TIMEOUT_S + 10) == 0, "receiver failed"
+        report = receiver.report()
+        assert report["ok"] is True
+        assert report["bytes"] == sum(len(contents) for contents in self.received(number).values())
+        return report
+
+    def received(self, number: int) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in self.out(number).iterdir() if path.is_file()}
+
+
+def node_of(receiver: int) -> int:
+    return 2 + receiver
+
+
+def fec_options(kind: str, fec: str) -> list[str]:
+    block, parity, auto = FECS[fec]
+    options = ["--block-size", str(block), "--parity", str(parity), "--auto-parity", str(auto)]
+    if kind == FJM2:
+        options += ["--fec", "rs" if parity else "none"]
+    return options
+
+
+def count_options(content: str, files: dict[str, bytes]) -> list[str]:
+    return ["--count", str(1 if content == STREAM else len(files))]
+
+
+def assert_same(content: str, received: dict[str, bytes], sent: dict[str, bytes]) -> None:
+    if content == FILE:
+        assert sorted(received) == sorted(sent)
+    elif content == STREAM:
+        assert len(received) == 1
+    # DATA objects have no names. Whole contents are compared, but not shown.
+    assert sorted(map(len, received.values())) == sorted(map(len, sent.values()))
+    same = received == sent if content == FILE else sorted(received.values()) == sorted(sent.values())
+    assert same, "contents differ"
+
+
+class Scenario(Protocol):
+    def __call__(self, case: "Case", lab: Lab) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What a test does, with whom, and over what link."""
+
+    scenario: Scenario
+    sender: str
+    receivers: tuple[str, ...]
+    content: str = DATA
+    fec: str = "rs8"
+    loss: float = 0.05
+    unicast: bool = False
+    send_options: Sequence[str] = ()
+    label: str = field(kw_only=True)
+
+    @property
+    def uses_fjm2(self) -> bool:
+        return FJM2 in (self.sender, *self.receivers)
+
+    def __str__(self) -> str:
+        who = f"{self.sender}_to_{'_and_'.join(self.receivers)}" if self.uses_fjm2 else "libnorm_alone"
+        return f"{who}-{self.label}"
+
+    @property
+    def fec_options(self) -> list[str]:
+        return fec_options(self.sender, self.fec) if self.fec else []
+
+    @property
+    def receive_options(self) -> list[str]:
+        return ["--unicast-nack"] if self.unicast else []
+
+    def lose(self, network: Network) -> None:
+        """Let the link lose what it is to lose; what the next sender says first arrives all the same."""
+        if self.loss:
+            for host in network.receivers:
+                host.lose(self.loss, LOSSLESS_BYTES)
+
+    def run(self, libnorm_peer: str, directory: Path) -> None:
+        with Network(directory, len(self.receivers)) as network:
+            self.lose(network)
+            self.scenario(self, Lab(libnorm_peer, directory, network))
+
+
+def transfer(case: Case, lab: Lab) -> None:
+    """Everything arrives everywhere, and both sides end well."""
+    sent = lines(250_000) if case.content == STREAM else objects(3, 100_000)
+    options = [*case.receive_options, *count_options(case.content, sent)]
+    receivers = [lab.receive(kind, number, options) for number, kind in enumerate(case.receivers)]
+    sender = lab.send(case.sender, case.content, sent, [*case.fec_options, *case.send_options])
+    for number, receiver in enumerate(receivers):
+        report = lab.finish(receiver, number)
+        assert_same(case.content, lab.received(number), sent)
+        assert report["objects"] == (1 if case.content == STREAM else len(sent))
+        if case.content == STREAM:
+            assert report["messages"] == sent["lines"].count(b"\n")
+        if case.loss:
+            assert lab.network.receivers[number].packets_dropped() > 0
+            if case.receivers[number] == FJM2 and case.fec == "none":
+                assert report["nacks_sent"] > 0
+    assert sender.wait(SEND_TIMEOUT_S) == 0, "sender failed"
+
+
+def absent_node(case: Case, lab: Lab) -> None:
+    """The sender fails, and soon, since one of two nodes never acknowledges; who is there has everything."""
+    sent = lines(100_000) if case.content == STREAM else objects(1, 100_000)
+    receiver = lab.receive(case.receivers[0], 0, [*case.receive_options, *count_options(case.content, sent)])
+    nodes = f"{node_of(0)},{ABSENT_NODE}"
+    sender = lab.send(case.sender, case.content, sent, [*case.fec_options, "--ack-from", nodes])
+    assert sender.wait(SEND_TIMEOUT_S) == 1
+    lab.finish(receiver, 0)
+    assert_same(case.content, lab.received(0), sent)
+
+
+def late_joiner(case: Case, lab: Lab) -> None:
+    """Receiver 0 is there from the start and has everything; receiver 1 has all from some object or message on."""
+    sent = lines(600_000) if case.content == STREAM else objects(10, 70_000)
+    first = lab.receive(case.receivers[0], 0, count_options(case.content, sent))
+    sender = lab.send(case.sender, case.content, sent, case.fec_options, SLOW_RATE)
+    at_first = lab.network.receivers[0]
+    until(lambda: at_first.packets_received() > 150, SEND_TIMEOUT_S, "the first objects")
+    late = lab.receive(case.receivers[1], 1, ["--count", "1" if case.content == STREAM else "3"])
+    lab.finish(first, 0)
+    lab.finish(late, 1)
+    assert_same(case.content, lab.received(0), sent)
+    received = list(lab.received(1).values())
+    if case.content == STREAM:
+        assert len(received) == 1
+        assert 0 < len(received[0]) < len(sent["lines"])
+        assert sent["lines"].endswith(b"\n" + received[0]), "not the last part of the stream, from a message's start"
+    else:
+        assert len(received) >= 3
+        places = sorted(list(sent.values()).index(contents) for contents in received)
+        assert places == list(range(places[0], places[0] + len(places))), "a gap"
+        assert places[0] > 0
+    assert sender.wait(SEND_TIMEOUT_S) == 0, "sender failed"
+
+
+def restart(case: Case, lab: Lab) -> None:
+    """A sender dies in the middle of an object. Another of the same node starts anew: what it sends arrives."""
+    sent = lines(250_000) if case.content == STREAM else objects(3, 100_000)
+    unfinished = {"lines": lines(3_000_000)["lines"]} if case.content == STREAM else objects(1, 3_000_000)
+    # An unfinished stream has a file of its own at the receiver; only what was completed counts.
+    receiver = lab.receive(case.receivers[0], 0, count_options(case.content, sent))
+    first = lab.send(case.sender, case.content, unfinished, case.fec_options, 2 * SLOW_RATE)
+    host = lab.network.receivers[0]
+    until(lambda: host.packets_received() > 200, SEND_TIMEOUT_S, "the first sender's segments")
+    first.kill()
+    case.lose(lab.network)
+    second = lab.send(case.sender, case.content, sent, case.fec_options, start=2)
+    assert receiver.wait(RECEIVE_TIMEOUT_S + 10) == 0, "receiver failed"
+    received = list(lab.received(0).values())
+    for contents in sent.values():
+        assert contents in received, "not what the second sender sent"
+    assert second.wait(SEND_TIMEOUT_S) == 0, "sender failed"
+
+
+def each(of: Sequence[Case]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return pytest.mark.parametrize("case", of, ids=str)
+
+
+@each(
+    [
+        Case(
+            transfer,
+            sender,
+            (receiver,),
+            content,
+            fec,
+            loss,
+            nack == "unicast",
+            label=f"{content}-{fec}-loss{round(100 * loss)}-{nack}",
+        )
+        for sender, receiver in PAIRS
+        for content in CONTENTS
+        for fec in FECS
+        for loss in (0.0, 0.05, 0.2)
+        for nack in ("multicast", "unicast")
+    ]
+)
+def test_contents_arrive_identical(cases: Any, case: Case) -> None:
+    cases.check(case)
+
+
+@each(
+    [
+        Case(transfer, sender, (receiver,), content, send_options=("--ack-from", str(node_of(0))), label=content)
+        for sender, receiver in PAIRS
+        for content in CONTENTS
+    ]
+)
+def test_a_receiver_acknowledges(cases: Any, case: Case) -> None:
+    cases.check(case)
+
+
+@each([Case(absent_node, sender, (receiver,), c, label=c) for sender, receiver in PAIRS for c in (DATA, STREAM)])
+def test_an_absent_node_fails_the_sender_in_time(cases: Any, case: Case) -> None:
+    cases.check(case)
+
+
+@each(
+    [
+        Case(transfer, sender, (receiver,), content, loss=loss, send_options=("--cc",), label=f"{content}-loss{loss:g}")
+        for sender, receiver in PAIRS
+        for content in (DATA, STREAM)
+        for loss in (0.0, 0.02)
+    ]
+)
+def test_contents_arrive_under_congestion_control(cases: Any, case: Case) -> None:
+    cases.check(case)
+
+
+@each(
+    [
+        Case(transfer, sender, receivers, content, unicast=nack == "unicast", label=f"{content}-{nack}")
+        for sender, receivers in [(LIBNORM, (FJM2, LIBNORM)), (FJM2, (FJM2, LIBNORM)), (LIBNORM, (LIBNORM, LIBNORM))]
+        for content in (DATA, STREAM)
+        for nack in ("multicast", "unicast")
+    ]
+)
+def test_two_receivers_both_have_everything(cases: Any, case: Case) -> None:
+    cases.check(case)
+
+
+@each(
+    [
+        Case(late_joiner, sender, receivers, content, label=content)
+        for sender, receivers in [(LIBNORM, (LIBNORM, FJM2)), (FJM2, (FJM2, LIBNORM)), (LIBNORM, (LIBNORM, LIBNORM))]
+        for content in (DATA, STREAM)
+    ]
+)
+def test_a_late_joiner_has_all_from_then_on(cases: Any, case: Case) -> None:
+    cases.check(case)
+
+
+@each([Case(restart, sender, (receiver,), c, label=c) for sender, receiver in PAIRS for c in (DATA, STREAM)])
+def test_a_restarted_sender_is_heard_anew(cases: Any, case: Case) -> None:
+    cases.check(case)
+
+
+FEC_IDS = {
+    "id2m8": ("--fec", "2", "--block-size", "32", "--parity", "8", "--auto-parity", "1"),
+    # 16-bit symbols are libnorm's own choice for blocks that do not fit 255.
+    "id2m16": ("--block-size", "250", "--parity", "16", "--auto-parity", "1"),
+    "id129": ("--fec", "129", "--block-size", "32", "--parity", "8", "--auto-parity", "1"),
+}
+
+
+@each(
+    [
+        Case(transfer, LIBNORM, (receiver,), content, "", send_options=options, label=f"{content}-{name}")
+        for receiver in (FJM2, LIBNORM)
+        for content in (DATA, STREAM)
+        for name, options in FEC_IDS.items()
+    ]
+)
+def test_other_codes_of_libnorm_are_understood(cases: Any, case: Case) -> None:
+    cases.check(case)

@@ -1,0 +1,40 @@
+"""Fixtures of tests on real sockets: ports nobody has, and networks of their own for those that may make them."""
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+
+import pytest
+from netns import CommandError, Network
+
+
+@pytest.fixture
+def port() -> int:
+    """A UDP port that nobody has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        number: int = probe.getsockname()[1]
+    return number
+
+
+@pytest.fixture(scope="session")
+def require_root_and_netns() -> None:
+    """Skips the test, with the reason, where network namespaces cannot be made."""
+    missing = [tool for tool in ("ip", "tc", "iptables", "ip6tables", "sysctl") if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed")
+    if os.geteuid() != 0:
+        pytest.skip("needs root, for network namespaces")
+    try:
+        with Network() as probe:
+            probe.namespace()
+    except CommandError as error:
+        pytest.skip(f"no network namespaces here: {error}")
+
+
+@pytest.fixture
+def network(require_root_and_netns: None) -> Iterator[Network]:  # noqa: ARG001
+    """An empty network that is gone after the test."""
+    with Network() as made:
+        yield made

@@ -1,0 +1,195 @@
+"""Networks of their own for tests: namespaces, joined by links or by a switch, that lose and slow down as told.
+
+Nothing of the host's is touched: links are made inside the namespaces, and everything is gone when the `Network` is
+left, whatever happened in it. Needs root and the `ip` tool.
+"""
+
+import contextlib
+import ctypes
+import itertools
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+COMMAND_TIMEOUT_S = 20.0
+_NETNS_FOLDER = Path("/run/netns")
+_OWN_NETNS = Path("/proc/thread-self/ns/net")
+_HAS_IPV6 = Path("/proc/sys/net/ipv6").exists()
+_CLONE_NEWNET = 0x40000000
+_STOP_TIMEOUT_S = 5.0
+_POLL_INTERVAL_S = 0.01
+
+_numbers = itertools.count(1)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class CommandError(Exception):
+    """A command that failed, with what it said."""
+
+
+def run(*command: str) -> str:
+    """What a command prints. Raises CommandError when it fails, or takes too long."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise CommandError(f"`{' '.join(command)}` took more than {COMMAND_TIMEOUT_S} s") from error
+    except FileNotFoundError as error:
+        raise CommandError(f"`{' '.join(command)}`: there is no {command[0]}") from error
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip() or "nothing said"
+        raise CommandError(f"`{' '.join(command)}` ended with {done.returncode}: {said}")
+    return done.stdout
+
+
+class Namespace:
+    """A network namespace: a host of its own, as far as the network goes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._started: list[subprocess.Popen[str]] = []
+
+    def run(self, *command: str) -> str:
+        """What a command prints, run inside."""
+        return run("ip", "netns", "exec", self.name, *command)
+
+    def ip(self, *arguments: str) -> str:
+        """The `ip` tool, inside."""
+        return run("ip", "-n", self.name, *arguments)
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        """A process inside, with pipes. It is ended with the network, if it has not ended itself."""
+        process = subprocess.Popen(
+            ("ip", "netns", "exec", self.name, *command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Within it, sockets that this thread opens are in the namespace; they stay there ever after."""
+        with _OWN_NETNS.open() as outside, (_NETNS_FOLDER / self.name).open() as inside:
+            _set_namespace(inside.fileno())
+            try:
+                yield
+            finally:
+                _set_namespace(outside.fileno())
+
+    def lose(self, probability: float) -> None:
+        """Drop UDP on arrival with this probability: datagrams if the peers `cut_trains`, otherwise whole trains."""
+        rule = f"INPUT -p udp -m statistic --mode random --probability {probability} -j DROP"
+        self.run("iptables", "-A", *rule.split())
+        self.run("ip6tables", "-A", *rule.split())
+
+    def cut_trains(self, device: str) -> None:
+        """Send datagram by datagram, as network cards do. Without it, a train of UDP_SEGMENT crosses a cable whole."""
+        self.ip("link", "set", device, "gso_max_segs", "1")
+
+    def limit(self, device: str, rate_mbit: float, *, queue_bytes: int = 1 << 20, burst_bytes: int = 1 << 17) -> None:
+        """Send no faster by a device; what waits beyond the queue is lost. A burst must hold a whole train."""
+        shape = f"tbf rate {rate_mbit}mbit burst {burst_bytes} limit {queue_bytes}"
+        run("tc", "-n", self.name, "qdisc", "replace", "dev", device, "root", *shape.split())
+
+    def stop(self) -> None:
+        """End what was started inside."""
+        for process in self._started:
+            _end(process)
+        self._started.clear()
+
+
+class Network:
+    """A context manager that makes namespaces and takes everything away at the end."""
+
+    def __init__(self) -> None:
+        self._namespaces: list[Namespace] = []
+        self._subnets = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        failures: list[str] = []
+        for namespace in reversed(self._namespaces):
+            try:
+                namespace.stop()
+                run("ip", "netns", "delete", namespace.name)
+            except CommandError as error:
+                failures.append(str(error))
+        self._namespaces.clear()
+        if failures:
+            raise CommandError("; ".join(failures))
+
+    def namespace(self) -> Namespace:
+        """A new one, with nothing in it but lo, which is up."""
+        namespace = Namespace(f"fjm2-{os.getpid()}-{next(_numbers)}")
+        run("ip", "netns", "add", namespace.name)
+        self._namespaces.append(namespace)
+        # Else an IPv6 address cannot be used for a second or two, until nobody else has claimed it.
+        for which in ("all", "default") if _HAS_IPV6 else ():
+            namespace.run("sysctl", "-qw", f"net.ipv6.conf.{which}.accept_dad=0")
+        namespace.ip("link", "set", "lo", "up")
+        return namespace
+
+    def link(self, left: Namespace, right: Namespace, device: str = "veth0", *, mtu: int = 1500) -> None:
+        """A cable between two, each end called `device`, with addresses 10.57.N.1 and 10.57.N.2 (N counts from 1)."""
+        left.ip(*f"link add {device} type veth peer name {device} netns {right.name}".split())
+        subnet = next(self._subnets)
+        for host, namespace in enumerate((left, right), start=1):
+            set_up(namespace, device, f"10.57.{subnet}.{host}/24", mtu=mtu)
+        for namespace in (left, right):
+            wait_until_up(namespace, device)
+
+    def switch(self, *hosts: Namespace, device: str = "veth0", mtu: int = 1500) -> Namespace:
+        """A switch with a cable to each host, with addresses 10.57.N.1, .2 and so on. It floods multicast."""
+        switch = self.namespace()
+        switch.ip("link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+        switch.ip(*f"link set br0 mtu {mtu} up".split())
+        subnet = next(self._subnets)
+        for number, host in enumerate(hosts, start=1):
+            port = f"port{number}"
+            host.ip(*f"link add {device} type veth peer name {port} netns {switch.name}".split())
+            switch.ip(*f"link set {port} mtu {mtu} master br0 up".split())
+            set_up(host, device, f"10.57.{subnet}.{number}/24", mtu=mtu)
+        for host in hosts:
+            wait_until_up(host, device)
+        return switch
+
+
+def set_up(namespace: Namespace, device: str, address: str, *, mtu: int = 1500) -> None:
+    """Give a device its address and switch it on."""
+    namespace.ip("address", "add", address, "dev", device)
+    namespace.ip(*f"link set {device} mtu {mtu} up".split())
+
+
+def wait_until_up(namespace: Namespace, device: str) -> None:
+    """Until a device has a carrier and its own IPv6 address, which come a little after it is switched on."""
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    while True:
+        state = namespace.ip("-br", "address", "show", device)
+        if " UP " in state and ("fe80::" in state or not _HAS_IPV6):
+            return
+        if time.monotonic() > deadline:
+            raise CommandError(f"{device} does not come up: {state}")
+        time.sleep(_POLL_INTERVAL_S)
+
+
+def _set_namespace(fileno: int) -> None:
+    if _libc.setns(fileno, _CLONE_NEWNET) != 0:  # os.setns comes with Python 3.12
+        code = ctypes.get_errno()
+        raise OSError(code, f"setns: {os.strerror(code)}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.communicate(timeout=_STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()

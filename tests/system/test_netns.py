@@ -1,0 +1,48 @@
+"""The networks that other tests rest on."""
+
+import subprocess
+
+import pytest
+from netns import CommandError, Network, run
+
+pytestmark = pytest.mark.root
+
+
+def test_a_failed_command_is_told_with_what_it_said(network: Network) -> None:
+    host = network.namespace()
+    with pytest.raises(CommandError, match=rf"`ip -n {host.name} link delete eth77` ended with 1: Cannot find device"):
+        host.ip("link", "delete", "eth77")
+    with pytest.raises(CommandError, match="`no-such-program`: there is no no-such-program"):
+        run("no-such-program")
+
+
+def test_everything_is_gone_after_a_failure(require_root_and_netns: None) -> None:  # noqa: ARG001
+    class DeliberateError(Exception):
+        pass
+
+    processes: list[subprocess.Popen[str]] = []
+    names: list[str] = []
+
+    def fail(network: Network) -> None:
+        host = network.namespace()
+        network.switch(host)
+        names.append(host.name)
+        processes.append(host.start("sleep", "60"))
+        assert host.name in run("ip", "netns", "list")
+        raise DeliberateError
+
+    with pytest.raises(DeliberateError), Network() as network:
+        fail(network)
+    assert processes[0].returncode is not None
+    assert names[0] not in run("ip", "netns", "list")
+
+
+def test_processes_run_inside(network: Network) -> None:
+    left, right = network.namespace(), network.namespace()
+    network.link(left, right)
+    process = left.start("ip", "-br", "address", "show", "veth0")
+    assert "10.57.1.1/24" in process.communicate(timeout=5)[0]
+    assert "10.57.1.2/24" in right.run("ip", "-br", "address", "show", "veth0")
+    with left.entered():
+        assert "10.57.1.1/24" in run("ip", "-br", "address", "show", "veth0")
+    assert "10.57.1" not in run("ip", "-br", "address")

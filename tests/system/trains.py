@@ -1,0 +1,45 @@
+"""Trains for tests on sockets: made, and gathered again with a deadline."""
+
+import select
+import time
+from random import Random
+
+import numpy as np
+
+from fjm2.norm.train import Address, Train
+from fjm2.norm.udp_socket import TrainSocket
+
+ARRIVAL_TIMEOUT_S = 5.0
+SILENCE_S = 0.2
+
+
+def make_train(seed: int, size: int, segment_bytes: int, address: Address) -> Train:
+    """Random bytes, the same for the same seed."""
+    return Train(np.frombuffer(Random(seed).randbytes(size), np.uint8), segment_bytes, address)
+
+
+def datagrams_of(train: Train) -> list[bytes]:
+    """A copy of each."""
+    data = train.data.tobytes()
+    return [data[i : i + train.segment_bytes] for i in range(0, len(data), train.segment_bytes)]
+
+
+def receive_train(source: TrainSocket, timeout_s: float = ARRIVAL_TIMEOUT_S) -> Train | None:
+    """The next train, still in the socket's buffer; None when none comes in time."""
+    deadline = time.monotonic() + timeout_s
+    while (train := source.receive()) is None and (left := deadline - time.monotonic()) > 0:
+        select.select([source.fileno()], [], [], left)
+    return train
+
+
+def receive_datagrams(source: TrainSocket, count: int, timeout_s: float = ARRIVAL_TIMEOUT_S) -> list[bytes]:
+    """At least so many, or what has come when there is no more for a while."""
+    gathered: list[bytes] = []
+    while len(gathered) < count and (train := receive_train(source, timeout_s)) is not None:
+        gathered += datagrams_of(train)
+    return gathered
+
+
+def hears_nothing(source: TrainSocket) -> bool:
+    """Whether nothing comes for a while."""
+    return receive_train(source, SILENCE_S) is None
