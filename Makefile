@@ -5,6 +5,8 @@ INSTALLED := $(VENV)/.installed
 PACKAGES := fjm2 bench
 APT_PACKAGES := libnorm1 libnorm-dev gcc libc6-dev tshark iproute2 iptables
 FUZZ_CASES ?= 1000000
+HOSTILE_CASES ?= 10000000
+CREEDSOLO := $(VENV)/.creedsolo
 
 .PHONY: help demo test test-fast lint fmt fuzz bench system-deps clean
 
@@ -12,7 +14,7 @@ help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(INSTALLED)  ## see FJM2 at work, in a minute
-	$(PY) examples/peek_capture.py tests/vectors/loss-multicast-nack.pcap --limit 20
+	$(PY) examples/demo.py
 
 test: $(INSTALLED) system-deps  ## the whole test suite
 	$(PY) -m pytest
@@ -29,10 +31,11 @@ fmt: $(INSTALLED)  ## format and fix what can be fixed
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-fuzz: $(INSTALLED)  ## FUZZ_CASES mutated datagrams and trains through the codec
+fuzz: $(INSTALLED)  ## FUZZ_CASES mutated datagrams and trains through the codec, HOSTILE_CASES through the engine
 	$(PY) tests/fuzz.py --cases $(FUZZ_CASES)
+	$(PY) tests/hostile.py --cases $(HOSTILE_CASES)
 
-bench: $(INSTALLED)  ## what the inner functions cost, beside their peers
+bench: $(CREEDSOLO)  ## what the inner functions cost, beside their peers
 	$(VENV)/bin/fjm2-bench micro
 
 # Peers and tools of the tests (libnorm, tshark, namespaces). Without root the tests that need them skip and say so.
@@ -47,6 +50,13 @@ $(INSTALLED): setup.cfg pyproject.toml
 	python3 -m venv $(VENV)
 	$(PY) -m pip install -q --disable-pip-version-check --upgrade pip
 	$(PY) -m pip install -q --disable-pip-version-check -e '.[dev,bench]'
+	@touch $@
+
+# reedsolo's C extension is a peer of the bench only. PyPI has it as source, to be built with Cython.
+$(CREEDSOLO): $(INSTALLED)
+	-$(PY) -m pip install -q --disable-pip-version-check cython setuptools wheel && \
+	$(PY) -m pip install -q --disable-pip-version-check --force-reinstall --no-deps --no-cache-dir \
+		--no-build-isolation --no-binary reedsolo --config-settings=--build-option=--cythonize reedsolo
 	@touch $@
 
 clean:  ## remove everything the other targets made

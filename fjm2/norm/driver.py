@@ -10,6 +10,7 @@ from .events import Event, InterfaceLost, InterfaceRestored
 from .timers import NEVER
 from .train import Train
 from .udp import LinkState, UdpSocket, UdpTransport
+from .wire import EndOfTransmission, decode
 
 TRAINS_PER_TURN = 16
 """So much is done before other tasks of the loop get their turn: well under a millisecond."""
@@ -28,10 +29,18 @@ class Writer(Protocol):
 class Driver:
     """Owns the sockets' readiness and the engine's timer. Everything runs in the loop's thread."""
 
-    def __init__(self, engine: Engine, transport: UdpTransport, sink: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        transport: UdpTransport,
+        sink: Callable[[Event], None],
+        settled: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`sink` takes every event; `settled` is called after every turn, when all of its events have been taken."""
         self._engine = engine
         self._transport = transport
         self._sink = sink
+        self._settled = settled
         self._loop = asyncio.get_running_loop()
         self._held: Train | None = None
         """A train that the kernel had no room for."""
@@ -58,15 +67,27 @@ class Driver:
             self._turn_handle = self._loop.call_soon(self._turn)
 
     def close(self) -> None:
-        """Send what the engine still has to say, and let go of the loop. The transport stays open."""
+        """Send what the closed engine still has to say, and let go of the loop. The transport stays open."""
         if self._is_closed:
             return
-        self._settle(self.now())
         self._is_closed = True
         self._unwatch_sockets()
         for handle in (self._timer, self._turn_handle, self._check_handle):
             if handle is not None:
                 handle.cancel()
+        self._send_goodbye()
+        self._hand_up()
+
+    def _send_goodbye(self) -> None:
+        """Behind it there is nothing that a receiver would care for. A full kernel is not waited for."""
+        now = self.now()
+        for _ in range(TRAINS_PER_TURN):
+            train = self._engine.poll_train(now)
+            if train is None:
+                return
+            self._transport.send(train)
+            if train.count == 1 and isinstance(decode(train.data), EndOfTransmission):
+                return
 
     # Inputs of the engine.
 
@@ -101,9 +122,13 @@ class Driver:
     def _settle(self, now: float) -> None:
         """Send what is due, hand up what happened, arm the one timer. Runs after every input."""
         self._send(now)
+        self._hand_up()
+        self._settled()
+        self._arm(self._engine.poll_timeout(), now)
+
+    def _hand_up(self) -> None:
         while (event := self._engine.poll_event()) is not None:
             self._sink(event)
-        self._arm(self._engine.poll_timeout(), now)
 
     def _send(self, now: float) -> None:
         for _ in range(TRAINS_PER_TURN):

@@ -223,6 +223,7 @@ class Engine:
             case Application():
                 receiver.receive_application(message)
             case EndOfTransmission():
+                self._remember_stale(receiver, now)
                 self._remove(message.source_id, LossReason.SENDER_GONE)
                 return
             case _:
@@ -270,8 +271,7 @@ class Engine:
         if isinstance(message, EndOfTransmission):
             return None
         if receiver is not None:
-            self._stale = {key: until for key, until in self._stale.items() if until > now}
-            self._stale[node_id, receiver.remote.instance_id] = now + _STALE_S
+            self._remember_stale(receiver, now)
             self._remove(node_id, LossReason.SENDER_RESTARTED)
         elif len(self._receivers) >= self._receiver_config.senders_max:
             if not self._strangers:
@@ -290,6 +290,11 @@ class Engine:
         while self._context.used_bytes > self._receiver_config.total_bytes_max:
             holders = [holder for holder in self._receivers.values() if holder.used_bytes]
             min(holders, key=lambda holder: (holder.is_proven, holder.remote.data_at)).shed()
+
+    def _remember_stale(self, receiver: Receiver, now: float) -> None:
+        """What a sender's incarnation that is over has sent may come late: it is not to begin it again."""
+        self._stale = {key: until for key, until in self._stale.items() if until > now}
+        self._stale[receiver.remote.node_id, receiver.remote.instance_id] = now + _STALE_S
 
     def _remove(self, node_id: int, reason: LossReason) -> None:
         self._strangers.pop(node_id, None)

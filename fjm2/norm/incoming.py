@@ -102,9 +102,13 @@ class IncomingObject(ABC):
         missing = sum(stop - start for start, stop in self.received.gaps(first, end))
         if missing == 0:
             self._parity.drop(block)
-        elif self._parity.can_repair(block, missing):
+        elif self._is_decodable(first) and self._parity.can_repair(block, missing):
             self._stats.segments_decoded += missing
             self._decode(block, first, end)
+
+    def _is_decodable(self, first: int) -> bool:  # noqa: ARG002 - of a stream it depends
+        """Whether all that counts as received of the block that begins with a segment really is there."""
+        return True
 
     @abstractmethod
     def _decode(self, block: int, first: int, end: int) -> None:
@@ -138,8 +142,11 @@ class IncomingObject(ABC):
             start = stop
 
     def _need_of_block(self, needs: RepairSet, block: int, first: int, end: int) -> None:
-        if end > self.askable_end:  # the sender is still in this block: there is no parity yet
-            needs.segments.update(RangeSet(self.received.gaps(max(first, self.first_wanted), self.askable_end)))
+        # The sender is still in this block and has no parity of it yet, or parity would not help us.
+        if end > self.askable_end or not self._is_decodable(first):
+            needs.segments.update(
+                RangeSet(self.received.gaps(max(first, self.first_wanted), min(end, self.askable_end)))
+            )
             return
         gaps = list(self.received.gaps(first, end))
         missing = sum(stop - start for start, stop in gaps)

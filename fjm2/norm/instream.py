@@ -99,11 +99,12 @@ class IncomingStream(IncomingObject):
 
     def _store(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
         rows = [*payloads, tail] if tail.size >= _HEADER else list(payloads)
+        ring = self._rows_of_ring()
         for index, row in enumerate(rows, first):
             if index < self.next_index or index in self.received:
                 self._stats.duplicate_segments_received += 1
                 continue
-            slot = self._slot(index)
+            slot = ring[index % self._rows]
             slot[: row.size] = row
             slot[row.size :] = 0
             self._touched = min(self._touched + 1, self._rows)
@@ -111,17 +112,17 @@ class IncomingStream(IncomingObject):
         self._repair_touched(first, first + max(len(rows), 1))
         self._continue()
 
-    def _slot(self, index: int) -> NDArray[np.uint8]:
+    def _rows_of_ring(self) -> NDArray[np.uint8]:
         if self._ring is None:
             self._ring = np.empty((self._rows, self._row_bytes), np.uint8)
-        slot: NDArray[np.uint8] = self._ring[index % self._rows]
-        return slot
+        return self._ring
+
+    def _is_decodable(self, first: int) -> bool:
+        return first >= self._whole_from
 
     def _decode(self, block: int, first: int, end: int) -> None:
-        if first < self._whole_from or self._ring is None:
-            return
         row = first % self._rows
-        source = self._ring[row : row + end - first]
+        source = self._rows_of_ring()[row : row + end - first]
         self._parity.repair(block, source, self.received, first)
         self.received.add(first, end)
         self._continue()

@@ -499,6 +499,8 @@ class Receiver:
             self.timers.set(Timer.FEEDBACK, self._cc.due_at)
 
     def _send_nack(self, requests: tuple[RepairRequest, ...], now: float) -> None:
+        if self._config.silent:
+            return
         response_s, response_us = self.remote.grtt_response(now)
         self._context.stats.nacks_sent += 1
         self._send(
@@ -514,6 +516,8 @@ class Receiver:
         )
 
     def _send_ack(self, ack_type: int, content: bytes | Position, now: float) -> None:
+        if self._config.silent:
+            return
         response_s, response_us = self.remote.grtt_response(now)
         self._context.stats.acks_sent += 1
         self._send(
@@ -530,9 +534,8 @@ class Receiver:
         )
 
     def _send(self, message: Message) -> None:
-        if not self._config.silent:
-            is_unicast = self._config.unicast_nack or not self._context.group_is_multicast
-            self._context.send(message, self.remote.address if is_unicast else None)
+        is_unicast = self._config.unicast_nack or not self._context.group_is_multicast
+        self._context.send(message, self.remote.address if is_unicast else None)
 
 
 def _unwrap(blocks: NDArray[np.int64], item: IncomingObject) -> NDArray[np.int64]:

@@ -23,11 +23,12 @@ from .nack import Place
 from .objects import Rows, SendData, SendObject, SendStream, stream_fti
 from .pacing import Pacer
 from .partition import locate
-from .quantize import quantize_group_size, quantize_rate, rtt_of
+from .quantize import RTT_MIN_S, quantize_group_size, quantize_rate, rtt_of
 from .ranges import OBJECT_ID
 from .repair import RepairDesk
 from .sources import Source
 from .stats import Stats
+from .tfmcc import Tfmcc
 from .timers import NEVER, Timer, TimerTable, time_of_wire, wire_time
 from .train import TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, Address, Train
 from .wire import (
@@ -35,6 +36,7 @@ from .wire import (
     Ack,
     AckType,
     Application,
+    CcFeedback,
     CongestionControl,
     Data,
     EndOfTransmission,
@@ -53,6 +55,7 @@ from .wire import (
 )
 
 PROBE_FIRST_S = 0.05
+PROBE_MIN_S = 0.001
 PROBE_GROWTH = 1.5
 PROBE_MAX_S = 30.0
 _UNLIMITED_BYTES_PER_S = 1.25e9  # what is advertised where nothing limits the rate
@@ -93,7 +96,8 @@ class Sender:
         self._gsize_q = quantize_group_size(config.group_size)
         self._format = payload_id_format(config.fec.fec_id)
         self._grtt = Grtt(config)
-        self._pacer = Pacer(config.rate_bps)
+        self._tfmcc = Tfmcc(config, config.grtt_s) if config.cc else None
+        self._pacer = Pacer(self._tfmcc.bytes_per_s * 8 if self._tfmcc else config.rate_bps)
         self._grtt_q = self._grtt.code(self._bytes_per_s)
         self._cache = SendCache(config, random.getrandbits(16), emit)
         self._desk = RepairDesk(self._cache, config, self._place, stats)
@@ -105,6 +109,8 @@ class Sender:
         self._watermarks: deque[Watermark] = deque()
         self._watermark_count = 0
         self._flushes_left = 0
+        self._moved: dict[SendObject, None] = {}
+        """Streams that have gone on since all was flushed: objects that come after them say nothing of their ends."""
         self._last: SendObject | None = None
         """The object that the last train of new data came from."""
         self._probe_s = 0.0
@@ -165,6 +171,7 @@ class Sender:
         if item is not None:
             self._desk.forget(item)
             self._cache.remove(item)
+            self._moved.pop(item, None)
             if item is self._last:
                 self._last = None
             if item in self._queue:
@@ -199,15 +206,19 @@ class Sender:
         """Tell receivers that nothing more will come."""
         if self._last is not None or self._queue:
             self._commands.append(lambda common, _: EndOfTransmission(**common))
+        self._queue.clear()
         for item in list(self._cache):
-            item.close()
+            self._desk.forget(item)
+            self._cache.remove(item)
+        for timer in Timer:
+            self.timers.stop(timer)
 
     # What comes from the network.
 
     def receive_nack(self, nack: Nack, now: float, by_unicast: bool, group_is_multicast: bool) -> None:
         """A receiver asks for repairs."""
         self._stats.nacks_received += 1
-        self._sample_rtt(nack, now)
+        self._note_feedback(nack, now)
         is_new = self._desk.take(nack, now)
         for item in self._desk.reopened:
             self._renew_watermarks(item)
@@ -224,7 +235,7 @@ class Sender:
     def receive_ack(self, ack: Ack, now: float) -> None:
         """A receiver answers a probe or a watermark."""
         self._stats.acks_received += 1
-        self._sample_rtt(ack, now)
+        self._note_feedback(ack, now)
         if ack.ack_type == AckType.FLUSH and self._watermarks and isinstance(ack.content, Position):
             watermark = self._watermarks[0]
             if watermark.confirm(ack.source_id, ack.content) and watermark.is_done:
@@ -300,7 +311,10 @@ class Sender:
             if item.is_sent:
                 self._queue.rotate(-1)
                 continue
-            self._last = item
+            if self._last is None or item.order > self._last.order:
+                self._last = item
+            if isinstance(item, SendStream):
+                self._moved[item] = None
             try:
                 train = self._next_of(item)
             except OSError as error:
@@ -465,6 +479,8 @@ class Sender:
     def _restart_flush(self, now: float) -> None:
         """Data went out: what is to be flushed lies further on."""
         self._flushes_left = self.config.robust_factor
+        if self._tfmcc is not None and self.timers.deadline(Timer.PROBE) > now + self.grtt_s:
+            self.timers.set(Timer.PROBE, now)  # idle until now: the rate is to follow what comes back
         if self._watermarks and self._is_passed(self._watermarks[0]):
             if not self.timers.is_set(Timer.FLUSH):
                 self.timers.set(Timer.FLUSH, now)
@@ -493,8 +509,10 @@ class Sender:
                 self._flushes_left = 0
             else:
                 self._flushes_left -= 1
-                self._send_flush(self._end_position(last, last.sendable - 1), ())
+                for item in [*(stream for stream in self._moved if stream is not last), last]:
+                    self._send_flush(self._end_position(item, item.sendable - 1), ())
             if not self._flushes_left:
+                self._moved.clear()
                 self._emit(TransmissionFlushed(None if last is None else last.id))
         if self._flushes_left or self._watermarks:
             self.timers.set(Timer.FLUSH, now + 2 * self.grtt_s)
@@ -564,12 +582,19 @@ class Sender:
 
     def _probe(self, now: float) -> None:
         self._grtt.end_probe()
-        self._update_grtt()
         self._stats.probes_sent += 1
         self._commands.append(self._cc_message)
-        interval_s = max(self._probe_s, (self.config.backoff_factor + 2) * self.grtt_s)
-        self._probe_s = min(self._probe_s * PROBE_GROWTH, PROBE_MAX_S)
-        self.timers.set(Timer.PROBE, now + interval_s)
+        is_sending = self._desk.has_repairs or not all(item.is_sent for item in self._queue)
+        if self._tfmcc is not None:
+            self._tfmcc.check(now, is_sending)
+            self._pacer.set_rate(self._tfmcc.bytes_per_s, now)
+        if self._tfmcc is not None and is_sending:
+            interval_s = min(self.grtt_s, self._tfmcc.clr_rtt_s or self.grtt_s)
+        else:
+            interval_s = max(self._probe_s, (self.config.backoff_factor + 2) * self.grtt_s)
+            self._probe_s = min(self._probe_s * PROBE_GROWTH, PROBE_MAX_S)
+        self._update_grtt()
+        self.timers.set(Timer.PROBE, now + max(interval_s, PROBE_MIN_S))
 
     def _cc_message(self, common: Common, now: float) -> CongestionControl:
         self._cc_sequence = (self._cc_sequence + 1) & 0xFFFF
@@ -579,16 +604,29 @@ class Sender:
             cc_sequence=self._cc_sequence,
             send_time_s=seconds,
             send_time_us=microseconds,
+            nodes=self._tfmcc.nodes() if self._tfmcc is not None else (),
             extensions=(Rate(quantize_rate(self._bytes_per_s)),),
         )
 
-    def _sample_rtt(self, message: FromReceiver, now: float) -> None:
-        if message.grtt_response_s or message.grtt_response_us:
-            sent_at = time_of_wire(message.grtt_response_s, message.grtt_response_us)
-            rtt_s = now - sent_at
-            if -0.001 < rtt_s <= self.config.grtt_max_s:  # else nonsense, or an echo from an earlier life
-                self._grtt.sample(max(rtt_s, 1e-6))
-                self._update_grtt()
+    def _note_feedback(self, message: FromReceiver, now: float) -> None:
+        """What every answer tells: how long the way is, and how the receiver fares."""
+        rtt_s = self._rtt_of(message, now)
+        if rtt_s is not None:
+            self._grtt.sample(rtt_s)
+            self._update_grtt()
+        if self._tfmcc is not None:
+            for extension in message.extensions:
+                if isinstance(extension, CcFeedback):
+                    self._tfmcc.report(message.source_id, extension, rtt_s, isinstance(message, Nack), now)
+                    self._pacer.set_rate(self._tfmcc.bytes_per_s, now)
+
+    def _rtt_of(self, message: FromReceiver, now: float) -> float | None:
+        if not (message.grtt_response_s or message.grtt_response_us):
+            return None
+        rtt_s = now - time_of_wire(message.grtt_response_s, message.grtt_response_us)
+        if not -0.001 < rtt_s <= self.config.grtt_max_s:  # nonsense, or an echo from an earlier life
+            return None
+        return max(rtt_s, RTT_MIN_S)
 
     def _update_grtt(self) -> None:
         code = self._grtt.code(self._bytes_per_s)

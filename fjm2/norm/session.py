@@ -30,8 +30,11 @@ EVENT_BYTES_MAX = 64 << 20
 """More than so much received and not taken, and reception pauses."""
 EVENTS_MAX = 65_536
 _OWN_EVENTS_MAX = 1_000
+_CLOSED = "the session was closed"
 _BATCH_BYTES = 256 << 10
 """So much a stream collects before it makes its writer wait for the loop's turn."""
+_BATCH_WRITES = 2_000
+"""Likewise, in writes: a millisecond or two of them."""
 
 
 def random_node_id() -> int:
@@ -51,65 +54,101 @@ class OutgoingStream:
         self._size = 0
         self._drained = asyncio.Event()
         self._is_closed = False
+        self._is_ended = False
+        """Whether the engine knows that no more will be written."""
 
     async def write(self, data: bytes | memoryview, *, is_start: bool = True) -> None:
         """Append bytes; `is_start` marks the first as the beginning of a message.
 
         They go out at the end of the loop's turn, together with what else is written until then. Waits only while the
-        stream's buffer is full.
+        stream's buffer is full, or when much has been written in one turn.
         """
         if self._is_closed:
             raise NormError("write to a closed stream")
+        self._session._check_open()
         if is_start:
             self._marks.append(self._size)
         self._parts.append(data)
         self._size += len(data)
+        self._session._is_flushed = False
         self._session._driver.wake(self)
-        if self._size >= _BATCH_BYTES:
+        if self._size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES:
             await self.drain()
 
     async def drain(self) -> None:
         """Wait until all that was written has a place in the buffer."""
         while self._size:
-            self._drained.clear()
-            self._session._driver.wake(self)
-            await self._drained.wait()
+            await self._wait_turn()
 
     async def close(self) -> None:
         """End the stream: receivers are told so behind the last byte. Twice does no harm."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        await self.drain()
-        self._session._engine.end_stream(self.object_id)
-        self._session._driver.wake()
+        if self._session._is_open:
+            self._end_soon()
+            while not self._is_ended:
+                await self._wait_turn()
 
     def hand_over(self) -> None:
         """For the driver: give the engine what it has room for."""
+        if self._is_ended:
+            return
+        engine, object_id = self._session._engine, self.object_id
         if self._size:
             data = memoryview(b"".join(self._parts))
-            taken = self._session._engine.write(self.object_id, data, self._marks)
+            taken = engine.write(object_id, data, self._marks)
             self._session._is_flushed = False
             self._parts = [data[taken:]] if taken < len(data) else []
             self._marks = [mark - taken for mark in self._marks if mark >= taken]
             self._size -= taken
         if not self._size:
-            self._session._engine.flush(self.object_id)
+            engine.flush(object_id)
+            if self._is_closed:
+                engine.end_stream(object_id)
+                self._session._is_flushed = False
+                self._forget()
             self._drained.set()
+
+    def _end_soon(self) -> None:
+        """Write no more; the end follows what is still to be handed over."""
+        self._is_closed = True
+        if not self._is_ended:
+            self._session._driver.wake(self)
+
+    def _drop(self) -> None:
+        """The engine has given the stream up, or the session is closed: what is still to be handed over is lost."""
+        self._is_closed = True
+        self._parts, self._marks, self._size = [], [], 0
+        self._forget()
+        self._drained.set()
+
+    def _forget(self) -> None:
+        self._is_ended = True
+        self._session._streams.pop(self.object_id, None)
+
+    async def _wait_turn(self) -> None:
+        self._drained.clear()
+        self._session._driver.wake(self)
+        await self._drained.wait()
+        self._session._check_open()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the stream; an exception is not held up by a full buffer."""
+        if kind is None:
+            await self.close()
+        elif self._session._is_open:
+            self._end_soon()
 
 
 class Session:
     """One node of a NORM group.
 
-    Use it as `async with Session(...) as session:`. Leaving the block closes it: what was queued is sent, receivers are
-    told goodbye. Events are taken by `async for event in session`; while nobody takes them, and the queue is full,
-    reception pauses and goes on with repairs later.
+    Use it as `async with Session(...) as session:`. Leaving the block closes it at once; what was queued and should
+    arrive takes a `flushed()` or a `watermark()` before. Events are taken by `async for event in session`; while nobody
+    takes them, and the queue is full, reception pauses and goes on with repairs later.
     """
 
     def __init__(
@@ -143,6 +182,11 @@ class Session:
         self._arrived = asyncio.Event()
         self._changed = asyncio.Event()
         """Set whenever something happened that a sending coroutine may wait for."""
+        self._room_queue = asyncio.Lock()
+        """Those who wait for room in the cache get it in turn."""
+        self._has_room = asyncio.Event()
+        self._wanted_bytes: int | None = None
+        """Room that is waited for."""
         self._streams: dict[int, OutgoingStream] = {}
         self._watermarks: dict[int, asyncio.Future[WatermarkCompleted]] = {}
         self._is_flushed = True
@@ -156,7 +200,7 @@ class Session:
         self._engine = Engine(
             self.config, self._transport.destination, random=self._random, group_is_multicast=group_is_multicast
         )
-        self._driver = Driver(self._engine, self._transport, self._take)
+        self._driver = Driver(self._engine, self._transport, self._take, self._look_for_room)
         self._is_open = True
         return self
 
@@ -170,13 +214,19 @@ class Session:
         if not self._is_open:
             return
         self._is_open = False
-        self._engine.close()
-        self._driver.close()
-        self._transport.close()
-        self._arrived.set()
-        self._changed.set()
-        for future in self._watermarks.values():
-            future.cancel()
+        try:
+            self._engine.close()
+            self._driver.close()
+        finally:
+            self._transport.close()
+            self._arrived.set()
+            self._changed.set()
+            self._has_room.set()
+            for stream in list(self._streams.values()):
+                stream._drop()
+            for future in self._watermarks.values():
+                if not future.done():
+                    future.set_exception(NormError(_CLOSED))
 
     # Sending.
 
@@ -193,29 +243,55 @@ class Session:
         return await self._send(FileSource(path), name, is_file=True)
 
     async def _send(self, source: Source, info: bytes | None, is_file: bool) -> int:
-        while not self._engine.has_room(source.memory_bytes):
-            await self._wait_change()
-        object_id = self._engine.enqueue(source, info, is_file, self._driver.now())
+        try:
+            async with self._room_queue:
+                await self._wait_room(source.memory_bytes)
+                object_id = self._engine.enqueue(source, info, is_file, self._driver.now())
+        except BaseException:
+            source.close()
+            raise
         self._is_flushed = False
         self._driver.wake()
         return object_id
 
     async def open_stream(self, *, info: bytes | None = None) -> OutgoingStream:
-        """Begin a stream."""
-        while not self._engine.has_room(self.config.sender.stream_bytes):
-            await self._wait_change()
-        stream = OutgoingStream(self, self._engine.open_stream(info, self._driver.now()))
+        """Begin a stream. Waits like `send_data`."""
+        async with self._room_queue:
+            await self._wait_room(self.config.sender.stream_bytes)
+            stream = OutgoingStream(self, self._engine.open_stream(info, self._driver.now()))
         self._streams[stream.object_id] = stream
-        self._is_flushed = False
+        if info is not None:
+            self._is_flushed = False
+            self._driver.wake()
         return stream
+
+    async def _wait_room(self, size: int) -> None:
+        self._check_open()
+        while not self._engine.has_room(size):
+            self._wanted_bytes = size
+            self._has_room.clear()
+            await self._has_room.wait()
+            self._check_open()
+
+    def _look_for_room(self) -> None:
+        """After each of the driver's turns."""
+        if self._wanted_bytes is not None and self._engine.has_room(self._wanted_bytes):
+            self._wanted_bytes = None
+            self._has_room.set()
 
     async def flushed(self) -> None:
         """Wait until all that was queued has been sent, repaired as far as asked for, and flushed."""
+        self._check_open()
         while not self._is_flushed:
-            await self._wait_change()
+            self._changed.clear()
+            await self._changed.wait()
+            self._check_open()
 
     async def watermark(self, nodes: Iterable[int]) -> WatermarkCompleted:
-        """Ask nodes to confirm all that was queued so far, and wait for the outcome."""
+        """Ask nodes to confirm all that was queued and written so far, and wait for the outcome."""
+        self._check_open()
+        for stream in list(self._streams.values()):
+            await stream.drain()
         number = self._engine.watermark(tuple(nodes), self._driver.now())
         future: asyncio.Future[WatermarkCompleted] = asyncio.get_running_loop().create_future()
         self._watermarks[number] = future
@@ -224,19 +300,23 @@ class Session:
 
     def cancel(self, object_id: int) -> None:
         """Send nothing more of an object; those who miss parts of it are told that it is gone."""
+        self._check_open()
         self._engine.cancel(object_id, self._driver.now())
+        if object_id in self._streams:
+            self._streams[object_id]._drop()
         self._driver.wake()
 
     def send_command(self, content: bytes, *, is_robust: bool = False) -> None:
         """Send a short message besides all objects; a robust one is repeated, and may arrive as often."""
+        self._check_open()
         self._engine.send_command(content, is_robust, self._driver.now())
         self._driver.wake()
 
-    async def _wait_change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
+    def _check_open(self) -> None:
         if not self._is_open:
-            raise NormError("the session was closed")
+            raise NormError(
+                _CLOSED if hasattr(self, "_engine") else "the session is not open yet: async with Session(...)"
+            )
 
     # Receiving.
 
@@ -246,6 +326,8 @@ class Session:
     async def __anext__(self) -> Event:
         while not self._events:
             if not self._is_open:
+                if not hasattr(self, "_engine"):
+                    self._check_open()
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
@@ -258,14 +340,14 @@ class Session:
     def _take(self, event: Event) -> None:
         """What the driver hands up."""
         match event:
-            case StreamWritable(object_id):
+            case StreamWritable(object_id) if object_id in self._streams:
                 self._driver.wake(self._streams[object_id])
             case WatermarkCompleted(number):
                 future = self._watermarks.pop(number, None)
                 if future is not None and not future.done():
                     future.set_result(event)
             case TransmissionFlushed():
-                self._is_flushed = True
+                self._is_flushed = not any(stream._size for stream in self._streams.values())
             case _:
                 pass
         self._changed.set()
