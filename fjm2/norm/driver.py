@@ -86,7 +86,7 @@ class Driver:
             if train is None:
                 return
             self._transport.send(train)
-            if train.count == 1 and isinstance(decode(train.data), EndOfTransmission):
+            if train.count == 1 and isinstance(decode(train.data.tobytes()), EndOfTransmission):
                 return
 
     # Inputs of the engine.

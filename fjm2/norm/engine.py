@@ -42,6 +42,7 @@ from .wire import (
 
 _STALE_S = 10.0
 """For so long, what an earlier incarnation of a sender sent may still be under way."""
+_STALE_MAX = 1024
 _COLLISION_REPORT_S = 10.0
 _PAUSE_S = 0.01
 """While paused, so often is it looked whether it is over."""
@@ -80,7 +81,7 @@ class Engine:
         self._strangers: OrderedDict[int, Receiver] = OrderedDict()
         """Those of the receivers that never got anything whole, the longest silent first."""
         self._stale: dict[tuple[int, int], float] = {}
-        """Sender and instance that has been replaced, and until when to remember."""
+        """Sender and instance that is over, and until when to remember; the oldest first."""
         self._receivers_next_at = NEVER
         """No receiver's timer runs out earlier."""
         self._collision_reported_at = -NEVER
@@ -293,8 +294,11 @@ class Engine:
 
     def _remember_stale(self, receiver: Receiver, now: float) -> None:
         """What a sender's incarnation that is over has sent may come late: it is not to begin it again."""
-        self._stale = {key: until for key, until in self._stale.items() if until > now}
-        self._stale[receiver.remote.node_id, receiver.remote.instance_id] = now + _STALE_S
+        key = receiver.remote.node_id, receiver.remote.instance_id
+        self._stale.pop(key, None)
+        self._stale[key] = now + _STALE_S
+        while len(self._stale) > _STALE_MAX or next(iter(self._stale.values())) <= now:
+            del self._stale[next(iter(self._stale))]
 
     def _remove(self, node_id: int, reason: LossReason) -> None:
         self._strangers.pop(node_id, None)

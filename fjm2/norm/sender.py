@@ -112,7 +112,7 @@ class Sender:
         self._moved: dict[SendObject, None] = {}
         """Streams that have gone on since all was flushed: objects that come after them say nothing of their ends."""
         self._last: SendObject | None = None
-        """The object that the last train of new data came from."""
+        """The newest object that data went out of."""
         self._probe_s = 0.0
         self._cc_sequence = 0
         self._is_adv_due = False

@@ -191,10 +191,13 @@ class Session:
         self._watermarks: dict[int, asyncio.Future[WatermarkCompleted]] = {}
         self._is_flushed = True
         self._is_open = False
+        self._is_closed = False
 
     # Life.
 
     async def __aenter__(self) -> Self:
+        if self._is_open or self._is_closed:
+            raise NormError("a session opens once")
         self._transport = UdpTransport(self.udp_config)
         group_is_multicast = self.udp_config.is_multicast
         self._engine = Engine(
@@ -213,7 +216,7 @@ class Session:
         """Say goodbye and close the sockets. What should arrive first: await `flushed()` or `watermark()`."""
         if not self._is_open:
             return
-        self._is_open = False
+        self._is_open, self._is_closed = False, True
         try:
             self._engine.close()
             self._driver.close()
@@ -314,9 +317,7 @@ class Session:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise NormError(
-                _CLOSED if hasattr(self, "_engine") else "the session is not open yet: async with Session(...)"
-            )
+            raise NormError(_CLOSED if self._is_closed else "the session is not open: expected `async with` before")
 
     # Receiving.
 
@@ -326,9 +327,9 @@ class Session:
     async def __anext__(self) -> Event:
         while not self._events:
             if not self._is_open:
-                if not hasattr(self, "_engine"):
-                    self._check_open()
-                raise StopAsyncIteration
+                if self._is_closed:
+                    raise StopAsyncIteration
+                self._check_open()
             self._arrived.clear()
             await self._arrived.wait()
         event = self._events.popleft()

@@ -1,0 +1,99 @@
+"""A thousand receivers: all get everything, few of them ask, and the sender knows nothing of them."""
+
+import gc
+import types
+from random import Random
+from statistics import mean
+
+import numpy as np
+import pytest
+from fjm2bench.scale import (
+    BLOCK_SEGMENTS,
+    DELAY_S,
+    count_cycles,
+    expected_mixed_nacks,
+    expected_nacks,
+    rfc_nacks,
+    run,
+    sender_config,
+    star,
+    tap_nacks,
+)
+
+SEGMENTS = 320
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["independent", "shared"])
+def test_thousand_receivers_get_all_and_few_ask(shared: bool) -> None:
+    rows = [run([1000], loss=0.01, shared=shared, segments=SEGMENTS, seed=seed)[0] for seed in (1, 2, 3)]
+    for row in rows:
+        print(row)
+        assert row.completed == 1000
+        # Cycles after the first one have fewer that miss anything, and are bounded by it.
+        assert row.nacks_sent <= 2 * row.cycles * max(row.expected_first_cycle, row.expected_by_rfc)
+    measured = mean(row.nacks_first_cycle for row in rows)
+    expected = mean(row.expected_first_cycle for row in rows)
+    print(f"NACKs of a first cycle: {measured=:.1f} {expected=:.1f} by_rfc={rows[0].expected_by_rfc:.1f}")
+    assert measured <= 2 * expected
+
+
+def test_nacks_of_a_cycle_are_as_many_as_the_analysis_says() -> None:
+    """A thousand receivers lose the same segment, twenty times over."""
+    config = sender_config(1000)
+    net, pub, nodes = star(1000, loss=0.0, shared=True, config=config)
+    asked_at = tap_nacks(net)
+    pub.links[0].lose(segments=range(10, 20 * 2 * BLOCK_SEGMENTS, 2 * BLOCK_SEGMENTS))
+    for number in range(20):
+        # One in every second block is lost, and there is a repair to each: two blocks are 128 and one.
+        pub.write(bytes([number]) * config.segment_bytes * 2 * BLOCK_SEGMENTS)
+        net.run(until=net.now + 0.5)
+    assert all(node.log.stream_bytes == 20 * 2 * BLOCK_SEGMENTS * config.segment_bytes for node in nodes)
+    assert len({node.log.digest for node in nodes}) == 1
+    backoff_s = config.backoff_factor * pub.engine.grtt_s
+    counts = count_cycles(asked_at, backoff_s + 0.05)
+    expected = expected_nacks(1000, 1000, backoff_s, 2 * DELAY_S)
+    by_rfc = rfc_nacks(1000, backoff_s / (4 * DELAY_S))
+    print(f"NACKs per cycle: {mean(counts):.2f}, expected {expected:.2f}, by RFC 5401 {by_rfc:.2f}; {counts}")
+    assert 18 <= len(counts) <= 21
+    assert mean(counts) <= 2 * expected
+    assert mean(counts) <= 2 * by_rfc
+    assert sum(node.stats.nacks_suppressed for node in nodes) >= 0.99 * 1000 * len(counts) - sum(counts)
+
+
+def test_analyses_agree_where_all_miss_the_same() -> None:
+    needs = np.ones((200, 1), np.int64)
+    by_integral = expected_nacks(200, 1000, 0.08, 0.01)
+    by_trial = mean(expected_mixed_nacks(needs, 1000, 0.08, 0.01, Random(seed)) for seed in range(20))
+    assert by_trial == pytest.approx(by_integral, rel=0.2)
+    assert expected_nacks(1000, 1000, 0.08, 0.01) == pytest.approx(rfc_nacks(1000, 4), rel=0.25)
+
+
+def test_sender_does_not_grow_with_its_receivers() -> None:
+    sizes = []
+    for receivers in (10, 1000):
+        config = sender_config(100)
+        net, pub, nodes = star(receivers, loss=0.01, shared=False, config=config)
+        pub.send(bytes(SEGMENTS * config.segment_bytes))
+        net.run(until=10.0)
+        assert all(node.log.objects_completed == 1 for node in nodes)
+        sizes.append(_sizes_of_containers(pub.engine))
+    print(sizes)
+    assert sum(sizes[1].values()) <= sum(sizes[0].values()) + 100
+    assert max(sizes[1].values()) <= max(sizes[0].values()) + 100
+
+
+def _sizes_of_containers(root: object) -> dict[str, int]:
+    """Entries of all containers that can be reached, by kind."""
+    sizes: dict[str, int] = {}
+    code = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
+    seen, todo = {id(root)}, [root]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, dict | list | set | tuple) or hasattr(item, "maxlen"):
+            kind = type(item).__name__
+            sizes[kind] = sizes.get(kind, 0) + len(item)
+        for other in gc.get_referents(item):
+            if id(other) not in seen and not isinstance(other, code):
+                seen.add(id(other))
+                todo.append(other)
+    return sizes
