@@ -36,7 +36,10 @@ def run(main: Coroutine[Any, Any, int]) -> None:
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             code = runner.run(_cancellable(main))
-    except (FJM2Error, OSError) as error:
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        raise click.ClickException(f"{where}{error.strerror or error}") from error
+    except FJM2Error as error:
         raise click.ClickException(str(error)) from error
     except (KeyboardInterrupt, asyncio.CancelledError):
         code = INTERRUPTED

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,16 +73,18 @@ def recv(
     \b
     Example: fjm2 norm recv --group 239.192.57.40 --port 5741 --out inbox --count 1
     """
-    out.mkdir(parents=True, exist_ok=True)
-    with _parts_directory(out) as parts:
+
+    def open_session(parts: str) -> Session:
         config = ReceiverConfig(unicast_nack=unicast_nack, sync=Sync(sync), file_directory=parts)
-        session = Session(group, port, interface=interface, node_id=node_id, ttl=ttl, receiver=config)
-        run(_recv(session, Inbox(out), count, timeout, as_json))
+        return Session(group, port, interface=interface, node_id=node_id, ttl=ttl, receiver=config)
+
+    run(_recv(open_session, out, count, timeout, as_json))
 
 
 @contextmanager
 def _parts_directory(out: Path) -> Iterator[str]:
     """Where files lie while they are incomplete: on the same disk, and gone at the end."""
+    out.mkdir(parents=True, exist_ok=True)
     directory = tempfile.mkdtemp(prefix=".incomplete-", dir=out)
     try:
         yield directory
@@ -90,24 +92,28 @@ def _parts_directory(out: Path) -> Iterator[str]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-async def _recv(session: Session, inbox: "Inbox", count: int | None, timeout_s: float | None, as_json: bool) -> int:
-    async with session:
-        if as_json:
-            click.echo(json.dumps({"role": "recv", "ready": True, "node_id": session.node_id}))
-        else:
-            click.echo(f"listening as node {session.node_id}", err=True)
-        try:
-            with _progress(session, inbox, is_quiet(as_json)):
-                async with asyncio.timeout(timeout_s):
-                    await _fill(session, inbox, count)
-        except TimeoutError:
-            pass
-        finally:
-            inbox.close()
-            is_ok = count is None or inbox.objects >= count
+async def _recv(
+    open_session: Callable[[str], Session], out: Path, count: int | None, timeout_s: float | None, as_json: bool
+) -> int:
+    with _parts_directory(out) as parts:
+        inbox = Inbox(out)
+        async with open_session(parts) as session:
             if as_json:
-                result = {"role": "recv", "ok": is_ok, "objects": inbox.objects, "bytes": inbox.bytes}
-                click.echo(json.dumps(result | {"messages": inbox.messages} | session.stats.as_dict()))
+                click.echo(json.dumps({"role": "recv", "ready": True, "node_id": session.node_id}))
+            else:
+                click.echo(f"listening as node {session.node_id}", err=True)
+            try:
+                with _progress(session, inbox, is_quiet(as_json)):
+                    async with asyncio.timeout(timeout_s):
+                        await _fill(session, inbox, count)
+            except TimeoutError:
+                pass
+            finally:
+                inbox.close()
+                is_ok = count is None or inbox.objects >= count
+                if as_json:
+                    result = {"role": "recv", "ok": is_ok, "objects": inbox.objects, "bytes": inbox.bytes}
+                    click.echo(json.dumps(result | {"messages": inbox.messages} | session.stats.as_dict()))
     return 0 if is_ok else 1
 
 
@@ -165,7 +171,9 @@ class Inbox:
             case StreamReceived():
                 self._append(event)
             case StreamLost():
-                self._streams[event.sender_id, event.object_id].is_aligned = False
+                stream = self._streams.get((event.sender_id, event.object_id))
+                if stream is not None:  # else it never began
+                    stream.is_aligned = False
                 lost = f"bytes {event.start} to {event.end}" if event.end > event.start else "the rest"
                 _say(f"lost {lost} of stream {event.object_id} of node {event.sender_id}: {event.reason.value}")
             case StreamEnded():
@@ -188,6 +196,8 @@ class Inbox:
     def _store(self, event: ObjectCompleted) -> None:
         name = _safe_name(event.info) if event.is_file and event.info is not None else None
         target = self.directory / (name or str(event.object_id))
+        if target.is_dir():
+            target = self.directory / str(event.object_id)
         if event.path is not None:
             os.chmod(event.path, 0o666 & ~_umask())
             os.replace(event.path, target)

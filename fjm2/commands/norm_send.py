@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +10,6 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from fjm2.errors import NormError
 from fjm2.norm import Fec, SenderConfig, Session
 from fjm2.norm.events import FileFailed, InterfaceLost, InterfaceRestored, NodeIdCollided
 
@@ -82,7 +81,7 @@ def send(
     """Send objects or a stream to a group, and end when receivers have what they asked for.
 
     Several FILEs may follow --data or --file. The exit code is 0 when all was flushed or, with --ack-from, when all
-    those nodes have confirmed the end.
+    those nodes have confirmed the end; 1 when not, or when a file could not be read to its end.
 
     \b
     Example: fjm2 norm send --group 239.192.57.40 --port 5741 --file report.pdf
@@ -93,23 +92,26 @@ def send(
         raise click.UsageError(f"--stream takes one file, and {more[0]} is another")
     if parity is None:
         parity = min(8, 255 - block_size) if fec == "rs" else 0
-    config = SenderConfig(
-        segment_bytes=segment_size,
-        block_segments=block_size,
-        fec=Fec(fec),
-        parity_segments=parity,
-        auto_parity=auto_parity,
-        rate_bps=rate or None,
-        cc=cc,
-        grtt_s=grtt,
-        grtt_min_s=min(grtt, 0.001),
-    )
-    session = Session(group, port, interface=interface, node_id=node_id, ttl=ttl, sender=config, is_sender_only=True)
-    run(_send(session, data and data + more, files and files + more, stream, ack_from, as_json))
+
+    def open_session() -> Session:
+        config = SenderConfig(
+            segment_bytes=segment_size,
+            block_segments=block_size,
+            fec=Fec(fec),
+            parity_segments=parity,
+            auto_parity=auto_parity,
+            rate_bps=rate or None,
+            cc=cc,
+            grtt_s=grtt,
+            grtt_min_s=min(grtt, 0.001),
+        )
+        return Session(group, port, interface=interface, node_id=node_id, ttl=ttl, sender=config, is_sender_only=True)
+
+    run(_send(open_session, data and data + more, files and files + more, stream, ack_from, as_json))
 
 
 async def _send(
-    session: Session,
+    open_session: Callable[[], Session],
     data: tuple[Path, ...],
     files: tuple[Path, ...],
     stream: Path | None,
@@ -118,8 +120,9 @@ async def _send(
 ) -> int:
     paths = [*data, *files, *([stream] if stream else [])]
     total = sum(path.stat().st_size for path in paths)
-    async with session:
-        watcher = asyncio.create_task(_report_trouble(session))
+    failed: list[int] = []
+    async with open_session() as session:
+        watcher = asyncio.create_task(_report_trouble(session, failed))
         with _progress(session, total, is_quiet(as_json)):
             for path in data:
                 await session.send_data(path.read_bytes())
@@ -127,19 +130,17 @@ async def _send(
                 await session.send_file(path)
             if stream:
                 await _send_lines(session, stream)
-            if ack_from:
-                outcome = await session.watermark(ack_from)
-                failed = sorted(outcome.failed)
-            else:
+            missing = sorted((await session.watermark(ack_from)).failed) if ack_from else []
+            if not ack_from:
                 await session.flushed()
-                failed = []
         watcher.cancel()
+        is_ok = not missing and not failed
         if as_json:
-            result = {"role": "send", "ok": not failed, "objects": len(paths), "bytes": total, "not_acked": failed}
-            click.echo(json.dumps(result | session.stats.as_dict()))
-    if failed:
-        click.echo(f"not confirmed by: {', '.join(map(str, failed))}", err=True)
-    return 1 if failed else 0
+            result = {"role": "send", "ok": is_ok, "objects": len(paths) - len(failed), "bytes": total}
+            click.echo(json.dumps(result | {"not_acked": missing} | session.stats.as_dict()))
+    if missing:
+        click.echo(f"not confirmed by: {', '.join(map(str, missing))}", err=True)
+    return 0 if is_ok else 1
 
 
 async def _send_lines(session: Session, path: Path) -> None:
@@ -149,12 +150,13 @@ async def _send_lines(session: Session, path: Path) -> None:
                 await stream.write(line)
 
 
-async def _report_trouble(session: Session) -> None:
+async def _report_trouble(session: Session, failed: list[int]) -> None:
     """Say on standard error what the operator can do something about."""
     async for event in session:
         match event:
-            case FileFailed(_, error):
-                raise NormError(error)
+            case FileFailed(object_id, error):
+                failed.append(object_id)
+                click.echo(f"given up: {error}", err=True)
             case NodeIdCollided(address):
                 click.echo(f"warning: {address[0]} uses our node id {session.node_id}, too", err=True)
             case InterfaceLost(name):

@@ -7,6 +7,10 @@ from .fec import Code
 from .ranges import RangeSet
 
 
+_SYMBOL_OVERHEAD = 512
+"""What a symbol takes besides its bytes, generously: a small one must not come for free."""
+
+
 class ParityStore:
     """Parity symbols of the blocks of one object that are not whole yet."""
 
@@ -14,10 +18,13 @@ class ParityStore:
         self._code = code
         self._symbol_bytes = symbol_bytes
         self._blocks: dict[int, dict[int, bytes]] = {}
+        self._first = 0
+        """No earlier block has any."""
+        self._symbols = 0
 
     @property
     def memory_bytes(self) -> int:
-        return sum(map(len, self._blocks.values())) * self._symbol_bytes
+        return self._symbols * (self._symbol_bytes + _SYMBOL_OVERHEAD)
 
     @property
     def count(self) -> int:
@@ -33,6 +40,7 @@ class ParityStore:
         if row in rows:
             return False
         rows[row] = payload.tobytes()
+        self._symbols += 1
         return True
 
     def rows(self, block: int) -> set[int]:
@@ -41,12 +49,17 @@ class ParityStore:
 
     def drop(self, block: int) -> None:
         """The block needs no parity any more."""
-        self._blocks.pop(block, None)
+        self._symbols -= len(self._blocks.pop(block, ()))
 
     def drop_before(self, block: int) -> None:
         """Forget the parity of all earlier blocks."""
-        for old in [number for number in self._blocks if number < block]:
-            del self._blocks[old]
+        if block - self._first > len(self._blocks):
+            for old in [number for number in self._blocks if number < block]:
+                self.drop(old)
+        else:
+            for old in range(self._first, block):
+                self.drop(old)
+        self._first = max(self._first, block)
 
     def can_repair(self, block: int, missing: int) -> bool:
         """Whether so many source symbols can be made from what has come."""
@@ -55,15 +68,20 @@ class ParityStore:
     def repair(self, block: int, source: NDArray[np.uint8], received: RangeSet, first: int) -> None:
         """Fill in the rows of `source` whose indexes, from `first` on, are not in `received`."""
         length = len(source)
-        width = max(source.shape[1], *(len(payload) for payload in self._blocks[block].values()))
-        width += width % 2  # codes over 16 bits take whole words
+        # No source symbol is longer than the parity: what lies behind is zeros, and not worth the work.
+        shown = min(source.shape[1], max(len(payload) for payload in self._blocks[block].values()))
+        width = max(2, shown + shown % 2)  # codes over 16 bits take whole words
         symbols = np.zeros((1, length + self._code.parity_count, width), np.uint8)
-        symbols[0, :length, : source.shape[1]] = source
+        symbols[0, :length, :shown] = source[:, :shown]
         present = np.zeros((1, symbols.shape[1]), np.bool_)
         for start, end in received.within(first, first + length):
             present[0, start - first : end - first] = True
-        for row, payload in self._blocks.pop(block).items():
-            symbols[0, length + row, : len(payload)] = np.frombuffer(payload, np.uint8)
+        for row, payload in self._blocks[block].items():
+            size = min(len(payload), width)
+            symbols[0, length + row, :size] = np.frombuffer(payload, np.uint8, size)
             present[0, length + row] = True
+        self.drop(block)
         self._code.decode(symbols, present)
-        source[:] = symbols[0, :length, : source.shape[1]]
+        missing = np.flatnonzero(~present[0, :length])
+        source[missing] = 0
+        source[missing, :shown] = symbols[0, missing, :shown]

@@ -12,12 +12,17 @@ from .nack import Place
 from .partition import ObjectPartition, locate
 from .ranges import RangeSet
 from .repairset import RepairSet
-from .stats import Stats
+from .stats import Drop, Stats
 from .stores import Store
 from .wire import Fti
 
-M16_SYMBOLS_MAX = 4096
+M16_SYMBOLS_MAX = 1024
 """Longest block with parity over GF(2^16) that is decoded: the work grows with its square."""
+FRAGMENTS_MAX = 1 << 16
+"""Most pieces that what has come of an object may lie in. What would make more is dropped, and comes again."""
+_FRAGMENT_BYTES = 128
+_OBJECT_BYTES = 4096
+"""What an object takes besides its content, and a fragment of it, generously: many small ones add up."""
 
 
 def code_of(fti: Fti) -> Code | None:
@@ -49,9 +54,10 @@ class IncomingObject(ABC):
         """Index after the last segment that may be asked for: the sender may still be sending what comes then."""
         self.heard = RepairSet()
         """What others have asked for since our own back-off began."""
-        self.is_heard_whole = False
         self.symbol_bytes = symbol_bytes
         """Length of a full symbol: of a segment, or of a stream's segment with its header."""
+        self.accounted_bytes = 0
+        """What of the receiver's memory is put down to it."""
         self._stats = stats
         self._parity = ParityStore(code, symbol_bytes)
 
@@ -61,9 +67,29 @@ class IncomingObject(ABC):
         return self._parity.count > 0
 
     @property
-    @abstractmethod
     def memory_bytes(self) -> int:
         """Memory that it takes."""
+        info = len(self.info) if self.info is not None else 0
+        pieces = self.received.range_count * _FRAGMENT_BYTES
+        return _OBJECT_BYTES + info + pieces + self._parity.memory_bytes + self._content_bytes
+
+    @property
+    @abstractmethod
+    def _content_bytes(self) -> int:
+        """Memory that its source segments take."""
+
+    @property
+    @abstractmethod
+    def claimed_bytes(self) -> int:
+        """Memory that its source segments may come to take."""
+
+    def _is_scattered(self, first: int, end: int) -> bool:
+        """Whether source segments have to be dropped, as they would lie apart from too many others."""
+        received = self.received
+        if received.range_count < FRAGMENTS_MAX or first - 1 in received or end in received:
+            return False
+        self._stats.drop(Drop.OUT_OF_WINDOW, end - first)
+        return True
 
     @property
     @abstractmethod
@@ -120,34 +146,38 @@ class IncomingObject(ABC):
         """Whether there is anything to be asked for."""
         return self.first_wanted < self.askable_end or (self.is_info_expected and self.info is None)
 
-    def needs(self) -> RepairSet:
-        """All that is to be asked for."""
+    def needs(self, most: int) -> RepairSet:
+        """What is to be asked for: all, or the first of it in about so many pieces."""
         needs = RepairSet()
         needs.info = self.is_info_expected and self.info is None
         for start, end in self.received.gaps(self.first_wanted, self.askable_end):
             if self.has_parity:
-                self._need_parity(needs, start, end)
+                most -= self._need_parity(needs, start, end, most)
             else:
                 needs.segments.add(start, end)
+                most -= 1
+            if most <= 0:
+                break
         return needs
 
-    def _need_parity(self, needs: RepairSet, start: int, end: int) -> None:
-        """Ask for parity where a block is whole but for what parity can make up for."""
-        while start < end:
+    def _need_parity(self, needs: RepairSet, start: int, end: int, most: int) -> int:
+        """Ask for parity where a block is whole but for what parity can make up for. In how many pieces."""
+        pieces = 0
+        while start < end and pieces < most:
             block, symbol = locate(self.place.partition, start)
             first = start - symbol
             stop = first + self.place.partition.block_length(block)
             if block not in needs.parity:
-                self._need_of_block(needs, block, first, stop)
+                pieces += self._need_of_block(needs, block, first, stop)
             start = stop
+        return pieces
 
-    def _need_of_block(self, needs: RepairSet, block: int, first: int, end: int) -> None:
+    def _need_of_block(self, needs: RepairSet, block: int, first: int, end: int) -> int:
         # The sender is still in this block and has no parity of it yet, or parity would not help us.
         if end > self.askable_end or not self._is_decodable(first):
-            needs.segments.update(
-                RangeSet(self.received.gaps(max(first, self.first_wanted), min(end, self.askable_end)))
-            )
-            return
+            few = RangeSet(self.received.gaps(max(first, self.first_wanted), min(end, self.askable_end)))
+            needs.segments.update(few)
+            return few.range_count
         gaps = list(self.received.gaps(first, end))
         missing = sum(stop - start for start, stop in gaps)
         have = self._parity.rows(block)
@@ -164,11 +194,10 @@ class IncomingObject(ABC):
                 needs.segments.add(min(start + skip, stop), stop)
                 skip = max(0, skip - (stop - start))
             needs.parity[block] = set(range(count)) - have
+        return len(gaps)
 
     def is_covered(self, needs: RepairSet) -> bool:
         """Whether others have asked for all that is needed."""
-        if self.is_heard_whole:
-            return not needs.info or self.heard.info
         heard = self.heard
         if needs.info and not heard.info:
             return False
@@ -185,7 +214,6 @@ class IncomingObject(ABC):
     def forget_heard(self) -> None:
         """A new back-off begins."""
         self.heard.clear()
-        self.is_heard_whole = False
 
     @abstractmethod
     def missing_bytes(self) -> Iterator[tuple[int, int]]:
@@ -206,8 +234,12 @@ class IncomingData(IncomingObject):
         self._segment_count = 0
 
     @property
-    def memory_bytes(self) -> int:
-        return self.store.memory_bytes(self._segment_count, self.fti.segment_bytes) + self._parity.memory_bytes
+    def _content_bytes(self) -> int:
+        return self.store.memory_bytes(self._segment_count, self.fti.segment_bytes)
+
+    @property
+    def claimed_bytes(self) -> int:
+        return self.store.memory_bytes(self.partition.segments, self.fti.segment_bytes)
 
     @property
     def first_wanted(self) -> int:
@@ -228,6 +260,8 @@ class IncomingData(IncomingObject):
             # The last segment came padded to full length.
             payloads, tail, count = payloads[:-1], payloads[-1], count - 1
         end = first + count
+        if self._is_scattered(first, end + (tail.size > 0)):
+            return
         if count:
             self.store.write(first * self.fti.segment_bytes, payloads)
         if tail.size and tail.size >= self.partition.segment_length(end):

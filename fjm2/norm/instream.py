@@ -11,12 +11,14 @@ from .incoming import IncomingObject
 from .nack import Place
 from .partition import StreamPartition
 from .ranges import Serial
-from .stats import Stats
+from .stats import Drop, Stats
 from .wire import STREAM_HEADER, Fti, stream_fields
 
 _HEADER = STREAM_HEADER.size
 _OFFSET = Serial(32)
 _PAGE = 4096
+_ROWS_MAX = 1 << 17
+"""Most segments that are kept, however short they are."""
 
 
 class IncomingStream(IncomingObject):
@@ -38,8 +40,9 @@ class IncomingStream(IncomingObject):
         self._emit = emit
         self._row_bytes = fti.segment_bytes + _HEADER
         # One block more than the sender's buffer: with parity the block that is being read has to stay whole.
-        segments = -(-min(fti.object_bytes, ring_bytes) // fti.segment_bytes)
-        self._rows = (max(2, -(-segments // fti.block_segments)) + 1) * fti.block_segments
+        segments = min(-(-min(fti.object_bytes, ring_bytes) // fti.segment_bytes), _ROWS_MAX)
+        self._spare = fti.block_segments if self.has_parity else min(fti.block_segments, 255)
+        self._rows = (max(2, -(-segments // self._spare)) + 1) * self._spare
         self._ring: NDArray[np.uint8] | None = None
         self._touched = 0
         self.next_index = 0
@@ -56,8 +59,12 @@ class IncomingStream(IncomingObject):
         self.is_ended = False
 
     @property
-    def memory_bytes(self) -> int:
-        return self._touched * max(self._row_bytes, _PAGE) + self._parity.memory_bytes
+    def _content_bytes(self) -> int:
+        return min(self._touched * max(self._row_bytes, _PAGE), self.claimed_bytes)
+
+    @property
+    def claimed_bytes(self) -> int:
+        return self._rows * self._row_bytes
 
     @property
     def first_wanted(self) -> int:
@@ -70,7 +77,7 @@ class IncomingStream(IncomingObject):
     @property
     def reach(self) -> int:
         """Index after the last segment that there is room for."""
-        return self.next_index + self._rows - self.partition.block_segments
+        return self.next_index + self._rows - self._spare
 
     def start_at(self, index: int) -> None:
         """Begin reading at a segment instead of the first one."""
@@ -84,8 +91,6 @@ class IncomingStream(IncomingObject):
         if end <= self.next_index:
             self._stats.duplicate_segments_received += count
             return
-        if end > self.reach:
-            self.give_up(end - (self._rows - self.partition.block_segments), LossReason.OVERRUN)
         is_next = first == self.next_index and self.received.end_of(first) == first
         if is_next and not self.has_parity and not any(self.received.within(first, end)):
             self.received.add(first, end)
@@ -95,7 +100,17 @@ class IncomingStream(IncomingObject):
                 self._hand_up(tail.reshape(1, -1))
             self._continue()
             return
+        if self._is_scattered(first, end):
+            return
+        if end > self.reach:
+            self.give_up(end - (self._rows - self._spare), LossReason.OVERRUN)
         self._store(first, payloads, tail)
+
+    def receive_parity(self, block: int, row: int, payload: NDArray[np.uint8]) -> None:
+        if self.partition.first_segment(block) < self.reach:
+            super().receive_parity(block, row, payload)
+        else:
+            self._stats.drop(Drop.OUT_OF_WINDOW)
 
     def _store(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
         rows = [*payloads, tail] if tail.size >= _HEADER else list(payloads)

@@ -183,6 +183,11 @@ class RequestBuilder:
         self._requests = []
         self._size = 0
 
+    @property
+    def message_count(self) -> int:
+        """Messages that are full."""
+        return len(self._messages)
+
     def messages(self) -> list[tuple[RepairRequest, ...]]:
         """The requests of each message that is needed."""
         self._close_message()

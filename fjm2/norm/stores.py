@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -77,7 +78,8 @@ class FileStore:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-            os.unlink(self.path)
+            with suppress(OSError):  # somebody has cleaned up
+                os.unlink(self.path)
 
     def memory_bytes(self, segments: int, segment_bytes: int) -> int:  # noqa: ARG002
         return 0

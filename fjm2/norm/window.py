@@ -48,7 +48,11 @@ class ObjectWindow:
     def close(self, count: int) -> None:
         """An object is complete, or given up."""
         self.open.pop(count, None)
-        self._done.add(count, count + 1)
+        self.skip(count, count + 1)
+
+    def skip(self, start: int, end: int) -> None:
+        """Objects that are not open are given up."""
+        self._done.add(start, end)
         first_open = self._done.end_of(self.start)
         if first_open > self.start:
             self._done.remove(self.start, first_open)
@@ -73,7 +77,18 @@ class ObjectWindow:
 
     def unheard(self) -> Iterator[tuple[int, int]]:
         """Ranges of objects of which nothing has come."""
-        heard = self._done.copy()
-        for count in self.open:
-            heard.add(count, count + 1)
-        return heard.gaps(self.start, self.end)
+        heard = sorted(self.open)
+        at = 0
+        for start, end in self._done.gaps(self.start, self.end):
+            while at < len(heard) and heard[at] < end:
+                if start < heard[at]:
+                    yield start, heard[at]
+                start = heard[at] + 1
+                at += 1
+            if start < end:
+                yield start, end
+
+    @property
+    def has_unheard(self) -> bool:
+        """Whether of any object nothing has come."""
+        return self.end - self.start > len(self.open) + len(self._done)

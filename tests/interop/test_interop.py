@@ -218,9 +218,7 @@ def late_joiner(case: Case, lab: Lab) -> None:
     at_first = lab.network.receivers[0]
     until(lambda: at_first.packets_received() > 150, SEND_TIMEOUT_S, "the first objects")
     # With sync=stream a stream that the sender still holds from its beginning would come as a whole.
-    late = lab.receive(
-        case.receivers[1], 1, ["--sync", "current", "--count", "1" if case.content == STREAM else "3"]
-    )
+    late = lab.receive(case.receivers[1], 1, ["--sync", "current", "--count", "1" if case.content == STREAM else "3"])
     lab.finish(first, 0)
     lab.finish(late, 1)
     assert_same(case.content, lab.received(0), sent)

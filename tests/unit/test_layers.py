@@ -13,12 +13,26 @@ NORM = ROOT / "fjm2" / "norm"
 FLOORS: list[list[str]] = [
     ["train", "quantize", "ranges", "partition", "timers", "stats", "backoff", "stores", "sources", "repairset"],
     ["wire", "fec"],
-    ["config", "events", "pacing", "grtt", "nack", "remote", "stream", "block", "acking", "congestion", "tfmcc"],
-    ["objects", "cache", "repair", "incoming", "instream", "window", "asking"],
+    [
+        "config",
+        "events",
+        "pacing",
+        "grtt",
+        "nack",
+        "remote",
+        "stream",
+        "block",
+        "acking",
+        "congestion",
+        "tfmcc",
+        "flow",
+        "timing",
+    ],
+    ["objects", "trains", "cache", "repair", "flushing", "incoming", "instream", "window", "asking"],
     ["sender", "receiver"],
     ["engine"],
     ["interfaces", "udp_socket", "udp_opening", "udp"],
-    ["driver", "sim_node", "sim_link", "sim", "session"],
+    ["driver", "sim_link", "sim_node", "sim", "session"],
 ]
 CORE_FLOORS = 6
 """So many floors know neither sockets nor clocks nor threads."""

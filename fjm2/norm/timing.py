@@ -1,0 +1,105 @@
+"""How long a sender's way to its group is, and how fast it goes: both follow what receivers answer to its probes."""
+
+from collections.abc import Callable
+
+from .config import SenderConfig
+from .events import Event, GrttUpdated
+from .grtt import Grtt
+from .pacing import Pacer
+from .quantize import RTT_MIN_S, quantize_rate, rtt_of
+from .stats import Stats
+from .tfmcc import Tfmcc
+from .timers import NEVER, time_of_wire
+from .wire import CcFeedback, CcNode, FromReceiver, Nack
+
+_FIRST_S = 0.05
+_MIN_S = 0.001
+_MAX_S = 30.0
+_GROWTH = 1.5
+_UNLIMITED_BYTES_PER_S = 1.25e9
+"""What is advertised where nothing limits the rate."""
+
+
+class Timing:
+    """Round-trip time, rate, and when to probe for them."""
+
+    def __init__(self, config: SenderConfig, stats: Stats, emit: Callable[[Event], None]) -> None:
+        self._config = config
+        self._stats = stats
+        self._emit = emit
+        self._grtt = Grtt(config)
+        self._tfmcc = Tfmcc(config, config.grtt_s) if config.cc else None
+        self.pacer = Pacer(self._tfmcc.bytes_per_s * 8 if self._tfmcc else config.rate_bps)
+        self._interval_s = _FIRST_S
+        self.grtt_q = self._grtt.code(self.bytes_per_s)
+        """The code of the round-trip time that every message carries."""
+        stats.grtt_s = self.grtt_s
+
+    @property
+    def grtt_s(self) -> float:
+        """The group's round-trip time as advertised: all timers of both sides follow it."""
+        return rtt_of(self.grtt_q)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The rate as advertised."""
+        rate = self.pacer.bytes_per_s
+        return _UNLIMITED_BYTES_PER_S if rate == NEVER else rate
+
+    @property
+    def rate_q(self) -> int:
+        """The rate as a probe carries it."""
+        return quantize_rate(self.bytes_per_s)
+
+    @property
+    def nodes(self) -> tuple[CcNode, ...]:
+        """Whom a probe speaks to; nobody without congestion control."""
+        return self._tfmcc.nodes() if self._tfmcc is not None else ()
+
+    @property
+    def follows_receivers(self) -> bool:
+        """Whether the rate depends on answers, so that data never go without probes."""
+        return self._tfmcc is not None
+
+    def probe(self, now: float, is_sending: bool) -> float:
+        """A probe goes out. The time until the next."""
+        self._grtt.end_probe()
+        self._stats.probes_sent += 1
+        if self._tfmcc is not None:
+            self._tfmcc.check(now, is_sending)
+            self.pacer.set_rate(self._tfmcc.bytes_per_s, now)
+        self._update()
+        if self._tfmcc is not None and is_sending:
+            return max(min(self.grtt_s, self._tfmcc.clr_rtt_s or self.grtt_s), _MIN_S)
+        # Receivers take up to K round trips for their answers.
+        interval_s = max(self._interval_s, (self._config.backoff_factor + 2) * self.grtt_s)
+        self._interval_s = min(self._interval_s * _GROWTH, _MAX_S)
+        return interval_s
+
+    def note_feedback(self, message: FromReceiver, now: float) -> None:
+        """What every answer tells: how long the way is, and how the receiver fares."""
+        rtt_s = self._rtt_of(message, now)
+        if rtt_s is not None:
+            self._grtt.sample(rtt_s)
+            self._update()
+        if self._tfmcc is None:
+            return
+        for extension in message.extensions:
+            if isinstance(extension, CcFeedback):
+                self._tfmcc.report(message.source_id, extension, rtt_s, isinstance(message, Nack), now)
+                self.pacer.set_rate(self._tfmcc.bytes_per_s, now)
+
+    def _rtt_of(self, message: FromReceiver, now: float) -> float | None:
+        if not (message.grtt_response_s or message.grtt_response_us):
+            return None
+        rtt_s = now - time_of_wire(message.grtt_response_s, message.grtt_response_us)
+        if not -0.001 < rtt_s <= self._config.grtt_max_s:  # nonsense, or an echo from an earlier life
+            return None
+        return max(rtt_s, RTT_MIN_S)
+
+    def _update(self) -> None:
+        code = self._grtt.code(self.bytes_per_s)
+        if code != self.grtt_q:
+            self.grtt_q = code
+            self._stats.grtt_s = self.grtt_s
+            self._emit(GrttUpdated(self.grtt_s))

@@ -1,0 +1,154 @@
+"""A sender's messages and segments as trains, stamped with what only the sender counts."""
+
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .config import SenderConfig
+from .nack import Place
+from .objects import Rows, SendObject
+from .quantize import quantize_group_size
+from .stats import Stats
+from .timing import Timing
+from .train import TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, Address, Train
+from .wire import Data, Fti, HeaderStamp, Info, Message, Position, payload_id_format
+
+_HEADER_ROOM = 44
+"""The longest header of a DATA that we send: FEC id 0's EXT_FTI, and a stream's own."""
+
+
+class Common(TypedDict):
+    """The fields that every message of a sender has."""
+
+    sequence: int
+    source_id: int
+    instance_id: int
+    grtt_q: int
+    backoff: int
+    gsize_q: int
+
+
+class TrainMaker:
+    """Knows who sends, and counts what is sent."""
+
+    def __init__(
+        self,
+        node_id: int,
+        instance_id: int,
+        first_sequence: int,
+        config: SenderConfig,
+        timing: Timing,
+        group: Address,
+        stats: Stats,
+    ) -> None:
+        self._node_id = node_id
+        self._instance_id = instance_id
+        self._sequence = first_sequence
+        self._config = config
+        self._timing = timing
+        self._group = group
+        self._stats = stats
+        self._gsize_q = quantize_group_size(config.group_size)
+        self._format = payload_id_format(config.fec.fec_id)
+        self._ramp = np.arange(TRAIN_SEGMENTS_MAX, dtype=np.int64)
+
+    # Where things are.
+
+    def place(self, item: SendObject) -> Place:
+        """How positions of an object are told."""
+        return Place(self._config.fec.fec_id, self._format, item.id, item.partition)
+
+    def position(self, item: SendObject, index: int) -> Position:
+        """The position of a segment, or the one that stands for an object that is all INFO."""
+        if item.sendable == 0:
+            return Position(self._config.fec.fec_id, item.id, self._format.pack(-1, -1))
+        return self.place(item).of(index)
+
+    # What goes out.
+
+    def common(self) -> Common:
+        """The fields of the next message."""
+        return {
+            "sequence": self._sequence,
+            "source_id": self._node_id,
+            "instance_id": self._instance_id,
+            "grtt_q": self._timing.grtt_q,
+            "backoff": self._config.backoff_factor,
+            "gsize_q": self._gsize_q,
+        }
+
+    def data_header(self, object_id: int, flags: int, fti: Fti) -> Data:
+        """The header that all DATA of an object begin with."""
+        return Data(
+            **self.common(),
+            flags=flags,
+            fec_id=fti.fec_id,
+            object_id=object_id,
+            payload_id=0,
+            payload=b"",
+            extensions=(fti,),
+        )
+
+    def message(self, message: Message) -> Train:
+        """One message, built with `common`."""
+        self._sequence = (self._sequence + 1) & 0xFFFF
+        data = np.frombuffer(message.encode(), np.uint8)
+        return self._counted(Train(data, data.size, self._group))
+
+    def info(self, item: SendObject) -> Train:
+        """An object's INFO."""
+        assert item.info is not None
+        header = self.data_header(item.id, item.flags, item.fti)
+        info = Info(
+            **self.common(),
+            flags=item.flags,
+            fec_id=header.fec_id,
+            object_id=item.id,
+            extensions=header.extensions,
+            content=item.info,
+        )
+        return self.message(info)
+
+    def segments(self, item: SendObject, first: int, count: int) -> Train:
+        """Source segments from `first` on: as many as are alike, fit, and do not overstep the rate by much."""
+        self._preset(item)
+        region = item.partition.region(first)
+        most = self._timing.pacer.train_bytes(TRAIN_BYTES_MAX) // (self._config.segment_bytes + _HEADER_ROOM)
+        count = max(1, min(count, region.end - first, TRAIN_SEGMENTS_MAX, most))
+        block, symbol = divmod(first - region.start, region.block_segments)
+        payload_ids: NDArray[np.int64] = self._ramp[:count] + self._format.pack(region.first_block + block, symbol)
+        if symbol + count > region.block_segments:
+            blocks, symbols = np.divmod(self._ramp[:count] + (first - region.start), region.block_segments)
+            payload_ids = (blocks + region.first_block) << self._format.symbol_bits | symbols
+        # Block numbers of streams wrap; the cast to 32 bits takes care of that.
+        return self._stamped(item.source_rows(first, count, self._sequence, payload_ids.astype(np.uint32)))
+
+    def parity(self, item: SendObject, block: int, rows: range) -> Train:
+        """Parity symbols of a block."""
+        symbols = item.parity_rows(block, rows)
+        header = self.data_header(item.id, item.flags, item.fti)
+        header_bytes = len(header.encode())
+        row_bytes = header_bytes + symbols.shape[1]
+        buffer = np.zeros(len(symbols) * row_bytes, np.uint8)
+        buffer.reshape(-1, row_bytes)[:, header_bytes:] = symbols
+        first = item.partition.block_length(block) + rows.start
+        payload_ids = self._ramp[: len(symbols)] + self._format.pack(block, first)
+        HeaderStamp(buffer, row_bytes, header).stamp(self._sequence, payload_ids.astype(np.uint32))
+        self._stats.parity_segments_sent += len(symbols)
+        return self._stamped(Rows(buffer, row_bytes, len(symbols)))
+
+    def _stamped(self, rows: Rows) -> Train:
+        self._sequence = (self._sequence + rows.count) & 0xFFFF
+        return self._counted(Train(rows.data, rows.row_bytes, self._group))
+
+    def _counted(self, train: Train) -> Train:
+        self._stats.datagrams_sent += train.count
+        self._stats.bytes_sent += train.data.size
+        return train
+
+    def _preset(self, item: SendObject) -> None:
+        """Bring an object's headers up to date, if what all of them say has changed."""
+        if item.preset_code != self._timing.grtt_q:
+            item.preset_code = self._timing.grtt_q
+            item.preset(self.data_header(item.id, item.flags, item.fti))

@@ -1,0 +1,182 @@
+"""Bus URIs: every setting has a name in them, and each comes back as it was."""
+
+from dataclasses import MISSING, fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjm2.errors import ConfigError
+from fjm2.norm import Fec, ReceiverConfig, SenderConfig, Sync
+from fjm2.uri import DEFAULT_GROUP, DEFAULT_PORT, BusConfig
+
+
+def sender(query: str) -> SenderConfig:
+    return BusConfig.from_uri(f"fjm2://?{query}").sender
+
+
+@pytest.mark.parametrize("text", ["fjm2://", "fjm2://239.192.57.40", "fjm2://239.192.57.40:5740/", "fjm2://:5740?"])
+def test_what_is_left_out_is_the_default(text: str) -> None:
+    assert BusConfig.from_uri(text) == BusConfig(group=DEFAULT_GROUP, port=DEFAULT_PORT)
+    assert BusConfig.from_uri(text).to_uri() == "fjm2://239.192.57.40:5740"
+
+
+def test_every_part_has_its_place() -> None:
+    uri = "fjm2://239.1.2.3:6000?interface=eth0&ttl=3&dscp=46&rate=100mbit&fec=rs&parity_segments=8&cc=on&sync=current"
+    config = BusConfig.from_uri(uri)
+    assert (config.group, config.port, config.interface) == ("239.1.2.3", 6000, "eth0")
+    assert (config.ttl, config.dscp) == (3, 46)
+    assert config.sender == SenderConfig(rate_bps=100e6, fec=Fec.RS, parity_segments=8, cc=True)
+    assert config.receiver == ReceiverConfig(sync=Sync.CURRENT)
+
+
+@pytest.mark.parametrize("scope", ["%eth0", "%25eth0"])
+def test_ipv6_groups_stand_in_brackets(scope: str) -> None:
+    config = BusConfig.from_uri(f"fjm2://[ff12::5740{scope}]:6000?interface=eth0")
+    assert (config.group, config.port) == ("ff12::5740%eth0", 6000)
+    assert config.to_uri() == "fjm2://[ff12::5740%25eth0]:6000?interface=eth0"
+    assert BusConfig.from_uri("fjm2://[ff12::1]").group == "ff12::1"
+
+
+@pytest.mark.parametrize(
+    ("text", "bps"),
+    [
+        ("100mbit", 100e6),
+        ("1gbit", 1e9),
+        ("1.5Gbps", 1.5e9),
+        ("64k", 64e3),
+        ("2e6", 2e6),
+        ("250000", 250e3),
+        ("0", None),
+        ("0mbit", None),
+        ("none", None),
+    ],
+)
+def test_rates_have_units(text: str, bps: float | None) -> None:
+    assert sender(f"rate={text}").rate_bps == bps
+    if bps is not None:
+        assert sender(f"rate_bps={text}").rate_bps == bps
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("8388608", 8 << 20), ("8192k", 8 << 20), ("16MiB", 16 << 20), ("16m", 16 << 20), ("9MB", 9_000_000)],
+)
+def test_sizes_have_units(text: str, size: int) -> None:
+    assert sender(f"stream_bytes={text}").stream_bytes == size
+    assert BusConfig.from_uri(f"fjm2://?object_bytes_max={text}").receiver.object_bytes_max == size
+
+
+def test_durations_have_units() -> None:
+    assert sender("grtt_s=20ms").grtt_s == pytest.approx(0.02)
+    assert sender("grtt_s=0.5").grtt_s == 0.5
+    assert BusConfig.from_uri("fjm2://?inactivity_s=5s").receiver.inactivity_s == 5.0
+
+
+@pytest.mark.parametrize(("text", "is_on"), [("on", True), ("True", True), ("1", True), ("off", False), ("no", False)])
+def test_switches(text: str, is_on: bool) -> None:
+    assert sender(f"cc={text}").cc is is_on
+
+
+def test_values_may_be_percent_encoded() -> None:
+    config = BusConfig.from_uri("fjm2://?interface=a%26b%3D%20c&file_directory=%2Ftmp")
+    assert (config.interface, config.receiver.file_directory) == ("a&b= c", "/tmp")
+    assert BusConfig.from_uri(config.to_uri()) == config
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("colour=red", r"^colour=red: unknown, expected one of .*rate.*segment_bytes"),
+        ("rate=fast", "^rate_bps=fast: expected bits per second, as in .*100mbit.*, or none$"),
+        ("rate=10MiB", "^rate_bps=10MiB: expected bits per second"),
+        ("rate_bps=0", "^rate_bps=0.*: expected 1e3 to 1e12, or None"),
+        ("stream_bytes=16mbit", "^stream_bytes=16mbit: expected bytes, as in"),
+        ("segment_bytes=1.5", "^segment_bytes=1.5: expected bytes"),
+        ("segment_bytes=5", "^segment_bytes=5: expected 64 to 65000"),
+        ("group_size=many", "^group_size=many: expected a whole number$"),
+        ("group_size=-1", "^group_size=-1: expected a whole number$"),
+        ("grtt_s=1e999", "^grtt_s=1e999: expected seconds"),
+        ("cc=maybe", "^cc=maybe: expected on or off$"),
+        ("fec=turbo", "^fec=turbo: expected none or rs or nocode$"),
+        ("auto_parity=3", "^auto_parity=3: expected"),
+        ("sync=never", "^sync=never: expected current or stream or all$"),
+        ("ttl=256", "^ttl=256: expected 0 to 255$"),
+        ("dscp=64", "^dscp=64: expected 0 to 63$"),
+        ("ttl", "^ttl: expected ttl=VALUE$"),
+        ("ttl=1&ttl=2", "^ttl=2: given twice"),
+        ("rate=1mbit&rate_bps=2e6", "^rate_bps=2e6: given twice"),
+        ("group=239.1.1.1", "^group=239.1.1.1: unknown"),
+        ("file_directory=/no/such/place", "^file_directory=/no/such/place: expected an existing directory"),
+    ],
+)
+def test_mistakes_are_told_with_name_value_and_what_is_expected(query: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BusConfig.from_uri(f"fjm2://239.192.57.40:5740?{query}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "239.192.57.40:5740",
+        "http://239.192.57.40",
+        "fjm2://ff12::1:5740",
+        "fjm2://[ff12::1",
+        "fjm2://239.1.1.1:port",
+        "fjm2://239.1.1.1/path",
+        "fjm2://user@239.1.1.1:1",
+        "fjm2://239.1.1.1#part",
+        "fjm2://239.1.1.1:0",
+        "fjm2://239.1.1.1:70000",
+        "fjm2://somewhere:5740",
+        "fjm2://[ff12::1%]",
+        "fjm2://0.0.0.0",
+    ],
+)
+def test_what_is_no_bus_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        BusConfig.from_uri(text)
+
+
+def test_every_setting_can_be_said() -> None:
+    for config in (SenderConfig, ReceiverConfig):
+        for setting in fields(config):
+            assert setting.default is not MISSING
+            with pytest.raises(ConfigError, match=f"^{setting.name}=.*: given twice"):
+                BusConfig.from_uri(f"fjm2://?{setting.name}=none&{setting.name}=none")
+
+
+@given(
+    group=st.ip_addresses(v=4, network="239.0.0.0/8") | st.ip_addresses(v=6, network="ff12::/16"),
+    port=st.integers(1, 65_535),
+    interface=st.none() | st.text(min_size=1).filter(lambda text: text.lower() != "none"),
+    ttl=st.integers(0, 255),
+    rate_bps=st.none() | st.floats(1e3, 1e12),
+    stream_bytes=st.integers(8 << 20, 1 << 30),
+    fec=st.sampled_from(Fec),
+    cc=st.booleans(),
+    sync=st.sampled_from(Sync),
+    inactivity_s=st.floats(1e-9, 1e9),
+)
+def test_round_trip(
+    group: object,
+    port: int,
+    interface: str | None,
+    ttl: int,
+    rate_bps: float | None,
+    stream_bytes: int,
+    fec: Fec,
+    cc: bool,
+    sync: Sync,
+    inactivity_s: float,
+) -> None:
+    config = BusConfig(
+        group=str(group),
+        port=port,
+        interface=interface,
+        ttl=ttl,
+        sender=SenderConfig(rate_bps=rate_bps, stream_bytes=stream_bytes, fec=fec, cc=cc),
+        receiver=ReceiverConfig(sync=sync, inactivity_s=inactivity_s),
+    )
+    assert BusConfig.from_uri(config.to_uri()) == config
