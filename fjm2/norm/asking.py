@@ -1,6 +1,7 @@
 """Asking a remote sender for repairs: what, when, and not at all where others do (RFC 5740, 5.3)."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from random import Random
 
 from .backoff import NackCycle, Phase, exponential_backoff
@@ -17,7 +18,10 @@ from .wire import RepairFlag, RepairRequest
 
 MESSAGES_MAX = 16
 """So many NACKs at once at the most; what is missing besides is asked for next time."""
+PIECES_MAX = 2048
+"""So many ranges or blocks at once, likewise. As many of what others ask for are noted."""
 _MESSAGE_BYTES_MIN = 40  # libnorm's, while it knows no segment size
+_CREDIT_MIN_BYTES = 128
 _NO_OBJECT = ObjectPartition(0, 1, 1)
 
 
@@ -44,14 +48,20 @@ class Asking:
         self.send = send
         self.message_bytes = _MESSAGE_BYTES_MIN
         """Most bytes of requests in one NACK."""
+        self.credit_bytes = 0
+        """What the sender has sent since we asked last. Requests are no longer than that, if it is not very little: who
+        sends next to nothing, perhaps in another's name, shall not make us send a lot."""
         self.cycle = NackCycle()
         self._heard_objects = RangeSet()
+        self._heard_left = 0
+        self._asked_at = 0.0
 
     def check(self, now: float) -> None:
         """Begin a cycle if anything is missing and none is under way."""
         if self.cycle.is_idle and self._is_wanting():
             self.cycle.move_to(Phase.BACKING_OFF)
             self._heard_objects.clear()
+            self._heard_left = PIECES_MAX
             for item in self.window.open.values():
                 item.forget_heard()
             remote = self.remote
@@ -62,7 +72,8 @@ class Asking:
         """The back-off is over: ask, unless others have. The hold-off is over: begin again."""
         if self.cycle.phase is Phase.HOLDING_OFF:
             self.cycle.move_to(Phase.IDLE)
-            self.check(now)
+            if self.remote.data_at >= self._asked_at:  # to a sender that has fallen silent `Receiver` will look
+                self.check(now)
             return
         needs = self._needs()
         unheard = list(self.window.unheard())
@@ -72,8 +83,10 @@ class Asking:
         if self._is_covered(needs, unheard):
             self.stats.nacks_suppressed += 1
         else:
-            for requests in self._messages(needs, unheard)[:MESSAGES_MAX]:
+            for requests in self._messages(needs, unheard):
                 self.send(requests, now)
+            self.credit_bytes = 0
+        self._asked_at = now
         self.cycle.move_to(Phase.HOLDING_OFF)
         hold_off = self.remote.backoff_factor + 2 if self.is_suppressible else 2
         self.timers.set(Timer.BACKOFF, now + hold_off * self.remote.grtt_s)
@@ -82,16 +95,14 @@ class Asking:
         """Others ask the same sender, or it repeats what they asked."""
         if not self.cycle.is_listening:
             return
-        for ask in read_requests(requests):
+        for ask in islice(read_requests(requests), self._heard_left):
+            self._heard_left -= 1
             first = self.window.count_of(ask.first.object_id)
             last = self.window.count_of(ask.last.object_id)
             level = ask.flags & LEVELS
             known = self.window.open.get(first)
             if level == RepairFlag.OBJECT:
                 self._heard_objects.add(first, last + 1)
-                for count, item in self.window.open.items():
-                    if first <= count <= last:
-                        item.is_heard_whole = item.heard.info = True
             elif known is not None:
                 self._overhear_symbols(ask, level, known)
 
@@ -104,8 +115,9 @@ class Asking:
         wanted = resolve(ask, item.place, locate(item.place.partition, max(item.seen_end - 1, 0))[0])
         if wanted is not None:
             item.heard.segments.add(wanted.start, wanted.end)
-            if wanted.rows:
-                item.heard.parity.setdefault(wanted.block, set()).update(wanted.rows)
+            rows = range(wanted.rows.start, min(wanted.rows.stop, item.fti.parity_segments))
+            if rows:
+                item.heard.parity.setdefault(wanted.block, set()).update(rows)
 
     # What is missing.
 
@@ -113,24 +125,32 @@ class Asking:
         window = self.window
         if any(item.is_wanting() for item in window.open.values()):
             return True
-        return len(window.open) < window.end - window.start and next(window.unheard(), None) is not None
+        return window.has_unheard
 
     def _needs(self) -> list[tuple[int, IncomingObject, RepairSet]]:
-        wanting = [(count, item) for count, item in sorted(self.window.open.items()) if item.is_wanting()]
-        needs = [(count, item, item.needs()) for count, item in wanting]
-        return [need for need in needs if need[2]]
+        needs: list[tuple[int, IncomingObject, RepairSet]] = []
+        most = PIECES_MAX
+        for count, item in sorted(self.window.open.items()):
+            if most > 0 and item.is_wanting():
+                wants = item.needs(most)
+                most -= wants.segments.range_count + len(wants.parity) + 1
+                if wants:
+                    needs.append((count, item, wants))
+        return needs
 
     def _is_covered(self, needs: list[tuple[int, IncomingObject, RepairSet]], unheard: list[tuple[int, int]]) -> bool:
         return all(self._heard_objects.covers(start, end) for start, end in unheard) and all(
-            item.is_covered(wants) for _, item, wants in needs
+            count in self._heard_objects or item.is_covered(wants) for count, item, wants in needs
         )
 
     def _messages(
         self, needs: list[tuple[int, IncomingObject, RepairSet]], unheard: list[tuple[int, int]]
     ) -> list[tuple[RepairRequest, ...]]:
-        """Requests for all of it, oldest object first."""
+        """Requests for all of it, oldest object first, as far as they may go now."""
         remote = self.remote
-        builder = RequestBuilder(4 + remote.format.size, max(self.message_bytes, _MESSAGE_BYTES_MIN))
+        credit = max(self.credit_bytes, _CREDIT_MIN_BYTES)
+        size = max(min(self.message_bytes, credit), _MESSAGE_BYTES_MIN)
+        builder = RequestBuilder(4 + remote.format.size, size)
         ranges: Iterator[tuple[int, int]] = iter(unheard)
         gap = next(ranges, None)
         for count, item, wants in needs:
@@ -141,7 +161,7 @@ class Asking:
         while gap is not None:
             self._add_objects(builder, gap)
             gap = next(ranges, None)
-        return builder.messages()
+        return builder.messages()[: min(credit // size, MESSAGES_MAX)]
 
     def _add_objects(self, builder: RequestBuilder, counts: tuple[int, int]) -> None:
         start, end = counts
@@ -159,12 +179,14 @@ def _add_needs(builder: RequestBuilder, place: Place, wants: RepairSet) -> None:
         builder.add_object(flags, place)
         return
     ranges = list(wants.segments)
+    done = 0
     for block in sorted(wants.parity):
         first = place.partition.first_segment(block)
         length = place.partition.block_length(block)
-        before = [(start, end) for start, end in ranges if start < first + length]
-        ranges = ranges[len(before) :]
-        builder.add_segments(flags, place, before)
+        before = done
+        while done < len(ranges) and ranges[done][0] < first + length:
+            done += 1
+        builder.add_segments(flags, place, ranges[before:done])
         for start, end in RangeSet((row, row + 1) for row in wants.parity[block]):
             builder.add_symbols(flags, place, block, range(length + start, length + end))
-    builder.add_segments(flags, place, ranges)
+    builder.add_segments(flags, place, ranges[done:])

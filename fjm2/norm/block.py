@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 from .fec import Code
 from .ranges import RangeSet
 
-
 _SYMBOL_OVERHEAD = 512
 """What a symbol takes besides its bytes, generously: a small one must not come for free."""
 

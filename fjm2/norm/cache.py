@@ -11,8 +11,17 @@ from .ranges import OBJECT_ID
 class SendCache:
     """Objects by transport id, oldest first. Room is made at the expense of the oldest that have been sent."""
 
-    def __init__(self, config: SenderConfig, first_id: int, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        config: SenderConfig,
+        first_id: int,
+        is_confirmed: Callable[[SendObject], bool],
+        emit: Callable[[Event], None],
+    ) -> None:
         self._config = config
+        self._is_confirmed = is_confirmed
+        """Whether nobody that is waited for may still need an object."""
+        self._is_room_wanted = False
         self._objects: dict[int, SendObject] = {}
         self._bytes = 0
         self._count = 0
@@ -30,6 +39,17 @@ class SendCache:
 
     def has_room(self, size: int) -> bool:
         """Whether an object of this size can be taken, if need be after purging what has been sent."""
+        self._is_room_wanted = not self._could_fit(size)
+        return not self._is_room_wanted
+
+    def make_room(self) -> None:
+        """More may be purged than before: do so if somebody waits for room."""
+        if self._is_room_wanted:
+            self._is_room_wanted = False
+            for item in [item for item in self if self._is_purgeable(item)]:
+                self.remove(item)
+
+    def _could_fit(self, size: int) -> bool:
         count, held = len(self._objects), self._bytes
         for item in self._objects.values():
             if self._fits(count, held, size):
@@ -71,7 +91,6 @@ class SendCache:
         # A single object may be larger than the bound: there would be no way to send it otherwise.
         return count < self._config.cache_objects and (held + size <= self._config.cache_bytes or count == 0)
 
-    @staticmethod
-    def _is_purgeable(item: SendObject) -> bool:
+    def _is_purgeable(self, item: SendObject) -> bool:
         is_open = isinstance(item, SendStream) and not item.ring.is_ended
-        return item.is_sent and not is_open and not item.repairs and not item.asked
+        return item.is_sent and not is_open and not item.repairs and not item.asked and self._is_confirmed(item)

@@ -24,6 +24,17 @@ class Fec(Enum):
         return FecId.COMPACT_NO_CODE if self is Fec.NOCODE else FecId.REED_SOLOMON_8
 
 
+class Flow(Enum):
+    """Whom a sender waits for before it goes more than a window ahead."""
+
+    MIN = "min"
+    """The slowest of all receivers that answer it."""
+    NAMED = "named"
+    """The slowest of those that the application names."""
+    MAX = "max"
+    """Nobody: who can't keep up loses data, and is told so."""
+
+
 class Sync(Enum):
     """Where reception of a sender's objects begins."""
 
@@ -55,6 +66,12 @@ class SenderConfig:
     """Parity symbols sent with every block unasked."""
     rate_bps: float | None = 100e6
     """Bits per second of NORM messages; None for no limit."""
+    flow: Flow = Flow.MAX
+    """Whom to wait for: the slowest receiver that answers (min), the slowest of those named (named), nobody (max)."""
+    window_bytes: int = 32 << 20
+    """How far to be ahead, at the most, of the slowest receiver that is waited for."""
+    ack_timeout_s: float = 5.0
+    """A receiver that is waited for and says nothing for so long is waited for no more."""
     cc: bool = False
     """Congestion control by RFC 5740 (TFMCC); the rate then only bounds it from above."""
     grtt_s: float = 0.01
@@ -85,6 +102,8 @@ class SenderConfig:
         _check(0 <= self.auto_parity <= self.parity_segments, "auto_parity", self.auto_parity, auto)
         rate = self.rate_bps
         _check(rate is None or 1_000 <= rate <= 1e12, "rate_bps", rate, "1e3 to 1e12, or None")
+        _check(self.window_bytes >= 2 * self.segment_bytes, "window_bytes", self.window_bytes, "two segments or more")
+        _check(self.ack_timeout_s > 0, "ack_timeout_s", self.ack_timeout_s, "more than 0")
         _check(1e-6 <= self.grtt_min_s <= self.grtt_max_s <= 1000, "grtt_min_s", self.grtt_min_s, "1e-6 to grtt_max_s")
         bounds = f"{self.grtt_min_s} to {self.grtt_max_s}"
         _check(self.grtt_min_s <= self.grtt_s <= self.grtt_max_s, "grtt_s", self.grtt_s, bounds)

@@ -43,6 +43,10 @@ from .wire import (
 _STALE_S = 10.0
 """For so long, what an earlier incarnation of a sender sent may still be under way."""
 _STALE_MAX = 1024
+_EVICTION_S = 0.01
+"""So often may a newcomer take the place of a sender that has sent something whole."""
+_OUTBOX_MAX = 1024
+"""Most answers that wait to be sent. What they are for is asked again, by us or of us."""
 _COLLISION_REPORT_S = 10.0
 _PAUSE_S = 0.01
 """While paused, so often is it looked whether it is over."""
@@ -84,6 +88,7 @@ class Engine:
         """Sender and instance that is over, and until when to remember; the oldest first."""
         self._receivers_next_at = NEVER
         """No receiver's timer runs out earlier."""
+        self._evictable_at = -NEVER
         self._collision_reported_at = -NEVER
 
     # Inputs.
@@ -166,6 +171,15 @@ class Engine:
     def watermark(self, nodes: Sequence[int], now: float) -> int:
         """Ask nodes to confirm all that was queued and written so far. The number in `WatermarkCompleted`."""
         return self._sender.watermark(nodes, now)
+
+    def set_receivers(self, nodes: frozenset[int], now: float) -> None:
+        """Let flow control wait for these nodes."""
+        self._sender.set_receivers(nodes, now)
+
+    @property
+    def receivers(self) -> frozenset[int]:
+        """The nodes that flow control waits for."""
+        return self._sender.receivers
 
     def send_command(self, content: bytes, is_robust: bool, now: float) -> None:
         """Send a short message besides all objects; a robust one is repeated."""
@@ -275,10 +289,11 @@ class Engine:
             self._remember_stale(receiver, now)
             self._remove(node_id, LossReason.SENDER_RESTARTED)
         elif len(self._receivers) >= self._receiver_config.senders_max:
-            if not self._strangers:
+            victim = self._victim(now)
+            if victim is None:
                 self.stats.drop(Drop.TOO_MANY_SENDERS)
                 return None
-            self._remove(next(iter(self._strangers)), LossReason.NO_MEMORY)
+            self._remove(victim, LossReason.NO_MEMORY)
         receiver = Receiver(message, address, self._context, now)
         self._receivers[node_id] = self._strangers[node_id] = receiver
         return receiver
@@ -289,8 +304,21 @@ class Engine:
         if receiver.is_proven:
             self._strangers.pop(receiver.remote.node_id, None)
         while self._context.used_bytes > self._receiver_config.total_bytes_max:
-            holders = [holder for holder in self._receivers.values() if holder.used_bytes]
-            min(holders, key=lambda holder: (holder.is_proven, holder.remote.data_at)).shed()
+            # Whoever holds most, for a sender that takes all there is must not do so at the expense of others.
+            max(
+                self._receivers.values(),
+                key=lambda holder: (holder.used_bytes > 0, not holder.is_proven, holder.used_bytes),
+            ).shed()
+
+    def _victim(self, now: float) -> int | None:
+        """Whose place a new sender may take."""
+        if self._strangers:
+            return next(iter(self._strangers))
+        if now < self._evictable_at:
+            return None
+        # Of those that sent something whole, the one that sent least; not often, or a flood would push out all.
+        self._evictable_at = now + _EVICTION_S
+        return min(self._receivers, key=lambda node_id: self._receivers[node_id].data_bytes)
 
     def _remember_stale(self, receiver: Receiver, now: float) -> None:
         """What a sender's incarnation that is over has sent may come late: it is not to begin it again."""
@@ -313,6 +341,9 @@ class Engine:
             self._events.append(NodeIdCollided(address))
 
     def _send(self, message: Message, address: Address | None) -> None:
+        if len(self._outbox) >= _OUTBOX_MAX:
+            self.stats.drop(Drop.RATE_LIMITED)
+            return
         data = np.frombuffer(message.encode(), np.uint8)
         self.stats.datagrams_sent += 1
         self.stats.bytes_sent += data.size

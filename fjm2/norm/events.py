@@ -164,6 +164,13 @@ class WatermarkCompleted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ReceiverEvicted(Event):
+    """A receiver that flow control waited for has been silent for too long, and is waited for no more."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class CommandSent(Event):
     """A CMD(APPLICATION) has been sent for the last time (TX_CMD_SENT)."""
 

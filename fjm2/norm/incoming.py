@@ -101,6 +101,11 @@ class IncomingObject(ABC):
     def is_complete(self) -> bool:
         """Whether nothing more is wanted of it."""
 
+    @property
+    def is_useful(self) -> bool:
+        """Whether the application has got anything of it, or is about to."""
+        return self.is_complete
+
     @abstractmethod
     def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
         """Take consecutive source segments: full rows, then one that may be shorter, or be none at all."""

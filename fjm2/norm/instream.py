@@ -75,6 +75,10 @@ class IncomingStream(IncomingObject):
         return self.is_ended
 
     @property
+    def is_useful(self) -> bool:
+        return self._is_open
+
+    @property
     def reach(self) -> int:
         """Index after the last segment that there is room for."""
         return self.next_index + self._rows - self._spare
@@ -102,9 +106,14 @@ class IncomingStream(IncomingObject):
             return
         if self._is_scattered(first, end):
             return
-        if end > self.reach:
-            self.give_up(end - (self._rows - self._spare), LossReason.OVERRUN)
-        self._store(first, payloads, tail)
+        most = self._rows - self._spare
+        for start in range(0, count, most):  # what is longer than the ring goes through it in parts
+            some = payloads[start : start + most]
+            rest = tail if start + most >= count else tail[:0]
+            part_end = first + start + len(some) + (rest.size > 0)
+            if part_end > self.reach:
+                self.give_up(part_end - most, LossReason.OVERRUN)
+            self._store(first + start, some, rest)
 
     def receive_parity(self, block: int, row: int, payload: NDArray[np.uint8]) -> None:
         if self.partition.first_segment(block) < self.reach:
@@ -178,19 +187,23 @@ class IncomingStream(IncomingObject):
         if lengths.min() == lengths.max() == room > 0:
             self._emit_run(rows[:, _HEADER:].tobytes(), lengths, starts)
             return
-        for index, length in enumerate(lengths.tolist()):
-            row = rows[index, _HEADER:]
-            if length > room:
-                self._gap_reason = LossReason.FAILED
-                continue
-            if self._gap_reason:
-                self._resume(int(offsets[index]))
-            if length == 0:
-                if starts[index] == 0:
+        # Segments of no length at all are codes that mean nothing here, but for the one that ends the stream.
+        odd = np.flatnonzero((lengths > room) | ((lengths == 0) & (starts == 0))).tolist()
+        start = 0
+        for index in [*odd, len(rows)]:
+            if index > start:
+                if self._gap_reason:
+                    self._resume(int(offsets[start]))
+                some = slice(start, index)
+                if lengths[some].any():
+                    is_content = np.arange(room) < lengths[some, np.newaxis]
+                    self._emit_run(rows[some, _HEADER:][is_content].tobytes(), lengths[some], starts[some])
+            if index < len(rows):
+                if lengths[index] == 0:
                     self._end()
                     return
-                continue  # a control code that means nothing here
-            self._emit_run(row[:length].tobytes(), lengths[index : index + 1], starts[index : index + 1])
+                self._gap_reason = LossReason.FAILED
+            start = index + 1
 
     def _emit_run(self, data: bytes, lengths: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
         marks: tuple[int, ...] = ()

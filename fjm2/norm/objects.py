@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +45,8 @@ class SendObject(ABC):
         self.config = config
         self.next_index = 0
         """The first source segment that has not been sent yet."""
+        self.sent_mark = 0
+        """Segments of all objects that had been sent when this one had been."""
         self.parity_due: tuple[int, range] | None = None
         """Proactive parity that the last train's block still needs: block and rows."""
         self.info_due = info is not None
@@ -92,6 +95,14 @@ class SendObject(ABC):
     @abstractmethod
     def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
         """A train of source segments from `first` on, of one region: as many of `count` as fit."""
+
+    @abstractmethod
+    def gathered_rows(self, indexes: Sequence[int], sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
+        """A train of full source segments that need not be neighbours, of one region; no more than a train holds."""
+
+    @abstractmethod
+    def segment_length(self, index: int) -> int:
+        """Bytes of a source segment."""
 
     def parity_rows(self, block: int, rows: range) -> NDArray[np.uint8]:
         """Parity symbols of a block that is still held as a whole, [rows, bytes]."""
@@ -159,6 +170,18 @@ class SendData(SendObject):
         row_bytes = self._stamp.row_bytes
         return Rows(self._buffer[: count * row_bytes - segment_bytes + last_bytes], row_bytes, count)
 
+    def gathered_rows(self, indexes: Sequence[int], sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
+        assert self._buffer is not None
+        indexes = indexes[: len(self._payload)]
+        for row, index in enumerate(indexes):
+            self.source.read(index * self.config.segment_bytes, self._payload[row : row + 1])
+        self._stamp.stamp(sequence, payload_ids[: len(indexes)])
+        row_bytes = self._stamp.row_bytes
+        return Rows(self._buffer[: len(indexes) * row_bytes], row_bytes, len(indexes))
+
+    def segment_length(self, index: int) -> int:
+        return self.partition.segment_length(index)
+
     def _block_symbols(self, block: int) -> NDArray[np.uint8]:
         first, count = self.partition.first_segment(block), self.partition.block_length(block)
         segment_bytes = self.config.segment_bytes
@@ -187,6 +210,8 @@ class SendStream(SendObject):
         self.partition: StreamPartition = StreamPartition(config.block_segments)
         self.ring = StreamRing(config.segment_bytes, _stream_rows(config), header)
         self.is_room_wanted = False
+        self.confirmed_index: int | None = None
+        """The first segment that those who are waited for may still need; None if nobody is."""
         """Whether the writer found no room and is to be told when there is some."""
 
     @property
@@ -207,16 +232,37 @@ class SendStream(SendObject):
 
     @property
     def room(self) -> int:
-        """Bytes that can be written now: at most half of the ring waits to be sent, the rest is there for repair."""
-        return 0 if self.ring.is_ended else self.ring.room(self.next_index + self.ring.rows // 2)
+        """Bytes that can be written now.
+
+        What is not confirmed stays. Where nobody confirms, half of the ring waits to be sent, half can be repaired.
+        """
+        if self.ring.is_ended:
+            return 0
+        if self.confirmed_index is None:
+            return self.ring.room(self.next_index + self.ring.rows // 2)
+        return self.ring.room(self.confirmed_index + self.ring.rows - 1)
 
     def preset(self, header: Data) -> None:
         self.ring.stamp.preset(header)
+        row_bytes = self.ring.row_bytes
+        self._repairs = np.zeros(min(TRAIN_SEGMENTS_MAX, max(1, TRAIN_BYTES_MAX // row_bytes)) * row_bytes, np.uint8)
+        self._repair_stamp = HeaderStamp(self._repairs, row_bytes, header)
 
     def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
         row, count, data = self.ring.train(first, count)
         self.ring.stamp.stamp(sequence, payload_ids[:count], row)
         return Rows(data, self.ring.row_bytes, count)
+
+    def gathered_rows(self, indexes: Sequence[int], sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
+        row_bytes = self.ring.row_bytes
+        indexes = indexes[: self._repairs.size // row_bytes]
+        rows = self._repairs[: len(indexes) * row_bytes]
+        self.ring.copy(indexes, rows.reshape(-1, row_bytes))
+        self._repair_stamp.stamp(sequence, payload_ids[: len(indexes)])
+        return Rows(rows, row_bytes, len(indexes))
+
+    def segment_length(self, index: int) -> int:
+        return self.ring.length(index)
 
     def _block_symbols(self, block: int) -> NDArray[np.uint8]:
         return self.ring.symbols(self.partition.first_segment(block), self.config.block_segments)

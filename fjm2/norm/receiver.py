@@ -58,6 +58,11 @@ from .wire import (
 
 _SELF_CHECK_MIN_S = 1.0
 _SELF_CHECK_ROUNDS = 20
+ACKS_AT_ONCE = 8
+"""So few nodes may confirm a watermark at once; more spread their answers over a round trip (RFC 5740, 5.5.3)."""
+_PROOF_BYTES = 1 << 16
+_OPEN_FILES_MAX = 256
+"""Objects that all senders together may have in temporary files at once."""
 _NO_TAIL = np.empty(0, np.uint8)
 
 
@@ -85,8 +90,10 @@ class Receiver:
         self.remote.update(message, address)
         self.timers = TimerTable()
         self.used_bytes = 0
+        self.data_bytes = 0
+        """What it has sent of its objects, repetitions included."""
         self.is_proven = False
-        """Whether anything of it ever arrived whole."""
+        """Whether anything of it ever arrived whole, or at least a lot."""
         self._context = context
         self._config = context.config
         self._window = ObjectWindow(context.config.objects_max)
@@ -115,28 +122,35 @@ class Receiver:
     def receive_run(self, run: DataRun, now: float) -> None:
         """A run of DATA."""
         header = run.header.message
-        remote = self.remote
         sequences = run.headers["sequence"]
-        self._cc.note_data(sequences, run.payloads.size + run.tail.size, now)
+        size = run.payloads.size + run.tail.size
+        self._cc.note_data(sequences, size, now)
+        self._asking.credit_bytes += size
+        self.data_bytes += size
         fti = run.header.fti
-        if fti is not None:
-            remote.fec_id, remote.field_bits = fti.fec_id, fti.field_bits
-        pid = remote.format if fti is not None else payload_id_format(header.fec_id)
+        is_wide = fti is not None and fti.field_bits == 16
+        pid = payload_id_format(header.fec_id, 16 if is_wide else 8)
         payload_ids = run.headers["payload_id"].astype(np.int64)
-        symbols = payload_ids & ((1 << pid.symbol_bits) - 1)
-        blocks = payload_ids >> (pid.symbol_bits + pid.length_bits)
-        count = self._admit(header.object_id, header.flags, int(blocks[0]))
+        count = self._admit(header.object_id, header.flags, pid.block(int(run.headers["payload_id"][0])))
         if count is None:
             return
         item = self._window.open.get(count) or self._open(count, header.object_id, header.flags, fti, now)
         if item is None:
             return
-        if fti is not None and fti != item.fti:
+        if header.fec_id != item.fti.fec_id or (fti is not None and fti != item.fti):
             self._context.stats.drop(Drop.FTI_MISMATCH, run.count)
             return
+        pid = item.place.format
+        symbols = payload_ids & ((1 << pid.symbol_bits) - 1)
+        blocks = payload_ids >> (pid.symbol_bits + pid.length_bits) & ((1 << pid.block_bits) - 1)
         if not self._start_stream(item, blocks, symbols):
             return
-        self._receive_symbols(item, run, blocks, symbols)
+        try:
+            self._receive_symbols(item, run, blocks, symbols)
+        except (OSError, MemoryError):
+            self._context.stats.drop(Drop.NO_MEMORY, run.count)
+            self._lose(count, LossReason.FAILED)
+            return
         self._progress(count, item, now)
 
     def _receive_symbols(
@@ -147,7 +161,8 @@ class Receiver:
         if partition.blocks == UNBOUNDED:
             blocks = _unwrap(blocks, item)
         indexes = partition.indexes(blocks, symbols)
-        if run.payloads.shape[1] > item.symbol_bytes and len(run.payloads):
+        indexes[indexes < 0] = -2  # no two of them are consecutive, nor are the last of them and the first segment
+        if max(run.payloads.shape[1] if len(run.payloads) else 0, run.tail.size) > item.symbol_bytes:
             stats.drop(Drop.OVERSIZE, run.count)
             return
         cuts = (np.flatnonzero(np.diff(indexes) != 1) + 1).tolist()
@@ -155,9 +170,8 @@ class Receiver:
         for start, end in zip([0, *cuts], [*cuts, run.count], strict=True):
             first = int(indexes[start])
             if first < 0:
-                for at in range(start, end):  # consecutive negatives are never equal, so these are single
-                    payload = run.payloads[at] if at < full else run.tail
-                    self._receive_odd(item, int(blocks[at]), int(symbols[at]), payload)
+                payload = run.payloads[start] if start < full else run.tail
+                self._receive_odd(item, int(blocks[start]), int(symbols[start]), payload)
                 continue
             if first + end - start > item.place.partition.segments:
                 stats.drop(Drop.BAD_POSITION, end - start)
@@ -202,7 +216,7 @@ class Receiver:
         if not self._window.is_synced:
             if not is_asked:
                 return
-            self.remote.fec_id = fec_id
+            self.remote.fec_id, self.remote.field_bits = fec_id, 8
             self._window.sync(object_id)
         count = self._window.count_of(object_id)
         if count >= self._window.end:
@@ -213,9 +227,11 @@ class Receiver:
         self._asking.check(now)
         if is_asked and self._has_all_to(count):
             self._ack_position = flush.position
-            delay_s = self.remote.grtt_s if self._context.group_is_multicast and self.remote.backoff_factor else 0.0
-            if not self.timers.is_set(Timer.ACK):
-                self.timers.set(Timer.ACK, now + self._context.random.uniform(0.0, delay_s))
+            is_crowd = self._context.group_is_multicast and len(flush.acking_nodes) > ACKS_AT_ONCE
+            if not is_crowd:
+                self._send_ack(AckType.FLUSH, flush.position, now)
+            elif not self.timers.is_set(Timer.ACK):
+                self.timers.set(Timer.ACK, now + self._context.random.uniform(0.0, self.remote.grtt_s))
         self._arm_self_check(now)
 
     def receive_squelch(self, squelch: Squelch, now: float) -> None:
@@ -231,15 +247,16 @@ class Receiver:
                 self._lose(count, LossReason.SQUELCHED)
         window.end = max(window.end, oldest)
         for start, end in list(window.unheard()):
-            for count in range(start, min(end, oldest)):
-                self._lose(count, LossReason.SQUELCHED)
+            if start < oldest:
+                window.skip(start, min(end, oldest))
+                self._miss(start, min(end, oldest))
         item = window.open.get(oldest)
         if isinstance(item, IncomingStream):
             item.give_up(min(self._index_of(item, payload_id), item.seen_end), LossReason.SQUELCHED)
             self._progress(oldest, item, now)
-        for invalid_id in squelch.invalid_objects:
-            count = window.count_of(invalid_id)
-            if oldest <= count < window.end and not window.is_done(count):
+        invalid = set(squelch.invalid_objects)
+        for count in range(max(oldest, window.start), window.end):
+            if count & 0xFFFF in invalid and not window.is_done(count):
                 self._lose(count, LossReason.SQUELCHED)
 
     def receive_probe(self, probe: CongestionControl, now: float) -> None:
@@ -332,6 +349,7 @@ class Receiver:
             return None
         is_stream, is_file = bool(flags & ObjectFlag.STREAM), bool(flags & ObjectFlag.FILE)
         pid = payload_id_format(fti.fec_id, fti.field_bits)
+        self.remote.fec_id, self.remote.field_bits = fti.fec_id, fti.field_bits
         partition: Partition
         item: IncomingObject
         if is_stream:
@@ -340,16 +358,29 @@ class Receiver:
             ring_bytes = self._config.stream_bytes_max
             emit, node_id = self._context.emit, self.remote.node_id
             item = IncomingStream(place, fti, code, stats, node_id, ring_bytes, emit)
+            if not self._has_room(item.claimed_bytes):
+                return None
         else:
             partition = ObjectPartition(fti.object_bytes, fti.segment_bytes, fti.block_segments)
             store = self._store(count, fti, is_file)
             if store is None:
                 return None
             item = IncomingData(Place(fti.fec_id, pid, object_id, partition), fti, code, stats, store, is_file)
+        if not is_stream and count + 1 < self._window.end:
+            item.seen_end = item.askable_end = partition.segments  # newer ones have been sent, so all of it has
         item.is_info_expected = bool(flags & ObjectFlag.INFO)
         self._asking.message_bytes = fti.segment_bytes
         self._window.add(count, item)
+        self._account(item)
         return item
+
+    def _has_room(self, size: int) -> bool:
+        """Whether that much may be promised to an object besides those open; else it has to be asked for later."""
+        claimed = sum(item.claimed_bytes for item in self._window.open.values())
+        if not claimed or claimed + size <= self._config.total_bytes_max:
+            return True
+        self._context.stats.drop(Drop.NO_MEMORY)
+        return False
 
     def _store(self, count: int, fti: Fti, is_file: bool) -> Store | None:
         """A place for an object's bytes, if it is not too large."""
@@ -358,6 +389,8 @@ class Receiver:
         if fti.object_bytes > most:
             self._context.stats.drop(Drop.TOO_LARGE)
             self._lose(count, LossReason.TOO_LARGE)
+            return None
+        if directory is None and not self._has_room(fti.object_bytes):
             return None
         try:
             return MemoryStore(fti.object_bytes) if directory is None else FileStore(directory)
@@ -389,8 +422,7 @@ class Receiver:
         for count in self._window.extend(end):
             self._lose(count, LossReason.OVERRUN)
         for start, stop in self._window.trim():
-            self._context.stats.objects_lost += stop - start
-            self._context.emit(ObjectsMissed(self.remote.node_id, start & 0xFFFF, stop - start))
+            self._miss(start, stop)
 
     def _see(self, item: IncomingObject, end: int, is_flush: bool) -> None:
         """The sender has sent up to a segment: know what may be asked for."""
@@ -407,15 +439,16 @@ class Receiver:
         """Something of an object has come."""
         self.remote.data_at = now
         self._self_checks_left = _SELF_CHECK_ROUNDS
+        self.is_proven |= item.is_useful or self.data_bytes >= _PROOF_BYTES
+        self._account(item)
         if item.is_complete:
             self._complete(count, item)
-        self._account()
         self._asking.check(now)
         self._arm_self_check(now)
 
     def _complete(self, count: int, item: IncomingObject) -> None:
-        self.is_proven = True
         self._window.close(count)
+        self._discharge(item)
         if isinstance(item, IncomingData):
             store = item.store
             self._context.stats.objects_received += 1
@@ -444,12 +477,27 @@ class Receiver:
             self._context.emit(ObjectLost(self.remote.node_id, count & 0xFFFF, missing, reason))
         if item is not None:
             item.close()
-        self._account()
+            self._discharge(item)
 
-    def _account(self) -> None:
-        used = sum(item.memory_bytes for item in self._window.open.values())
-        self._context.used_bytes += used - self.used_bytes
-        self.used_bytes = used
+    def _miss(self, start: int, end: int) -> None:
+        """Objects never heard of will not come."""
+        self._context.stats.objects_lost += end - start
+        self._context.emit(ObjectsMissed(self.remote.node_id, start & 0xFFFF, end - start))
+
+    def _account(self, item: IncomingObject) -> None:
+        used = item.memory_bytes
+        if isinstance(item, IncomingData) and isinstance(item.store, FileStore):
+            used += self._config.total_bytes_max // _OPEN_FILES_MAX  # descriptors are as scarce as memory
+        self._put_down(item, used)
+
+    def _discharge(self, item: IncomingObject) -> None:
+        self._put_down(item, 0)
+
+    def _put_down(self, item: IncomingObject, used: int) -> None:
+        more = used - item.accounted_bytes
+        item.accounted_bytes = used
+        self.used_bytes += more
+        self._context.used_bytes += more
 
     def _has_all_to(self, newest: int) -> bool:
         """Whether nothing that the sender has sent, up to an object, is missing."""

@@ -46,23 +46,25 @@ class RepairDesk:
 
     # Requests come in.
 
-    def take(self, nack: Nack, now: float) -> bool:
-        """Note what a NACK asks for. Whether any of it is new."""
+    def take(self, nack: Nack, now: float) -> int:
+        """Note what a NACK asks for. How many segments of it are new."""
         wanted: dict[SendObject, RepairSet] = {}
         for ask in read_requests(nack.requests):
             self._read(ask, wanted)
         self.reopened = []
+        total = 0
         for item, wants in wanted.items():
             if self._is_immediate:
-                is_new = self._repair_at_once(item, wants, now)
+                fresh = self._repair_at_once(item, wants, now)
             elif self._phase is Phase.HOLDING_OFF:
-                is_new = self._repair_if_ahead(item, wants)
+                fresh = self._repair_if_ahead(item, wants)
             else:
-                is_new = item.asked.merge(wants)
+                fresh = item.asked.merge(wants)
                 self._asked.add(item)
-            if is_new:
+            if fresh:
                 self.reopened.append(item)
-        return bool(self.reopened)
+                total += fresh
+        return total
 
     def _read(self, ask: Ask, wanted: dict[SendObject, RepairSet]) -> None:
         """Find the objects that one item or range is about."""
@@ -115,7 +117,7 @@ class RepairDesk:
         else:
             wants.parity.setdefault(block, set()).update(rows)
 
-    def _repair_at_once(self, item: SendObject, wants: RepairSet, now: float) -> bool:
+    def _repair_at_once(self, item: SendObject, wants: RepairSet, now: float) -> int:
         before = len(item.repairs)
         for start, end in wants.segments:
             for fresh_start, fresh_end in item.recent.fresh(start, end, now):
@@ -124,23 +126,23 @@ class RepairDesk:
             item.repairs.info = True
         if item.repairs:
             self._repairing.add(item)
-        return len(item.repairs) > before
+        return len(item.repairs) - before
 
-    def _repair_if_ahead(self, item: SendObject, wants: RepairSet) -> bool:
+    def _repair_if_ahead(self, item: SendObject, wants: RepairSet) -> int:
         """In the hold-off a request for what has just been repaired is older than the repair."""
         current = self.next_object()
         if current is None or item.order < current.order:
-            return False
+            return 0
         if item is current:
             ahead = item.partition.first_segment(self._current_block(item))
             wants.segments.remove(0, ahead)
             for block in [block for block in wants.parity if item.partition.first_segment(block) < ahead]:
                 del wants.parity[block]
             wants.info &= item.repairs.info
-        is_new = item.repairs.merge(wants)
+        fresh = item.repairs.merge(wants)
         if item.repairs:
             self._repairing.add(item)
-        return is_new
+        return fresh
 
     # The cycle with parity.
 

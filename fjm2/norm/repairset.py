@@ -19,14 +19,14 @@ class RepairSet:
         """Block to parity rows asked for. Only their number counts, as long as there are fresh ones."""
         self.info = False
 
-    def merge(self, other: "RepairSet") -> bool:
-        """Take up all of another one. Whether there was anything new in it."""
+    def merge(self, other: "RepairSet") -> int:
+        """Take up all of another one. How much of it was new."""
         before = len(self)
         self.segments.update(other.segments)
         for block, rows in other.parity.items():
             self.parity.setdefault(block, set()).update(rows)
         self.info |= other.info
-        return len(self) > before
+        return len(self) - before
 
     def clear(self) -> None:
         self.segments.clear()

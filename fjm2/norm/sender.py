@@ -12,7 +12,8 @@ from fjm2.errors import ConfigError, NormError
 
 from .cache import SendCache
 from .config import SenderConfig
-from .events import CommandSent, Event, FileFailed, StreamWritable
+from .events import CommandSent, Event, FileFailed, ReceiverEvicted, StreamWritable
+from .flow import FlowWindow, Mark
 from .flushing import Flusher
 from .objects import SendData, SendObject, SendStream, stream_fti
 from .partition import locate
@@ -41,6 +42,9 @@ from .wire import (
     payload_id_format,
 )
 
+_RUN_SEGMENTS = 8
+"""From so many neighbours on, a repair goes straight from where they lie."""
+
 
 class Sender:
     """A node's own objects on their way out."""
@@ -62,7 +66,8 @@ class Sender:
         self._timing = Timing(config, stats, emit)
         first_sequence = random.getrandbits(16)
         self._trains = TrainMaker(node_id, self.instance_id, first_sequence, config, self._timing, group, stats)
-        self._cache = SendCache(config, random.getrandbits(16), emit)
+        self._flow = FlowWindow(config)
+        self._cache = SendCache(config, random.getrandbits(16), self._is_confirmed, emit)
         self._desk = RepairDesk(self._cache, config, self._trains.place, stats)
         self._queue: deque[SendObject] = deque()
         """Objects with data never sent, and open streams."""
@@ -165,12 +170,14 @@ class Sender:
         """A receiver asks for repairs."""
         self._stats.nacks_received += 1
         self._timing.note_feedback(nack, now)
-        is_new = self._desk.take(nack, now)
+        fresh = self._desk.take(nack, now)
+        self._flow.note_repairs(fresh)
+        self._hear(nack.source_id, now)
         for item in self._desk.reopened:
             self._flusher.renew(item)
         if self._desk.is_squelch_due(now, 2 * self.grtt_s):
             self._commands.append(self._squelch)
-        if is_new and by_unicast and group_is_multicast and self.config.backoff_factor:
+        if fresh and by_unicast and group_is_multicast and self.config.backoff_factor:
             self._is_adv_due = True
             if not self.timers.is_set(Timer.ADVERTISE):
                 self.timers.set(Timer.ADVERTISE, now)
@@ -182,8 +189,10 @@ class Sender:
         """A receiver answers a probe or a watermark."""
         self._stats.acks_received += 1
         self._timing.note_feedback(ack, now)
+        self._hear(ack.source_id, now)
         if ack.ack_type == AckType.FLUSH and isinstance(ack.content, Position):
             self._flusher.confirm(ack.source_id, ack.content, now)
+            self._move_window(self._flow.confirm(ack.source_id, ack.content, now), now)
 
     # What the clock brings.
 
@@ -199,6 +208,8 @@ class Sender:
             timers.set(Timer.ADVERTISE, now + self.grtt_s / 4)
         if timers.expire(Timer.FLUSH, now):
             self._flusher.act(now, not self._is_sending and not self._desk.is_busy)
+        if timers.expire(Timer.WINDOW, now):
+            self._check_window(now)
         if timers.expire(Timer.PROBE, now):
             self._probe(now)
         if timers.expire(Timer.COMMAND, now):
@@ -236,12 +247,7 @@ class Sender:
                 rows = self._desk.spend_parity(item, block)
                 train = self._trains.parity(item, block, rows)
             else:
-                start, end = repairs.segments.first_range
-                train = self._trains.segments(item, start, end - start)
-                count = train.count
-                repairs.segments.remove(start, start + count)
-                item.recent.add(start, start + count, now + self.grtt_s)
-                self._stats.repair_segments_sent += count
+                train = self._repaired(item, now)
         except OSError as error:
             self._fail(item, error, now)
             return None
@@ -250,7 +256,25 @@ class Sender:
         self._restart_timers(now)
         return train
 
+    def _repaired(self, item: SendObject, now: float) -> Train:
+        """Source segments that were asked for again: a whole run of them, or many single ones in one train."""
+        segments = item.repairs.segments
+        start, end = segments.first_range
+        if end - start >= _RUN_SEGMENTS or segments.range_count == 1:
+            train = self._trains.segments(item, start, end - start)
+            sent = [(start, start + train.count)]
+        else:
+            train, indexes = self._trains.gathered(item, segments)
+            sent = [(index, index + 1) for index in indexes]
+        for first, after in sent:
+            segments.remove(first, after)
+            item.recent.add(first, after, now + self.grtt_s)
+        self._stats.repair_segments_sent += train.count
+        return train
+
     def _new_train(self, now: float) -> Train | None:
+        if self._flow.room <= 0:
+            return None
         for _ in range(len(self._queue)):
             item = self._queue[0]
             if item.is_sent:
@@ -264,6 +288,7 @@ class Sender:
                 return None
             self._after_progress(item)
             self._restart_timers(now)
+            self._mark_window(item, now, is_idle=False)
             return train
         return None
 
@@ -274,7 +299,7 @@ class Sender:
         if item.parity_due is not None:
             (block, rows), item.parity_due = item.parity_due, None
             return self._trains.parity(item, block, rows)
-        count = item.sendable - item.next_index
+        count = min(item.sendable - item.next_index, self._flow.room)
         if self.config.auto_parity:  # a train may not run past the block whose parity is to follow it
             block, symbol = locate(item.partition, item.next_index)
             length = item.partition.block_length(block)
@@ -282,6 +307,7 @@ class Sender:
         train = self._trains.segments(item, item.next_index, count)
         sent = train.count
         item.next_index += sent
+        self._flow.note_sent(sent)
         if self.config.auto_parity and symbol + sent == length:
             item.parity_due = block, range(self.config.auto_parity)
             item.fresh_parity[block] = self.config.auto_parity
@@ -289,14 +315,13 @@ class Sender:
 
     def _after_progress(self, item: SendObject) -> None:
         if isinstance(item, SendStream):
-            if item.is_room_wanted and item.room >= item.ring.rows * item.ring.segment_bytes // 8:
-                item.is_room_wanted = False
-                self._emit(StreamWritable(item.id))
+            self._tell_room(item)
             if not item.ring.is_ended:
                 self._queue.rotate(-1)  # streams take turns
                 return
         if item.is_sent:
             self._queue.remove(item)
+            item.sent_mark = self._flow.sent
             self._stats.objects_sent += 1
 
     # Objects.
@@ -358,6 +383,81 @@ class Sender:
         if self._robust_commands:
             # All that wait get their turn within two round trips.
             self.timers.set(Timer.COMMAND, now + 2 * self.grtt_s / len(self._robust_commands))
+
+    # Flow control.
+
+    def set_receivers(self, nodes: frozenset[int], now: float) -> None:
+        """Wait for these nodes and no others, as far as flow control is to wait at all."""
+        was_active = self._flow.is_active
+        self._flow.set_nodes(nodes, now)
+        if self._flow.is_active != was_active:
+            self._note_waiting()
+
+    @property
+    def receivers(self) -> frozenset[int]:
+        """The nodes that flow control waits for."""
+        return self._flow.nodes
+
+    def _hear(self, node: int, now: float) -> None:
+        if self._flow.hear(node, now):
+            self._note_waiting()
+
+    def _note_waiting(self) -> None:
+        """There is somebody to wait for, or nobody any more. What was sent before is not theirs to confirm."""
+        for item in self._cache:
+            if isinstance(item, SendStream):
+                item.confirmed_index = item.next_index if self._flow.is_active else None
+
+    def _mark_window(self, item: SendObject, now: float, is_idle: bool) -> None:
+        """Ask for confirmation of all that has been sent, if it is time to."""
+        if self._flow.is_mark_due(is_idle) and item.next_index:
+            streams = {stream.id: stream.next_index for stream in self._queue if isinstance(stream, SendStream)}
+            self._flow.set_mark(self._trains.position(item, item.next_index - 1), streams, now)
+            self._ask_window(now)
+        elif not self.timers.is_set(Timer.WINDOW) and self._flow.is_active:
+            self.timers.set(Timer.WINDOW, now + self.grtt_s)
+
+    def _ask_window(self, now: float) -> None:
+        mark = self._flow.mark
+        if mark is not None:
+            nodes = tuple(mark.waiting)[: self.config.segment_bytes // 4]
+            self._flusher.send(mark.position, nodes)
+            self.timers.set(Timer.WINDOW, now + 2 * self.grtt_s)
+
+    def _check_window(self, now: float) -> None:
+        """Time has passed: ask again, give up the dead, or confirm what an idle sender sent last."""
+        gone, mark = self._flow.evict(now)
+        for node in gone:
+            self._emit(ReceiverEvicted(node))
+        if gone and not self._flow.is_active:
+            self._note_waiting()
+        self._move_window(mark, now)
+        if self._flow.mark is not None:
+            self._ask_window(now)
+        elif self._flusher.last is not None and not self._is_sending:
+            self._mark_window(self._flusher.last, now, is_idle=True)
+
+    def _move_window(self, mark: Mark | None, now: float) -> None:
+        """All that are waited for have what was sent up to a mark."""
+        if mark is None:
+            return
+        for object_id, index in mark.streams.items():
+            stream = self._cache.get(object_id)
+            if isinstance(stream, SendStream) and self._flow.is_active:
+                stream.confirmed_index = index
+                self._tell_room(stream)
+        self._cache.make_room()
+        if self._flusher.last is not None:
+            self._mark_window(self._flusher.last, now, is_idle=False)
+
+    def _tell_room(self, stream: SendStream) -> None:
+        """Let a writer that waits know, once it is worth while."""
+        if stream.is_room_wanted and stream.room >= stream.ring.rows * stream.ring.segment_bytes // 8:
+            stream.is_room_wanted = False
+            self._emit(StreamWritable(stream.id))
+
+    def _is_confirmed(self, item: SendObject) -> bool:
+        return not self._flow.is_active or item.sent_mark <= self._flow.confirmed
 
     # Probing.
 

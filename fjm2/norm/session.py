@@ -301,6 +301,10 @@ class Session:
         self._driver.wake()
         return await future
 
+    def set_receivers(self, nodes: Iterable[int]) -> None:
+        """Let flow control wait for these nodes (and, with `flow=min`, for all others that answer)."""
+        self._engine.set_receivers(frozenset(nodes), self._driver.now())
+
     def cancel(self, object_id: int) -> None:
         """Send nothing more of an object; those who miss parts of it are told that it is gone."""
         self._check_open()

@@ -54,6 +54,14 @@ class StreamRing:
         row = first % self.rows
         return self._grid[row : row + count, self.norm_header_bytes :]
 
+    def copy(self, indexes: Sequence[int], out: NDArray[np.uint8]) -> None:
+        """Copy segments, with all their headers, that need not be neighbours."""
+        np.take(self._grid, np.asarray(indexes) % self.rows, axis=0, out=out, mode="clip")
+
+    def length(self, index: int) -> int:
+        """Bytes of a segment."""
+        return int(self._lengths[index % self.rows])
+
     def train(self, first: int, count: int) -> tuple[int, int, NDArray[np.uint8]]:
         """As many of the segments as make one train: their first row, number and bytes, yet to be stamped."""
         row = first % self.rows

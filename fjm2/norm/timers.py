@@ -13,6 +13,8 @@ class Timer(IntEnum):
     """Sender: the rate allows the next train."""
     FLUSH = auto()
     """Sender: the next CMD(FLUSH), with or without a watermark (2 x GRTT)."""
+    WINDOW = auto()
+    """Sender: ask again for the confirmation that flow control waits for, or ask for one when idle."""
     PROBE = auto()
     """Sender: the next CMD(CC) (grtt_probe interval)."""
     REPAIR = auto()

@@ -12,9 +12,11 @@ from .tfmcc import Tfmcc
 from .timers import NEVER, time_of_wire
 from .wire import CcFeedback, CcNode, FromReceiver, Nack
 
-_FIRST_S = 0.05
+_FIRST_S = 0.03
 _MIN_S = 0.001
 _MAX_S = 30.0
+_SENDING_MAX_S = 0.5
+"""While data flow, a round-trip time that has become shorter is not to go unnoticed for longer."""
 _GROWTH = 1.5
 _UNLIMITED_BYTES_PER_S = 1.25e9
 """What is advertised where nothing limits the rate."""
@@ -71,10 +73,10 @@ class Timing:
         self._update()
         if self._tfmcc is not None and is_sending:
             return max(min(self.grtt_s, self._tfmcc.clr_rtt_s or self.grtt_s), _MIN_S)
+        most_s = _SENDING_MAX_S if is_sending else _MAX_S
+        self._interval_s = min(self._interval_s * _GROWTH, most_s)
         # Receivers take up to K round trips for their answers.
-        interval_s = max(self._interval_s, (self._config.backoff_factor + 2) * self.grtt_s)
-        self._interval_s = min(self._interval_s * _GROWTH, _MAX_S)
-        return interval_s
+        return max(self._interval_s, (self._config.backoff_factor + 2) * self.grtt_s)
 
     def note_feedback(self, message: FromReceiver, now: float) -> None:
         """What every answer tells: how long the way is, and how the receiver fares."""

@@ -1,5 +1,6 @@
 """A sender's messages and segments as trains, stamped with what only the sender counts."""
 
+from collections.abc import Iterable
 from typing import TypedDict
 
 import numpy as np
@@ -114,8 +115,7 @@ class TrainMaker:
         """Source segments from `first` on: as many as are alike, fit, and do not overstep the rate by much."""
         self._preset(item)
         region = item.partition.region(first)
-        most = self._timing.pacer.train_bytes(TRAIN_BYTES_MAX) // (self._config.segment_bytes + _HEADER_ROOM)
-        count = max(1, min(count, region.end - first, TRAIN_SEGMENTS_MAX, most))
+        count = min(count, region.end - first, self._most)
         block, symbol = divmod(first - region.start, region.block_segments)
         payload_ids: NDArray[np.int64] = self._ramp[:count] + self._format.pack(region.first_block + block, symbol)
         if symbol + count > region.block_segments:
@@ -123,6 +123,36 @@ class TrainMaker:
             payload_ids = (blocks + region.first_block) << self._format.symbol_bits | symbols
         # Block numbers of streams wrap; the cast to 32 bits takes care of that.
         return self._stamped(item.source_rows(first, count, self._sequence, payload_ids.astype(np.uint32)))
+
+    def gathered(self, item: SendObject, ranges: Iterable[tuple[int, int]]) -> tuple[Train, list[int]]:
+        """As many of the first of these source segments as make a train, neighbours or not; and which they are."""
+        self._preset(item)
+        most = self._most
+        indexes: list[int] = []
+        region = None
+        for start, end in ranges:
+            region = region or item.partition.region(start)
+            indexes.extend(range(start, min(end, start + most - len(indexes), region.end)))
+            if len(indexes) >= most or end > region.end:
+                break
+        assert region is not None
+        short = next((at for at, index in enumerate(indexes) if not self._is_full(item, index)), len(indexes))
+        if short == 0:
+            return self.segments(item, indexes[0], 1), indexes[:1]
+        indexes = indexes[:short]
+        blocks, symbols = np.divmod(np.asarray(indexes, np.int64) - region.start, region.block_segments)
+        payload_ids = (blocks + region.first_block) << self._format.symbol_bits | symbols
+        rows = item.gathered_rows(indexes, self._sequence, payload_ids.astype(np.uint32))
+        return self._stamped(rows), indexes[: rows.count]
+
+    def _is_full(self, item: SendObject, index: int) -> bool:
+        return item.segment_length(index) == self._config.segment_bytes
+
+    @property
+    def _most(self) -> int:
+        """Segments of the longest train that does not overstep the rate by much."""
+        row_bytes = self._config.segment_bytes + _HEADER_ROOM
+        return max(1, min(TRAIN_SEGMENTS_MAX, self._timing.pacer.train_bytes(TRAIN_BYTES_MAX) // row_bytes))
 
     def parity(self, item: SendObject, block: int, rows: range) -> Train:
         """Parity symbols of a block."""

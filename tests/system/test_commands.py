@@ -19,7 +19,6 @@ import pytest
 from trains import receive_train
 
 from fjm2.norm import SenderConfig, Session
-from fjm2.norm.events import ObjectCompleted
 from fjm2.norm.udp import UdpConfig, UdpTransport
 
 GROUP = "239.192.57.96"
@@ -80,9 +79,12 @@ class Runner:
     def send(self, *arguments: object, **settings: Any) -> Process:
         return self.start("norm", "send", *self._session, *arguments, **settings)
 
+    def listen(self, *arguments: object, **settings: Any) -> Process:
+        return self.start("norm", "recv", *self._session, *arguments, **settings)
+
     def recv(self, out: Path, *arguments: object) -> Process:
         """A receiver, when it listens."""
-        process = self.start("norm", "recv", *self._session, "--out", out, "--json", *arguments)
+        process = self.listen("--out", out, "--json", *arguments)
         process.wait_until_ready()
         return process
 
@@ -205,9 +207,7 @@ def test_many_receivers_on_one_host(runner: Runner, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sync", ["current", "stream", "all"])
-def test_who_comes_late(
-    runner: Runner, tmp_path: Path, until_sending: Callable[[], None], sync: str
-) -> None:
+def test_who_comes_late(runner: Runner, tmp_path: Path, until_sending: Callable[[], None], sync: str) -> None:
     sent = {name: make_file(tmp_path / name, 400_000 + ord(name)) for name in "abcd"}
     early = runner.recv(tmp_path / "early", "--count", 4)
     send = runner.send("--rate", "4e6", *[item for name in sent for item in ("--file", tmp_path / name)])
@@ -275,33 +275,213 @@ def test_names_never_lead_outside(runner: Runner, port: int, tmp_path: Path) -> 
     (out / "taken").mkdir(parents=True)
     recv = runner.recv(out, "--count", len(NAMES), "--node-id", 2)
     source = tmp_path / "source"
-    numbers: list[int] = []
+    source.write_bytes(b"content")
 
-    async def send() -> None:
+    async def send() -> list[int]:
         config = SenderConfig(grtt_s=0.002)
-        where = {"group": GROUP, "interface": "127.0.0.1", "ttl": 0}
-        async with Session(port=port, is_sender_only=True, sender=config, **where) as session:
-            for info, _ in NAMES:
-                source.write_bytes(info)
-                with contextlib.suppress(ValueError):
-                    numbers.append(await session.send_file(source, info=info))
-                    await session.watermark([2])
-
-    # An empty file without a name would be nothing at all, so all have at least a byte.
-    NAMES_CONTENT = b"content"
-    source.write_bytes(NAMES_CONTENT)
-
-    async def send_all() -> None:
-        config = SenderConfig(grtt_s=0.002)
-        async with Session(
-            GROUP, port, interface="127.0.0.1", ttl=0, is_sender_only=True, sender=config
-        ) as session:
-            for info, _ in NAMES:
-                numbers.append(await session.send_file(source, info=info))
+        async with Session(GROUP, port, interface="127.0.0.1", ttl=0, is_sender_only=True, sender=config) as session:
+            numbers = [await session.send_file(source, info=info) for info, _ in NAMES]
             assert (await session.watermark([2])).acked == {2}
+        return numbers
 
-    asyncio.run(send_all())
+    numbers = asyncio.run(send())
     assert recv.end().code == 0
     expected = {name or str(number) for (_, name), number in zip(NAMES, numbers, strict=True)}
-    assert contents(out) == dict.fromkeys(expected, NAMES_CONTENT)
+    assert contents(out) == dict.fromkeys(expected, b"content")
     assert set(contents(tmp_path)) == {"source", *(f"one/out/{name}" for name in expected)}
+
+
+# Ends of all kinds.
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("kind", ["data", "file", "stream"])
+def test_interrupted_in_the_middle(
+    runner: Runner, tmp_path: Path, until_sending: Callable[[], None], number: signal.Signals, kind: str
+) -> None:
+    (tmp_path / "long").write_bytes(b"0123456789\n" * 500_000)
+    recv = runner.recv(tmp_path / "out", "--count", 1)
+    send = runner.send(f"--{kind}", tmp_path / "long", "--rate", "10e6")
+    until_sending()
+    if kind != "data":
+        wait_for(lambda: any(contents(tmp_path / "out").values()))
+    for process in (recv, send):
+        began = time.monotonic()
+        process.popen.send_signal(number)
+        ended = process.end()
+        assert time.monotonic() - began < PROMPTLY_S
+        assert ended.code == 130
+        assert ended.err == ""
+    left = [name for name in os.listdir(tmp_path / "out") if not name.startswith("stream-")]
+    assert left == []
+
+
+def test_a_node_that_is_not_there_is_not_waited_for(runner: Runner, tmp_path: Path) -> None:
+    make_file(tmp_path / "file", 1000)
+    recv = runner.recv(tmp_path / "out", "--node-id", 2, "--count", 1)
+    began = time.monotonic()
+    ended = runner.send("--file", tmp_path / "file", "--ack-from", "2,98,99", "--json").end()
+    assert time.monotonic() - began < 10
+    assert (ended.code, ended.err) == (1, "not confirmed by: 98, 99\n")
+    assert (ended.lines[0]["ok"], ended.lines[0]["not_acked"]) == (False, [98, 99])
+    assert recv.end().code == 0
+
+
+def test_a_file_that_vanishes_is_sent_all_the_same(
+    runner: Runner, tmp_path: Path, until_sending: Callable[[], None]
+) -> None:
+    content = make_file(tmp_path / "file", 1_000_000)
+    recv = runner.recv(tmp_path / "out", "--count", 1)
+    send = runner.send("--file", tmp_path / "file", "--rate", "10e6")
+    until_sending()
+    os.unlink(tmp_path / "file")
+    assert (send.end().code, recv.end().code) == (0, 0)
+    assert contents(tmp_path / "out") == {"file": content}
+
+
+def test_a_file_that_shrinks_fails(runner: Runner, tmp_path: Path, until_sending: Callable[[], None]) -> None:
+    make_file(tmp_path / "file", 1_000_000)
+    other = make_file(tmp_path / "other", 1000)
+    recv = runner.recv(tmp_path / "out", "--count", 1, "--node-id", 2)
+    send = runner.send("--json", "--ack-from", 2, "--rate", "4e6", "--file", tmp_path / "file", tmp_path / "other")
+    until_sending()
+    os.truncate(tmp_path / "file", 10)
+    ended = send.end()
+    assert (ended.code, ended.err) == (1, "given up: file shorter than its 1000000 bytes\n")
+    assert (ended.lines[0]["ok"], ended.lines[0]["objects"]) == (False, 1)
+    ended = recv.end()
+    assert ended.code == 0
+    assert ended.err.startswith("lost object ")
+    assert contents(tmp_path / "out") == {"other": other}
+
+
+def test_two_with_the_same_node_id_are_warned(runner: Runner, tmp_path: Path) -> None:
+    make_file(tmp_path / "file", 1000)
+    recv = runner.recv(tmp_path / "out", "--count", 1, "--timeout", 3, "--node-id", 7)
+    assert runner.send("--file", tmp_path / "file", "--node-id", 7).end().code == 0
+    recv.popen.send_signal(signal.SIGINT)
+    assert recv.end().err == "warning: 127.0.0.1 uses our node id, too\n"
+
+
+MISTAKES = [
+    ("send --data DIR", "Invalid value for '--data': File 'DIR' is a directory."),
+    ("send --data FILE --interface eth77", "interface='eth77': expected the name or the IPv4 address of an interface"),
+    ("send --file DIR/none", "Invalid value for '--file': File 'DIR/none' does not exist."),
+    ("send --file FILE DIR/none", "Invalid value for '[MORE]...': File 'DIR/none' does not exist."),
+    ("send", "give one of --data, --file and --stream"),
+    ("send --data FILE --file FILE", "give one of --data, --file and --stream"),
+    ("send --file FILE --stream FILE", "give one of --data, --file and --stream"),
+    ("send --stream FILE FILE", "--stream takes one file, and FILE is another"),
+    ("send --data FILE --node-id 0", "Invalid value for '--node-id': 0 is not in the range 1<=x<=4294967294."),
+    ("send --data FILE --ack-from 1,,2", "Invalid value for '--ack-from': '1,,2': expected node ids from 1 to"),
+    ("send --data FILE --ack-from 4294967295", "Invalid value for '--ack-from': '4294967295': expected node ids from"),
+    ("send --data FILE --fec rs --parity 192", "parity_segments=192: expected 0 to 191 (255 - block_segments)"),
+    ("send --data FILE --fec rs --parity 9 --auto-parity 10", "auto_parity=10: expected 0 to parity_segments (9)"),
+    ("send --data FILE --parity 1", "parity_segments=1: expected 0 with fec=none"),
+    ("send --data FILE --block-size 256", "block_segments=256: expected 1 to 255"),
+    ("send --data FILE --segment-size 5", "segment_bytes=5: expected 64 to 65000"),
+    ("send --data FILE --rate -1", "rate_bps=-1.0: expected 1e3 to 1e12, or None"),
+    ("send --data FILE --grtt 0", "grtt_min_s=0.0: expected 1e-6 to grtt_max_s"),
+    ("send --data EMPTY", "an empty object: expected content or info"),
+    ("send --data FILE --fec xor", "Invalid value for '--fec': 'xor' is not one of 'none', 'rs', 'nocode'."),
+    ("send --data FILE --ttl 256", "Invalid value for '--ttl': 256 is not in the range 0<=x<=255."),
+    ("send --data FILE --group lost", "group='lost': expected the IPv4 or IPv6 address of a group or a peer"),
+    ("recv --out FILE", "Invalid value for '--out': Directory 'FILE' is a file."),
+    ("recv --out FILE/below", "FILE/below: Not a directory"),
+    ("recv --out /proc/fjm2", "/proc/fjm2: No such file or directory"),
+    ("recv --out DIR/out --interface 192.0.2.77", "interface='192.0.2.77': expected the name or the IPv4 address of"),
+    ("recv --out DIR/out --group 0.0.0.0", "group='0.0.0.0': expected the IPv4 or IPv6 address of a group or a peer"),
+    ("recv --out DIR/out --count 0", "Invalid value for '--count': 0 is not in the range x>=1."),
+    ("recv --out DIR/out --timeout 0", "Invalid value for '--timeout': 0.0 is not in the range x>0."),
+    ("recv --out DIR/out --sync none", "Invalid value for '--sync': 'none' is not one of 'current', 'stream', 'all'."),
+    ("recv", "Missing option '--out'."),
+]
+
+
+def test_mistakes_are_answered_in_one_line(runner: Runner, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "empty").touch()
+    names = {"DIR": tmp_path, "FILE": tmp_path / "file", "EMPTY": tmp_path / "empty"}
+
+    def filled(text: str) -> str:
+        for name, path in names.items():
+            text = text.replace(name, str(path))
+        return text
+
+    running = []
+    for line, _ in MISTAKES:
+        verb, *options = filled(line).split()
+        running.append(runner.send(*options) if verb == "send" else runner.listen(*options))
+        if len(running) % 4 == 0:
+            running[-1].popen.wait(DEADLINE_S)
+    for (line, answer), process in zip(MISTAKES, running, strict=True):
+        ended = process.end()
+        told = ended.err.splitlines()
+        assert ended.code in (1, 2), line
+        assert told[-1].startswith(f"Error: {filled(answer)}"), (line, told)
+        assert len([part for part in told if not part.startswith(("Usage:", "Try "))]) <= 2, told
+        assert "Traceback" not in ended.err
+    assert set(os.listdir(tmp_path)) <= {"file", "empty", "out"}
+    assert contents(tmp_path) == {"file": b"content", "empty": b""}
+
+
+# For people.
+
+
+def test_progress_is_shown_on_a_terminal(runner: Runner, tmp_path: Path) -> None:
+    make_file(tmp_path / "file", 400_000)
+    with terminal() as (own_end, others_end):
+        recv = runner.listen("--out", tmp_path / "out", "--count", 1, stderr=others_end)
+        screen = read_until(own_end, "waiting")
+        send = runner.send("--file", tmp_path / "file", "--rate", "4e6", stderr=others_end)
+        assert send.popen.wait(DEADLINE_S) == 0
+        assert recv.popen.wait(DEADLINE_S) == 0
+        screen += read_until(own_end, "1 objects")
+    assert "sending" in screen
+    assert "400.0/400.0 kB" in screen
+    assert "0 repairs" in screen
+    assert "listening as node " in screen
+
+
+def test_without_a_terminal_there_is_little_to_read(runner: Runner, tmp_path: Path) -> None:
+    make_file(tmp_path / "file", 1000)
+    recv = runner.listen("--out", tmp_path / "out", "--count", 1)
+    assert recv.popen.stderr is not None
+    assert recv.popen.stderr.readline().startswith("listening as node ")
+    assert runner.send("--file", tmp_path / "file").end() == (0, "", "")
+    assert recv.end() == (0, "", "")
+
+
+@contextlib.contextmanager
+def terminal() -> Iterator[tuple[int, int]]:
+    """Both ends of one."""
+    ends = pty.openpty()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+def read_until(terminal: int, words: str) -> str:
+    """What is shown until the words are among it."""
+    shown = ""
+    deadline = time.monotonic() + DEADLINE_S
+    while words not in shown:
+        ready, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, shown
+        shown += os.read(terminal, 65_536).decode()
+    return shown
+
+
+@pytest.mark.parametrize("command", [("norm", "send"), ("norm", "recv")])
+def test_help_has_an_example(runner: Runner, command: tuple[str, ...]) -> None:
+    ended = runner.start(*command, "--help").end()
+    assert ended.code == 0
+    assert f"Example: fjm2 {' '.join(command)} --group " in ended.out
+    assert all(len(line) <= 80 for line in ended.out.splitlines())
+
+
+@pytest.mark.parametrize("command", [(), ("norm",)])
+def test_the_groups_list_their_commands(runner: Runner, command: tuple[str, ...]) -> None:
+    assert "Commands:" in runner.start(*command, "--help").end().out

@@ -1,0 +1,291 @@
+"""What is sent: numbered messages of one size with content that can be checked, and what became of them.
+
+A message's first 8 bytes are one big-endian number: its own number (40 bits) and a check of it (24 bits). The rest is
+one of PATTERNS fixed patterns, chosen by the number. So the whole run of messages is known beforehand, and a piece of
+it, wherever cut, is checked by one comparison with what should be there. `peers/libnorm_bench.c` does the same.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fjm2.norm.ranges import RangeSet
+
+Buffer = bytes | bytearray | memoryview
+
+WORD_BYTES = 8
+MESSAGE_BYTES_MIN = WORD_BYTES
+NUMBER_MAX = (1 << 40) - 1
+PATTERNS = 5
+"""A prime, so that what is off by a segment, a block or a power of two does not go unnoticed."""
+END_NUMBER = NUMBER_MAX
+"""A message with this number is no content: peers that have no other way say so that no more will come."""
+
+# splitmix64
+_STEP, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_CHECK_BITS = 24
+_TABLE_NUMBERS = 1 << 16
+_RUN_BYTES = 1 << 18
+"""About so much is made, or compared, at once: it stays in the processor's cache."""
+
+
+def word(number: int) -> int:
+    """The first 8 bytes of a message, as a number."""
+    return int(words(number, 1).astype(np.uint64)[0])
+
+
+def words(first: int, count: int) -> NDArray[np.uint64]:
+    """Those of messages that follow each other, as they are on the wire."""
+    numbers = np.arange(first, first + count, dtype=np.uint64)
+    return _with_check(numbers).astype(">u8")
+
+
+def _with_check(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    check: NDArray[np.uint64] = (numbers * np.uint64(_STEP)) >> np.uint64(64 - _CHECK_BITS)
+    return (numbers << np.uint64(_CHECK_BITS)) | check
+
+
+def patterns(size: int) -> NDArray[np.uint8]:
+    """The PATTERNS patterns that follow the first 8 bytes of messages of a size."""
+    rest = size - WORD_BYTES
+    lengthy = -(-rest // 8)
+    places = np.arange(PATTERNS, dtype=np.uint64)[:, None] * np.uint64(1 << 32) + np.arange(1, lengthy + 1, dtype="u8")
+    mixed = places * np.uint64(_STEP)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(_MIX_1)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(_MIX_2)
+    mixed ^= mixed >> np.uint64(31)
+    return np.ascontiguousarray(mixed.astype("<u8").view(np.uint8).reshape(PATTERNS, -1)[:, :rest])
+
+
+class Expected:
+    """Any piece of the run of messages of a size."""
+
+    def __init__(self, size: int, run_bytes: int = _RUN_BYTES) -> None:
+        if size < MESSAGE_BYTES_MIN:
+            raise ValueError(f"size={size}: expected {MESSAGE_BYTES_MIN} or more")
+        self.size = size
+        self.run = max(2, run_bytes // size)
+        """So many messages are made, or touched by a piece, at most."""
+        self._grid = np.zeros((self.run + PATTERNS, size), np.uint8)
+        self._words = self._grid[:, :WORD_BYTES].view(">u8")[:, 0]
+        self._flat = self._grid.reshape(-1)
+        content = patterns(size)
+        for row in range(len(self._grid)):
+            self._grid[row, WORD_BYTES:] = content[row % PATTERNS]
+        self._table = words(0, 0)
+        self._table_from = 0
+
+    def messages(self, first: int, count: int) -> bytes:
+        """Messages laid end to end; at most `run` of them."""
+        return self.piece(first, 0, count * self.size).tobytes()
+
+    def piece(self, first: int, skip: int, length: int) -> NDArray[np.uint8]:
+        """Bytes of the run, `skip` bytes from the beginning of a message on; at most `run` messages are touched.
+
+        Good until the next call.
+        """
+        count = -(-(skip + length) // self.size)
+        assert count <= self.run
+        at = first - self._table_from
+        if at < 0 or at + count > len(self._table):
+            self._table = words(first, max(count, _TABLE_NUMBERS))
+            self._table_from, at = first, 0
+        row = first % PATTERNS
+        self._words[row : row + count] = self._table[at : at + count]
+        start = row * self.size + skip
+        return self._flat[start : start + length]
+
+
+class Maker:
+    """Makes messages by the batch, at next to no cost a message."""
+
+    def __init__(self, size: int, first: int = 0) -> None:
+        self.size = size
+        self.next_number = first
+        self._expected = Expected(size)
+
+    def batch(self, count: int) -> Buffer:
+        """The next messages, laid end to end. The buffer is never written to again."""
+        parts = []
+        while count:
+            some = min(count, self._expected.run)
+            parts.append(self._expected.messages(self.next_number, some))
+            self.next_number += some
+            count -= some
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def messages(self, count: int) -> Iterator[list[Buffer]]:
+        """The next messages one by one, in lists of a few hundred at most."""
+        size = self.size
+        some = min(self._expected.run, 512)
+        while count > 0:
+            number = min(some, count)
+            whole = self.batch(number)
+            if number == 1:
+                yield [whole]
+            else:
+                # Small ones are copied: a view costs more than 64 bytes do.
+                view = memoryview(whole) if size >= 1024 else whole
+                yield [view[start : start + size] for start in range(0, number * size, size)]
+            count -= number
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the messages."""
+
+    messages: int = 0
+    """Whole and as they should be, each counted once."""
+    lost: int = 0
+    """Never came as they should be."""
+    duplicated: int = 0
+    out_of_order: int = 0
+    """Came after one with a higher number."""
+    corrupt: int = 0
+    """What came in the place of a message and is none. The message it was to be is lost as well."""
+
+
+class Checker:
+    """Takes what arrives, in whatever pieces, and keeps the tally."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._expected = Expected(size)
+        self._step = (self._expected.run - 1) * size
+        self._patterns = patterns(size)
+        self._next = 0
+        """One more than the highest number seen."""
+        self._first: int | None = None
+        """Nothing is expected before it; None until it is known."""
+        self._parts: list[bytes] = []
+        """What has come of the message that is not whole yet."""
+        self._held = 0
+        self._is_held_good = True
+        self._bytes_to_skip = 0
+        self._missing = RangeSet()
+        self._early = RangeSet()
+        """What came although nobody waited for it."""
+        self._tally = Tally()
+
+    @property
+    def messages(self) -> int:
+        """Good ones so far."""
+        return self._tally.messages
+
+    def begin(self, first: int) -> None:
+        """The first message that has to come has this number. Without it, it is the first that comes."""
+        if self._first is None:
+            self._first = self._next = first
+
+    def is_complete(self, total: int) -> bool:
+        """Whether all messages up to the number `total` are there."""
+        return self._next >= total and not self._missing
+
+    def skip_to(self, position: int) -> None:
+        """Some bytes are gone; the next ones are at this place of a run that began with message 0."""
+        self._parts, self._held, self._is_held_good = [], 0, True
+        self._bytes_to_skip = -position % self.size
+
+    def take(self, data: Buffer) -> None:
+        """The next bytes of messages laid end to end."""
+        if self._bytes_to_skip:
+            skipped = min(self._bytes_to_skip, len(data))
+            self._bytes_to_skip -= skipped
+            data = data[skipped:]
+        if len(data) <= self._step:
+            self._take_piece(data)
+            return
+        view = memoryview(data)
+        for start in range(0, len(view), self._step):
+            self._take_piece(view[start : start + self._step])
+
+    def take_many(self, messages: Sequence[bytes]) -> None:
+        """Whole messages; each that is of another size is corrupt."""
+        if all(len(message) == self.size for message in messages):
+            self.take(messages[0] if len(messages) == 1 else b"".join(messages))
+            return
+        for message in messages:
+            if len(message) == self.size:
+                self.take(message)
+            else:
+                self._tally.corrupt += 1
+
+    def result(self, total: int | None = None) -> Tally:
+        """The tally, given how many messages there were in all, if that is known."""
+        after_last = 0 if total is None else max(0, total - self._next)
+        return replace(self._tally, lost=len(self._missing) + after_last)
+
+    def _take_piece(self, data: Buffer) -> None:
+        """The fast path: all of it is as it should be, and next. Otherwise look at each message."""
+        if self._first is not None and self._is_held_good and self._is_expected(self._held, data):
+            count, rest = divmod(self._held + len(data), self.size)
+            if count:
+                self._next += count
+                self._tally.messages += count
+                self._parts, self._held = [], 0
+                data = data[len(data) - rest :]
+            self._hold(data)
+            return
+        whole = b"".join([*self._parts, data])
+        count, rest = divmod(len(whole), self.size)
+        if count:
+            self._take_rows(np.frombuffer(whole, np.uint8, count * self.size).reshape(count, self.size))
+        self._parts, self._held = [], 0
+        tail = whole[count * self.size :]
+        self._is_held_good = self._is_expected(0, tail)
+        self._hold(tail)
+
+    def _is_expected(self, skip: int, data: Buffer) -> bool:
+        if not len(data):
+            return True
+        should_be = self._expected.piece(self._next, skip, len(data))
+        if isinstance(data, bytes):
+            return data == should_be.tobytes()  # half the time that an array takes, copy and all
+        return np.array_equal(np.frombuffer(data, np.uint8), should_be)
+
+    def _hold(self, data: Buffer) -> None:
+        if len(data):
+            # Copied if it is part of something larger, which would be kept alive by it.
+            self._parts.append(data if isinstance(data, bytes) else bytes(data))
+            self._held += len(data)
+
+    def _take_rows(self, rows: NDArray[np.uint8]) -> None:
+        """Messages of which something is unusual. Runs among them are taken as such."""
+        values = np.ascontiguousarray(rows[:, :WORD_BYTES]).view(">u8")[:, 0].astype(np.uint64)
+        numbers = values >> np.uint64(_CHECK_BITS)
+        is_good = (values == _with_check(numbers)) & (numbers != END_NUMBER)
+        is_good &= (rows[:, WORD_BYTES:] == self._patterns[(numbers % np.uint64(PATTERNS)).astype(np.intp)]).all(axis=1)
+        self._tally.corrupt += int(len(rows) - np.count_nonzero(is_good))
+        good = numbers[is_good].astype(np.int64)
+        for run in np.split(good, np.flatnonzero(np.diff(good) != 1) + 1):
+            if run.size:
+                self._take_run(int(run[0]), int(run[-1]) + 1)
+
+    def _take_run(self, first: int, end: int) -> None:
+        """Good messages with numbers that follow each other."""
+        if self._first is None:
+            self._first = self._next = first
+        self._take_late(first, min(end, self._first), list(self._early.gaps(first, min(end, self._first))))
+        first = max(first, self._first)
+        self._take_late(first, min(end, self._next), list(self._missing.within(first, min(end, self._next))))
+        first = max(first, self._next)
+        if first < end:
+            self._missing.add(self._next, first)
+            self._tally.messages += end - first
+            self._next = end
+
+    def _take_late(self, first: int, end: int, fresh: list[tuple[int, int]]) -> None:
+        """Messages behind the highest number; some of them, `fresh`, were not there yet."""
+        if first >= end:
+            return
+        count = 0
+        for low, high in fresh:
+            self._missing.remove(low, high)
+            if self._first is not None and low < self._first:
+                self._early.add(low, high)
+            count += high - low
+        self._tally.messages += count
+        self._tally.out_of_order += count
+        self._tally.duplicated += end - first - count

@@ -1,0 +1,152 @@
+"""Flow control: how far a sender may be ahead of the receivers that confirm (RFC 5740, 5.5.3, put to steady use).
+
+The sender marks a place in what it sends, asks its acking set to confirm it, and marks the next one when all have. It
+is never more than a window ahead of the last place confirmed. The window itself follows what gets lost: receivers whose
+kernels drop what they have no time for are outrun, and a smaller window keeps what is under way within their buffers.
+"""
+
+from dataclasses import dataclass
+
+from .config import Flow, SenderConfig
+from .wire import Position
+
+_START_BYTES = 2 << 20
+_LEAST_BYTES = 128 << 10
+_MARKS_PER_WINDOW = 3
+"""A window has about so many marks: enough that one is always under way, few enough that answers cost little."""
+_GROWTH = 0.0625
+"""Of what is confirmed, once the first sign of overrun has been seen; before that, all of it."""
+_QUEUE_S = 0.004
+"""A confirmation that takes longer, though nothing was lost, has waited behind data in a receiver's buffer."""
+_SHRINK_MOST = 0.5
+_ACKERS_MAX = 4096
+
+
+@dataclass(slots=True)
+class Mark:
+    """A place that the acking set is to confirm."""
+
+    position: Position
+    sent: int
+    """Segments sent up to here, of all objects."""
+    waiting: set[int]
+    """Who has not confirmed it yet."""
+    streams: dict[int, int]
+    """Object id of each open stream, and its first segment not sent by then."""
+    asked_at: float
+
+
+class FlowWindow:
+    """The acking set, the mark under way, and what may be sent meanwhile. Counts in segments."""
+
+    def __init__(self, config: SenderConfig) -> None:
+        self._strategy = config.flow
+        self._timeout_s = config.ack_timeout_s
+        self._most = max(2, config.window_bytes // config.segment_bytes)
+        self._least = max(2, min(self._most, _LEAST_BYTES // config.segment_bytes))
+        self._window = min(self._most, max(2, _START_BYTES // config.segment_bytes))
+        self._is_starting = True
+        self._heard_at: dict[int, float] = {}
+        """The acking set: node to when it was last heard of."""
+        self.sent = 0
+        """Segments sent once, of all objects."""
+        self.confirmed = 0
+        """So many of them everyone in the set has."""
+        self._repairs = 0
+        """Segments asked for again since the last mark was confirmed."""
+        self.mark: Mark | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is anybody to wait for."""
+        return bool(self._heard_at) and self._strategy is not Flow.MAX
+
+    @property
+    def room(self) -> int:
+        """Segments that may be sent now."""
+        if not self.is_active:
+            return self._most
+        return self.confirmed + self._window - self.sent
+
+    @property
+    def nodes(self) -> frozenset[int]:
+        """The acking set."""
+        return frozenset(self._heard_at)
+
+    def set_nodes(self, nodes: frozenset[int], now: float) -> None:
+        """The application says whom to wait for."""
+        self._heard_at = {node: self._heard_at.get(node, now) for node in nodes}
+        if self.mark is not None:
+            self.mark.waiting &= nodes
+
+    def hear(self, node: int, now: float) -> bool:
+        """Any answer of a receiver's: it lives. Whether it is the first that there is to wait for."""
+        was_active = self.is_active
+        if node in self._heard_at or (self._strategy is Flow.MIN and len(self._heard_at) < _ACKERS_MAX):
+            self._heard_at[node] = now
+        return self.is_active and not was_active
+
+    def note_sent(self, count: int) -> None:
+        """New segments have gone out."""
+        self.sent += count
+        if not self.is_active:
+            self.confirmed = self.sent
+
+    def note_repairs(self, count: int) -> None:
+        """So many segments were asked for again."""
+        self._repairs += count
+
+    def is_mark_due(self, is_idle: bool) -> bool:
+        """Whether it is time to mark what has been sent."""
+        if self.mark is not None or not self.is_active:
+            return False
+        ahead = self.sent - self.confirmed
+        return ahead >= self._window // _MARKS_PER_WINDOW or (is_idle and ahead > 0)
+
+    def set_mark(self, position: Position, streams: dict[int, int], now: float) -> Mark:
+        """Mark what has been sent so far."""
+        self.mark = Mark(position, self.sent, set(self._heard_at), streams, now)
+        return self.mark
+
+    def confirm(self, node: int, position: Position, now: float) -> Mark | None:
+        """An acknowledgement has come. The mark, if that was the last one it waited for."""
+        mark = self.mark
+        if mark is None or position != mark.position:
+            return None
+        mark.waiting.discard(node)
+        return self._settle(now)
+
+    def evict(self, now: float) -> tuple[list[int], Mark | None]:
+        """Give up those who have not been heard of for too long while they were waited for."""
+        mark = self.mark
+        if mark is None or now - mark.asked_at < self._timeout_s:
+            return [], None
+        gone = [node for node in mark.waiting if now - self._heard_at.get(node, 0.0) >= self._timeout_s]
+        for node in gone:
+            mark.waiting.discard(node)
+            self._heard_at.pop(node, None)
+        return gone, self._settle(now)
+
+    def _settle(self, now: float) -> Mark | None:
+        mark = self.mark
+        if mark is None or mark.waiting:
+            return None
+        self.mark = None
+        self._resize(mark.sent - self.confirmed, now - mark.asked_at)
+        self.confirmed = max(self.confirmed, mark.sent)
+        return mark
+
+    def _resize(self, confirmed: int, took_s: float) -> None:
+        """Grow with what is confirmed; shrink where it took long or had to be sent again."""
+        loss = min(self._repairs / max(confirmed, 1), 1.0)
+        self._repairs = 0
+        if loss > 0:
+            # Repairs take their time, which says nothing of queues. Few of them are the network's, many are overrun.
+            self._is_starting = False
+            self._window = max(self._least, int(self._window * (1.0 - loss / 2)))
+        elif took_s > _QUEUE_S:
+            self._is_starting = False
+            self._window = max(self._least, int(self._window * max(_QUEUE_S / took_s, _SHRINK_MOST)))
+            return
+        growth = confirmed * (1.0 if self._is_starting else _GROWTH)
+        self._window = min(self._most, self._window + int(growth))
