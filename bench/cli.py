@@ -7,6 +7,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from .commands.ping import echo, ping
+from .commands.pub import pub
+from .commands.sub import sub
 from .micro import fec, wire
 
 
@@ -38,3 +41,10 @@ def micro(repeat: int, as_json: bool) -> None:
         table.add_row(cost.step, f"{cost.us:.2f}")
     console.print(table)
     fec.print_table(rows, console)
+
+
+for command in (pub, sub, ping, echo):
+    main.add_command(command)
+
+if __name__ == "__main__":
+    main()

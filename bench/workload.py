@@ -178,6 +178,10 @@ class Checker:
         """The first message that has to come has this number. Without it, it is the first that comes."""
         if self._first is None:
             self._first = self._next = first
+        elif first < self._first:
+            for low, high in self._early.gaps(first, self._first):
+                self._missing.add(low, high)
+            self._first = first
 
     def is_complete(self, total: int) -> bool:
         """Whether all messages up to the number `total` are there."""

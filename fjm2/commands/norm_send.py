@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,6 +123,7 @@ async def _send(
     total = sum(path.stat().st_size for path in paths)
     failed: list[int] = []
     async with open_session() as session:
+        began = time.monotonic()
         watcher = asyncio.create_task(_report_trouble(session, failed))
         with _progress(session, total, is_quiet(as_json)):
             for path in data:
@@ -133,11 +135,14 @@ async def _send(
             missing = sorted((await session.watermark(ack_from)).failed) if ack_from else []
             if not ack_from:
                 await session.flushed()
+        took_s = time.monotonic() - began
         watcher.cancel()
         is_ok = not missing and not failed
         if as_json:
             result = {"role": "send", "ok": is_ok, "objects": len(paths) - len(failed), "bytes": total}
-            click.echo(json.dumps(result | {"not_acked": missing} | session.stats.as_dict()))
+            click.echo(
+                json.dumps(result | {"not_acked": missing, "seconds": round(took_s, 4)} | session.stats.as_dict())
+            )
     if missing:
         click.echo(f"not confirmed by: {', '.join(map(str, missing))}", err=True)
     return 0 if is_ok else 1

@@ -209,10 +209,13 @@ class Engine:
     # Routing.
 
     def _receive_run(self, run: DataRun, address: Address, now: float) -> None:
-        receiver = self._receiver_of(run.header.message, address, now)
-        if receiver is not None:
+        receiver = self._receivers.get(run.header.message.source_id)
+        if receiver is None or self.is_paused or not receiver.receive_ahead(run, address, now):
+            receiver = self._receiver_of(run.header.message, address, now)
+            if receiver is None:
+                return
             receiver.receive_run(run, now)
-            self._after(receiver)
+        self._after(receiver)
 
     def _receive_message(self, message: Message, address: Address, now: float, by_unicast: bool) -> None:
         if isinstance(message, FromReceiver):

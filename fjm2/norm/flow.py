@@ -8,6 +8,7 @@ kernels drop what they have no time for are outrun, and a smaller window keeps w
 from dataclasses import dataclass
 
 from .config import Flow, SenderConfig
+from .timers import NEVER
 from .wire import Position
 
 _START_BYTES = 2 << 20
@@ -52,6 +53,7 @@ class FlowWindow:
         """Segments sent once, of all objects."""
         self.confirmed = 0
         """So many of them everyone in the set has."""
+        self._answers_by: float | None = None
         self._repairs = 0
         """Segments asked for again since the last mark was confirmed."""
         self.mark: Mark | None = None
@@ -61,12 +63,22 @@ class FlowWindow:
         """Whether there is anybody to wait for."""
         return bool(self._heard_at) and self._strategy is not Flow.MAX
 
-    @property
-    def room(self) -> int:
-        """Segments that may be sent now."""
-        if not self.is_active:
+    def room(self, now: float, answers_s: float) -> int:
+        """Segments that may be sent now. The first answers are waited for no longer than they take at the most."""
+        if self._strategy is Flow.MIN and self._answers_by is None:
+            self._answers_by = now + answers_s
+        if not self.is_active and not self._is_waiting_for_answers(now):
+            self.confirmed = self.sent
             return self._most
         return self.confirmed + self._window - self.sent
+
+    @property
+    def answers_by(self) -> float:
+        """Until when the first answers are waited for; infinite while they are not."""
+        return NEVER if self._answers_by is None or self.is_active else self._answers_by
+
+    def _is_waiting_for_answers(self, now: float) -> bool:
+        return self._answers_by is not None and now < self._answers_by
 
     @property
     def nodes(self) -> frozenset[int]:
@@ -89,8 +101,6 @@ class FlowWindow:
     def note_sent(self, count: int) -> None:
         """New segments have gone out."""
         self.sent += count
-        if not self.is_active:
-            self.confirmed = self.sent
 
     def note_repairs(self, count: int) -> None:
         """So many segments were asked for again."""

@@ -107,6 +107,10 @@ class IncomingObject(ABC):
         return self.is_complete
 
     @abstractmethod
+    def append(self, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> bool:
+        """Take the segments that come next, where nothing was ever missing. Else False, and nothing has been done."""
+
+    @abstractmethod
     def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
         """Take consecutive source segments: full rows, then one that may be shorter, or be none at all."""
 
@@ -254,6 +258,15 @@ class IncomingData(IncomingObject):
     def is_complete(self) -> bool:
         has_info = self.info is not None or not self.is_info_expected
         return has_info and self.received.end_of(0) >= self.partition.segments
+
+    def append(self, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> bool:
+        first, end = self.first_wanted, self.first_wanted + len(payloads)
+        # The last segment, which is shorter, and what came early go the general way.
+        if tail.size or end >= self.partition.segments or (self.received and self.received.last >= first):
+            return False
+        self.store.write(first * self.fti.segment_bytes, payloads)
+        self._note(first, end)
+        return True
 
     def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
         count = len(payloads)

@@ -89,6 +89,16 @@ class IncomingStream(IncomingObject):
         self.next_index = self._whole_from = index
         self.received.add(0, index)
 
+    def append(self, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> bool:
+        if self.has_parity or not self._is_open or self._gap_reason or self.received.last >= self.next_index:
+            return False
+        self.received.add(self.next_index, self.next_index + len(payloads) + (tail.size > 0))
+        if len(payloads):
+            self._hand_up(payloads)
+        if tail.size >= _HEADER:
+            self._hand_up(tail.reshape(1, -1))
+        return True
+
     def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
         count = len(payloads) + (tail.size > 0)
         end = first + count
@@ -184,8 +194,10 @@ class IncomingStream(IncomingObject):
         room = rows.shape[1] - _HEADER
         if not self._is_open or self._gap_reason:
             self._resume(int(offsets[0]))
-        if lengths.min() == lengths.max() == room > 0:
-            self._emit_run(rows[:, _HEADER:].tobytes(), lengths, starts)
+        if room and (lengths == room).all():
+            marked = np.flatnonzero(starts)
+            marks = tuple((marked * room + starts[marked] - 1).tolist()) if marked.size else ()
+            self._emit_data(rows[:, _HEADER:].tobytes(), marks)
             return
         # Segments of no length at all are codes that mean nothing here, but for the one that ends the stream.
         odd = np.flatnonzero((lengths > room) | ((lengths == 0) & (starts == 0))).tolist()
@@ -211,6 +223,9 @@ class IncomingStream(IncomingObject):
         if marked.size:
             before = np.cumsum(lengths) - lengths
             marks = tuple((before[marked] + starts[marked] - 1).tolist())
+        self._emit_data(data, marks)
+
+    def _emit_data(self, data: bytes, marks: tuple[int, ...]) -> None:
         self._stats.payload_bytes_received += len(data)
         self._emit(StreamReceived(self._sender_id, self.place.object_id, self._offset, data, marks))
         self._offset += len(data)

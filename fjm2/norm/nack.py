@@ -4,10 +4,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .partition import UNBOUNDED, Partition, locate
 from .ranges import Serial
+from .train import TRAIN_SEGMENTS_MAX
 from .wire import REQUEST_HEADER_BYTES, PayloadIdFormat, Position, RepairFlag, RepairForm, RepairRequest
 
+_RAMP = np.arange(TRAIN_SEGMENTS_MAX, dtype=np.int64)
 LEVELS = RepairFlag.SEGMENT | RepairFlag.BLOCK | RepairFlag.OBJECT
 
 
@@ -55,6 +60,19 @@ class Place:
     def whole(self) -> Position:
         """Stands for the object as a whole."""
         return Position(self.fec_id, self.object_id, 0)
+
+    def payload_ids(self, first: int, count: int) -> NDArray[np.int64]:
+        """The payload ids of consecutive source segments of one region, of formats that tell no block length.
+
+        The block numbers of a stream wrap; a cast to the format's 32 bits takes care of that.
+        """
+        region = self.partition.region(first)
+        block, symbol = divmod(first - region.start, region.block_segments)
+        if symbol + count <= region.block_segments:
+            return _RAMP[:count] + self.format.pack(region.first_block + block, symbol)
+        blocks, symbols = np.divmod(_RAMP[:count] + symbol, region.block_segments)
+        ids: NDArray[np.int64] = (blocks + (region.first_block + block)) << self.format.symbol_bits | symbols
+        return ids
 
     def of(self, index: int) -> Position:
         """The position of a source segment."""

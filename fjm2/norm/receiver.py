@@ -33,7 +33,7 @@ from .remote import Remote
 from .stats import Drop, Stats
 from .stores import FileStore, MemoryStore, Store
 from .timers import Timer, TimerTable
-from .train import Address
+from .train import TRAIN_SEGMENTS_MAX, Address
 from .window import ObjectWindow
 from .wire import (
     Ack,
@@ -52,6 +52,7 @@ from .wire import (
     Position,
     RepairAdv,
     RepairRequest,
+    RunHeader,
     Squelch,
     payload_id_format,
 )
@@ -107,6 +108,10 @@ class Receiver:
             context.group_is_multicast,
             self._send_nack,
         )
+        self._ahead: IncomingObject | None = None
+        """What the last run went to, if nothing of it is missing: the next one most likely goes on there."""
+        self._ahead_header: RunHeader | None = None
+        self._ahead_count = 0
         self._ack_position: Position | None = None
         self._self_checks_left = 0
         self.timers.set(Timer.INACTIVE, now + self._config.inactivity_s)
@@ -119,9 +124,47 @@ class Receiver:
         self.remote.heard_at = now
         self.remote.update(message, address)
 
+    def receive_ahead(self, run: DataRun, address: Address, now: float) -> bool:
+        """Take a run that goes on where the last one ended: the way that nearly all data go.
+
+        False, and nothing has been done, where anything is unusual: `receive_run` can take it then.
+        """
+        item = self._ahead
+        if item is None or run.header is not self._ahead_header or run.count > TRAIN_SEGMENTS_MAX:
+            return False
+        first, count = item.first_wanted, run.count
+        is_full = len(run.payloads) == 0 or run.payloads.shape[1] == item.symbol_bytes
+        if not is_full or run.tail.size > item.symbol_bytes or first + count >= item.place.partition.segments:
+            return False
+        if first + count > item.place.partition.region(first).end:
+            return False
+        expected = item.place.payload_ids(first, count).astype(np.uint32)
+        if not (run.headers["payload_id"] == expected).all():
+            return False
+        try:
+            if not item.append(run.payloads, run.tail):
+                return False
+        except (OSError, MemoryError):
+            return False  # it will fail again there, and be dealt with
+        size = run.payloads.size + run.tail.size
+        self._cc.note_data(run.headers["sequence"], size, now)
+        self._asking.credit_bytes += size
+        self.data_bytes += size
+        self._see(item, first + count, is_flush=False)
+        self.remote.address = address
+        self.remote.heard_at = self.remote.data_at = now
+        self._self_checks_left = _SELF_CHECK_ROUNDS
+        if item.is_complete:
+            self._progress(self._ahead_count, item, now)
+        else:
+            self._account(item)
+            self._arm_self_check(now)
+        return True
+
     def receive_run(self, run: DataRun, now: float) -> None:
         """A run of DATA."""
         header = run.header.message
+        self._ahead = None
         sequences = run.headers["sequence"]
         size = run.payloads.size + run.tail.size
         self._cc.note_data(sequences, size, now)
@@ -152,6 +195,8 @@ class Receiver:
             self._lose(count, LossReason.FAILED)
             return
         self._progress(count, item, now)
+        if count in self._window.open and not item.is_wanting():
+            self._ahead, self._ahead_header, self._ahead_count = item, run.header, count
 
     def _receive_symbols(
         self, item: IncomingObject, run: DataRun, blocks: NDArray[np.int64], symbols: NDArray[np.int64]
@@ -327,7 +372,7 @@ class Receiver:
                 return None
             window.sync(object_id, self._config.objects_max - 1 if is_all else 0)
         count = window.count_of(object_id)
-        if window.is_done(count):
+        if window.is_done(count) and not (flags & ObjectFlag.STREAM and window.reach_back(count)):
             drop(Drop.OUT_OF_WINDOW)
             return None
         return count
@@ -491,6 +536,8 @@ class Receiver:
         self._put_down(item, used)
 
     def _discharge(self, item: IncomingObject) -> None:
+        if item is self._ahead:
+            self._ahead = None
         self._put_down(item, 0)
 
     def _put_down(self, item: IncomingObject, used: int) -> None:

@@ -103,7 +103,9 @@ class Sender:
         """Begin a stream. Its transport id."""
         object_id = self._cache.next_id
         header = self._trains.data_header(object_id, SendStream.flags, stream_fti(self.config))
-        return self._add(SendStream(object_id, self._checked(info), self.config, header), now)
+        stream = SendStream(object_id, self._checked(info), self.config, header)
+        stream.confirmed_index = 0 if self._flow.is_active else None
+        return self._add(stream, now)
 
     def write(self, object_id: int, data: memoryview, marks: Sequence[int]) -> int:
         """Append to a stream as much as there is room for; marks tell where messages begin. The bytes taken."""
@@ -273,7 +275,9 @@ class Sender:
         return train
 
     def _new_train(self, now: float) -> Train | None:
-        if self._flow.room <= 0:
+        if self._flow.room(now, (self.config.backoff_factor + 2) * self.grtt_s) <= 0:
+            if self._flow.answers_by > now and not self.timers.is_set(Timer.WINDOW):
+                self.timers.set(Timer.WINDOW, self._flow.answers_by)
             return None
         for _ in range(len(self._queue)):
             item = self._queue[0]
@@ -282,7 +286,7 @@ class Sender:
                 continue
             self._flusher.note_progress(item)
             try:
-                train = self._next_of(item)
+                train = self._next_of(item, now)
             except OSError as error:
                 self._fail(item, error, now)
                 return None
@@ -292,14 +296,14 @@ class Sender:
             return train
         return None
 
-    def _next_of(self, item: SendObject) -> Train:
+    def _next_of(self, item: SendObject, now: float) -> Train:
         if item.info_due:
             item.info_due = False
             return self._trains.info(item)
         if item.parity_due is not None:
             (block, rows), item.parity_due = item.parity_due, None
             return self._trains.parity(item, block, rows)
-        count = min(item.sendable - item.next_index, self._flow.room)
+        count = min(item.sendable - item.next_index, self._flow.room(now, 0.0))
         if self.config.auto_parity:  # a train may not run past the block whose parity is to follow it
             block, symbol = locate(item.partition, item.next_index)
             length = item.partition.block_length(block)
@@ -403,10 +407,12 @@ class Sender:
             self._note_waiting()
 
     def _note_waiting(self) -> None:
-        """There is somebody to wait for, or nobody any more. What was sent before is not theirs to confirm."""
+        """There is somebody to wait for, or nobody any more. What went out before, unconfirmed, is not theirs."""
+        is_new = self._flow.sent == self._flow.confirmed
         for item in self._cache:
             if isinstance(item, SendStream):
-                item.confirmed_index = item.next_index if self._flow.is_active else None
+                start = item.next_index if is_new else item.first_held
+                item.confirmed_index = start if self._flow.is_active else None
 
     def _mark_window(self, item: SendObject, now: float, is_idle: bool) -> None:
         """Ask for confirmation of all that has been sent, if it is time to."""

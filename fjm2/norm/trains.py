@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .config import SenderConfig
 from .nack import Place
@@ -116,12 +115,7 @@ class TrainMaker:
         self._preset(item)
         region = item.partition.region(first)
         count = min(count, region.end - first, self._most)
-        block, symbol = divmod(first - region.start, region.block_segments)
-        payload_ids: NDArray[np.int64] = self._ramp[:count] + self._format.pack(region.first_block + block, symbol)
-        if symbol + count > region.block_segments:
-            blocks, symbols = np.divmod(self._ramp[:count] + (first - region.start), region.block_segments)
-            payload_ids = (blocks + region.first_block) << self._format.symbol_bits | symbols
-        # Block numbers of streams wrap; the cast to 32 bits takes care of that.
+        payload_ids = self.place(item).payload_ids(first, count)
         return self._stamped(item.source_rows(first, count, self._sequence, payload_ids.astype(np.uint32)))
 
     def gathered(self, item: SendObject, ranges: Iterable[tuple[int, int]]) -> tuple[Train, list[int]]:

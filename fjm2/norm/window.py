@@ -6,6 +6,7 @@ Objects are known here by a count that does not wrap. Its low 16 bits are the tr
 from collections.abc import Iterator
 
 from .incoming import IncomingObject
+from .partition import UNBOUNDED
 from .ranges import OBJECT_ID, RangeSet
 
 _EPOCH = 1 << 32
@@ -15,11 +16,15 @@ _EPOCH = 1 << 32
 class ObjectWindow:
     """The objects of one sender, by count."""
 
-    __slots__ = ("_done", "_size", "end", "is_synced", "open", "start")
+    __slots__ = ("_done", "_origin", "_passed_over", "_size", "end", "is_synced", "open", "start")
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._done = RangeSet()
+        self._origin = 0
+        """Nothing earlier was ever wanted."""
+        self._passed_over = RangeSet()
+        """What was never wanted of what comes later."""
         self.open: dict[int, IncomingObject] = {}
         """What is being received."""
         self.is_synced = False
@@ -32,7 +37,7 @@ class ObjectWindow:
         """Begin with an object, or so many before it."""
         self.is_synced = True
         self.end = _EPOCH + object_id
-        self.start = self.end - back
+        self.start = self._origin = self.end - back
 
     def count_of(self, object_id: int) -> int:
         """The count of an object, taken as near to the newest one as its id allows."""
@@ -41,6 +46,18 @@ class ObjectWindow:
     def is_done(self, count: int) -> bool:
         """Whether an object is not wanted any more, or never was."""
         return count < self.start or count in self._done
+
+    def reach_back(self, count: int) -> bool:
+        """Want a stream, too, that began before the first object wanted and goes on. False if it is over for us."""
+        if count >= self._origin and count not in self._passed_over:
+            return False
+        self._passed_over.add(count + 1, self._origin)
+        self._passed_over.remove(count, count + 1)
+        self._origin = min(self._origin, count)
+        self._done.add(count + 1, self.start)
+        self._done.remove(count, count + 1)
+        self.start = min(self.start, count)
+        return True
 
     def add(self, count: int, item: IncomingObject) -> None:
         self.open[count] = item
@@ -60,19 +77,25 @@ class ObjectWindow:
             self.end = max(self.end, first_open)
 
     def extend(self, end: int) -> list[int]:
-        """The sender has sent of all objects before `end`. What falls out of the window for it, as far as heard of."""
+        """The sender has sent of all objects before `end`. What falls out of the window for it, as far as heard of.
+
+        Streams go on while objects come and go; they only must not become too many.
+        """
         self.end = max(self.end, end)
         behind = self.end - self._size
-        return sorted(count for count in self.open if count < behind)
+        late = sorted(count for count in self.open if count < behind)
+        streams = [count for count in late if self.open[count].place.partition.segments == UNBOUNDED]
+        kept = set(streams[-self._size :])
+        return [count for count in late if count not in kept]
 
     def trim(self) -> list[tuple[int, int]]:
         """Want nothing that has fallen out of the window. The ranges never heard of that gives up."""
         behind = self.end - self._size
         if behind <= self.start:
             return []
-        unheard = list(self._done.gaps(self.start, behind))
-        self.start = max(behind, self._done.end_of(behind))
-        self._done.remove(0, self.start)
+        unheard = [(start, min(stop, behind)) for start, stop in self.unheard() if start < behind]
+        for start, stop in unheard:
+            self.skip(start, stop)
         return unheard
 
     def unheard(self) -> Iterator[tuple[int, int]]:

@@ -1,8 +1,12 @@
 """Every example runs, and does what it says."""
 
+import contextlib
+import os
 import runpy
+import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,41 @@ from click.testing import CliRunner
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 VECTORS = ROOT / "tests" / "vectors"
+
+
+@pytest.fixture
+def port() -> str:
+    """A UDP port that nobody has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        return str(probe.getsockname()[1])
+
+
+Listen = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def listen() -> Iterator[Listen]:
+    """Starts an example that receives. It has said that it listens when this returns."""
+    with contextlib.ExitStack() as started:
+
+        def start(example: str, *arguments: str | Path) -> subprocess.Popen[str]:
+            argv = [sys.executable, "-W", "error", str(EXAMPLES / example), *map(str, arguments)]
+            process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+            started.enter_context(process)
+            started.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(("listening", "running"))
+            return process
+
+        yield start
+
+
+def lines_of(process: subprocess.Popen[str]) -> list[str]:
+    """What it has still to say until its end, which has to be a good one."""
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    return out.splitlines()
 
 
 def run(example: str, *arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
@@ -23,7 +62,7 @@ def run(example: str, *arguments: str | Path, status: int = 0) -> subprocess.Com
 
 @pytest.mark.parametrize("example", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_every_example_tells_how_it_is_used(example: str) -> None:
-    assert "Usage:" in run(example, "--help").stdout
+    assert "usage:" in run(example, "--help").stdout.lower()
 
 
 def peeked(capture: str, *arguments: str) -> str:
@@ -100,3 +139,50 @@ def test_peeking_counts_what_is_no_norm(tmp_path: Path) -> None:
     path.write_bytes(content)
     done = run("peek_capture.py", path)
     assert done.stderr == "NORM packets: 15, other UDP datagrams: 1\n"
+
+
+def test_objects_from_one_to_two(listen: Listen, port: str) -> None:
+    receivers = [listen("norm_receive.py", "--port", port, "--count", "2", "--node-id", node) for node in ("2", "3")]
+    texts = ("one", "two words")
+    arguments = ("--port", port, "--ack-from", "2", "--ack-from", "3", "--ack-from", "4")
+    sent = run("norm_send_objects.py", *texts, *arguments).stdout.splitlines()
+    assert [line.partition(": ")[2] for line in sent[:2]] == list(texts)
+    assert sent[2] == "confirmed by [2, 3], not by [4]"
+    for receiver in receivers:
+        told = [line for line in lines_of(receiver) if not line.startswith("(")]
+        assert [line.partition(", ")[2] for line in told] == [f"info b'text/plain': {text.encode()}" for text in texts]
+    assert run("norm_send_objects.py", "alone", "--port", port).stdout.splitlines()[-1] == "sent; nobody asks for more"
+
+
+def test_a_stream_of_messages(listen: Listen, port: str) -> None:
+    subscribers = [listen("norm_stream_sub.py", "--port", port, "--size", "70") for _ in range(2)]
+    sent = run("norm_stream_pub.py", "--port", port, "--size", "70", "--messages", "5000", "--rate", "50e6").stdout
+    assert sent.startswith("5000 messages in ")
+    for subscriber in subscribers:
+        assert lines_of(subscriber) == ["5000 messages, the last is number 4999"]
+
+
+def test_files_under_their_names(listen: Listen, port: str, tmp_path: Path) -> None:
+    sent = {"README.md": os.urandom(5000), "picture": os.urandom(500_000)}
+    for name, content in sent.items():
+        (tmp_path / name).write_bytes(content)
+    receiver = listen("file_recv.py", tmp_path / "inbox", "--port", port, "--count", "2")
+    assert "bytes sent" in run("file_send.py", *(tmp_path / name for name in sent), "--port", port).stdout
+    assert lines_of(receiver) == [f"{name}: {len(content)} bytes" for name, content in sent.items()]
+    assert {path.name: path.read_bytes() for path in (tmp_path / "inbox").iterdir()} == sent
+
+
+def test_the_bare_engine_to_itself(listen: Listen, port: str) -> None:
+    receiver = listen("bare_engine.py", "--port", port)
+    sent = run("bare_engine.py", "--port", port, "--text", "hello, all of you").stdout
+    assert "TransmissionFlushed" in sent
+    assert [line.partition("(")[0] for line in lines_of(receiver)] == [
+        "SenderAppeared",
+        "InfoReceived",
+        "ObjectCompleted",
+    ]
+
+
+@pytest.mark.parametrize("example", ["norm_send_objects.py", "norm_receive.py", "file_send.py", "bare_engine.py"])
+def test_examples_fit_on_a_screen(example: str) -> None:
+    assert len((EXAMPLES / example).read_text().splitlines()) < 60

@@ -419,6 +419,39 @@ def test_late_joiner_gets_objects_by_its_policy(net: Network, sync: Sync, expect
     assert sorted(sub.objects) == [contents[number] for number in expected]
 
 
+@pytest.mark.parametrize("config", CODES, ids=NAMES)
+def test_late_joiner_gets_streams_that_began_before_what_it_heard_first(net: Network, config: SenderConfig) -> None:
+    pub, sub = net.sender(config), net.receiver()
+    link = net.link(pub, sub).cut()
+    streams = [pub.write(PAYLOAD[:1000], stream=pub.open_stream()) for _ in range(3)]
+    net.run(until=0.1)
+    link.mend()
+    pub.send(b"first heard")
+    net.run(until=0.2)
+    for stream in reversed(streams):
+        pub.write(PAYLOAD[1000:2000], stream=stream)
+        net.run(until=net.now + 0.1)
+    net.run(until=5.0)
+    assert sub.objects == [b"first heard"]
+    assert [sub.log.stream(pub.node_id, stream) for stream in streams] == [PAYLOAD[:2000]] * 3
+
+
+def test_stream_outlives_many_objects(net: Network) -> None:
+    pub, sub = net.sender(SMALL), net.receiver(ReceiverConfig(objects_max=8))
+    net.link(pub, sub).lose(0.05)
+    stream = pub.write(PAYLOAD[:1000])
+    for number in range(50):
+        pub.send(b"%d" % number)
+        pub.write(PAYLOAD[1000 + number : 1001 + number], stream=stream)
+        net.run(until=net.now + 0.2)
+    pub.end_stream(stream)
+    net.run(until=20.0)
+    assert sub.log.stream(pub.node_id, stream) == PAYLOAD[:1050]
+    assert len(sub.events(StreamEnded)) == 1
+    assert sorted(sub.objects) == sorted(b"%d" % number for number in range(50))
+    assert not sub.events(StreamLost)
+
+
 def test_watermark_draws_in_a_late_joiner(net: Network) -> None:
     pub, sub = net.sender(SMALL), net.receiver()
     link = net.link(pub, sub).cut()

@@ -21,6 +21,7 @@ from fjm2bench.scale import (
 )
 
 SEGMENTS = 320
+CYCLES = 12
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["independent", "shared"])
@@ -30,31 +31,30 @@ def test_thousand_receivers_get_all_and_few_ask(shared: bool) -> None:
     for row in rows:
         print(row)
         assert row.completed == 1000
-    # Cycles after the first one have fewer that miss anything.
-    measured = sum(row.nacks_sent for row in rows) / sum(row.cycles for row in rows)
+    measured = mean(row.nacks_first_cycle for row in rows)  # in later ones fewer miss anything
     expected = mean(row.expected_first_cycle for row in rows)
     print(f"NACKs of a cycle: {measured=:.1f} {expected=:.1f} by_rfc={rows[0].expected_by_rfc:.1f}")
     assert measured <= 2 * expected
 
 
 def test_nacks_of_a_cycle_are_as_many_as_the_analysis_says() -> None:
-    """A thousand receivers lose the same segment, twenty times over."""
+    """A thousand receivers lose the same segment, many times over."""
     config = sender_config(1000)
     net, pub, nodes = star(1000, loss=0.0, shared=True, config=config)
     asked_at = tap_nacks(net)
-    pub.links[0].lose(segments=range(10, 20 * 2 * BLOCK_SEGMENTS, 2 * BLOCK_SEGMENTS))
-    for number in range(20):
-        # One in every second block is lost, and there is a repair to each: two blocks are 128 and one.
-        pub.write(bytes([number]) * config.segment_bytes * 2 * BLOCK_SEGMENTS)
-        net.run(until=net.now + 0.5)
-    assert all(node.log.stream_bytes == 20 * 2 * BLOCK_SEGMENTS * config.segment_bytes for node in nodes)
+    # One in every block is lost, and the parity that repairs it is DATA, too.
+    pub.links[0].lose(segments=range(10, CYCLES * (BLOCK_SEGMENTS + 1), BLOCK_SEGMENTS + 1))
+    for number in range(CYCLES):
+        pub.write(bytes([number]) * config.segment_bytes * BLOCK_SEGMENTS)
+        net.run(until=net.now + 0.3)
+    assert all(node.log.stream_bytes == CYCLES * BLOCK_SEGMENTS * config.segment_bytes for node in nodes)
     assert len({node.log.digest for node in nodes}) == 1
     backoff_s = config.backoff_factor * pub.engine.grtt_s
     counts = count_cycles(asked_at, backoff_s + 0.05)
     expected = expected_nacks(1000, 1000, backoff_s, 2 * DELAY_S)
     by_rfc = rfc_nacks(1000, backoff_s / (4 * DELAY_S))
     print(f"NACKs per cycle: {mean(counts):.2f}, expected {expected:.2f}, by RFC 5401 {by_rfc:.2f}; {counts}")
-    assert 18 <= len(counts) <= 21
+    assert len(counts) == CYCLES
     assert mean(counts) <= 2 * expected
     assert mean(counts) <= 2 * by_rfc
     assert sum(node.stats.nacks_suppressed for node in nodes) >= 0.99 * 1000 * len(counts) - sum(counts)

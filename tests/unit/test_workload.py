@@ -166,6 +166,17 @@ def test_without_a_first_one_what_comes_earlier_is_late_but_not_lost() -> None:
     assert check(100, run, 20, first=None) == Tally(15, out_of_order=2, duplicated=2)
 
 
+def test_it_may_be_learned_late_what_should_have_come_first() -> None:
+    good = make(100, 20)
+    checker = Checker(100)
+    checker.take(b"".join([*good[7:10], good[3]]))
+    checker.begin(2)
+    assert checker.result(10) == Tally(4, lost=4, out_of_order=1)
+    checker.begin(8)
+    checker.take(b"".join([good[4], good[3], good[5]]))
+    assert checker.result(10) == Tally(6, lost=2, out_of_order=3, duplicated=1)
+
+
 def test_rubbish_at_first_does_not_tell_where_it_begins() -> None:
     good = make(100, 20)
     assert check(100, [bytes(100), *good[7:]], 20, first=None) == Tally(13, corrupt=1)

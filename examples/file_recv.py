@@ -1,0 +1,53 @@
+"""Receives files of a group into a directory.
+
+python examples/file_recv.py inbox --count 2
+"""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+import click
+
+from fjm2.norm import ReceiverConfig, Session
+from fjm2.norm.events import ObjectCompleted, ObjectLost
+
+
+@click.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--group", default="239.192.57.40", show_default=True, help="Multicast group.")
+@click.option("--port", default=5743, show_default=True, help="UDP port.")
+@click.option("--interface", default="127.0.0.1", show_default=True, help="Name or address of the interface.")
+@click.option("--count", type=int, help="End after so many files.  [default: at Ctrl-C]")
+def main(directory: Path, group: str, port: int, interface: str, count: int | None) -> None:
+    """Put what arrives into DIRECTORY."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".incomplete-") as parts:  # on the same disk
+        session = Session(group, port, interface=interface, receiver=ReceiverConfig(file_directory=parts))
+        asyncio.run(receive(session, directory, count))
+
+
+async def receive(session: Session, directory: Path, count: int | None) -> None:
+    received = 0
+    async with session:
+        print("listening", flush=True)
+        async for event in session:
+            match event:
+                case ObjectCompleted(info=bytes() as info, path=str() as path, size=size):
+                    # The name is what a sender says: take its last part only, and nothing that leads elsewhere.
+                    name = os.path.basename(os.fsdecode(info))
+                    if "\0" in name or name in ("", ".", ".."):
+                        name = f"object-{event.object_id}"
+                    os.replace(path, directory / name)
+                    print(f"{name}: {size} bytes", flush=True)
+                    received += 1
+                case ObjectLost(object_id=object_id, reason=reason):
+                    print(f"object {object_id} is lost: {reason.value}", flush=True)
+            if received == count:
+                await asyncio.sleep(0.2)  # answers still to be sent go out meanwhile
+                break
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Large objects between two hosts by the commands: through loss, and over an interface that goes and comes back."""
+
+import filecmp
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from netns import Namespace, Network, set_up, wait_until_up
+
+pytestmark = pytest.mark.root
+
+SESSION = ("--group", "239.192.57.97", "--port", "5740", "--interface", "veth0")
+DEADLINE_S = 60.0
+NODE = 2
+
+
+class Pair:
+    """A host that sends and one that receives, and the cable between them."""
+
+    def __init__(self, network: Network, inbox: Path) -> None:
+        self.sender, self.receiver = network.namespace(), network.namespace()
+        network.link(self.sender, self.receiver)
+        self.sender.cut_trains("veth0")
+        self._inbox = inbox
+
+    def recv(self, *options: object) -> subprocess.Popen[str]:
+        """A receiver, when it listens."""
+        process = command(self.receiver, "recv", "--out", self._inbox, "--node-id", NODE, "--count", 1, *options)
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["ready"]
+        return process
+
+    def send(self, file: Path, rate: float, *options: object) -> subprocess.Popen[str]:
+        return command(self.sender, "send", "--file", file, "--ack-from", NODE, "--rate", rate, *options)
+
+    def transfer(self, file: Path, rate: float) -> dict[str, Any]:
+        """Send a file, see that it arrives, and take it away. What the sender says at the end."""
+        recv, send = self.recv(), self.send(file, rate)
+        told = result(send)
+        assert result(recv)["ok"]
+        self.check(file)
+        return told
+
+    def check(self, file: Path) -> None:
+        """The file has arrived, and nothing else."""
+        arrived = self._inbox / file.name
+        assert filecmp.cmp(file, arrived, shallow=False)
+        arrived.unlink()
+        assert os.listdir(self._inbox) == []
+
+    def set_loss(self, probability: float) -> None:
+        for tables in ("iptables", "ip6tables"):
+            self.receiver.run(tables, "-F", "INPUT")
+        if probability:
+            self.receiver.lose(probability)
+
+    def lay_cable(self) -> None:
+        """Another one, as before."""
+        self.receiver.ip(*f"link add veth0 type veth peer name veth0 netns {self.sender.name}".split())
+        for host, namespace in enumerate((self.sender, self.receiver), start=1):
+            set_up(namespace, "veth0", f"10.57.1.{host}/24")
+        for namespace in (self.sender, self.receiver):
+            wait_until_up(namespace, "veth0")
+
+
+def command(host: Namespace, verb: str, *arguments: object) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-W", "error", "-m", "fjm2", "norm", verb, "--json", *SESSION, *map(str, arguments)]
+    return host.start(*argv)
+
+
+def result(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """What a command says at its end, which has to be a good one."""
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err) == (0, "")
+    told: dict[str, Any] = json.loads(out)
+    return told
+
+
+@pytest.fixture
+def pair(network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
+    monkeypatch.delenv("FJM2_NO_GSO", raising=False)
+    return Pair(network, tmp_path / "inbox")
+
+
+@pytest.fixture(scope="module")
+def large_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("sent") / "large"
+    path.write_bytes(os.urandom(100_000_000))
+    yield path
+    path.unlink()
+
+
+@pytest.mark.parametrize(("loss", "rate"), [(0.01, 400e6), (0.2, 400e6)])
+def test_a_large_object_gets_through_loss(pair: Pair, large_file: Path, loss: float, rate: float) -> None:
+    pair.set_loss(loss)
+    told = pair.transfer(large_file, rate)
+    print(f"{loss:.0%} loss, {rate / 1e6:.0f} Mbit/s: {told['seconds']} s")
+    assert told["repair_segments_sent"] > 0.8 * loss * large_file.stat().st_size / 1400
+
+
+def test_at_a_fixed_rate_loss_costs_little_more_than_what_is_lost(pair: Pair, large_file: Path) -> None:
+    seconds: dict[float, list[float]] = {0.0: [], 0.05: []}
+    for _ in range(3):
+        for loss, times in seconds.items():
+            pair.set_loss(loss)
+            times.append(pair.transfer(large_file, 200e6)["seconds"])
+    print(f"100 MB at 200 Mbit/s until all is acknowledged, in seconds by loss: {seconds}")
+    without, with_loss = (statistics.median(times) for times in seconds.values())
+    assert with_loss / without < 1.15
+
+
+@pytest.fixture
+def small_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small"
+    path.write_bytes(os.urandom(12_000_000))
+    return path
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    """The next thing that it tells its user."""
+    assert process.stderr is not None
+    return process.stderr.readline().strip()
+
+
+def wait_until_arriving(process: subprocess.Popen[str], inbox: Path) -> None:
+    """Until a part of a file is there."""
+    while not any(path.stat().st_blocks for path in inbox.rglob("*.part")):
+        assert process.poll() is None
+
+
+@pytest.mark.parametrize("what", ["down", "deleted"])
+def test_an_interface_that_comes_back_in_the_middle(pair: Pair, tmp_path: Path, small_file: Path, what: str) -> None:
+    recv, send = pair.recv(), pair.send(small_file, 12e6)
+    wait_until_arriving(recv, tmp_path / "inbox")
+    if what == "down":
+        pair.receiver.ip("link", "set", "veth0", "down")
+    else:
+        pair.receiver.ip("link", "delete", "veth0")
+    for process in (recv, send):
+        assert next_line(process) == "warning: interface veth0 is down; waiting for it"
+    if what == "down":
+        pair.receiver.ip("link", "set", "veth0", "up")
+    else:
+        pair.lay_cable()
+    for process in (recv, send):
+        assert next_line(process) == "interface veth0 is back"
+    assert result(send)["not_acked"] == []
+    assert result(recv)["objects"] == 1
+    pair.check(small_file)
+
+
+def test_who_only_listens_notices_that_the_interface_is_another(pair: Pair, small_file: Path) -> None:
+    recv = pair.recv()
+    pair.receiver.ip("link", "delete", "veth0")
+    assert next_line(recv) == "warning: interface veth0 is down; waiting for it"
+    pair.lay_cable()
+    assert next_line(recv) == "interface veth0 is back"
+    assert result(pair.send(small_file, 200e6))["not_acked"] == []
+    assert result(recv)["objects"] == 1
+    pair.check(small_file)
