@@ -63,22 +63,29 @@ class FlowWindow:
         """Whether there is anybody to wait for."""
         return bool(self._heard_at) and self._strategy is not Flow.MAX
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether what is sent has to be kept for those who confirm, or who may yet turn out to."""
+        return self.is_active or (self._strategy is Flow.MIN and self._answers_by != NEVER)
+
     def room(self, now: float, answers_s: float) -> int:
-        """Segments that may be sent now. The first answers are waited for no longer than they take at the most."""
-        if self._strategy is Flow.MIN and self._answers_by is None:
-            self._answers_by = now + answers_s
-        if not self.is_active and not self._is_waiting_for_answers(now):
-            self.confirmed = self.sent
-            return self._most
+        """Segments that may be sent now. For first answers the sender waits as long as they may take, once."""
+        if not self.is_active:
+            if not self.is_holding:
+                self.confirmed = self.sent
+                return self._most
+            if self._answers_by is None:
+                self._answers_by = now + answers_s
         return self.confirmed + self._window - self.sent
 
     @property
-    def answers_by(self) -> float:
-        """Until when the first answers are waited for; infinite while they are not."""
-        return NEVER if self._answers_by is None or self.is_active else self._answers_by
+    def answers_by(self) -> float | None:
+        """Until when first answers are waited for."""
+        return None if self.is_active or self._answers_by == NEVER else self._answers_by
 
-    def _is_waiting_for_answers(self, now: float) -> bool:
-        return self._answers_by is not None and now < self._answers_by
+    def stop_waiting(self) -> None:
+        """Nobody has answered in time: go on without."""
+        self._answers_by = NEVER
 
     @property
     def nodes(self) -> frozenset[int]:

@@ -104,7 +104,7 @@ class Sender:
         object_id = self._cache.next_id
         header = self._trains.data_header(object_id, SendStream.flags, stream_fti(self.config))
         stream = SendStream(object_id, self._checked(info), self.config, header)
-        stream.confirmed_index = 0 if self._flow.is_active else None
+        stream.confirmed_index = 0 if self._flow.is_holding else None
         return self._add(stream, now)
 
     def write(self, object_id: int, data: memoryview, marks: Sequence[int]) -> int:
@@ -276,7 +276,7 @@ class Sender:
 
     def _new_train(self, now: float) -> Train | None:
         if self._flow.room(now, (self.config.backoff_factor + 2) * self.grtt_s) <= 0:
-            if self._flow.answers_by > now and not self.timers.is_set(Timer.WINDOW):
+            if self._flow.answers_by is not None:
                 self.timers.set(Timer.WINDOW, self._flow.answers_by)
             return None
         for _ in range(len(self._queue)):
@@ -405,14 +405,17 @@ class Sender:
     def _hear(self, node: int, now: float) -> None:
         if self._flow.hear(node, now):
             self._note_waiting()
+            self.timers.set(Timer.WINDOW, now)
 
     def _note_waiting(self) -> None:
-        """There is somebody to wait for, or nobody any more. What went out before, unconfirmed, is not theirs."""
-        is_new = self._flow.sent == self._flow.confirmed
+        """There is somebody to wait for, or nobody any more. What was let go of before is not theirs to confirm."""
         for item in self._cache:
             if isinstance(item, SendStream):
-                start = item.next_index if is_new else item.first_held
-                item.confirmed_index = start if self._flow.is_active else None
+                if not self._flow.is_holding:
+                    item.confirmed_index = None
+                elif item.confirmed_index is None:
+                    item.confirmed_index = item.next_index
+                self._tell_room(item)
 
     def _mark_window(self, item: SendObject, now: float, is_idle: bool) -> None:
         """Ask for confirmation of all that has been sent, if it is time to."""
@@ -432,6 +435,9 @@ class Sender:
 
     def _check_window(self, now: float) -> None:
         """Time has passed: ask again, give up the dead, or confirm what an idle sender sent last."""
+        if self._flow.answers_by is not None and self._flow.answers_by <= now:
+            self._flow.stop_waiting()
+            self._note_waiting()
         gone, mark = self._flow.evict(now)
         for node in gone:
             self._emit(ReceiverEvicted(node))
@@ -440,7 +446,7 @@ class Sender:
         self._move_window(mark, now)
         if self._flow.mark is not None:
             self._ask_window(now)
-        elif self._flusher.last is not None and not self._is_sending:
+        elif self._flusher.last is not None:
             self._mark_window(self._flusher.last, now, is_idle=True)
 
     def _move_window(self, mark: Mark | None, now: float) -> None:

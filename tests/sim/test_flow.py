@@ -69,15 +69,24 @@ def test_slow_link_is_not_overrun() -> None:
 
 def test_slowest_of_many_sets_the_pace() -> None:
     net = Network(seed=5)
-    pub = net.sender(config(Flow.MIN))
+    pub = net.sender(config(Flow.NAMED))
     subs = [net.receiver() for _ in range(4)]
+    pub.engine.set_receivers(frozenset(sub.node_id for sub in subs), net.now)
     for number, sub in enumerate(subs):
         net.link(net.hub, sub).lose(0.05 * number)
     net.link(pub, net.hub)
     pub.write(PAYLOAD)
     assert net.run_until(lambda: all(sub.received == PAYLOAD for sub in subs), deadline=120.0)
-    assert pub.engine.receivers == {sub.node_id for sub in subs}
     assert not any(sub.events(StreamLost) for sub in subs)
+
+
+def test_whoever_answers_is_waited_for_with_min() -> None:
+    net, pub, sub = pair(Flow.MIN)
+    net.link(pub, sub).lose(0.05)
+    pub.write(PAYLOAD)
+    assert net.run_until(lambda: sub.received == PAYLOAD, deadline=60.0)
+    assert pub.engine.receivers == {sub.node_id}
+    assert not sub.events(StreamLost)
 
 
 def test_dead_receiver_is_evicted_and_the_rest_go_on() -> None:
