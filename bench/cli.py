@@ -7,6 +7,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from .commands.compare import compare
+from .commands.peer import peer
 from .commands.ping import echo, ping
 from .commands.pub import pub
 from .commands.sub import sub
@@ -43,7 +45,7 @@ def micro(repeat: int, as_json: bool) -> None:
     fec.print_table(rows, console)
 
 
-for command in (pub, sub, ping, echo):
+for command in (pub, sub, ping, echo, peer, compare):
     main.add_command(command)
 
 if __name__ == "__main__":

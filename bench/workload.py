@@ -106,7 +106,7 @@ class Maker:
         self.next_number = first
         self._expected = Expected(size)
 
-    def batch(self, count: int) -> Buffer:
+    def batch(self, count: int) -> bytes:
         """The next messages, laid end to end. The buffer is never written to again."""
         parts = []
         while count:
@@ -116,8 +116,8 @@ class Maker:
             count -= some
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def messages(self, count: int) -> Iterator[list[Buffer]]:
-        """The next messages one by one, in lists of a few hundred at most."""
+    def messages(self, count: int, *, has_views: bool = True) -> Iterator[list[bytes | memoryview]]:
+        """The next messages one by one, in lists of a few hundred at most; large ones as views of a list's bytes."""
         size = self.size
         some = min(self._expected.run, 512)
         while count > 0:
@@ -127,7 +127,7 @@ class Maker:
                 yield [whole]
             else:
                 # Small ones are copied: a view costs more than 64 bytes do.
-                view = memoryview(whole) if size >= 1024 else whole
+                view = memoryview(whole) if has_views and size >= 1024 else whole
                 yield [view[start : start + size] for start in range(0, number * size, size)]
             count -= number
 

@@ -284,7 +284,9 @@ static void open_node(struct node *n, const struct options *o) {
     if (!NormSetTTL(n->session, local ? 0 : 1)) fail("NormSetTTL");
     /* Among hosts nobody needs to hear himself, and it costs him. */
     if (!NormSetMulticastLoopback(n->session, local)) fail("NormSetMulticastLoopback");
-    /* Some milliseconds: the way is short, and receivers that wait longer before they ask gain nothing. */
+    /* Large segments leave in fragments; else the kernel refuses them, and libnorm tries for ever. */
+    if (!NormSetFragmentation(n->session, true)) fail("NormSetFragmentation");
+    /* A millisecond: the way is short, and receivers that wait longer before they ask gain nothing. */
     NormSetGrttEstimate(n->session, 0.001);
     NormSetGrttProbingInterval(n->session, 0.1, 1.0);
     NormSetBackoffFactor(n->session, o->receivers > 1 ? 2.0 : 0.0);

@@ -178,7 +178,7 @@ def _add_needs(builder: RequestBuilder, place: Place, wants: RepairSet) -> None:
     if not wants.segments and not wants.parity:
         builder.add_object(flags, place)
         return
-    ranges = list(wants.segments)
+    ranges = [*iter(wants.segments)]  # not of the set itself: it is as long as it has numbers, and Python makes room
     done = 0
     for block in sorted(wants.parity):
         first = place.partition.first_segment(block)

@@ -83,7 +83,11 @@ class SendCache:
         span = OBJECT_ID.distance(first_id, last_id)
         if span < 0:
             return [], True
-        held = [item for item in self if 0 <= OBJECT_ID.distance(first_id, item.id) <= span]
+        if span < len(self._objects):
+            ids = (OBJECT_ID.add(first_id, step) for step in range(span + 1))
+            held = [self._objects[object_id] for object_id in ids if object_id in self._objects]
+        else:
+            held = [item for item in self if 0 <= OBJECT_ID.distance(first_id, item.id) <= span]
         past_end = max(0, OBJECT_ID.distance(self.next_id, last_id) + 1)
         return held, len(held) >= span + 1 - past_end
 

@@ -10,7 +10,6 @@ from .events import Event, InterfaceLost, InterfaceRestored
 from .timers import NEVER
 from .train import Train
 from .udp import LinkState, UdpSocket, UdpTransport
-from .wire import EndOfTransmission, decode
 
 TRAINS_PER_TURN = 16
 """So much is done before other tasks of the loop get their turn: well under a millisecond."""
@@ -79,25 +78,28 @@ class Driver:
         self._hand_up()
 
     def _send_goodbye(self) -> None:
-        """Behind it there is nothing that a receiver would care for. A full kernel is not waited for."""
+        """Answers that wait, and the goodbye. A full kernel is not waited for."""
         now = self.now()
         for _ in range(TRAINS_PER_TURN):
             train = self._engine.poll_train(now)
             if train is None:
                 return
             self._transport.send(train)
-            if train.count == 1 and isinstance(decode(train.data.tobytes()), EndOfTransmission):
-                return
 
     # Inputs of the engine.
 
     def _receive(self, socket: UdpSocket, by_unicast: bool) -> None:
+        if self._is_closed:
+            return
         now = self.now()
         for _ in range(TRAINS_PER_TURN):
             train = socket.receive()
             if train is None:
                 break
             self._engine.receive_train(train, now, by_unicast)
+        else:
+            # What a socket has taken from the kernel already makes no file readable.
+            self._loop.call_soon(self._receive, socket, by_unicast)
         self._settle(now)
 
     def _on_timer(self) -> None:

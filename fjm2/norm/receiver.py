@@ -300,9 +300,9 @@ class Receiver:
             item.give_up(min(self._index_of(item, payload_id), item.seen_end), LossReason.SQUELCHED)
             self._progress(oldest, item, now)
         invalid = set(squelch.invalid_objects)
-        for count in range(max(oldest, window.start), window.end):
-            if count & 0xFFFF in invalid and not window.is_done(count):
-                self._lose(count, LossReason.SQUELCHED)
+        unheard = (count for start, end in window.unheard() for count in range(start, end))
+        for count in [count for count in (*window.open, *unheard) if count >= oldest and count & 0xFFFF in invalid]:
+            self._lose(count, LossReason.SQUELCHED)
 
     def receive_probe(self, probe: CongestionControl, now: float) -> None:
         """A CMD(CC), to be answered some time."""

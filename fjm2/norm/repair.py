@@ -16,6 +16,15 @@ from .repairset import INFO_INDEX, RepairSet
 from .stats import Drop, Stats
 from .wire import Nack, RepairFlag, RepairRequest
 
+_LOOKS_MAX = 2048
+"""So many items of one NACK are read, and objects looked at for it; honest ones have fewer."""
+_FRAGMENTS_MAX = 1 << 13
+"""In so many pieces may lie what is to be repaired of an object. Who misses more will ask again."""
+
+
+def _is_scattered(repairs: RepairSet) -> bool:
+    return repairs.segments.range_count + len(repairs.parity) >= _FRAGMENTS_MAX
+
 
 class Phase(Enum):
     """Of the repair cycle with parity."""
@@ -49,8 +58,12 @@ class RepairDesk:
     def take(self, nack: Nack, now: float) -> int:
         """Note what a NACK asks for. How many segments of it are new."""
         wanted: dict[SendObject, RepairSet] = {}
+        left = _LOOKS_MAX + len(self._cache)
         for ask in read_requests(nack.requests):
-            self._read(ask, wanted)
+            left -= self._read(ask, wanted)
+            if left <= 0:
+                self._stats.drop(Drop.RATE_LIMITED)
+                break
         self.reopened = []
         total = 0
         for item, wants in wanted.items():
@@ -66,19 +79,22 @@ class RepairDesk:
                 total += fresh
         return total
 
-    def _read(self, ask: Ask, wanted: dict[SendObject, RepairSet]) -> None:
-        """Find the objects that one item or range is about."""
+    def _read(self, ask: Ask, wanted: dict[SendObject, RepairSet]) -> int:
+        """Find the objects that one item or range is about. How much work that was."""
         if ask.first.fec_id != self._config.fec.fec_id:
             self._stats.drop(Drop.UNSUPPORTED)
-            return
+            return 1
         first_id, last_id = ask.first.object_id, ask.last.object_id
         level = ask.flags & LEVELS
         if level != RepairFlag.OBJECT and first_id != last_id:
             self._stats.drop(Drop.BAD_POSITION)
-            return
+            return 1
         held, is_complete = self._cache.between(first_id, last_id)
         self._is_squelch_wanted |= not is_complete
         for item in held:
+            if _is_scattered(item.repairs) or _is_scattered(item.asked):
+                self._stats.drop(Drop.RATE_LIMITED)
+                continue
             wants = wanted.setdefault(item, RepairSet())
             if ask.flags & RepairFlag.INFO and item.info is not None:
                 wants.info = True
@@ -87,6 +103,7 @@ class RepairDesk:
                 wants.segments.add(item.first_held, item.next_index)
             elif level and not self._read_symbols(ask, item, wants):
                 self._stats.drop(Drop.BAD_POSITION)
+        return 1 + len(held)
 
     def _read_symbols(self, ask: Ask, item: SendObject, wants: RepairSet) -> bool:
         """Note the blocks and symbols that are meant; False if the object has no such, or not yet."""
@@ -179,8 +196,25 @@ class RepairDesk:
         return bool(self._repairing)
 
     def next_object(self) -> SendObject | None:
-        """The oldest object with something to be repaired."""
-        return min(self._repairing, key=lambda item: item.order, default=None)
+        """The oldest object with something to be repaired, and still held."""
+        while self._repairing:
+            item = min(self._repairing, key=lambda item: item.order)
+            self._trim(item)
+            if item.repairs:
+                return item
+            self.settle(item)
+        return None
+
+    def _trim(self, item: SendObject) -> None:
+        """A stream has gone on since it was asked: what it left behind is overwritten, and can only be squelched."""
+        repairs, first = item.repairs, item.first_held
+        if repairs.segments and repairs.segments.first < first:
+            repairs.segments.remove(0, first)
+            self._is_squelch_wanted = True
+        if first and repairs.parity:
+            for block in [block for block in repairs.parity if item.partition.first_segment(block) < first]:
+                del repairs.parity[block]
+                self._is_squelch_wanted = True
 
     def next_parity(self, item: SendObject) -> int | None:
         """The block whose parity is due next, unless source segments are."""
@@ -194,7 +228,7 @@ class RepairDesk:
         """The parity rows to send for a block: fresh ones while there are any, then those asked for."""
         rows = item.repairs.parity.pop(block)
         most = self._config.parity_segments
-        fresh = item.fresh_parity.get(block, 0)
+        fresh = item.fresh_parity.get(block, self._config.auto_parity)
         if fresh < most:
             chosen = range(fresh, min(most, fresh + len(rows)))
             item.fresh_parity[block] = chosen.stop
@@ -212,11 +246,12 @@ class RepairDesk:
         """After a repair: the object may have no other."""
         if not item.repairs:
             self._repairing.discard(item)
-            item.fresh_parity = {
-                block: row
-                for block, row in item.fresh_parity.items()
-                if item.partition.first_segment(block) >= item.first_held
-            }
+            if item.first_held:
+                item.fresh_parity = {
+                    block: row
+                    for block, row in item.fresh_parity.items()
+                    if item.partition.first_segment(block) >= item.first_held
+                }
 
     def forget(self, item: SendObject) -> None:
         """The object will not be held any more."""
@@ -256,6 +291,8 @@ class RepairDesk:
             flags = RepairFlag.INFO if union.info else 0
             builder.add_segments(flags, place, union.segments)
             for block in sorted(union.parity):
+                if builder.message_count > 1:
+                    return builder.messages()
                 length = item.partition.block_length(block)
                 builder.add_symbols(flags, place, block, range(length, length + len(union.parity[block])))
             if union.info and not union.segments and not union.parity:

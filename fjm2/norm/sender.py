@@ -44,6 +44,7 @@ from .wire import (
 
 _RUN_SEGMENTS = 8
 """From so many neighbours on, a repair goes straight from where they lie."""
+_REPAIRS_IN_ROW_MAX = 7
 
 
 class Sender:
@@ -79,6 +80,8 @@ class Sender:
         """Application commands and how often each is still to be sent."""
         self._cc_sequence = 0
         self._is_adv_due = False
+        self._repairs_in_row = 0
+        """Trains of repairs since the last of new data."""
 
     # What the application wants.
 
@@ -226,13 +229,20 @@ class Sender:
             if ready_at > now:
                 self.timers.set(Timer.PACE, ready_at)
                 return None
-            train = self._repair_train(now) or self._new_train(now)
+            train = self._data_train(now)
             if train is not None:
                 self._timing.pacer.spend(train.data.size)
                 return train
         if self._commands:
             return self._trains.message(self._commands.popleft()(self._trains.common(), now))
         return None
+
+    def _data_train(self, now: float) -> Train | None:
+        """Repairs come first; but who asks for everything again and again shall not keep the new from going out."""
+        is_turn_of_new = self._repairs_in_row >= _REPAIRS_IN_ROW_MAX
+        train = (self._new_train(now) if is_turn_of_new else None) or self._repair_train(now)
+        self._repairs_in_row = 0 if is_turn_of_new or train is None else self._repairs_in_row + 1
+        return train or self._new_train(now)
 
     def _repair_train(self, now: float) -> Train | None:
         item = self._desk.next_object()
@@ -314,7 +324,6 @@ class Sender:
         self._flow.note_sent(sent)
         if self.config.auto_parity and symbol + sent == length:
             item.parity_due = block, range(self.config.auto_parity)
-            item.fresh_parity[block] = self.config.auto_parity
         return train
 
     def _after_progress(self, item: SendObject) -> None:

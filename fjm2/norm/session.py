@@ -49,7 +49,7 @@ class OutgoingStream:
         self.object_id = object_id
         """Transport id."""
         self._session = session
-        self._parts: list[bytes | memoryview] = []
+        self._parts: list[bytes | bytearray | memoryview] = []
         self._marks: list[int] = []
         self._size = 0
         self._drained = asyncio.Event()
@@ -57,8 +57,8 @@ class OutgoingStream:
         self._is_ended = False
         """Whether the engine knows that no more will be written."""
 
-    async def write(self, data: bytes | memoryview, *, is_start: bool = True) -> None:
-        """Append bytes; `is_start` marks the first as the beginning of a message.
+    async def write(self, data: bytes | bytearray | memoryview, *, is_start: bool = True) -> None:
+        """Append bytes; `is_start` marks the first as the beginning of a message. Not copied: leave them alone.
 
         They go out at the end of the loop's turn, together with what else is written until then. Waits only while the
         stream's buffer is full, or when much has been written in one turn.

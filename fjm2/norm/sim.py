@@ -23,8 +23,8 @@ from random import Random
 from fjm2.errors import ConfigError
 
 from .config import ReceiverConfig, SenderConfig, SessionConfig
-from .sim_link import Link
-from .sim_node import Log, Node, Place, Router
+from .sim_link import Link, Place, Router
+from .sim_node import Log, Node
 from .timers import NEVER
 from .train import Address, Train
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -12,11 +12,26 @@ from fjm2.errors import ConfigError
 from .train import Train
 from .wire import MessageType
 
-if TYPE_CHECKING:
-    from .sim_node import Place
-
 QUEUE_BYTES = 1 << 20
 """What waits before a link of limited rate; more is lost, as in a switch."""
+
+
+class Place:
+    """Where links meet. What comes by one of them goes on by all others."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.links: list[Link] = []
+        """The ways out."""
+        self.group = self
+        """Leads, perhaps over others, to one place that stands for all that this one has a way to."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+class Router(Place):
+    """A place where nobody listens. What is lost on the way to it is lost for all behind it."""
 
 
 class Loss(Protocol):
@@ -143,7 +158,7 @@ class Link:
         "start",
     )
 
-    def __init__(self, start: "Place", end: "Place", random: Random, delay_s: float) -> None:
+    def __init__(self, start: Place, end: Place, random: Random, delay_s: float) -> None:
         self.start = start
         self.end = end
         self.back = self

@@ -15,7 +15,7 @@ from fjm2.errors import NormError
 from .config import SessionConfig
 from .engine import Engine
 from .events import Event, ObjectCompleted, ObjectLost, ObjectsMissed, StreamEnded, StreamReceived, StreamWritable
-from .sim_link import Link
+from .sim_link import Place
 from .sources import FileSource, MemorySource
 from .stats import Stats
 from .timers import NEVER
@@ -43,24 +43,6 @@ class World(Protocol):
 
     def notice(self) -> None:
         """Something happened that somebody may be waiting for."""
-
-
-class Place:
-    """Where links meet. What comes by one of them goes on by all others."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.links: list[Link] = []
-        """The ways out."""
-        self.group = self
-        """Leads, perhaps over others, to one place that stands for all that this one has a way to."""
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
-
-
-class Router(Place):
-    """A place where nobody listens. What is lost on the way to it is lost for all behind it."""
 
 
 @dataclass(slots=True)

@@ -174,6 +174,10 @@ class Weather(RuleBasedStateMachine):
         end = self.open
         self.end_stream()
         self.net.run_until(lambda: all(self.is_done(sub, last, end) for sub in self.subs), self.net.now + 60.0)
+        # Pauses have made round trips look long: what else is missing may take many seconds more.
+        deadline = self.net.now + 200.0
+        while any(sub.engine.memory_bytes for sub in self.subs) and self.net.now < deadline:
+            self.net.run(until=self.net.now + 1.0)
         self.net.run(until=self.net.now + 5.0)  # what comes now is too much
         self.clashing |= (self.earlier.keys() | self.earlier_streams.keys()) & (
             self.objects.keys() | self.streams.keys()

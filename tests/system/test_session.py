@@ -220,6 +220,18 @@ async def test_marks_show_where_messages_begin(port: int) -> None:
 
 
 @on_each_loop
+async def test_a_stream_older_than_the_first_object_heard_arrives(port: int) -> None:
+    async with listening(new_session(port)) as heard, new_session(port, is_sender_only=True) as sender:
+        stream = await sender.open_stream()
+        await sender.send_data(b"an object")
+        await heard.one(ObjectCompleted)
+        await stream.write(b"the stream")
+        await stream.close()
+        await heard.one(StreamEnded)
+        assert heard.stream_bytes() == b"the stream"
+
+
+@on_each_loop
 async def test_info_alone_is_an_object(port: int) -> None:
     async with listening(new_session(port)) as heard, new_session(port, is_sender_only=True) as sender:
         await sender.send_data(b"", info=b"nothing but this")

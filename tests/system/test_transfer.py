@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,7 @@ def wait_until_arriving(process: subprocess.Popen[str], inbox: Path) -> None:
     """Until a part of a file is there."""
     while not any(path.stat().st_blocks for path in inbox.rglob("*.part")):
         assert process.poll() is None
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("what", ["down", "deleted"])

@@ -1,0 +1,102 @@
+"""`fjm2-bench peer`: another system at the same task."""
+
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from ..peers import SYSTEMS, load
+from ..peers.base import PeerOptions, PeerTimeoutError
+from .options import INTERRUPTED, check_how_much, how_much_options, object_option, size_option, timeout_option
+from .results import print_result
+
+_COUNT = 5000
+
+
+@click.command()
+@click.argument("system", type=click.Choice(SYSTEMS))
+@click.argument("role", type=click.Choice(["pub", "sub", "ping", "echo"]))
+@click.option(
+    "--publisher", default="127.0.0.1", show_default=True, help="Address of pub or ping, for pyzmq and Zenoh."
+)
+@click.option("--interface", default="lo", show_default=True, help="Of libnorm: name or address.")
+@click.option("--group", default="239.192.57.40", show_default=True, help="Of libnorm.")
+@click.option("--port", default=5740, show_default=True, type=click.IntRange(1, 65_534), help="This one and the next.")
+@size_option(1024)
+@how_much_options
+@click.option("--warm-up", default=500, show_default=True, type=click.IntRange(min=0), help="Of ping.")
+@object_option
+@click.option(
+    "--receivers", default=1, show_default=True, type=click.IntRange(0, 256), help="Of pub: wait for so many."
+)
+@click.option("--rate", type=click.FloatRange(min=1000), help="Of libnorm: bits per second.")
+@click.option("--segment-size", default=8000, show_default=True, type=click.IntRange(64, 65_000), help="Of libnorm.")
+@click.option("--batch", default=1, show_default=True, type=click.IntRange(min=1), help="Of libnorm: as pub's.")
+@click.option("--no-verify", is_flag=True, help="Do not look into messages.")
+@timeout_option(60.0)
+@click.option("--json", "as_json", is_flag=True, help="As it always does: for uniformity.")
+def peer(
+    system: str,
+    role: str,
+    publisher: str,
+    interface: str,
+    group: str,
+    port: int,
+    size: int,
+    count: int | None,
+    seconds: float | None,
+    warm_up: int,
+    form: str,
+    receivers: int,
+    rate: float | None,
+    segment_size: int,
+    batch: int,
+    no_verify: bool,
+    timeout_s: float,
+    as_json: bool,  # noqa: ARG001
+) -> None:
+    """Another system's publisher, subscriber, ping or echo, with the same lines of JSON as our own.
+
+    \b
+    Example: fjm2-bench peer zenoh sub --size 1024 & fjm2-bench peer zenoh pub --size 1024 --seconds 5
+    """
+    if role == "pub":
+        check_how_much(count, seconds)
+    elif role == "ping":
+        count = count or _COUNT
+    adapter = load(system)
+    lack = adapter.missing()
+    if lack is not None:
+        raise click.ClickException(f"{system}: {lack}")
+    options = PeerOptions(
+        publisher=publisher,
+        interface=interface,
+        group=group,
+        port=port,
+        size=size,
+        count=count,
+        seconds=seconds,
+        warm_up=warm_up,
+        form=form,
+        receivers=receivers,
+        rate_bps=rate,
+        segment_bytes=segment_size,
+        batch=batch,
+        is_verified=not no_verify,
+        timeout_s=timeout_s,
+    )
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        result = getattr(adapter, role)(options)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except (PeerTimeoutError, OSError) as error:
+        raise click.ClickException(f"{system}: {error}") from error
+    print_result(result, as_json=True)
+    sys.exit(0 if role in ("pub", "ping", "echo") or result.is_lossless else 1)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
