@@ -36,6 +36,7 @@ _RATE_SHARE = 0.95
 """Of a shaped link's rate: for what is sent at a fixed one. The rest is for headers below, and for repairs."""
 _FIRST_PORT = 5740
 _PORTS_A_RUN = 4
+_PAGE_COLUMNS = 120
 _COMMAND = (sys.executable, "-m", "fjm2bench.cli")
 
 
@@ -260,14 +261,23 @@ class Bench:
             subscribers = list(processes)
             async with asyncio.timeout(_START_S):
                 for process in subscribers:
-                    if "ready" not in await _line(process):
-                        return Sample(fault="a subscriber did not get ready")
+                    text = await _line(process)
+                    if _parsed(text) is None:
+                        return Sample(fault=text)
             publisher = await self._start(self._lab.publisher, *self._pub_command(system, size, fanout, port))
             processes.append(publisher)
             async with asyncio.timeout(self._plan.seconds + 2 * _FINISH_S):
-                published = await _line(publisher)
-                received = [await _line(process) for process in subscribers]
-            return _sample(published, received, size)
+                lines = []
+                for process in (publisher, *subscribers):
+                    text = await _line(process)
+                    line = _parsed(text)
+                    if line is None:
+                        return Sample(fault=text)
+                    lines.append(line)
+            async with asyncio.timeout(_STOP_S):
+                for process in processes:
+                    await process.wait()
+            return _sample(lines[0], lines[1:], size)
         except TimeoutError:
             return Sample(fault="not done in time")
         finally:
@@ -321,34 +331,35 @@ async def _line(process: asyncio.subprocess.Process) -> str:
     line = await process.stdout.readline()
     if line:
         return line.decode()
-    return (await process.stderr.read()).decode().strip() or f"it ended with {await process.wait()}"
+    said = (await process.stderr.read()).decode().strip().splitlines()
+    return said[-1] if said else f"a process ended with {await process.wait()} and said nothing"
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    """None for what is no line of a result."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) else None
 
 
 async def _stop(processes: list[asyncio.subprocess.Process]) -> None:
     """End those that have not ended themselves."""
     for number in (signal.SIGTERM, signal.SIGKILL):
+        alive = [process for process in processes if process.returncode is None]
+        for process in alive:
+            process.send_signal(number)
         try:
             async with asyncio.timeout(_STOP_S):
-                for process in processes:
+                for process in alive:
                     await process.communicate()
-                return
         except TimeoutError:
-            for process in processes:
-                if process.returncode is None:
-                    process.send_signal(number)
-    for process in processes:
-        await process.wait()
+            pass
 
 
-def _sample(published: str, received: list[str], size: int) -> Sample:
+def _sample(pub: dict[str, Any], subs: list[dict[str, Any]], size: int) -> Sample:
     """What a run's lines amount to."""
-    lines: list[dict[str, Any]] = []
-    for text in (published, *received):
-        try:
-            lines.append(json.loads(text))
-        except ValueError:
-            return Sample(fault=text.strip().splitlines()[-1])
-    pub, *subs = lines
     faults = []
     if pub["not_acked"]:
         faults.append(f"{len(pub['not_acked'])} did not confirm")
@@ -360,7 +371,7 @@ def _sample(published: str, received: list[str], size: int) -> Sample:
         faults.append("the end was not seen by all")
     if faults:
         return Sample(fault=", ".join(faults))
-    cpu_s = sum(line["cpu_s"] for line in lines)
+    cpu_s = pub["cpu_s"] + sum(sub["cpu_s"] for sub in subs)
     return Sample(min(sub["msgs_per_s"] for sub in subs), cpu_s / (pub["messages"] * size / 1e9))
 
 
@@ -389,6 +400,8 @@ def _rows(samples: dict[tuple[str, int, int], list[Sample]]) -> Iterator[Row]:
 
 def _print_table(plan: Plan, rows: list[Row], missing: dict[str, str]) -> None:
     console = Console()
+    if not console.is_terminal:
+        console.width = _PAGE_COLUMNS
     table = Table(title=_title(plan), caption=f"median of {plan.repeat}; ratio: to the best of the others")
     for heading in ("bytes", "to", "system", "messages/s", "Gbit/s", "ratio", "CPU s/GB", "spread", "remarks"):
         table.add_column(heading, justify="left" if heading in ("system", "remarks") else "right")

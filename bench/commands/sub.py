@@ -25,6 +25,8 @@ from .results import Reception, print_ready, print_result
 _LINGER_S = 3.0
 """So long a subscriber that has all it was to get answers the publisher, if that does not end."""
 
+_COMPLAINTS_MAX = 10
+
 
 @click.command()
 @layer_option
@@ -81,6 +83,7 @@ class Subscriber:
         """In the stream, of the next byte."""
         self._is_over = False
         self._is_lingering = False
+        self._complaints = 0
 
     async def receive(self, session: Session, deadline: asyncio.Timeout) -> None:
         """Until the publisher has ended."""
@@ -113,17 +116,23 @@ class Subscriber:
                     self._hear(sender_id, said, node_id)
             case StreamLost() if not self.reception.is_ended:
                 lost = f"bytes {event.start} to {event.end}" if event.end > event.start else "the rest"
-                click.echo(f"lost {lost} of the stream: {event.reason.value}", err=True)
+                self._complain(f"lost {lost} of the stream: {event.reason.value}")
             case ObjectLost():
-                click.echo(f"lost object {event.object_id}: {event.reason.value}", err=True)
+                self._complain(f"lost object {event.object_id}: {event.reason.value}")
             case ObjectsMissed():
-                click.echo(f"missed {event.count} objects", err=True)
+                self._complain(f"missed {event.count} objects")
             case SenderVanished(sender_id) if sender_id == self._publisher:
                 self._is_over = True
             case NodeIdCollided(address):
                 click.echo(f"warning: {address[0]} uses our node id, too", err=True)
             case _:
                 pass
+
+    def _complain(self, text: str) -> None:
+        """A few times; the counters tell the whole of it."""
+        self._complaints += 1
+        if self._complaints <= _COMPLAINTS_MAX:
+            click.echo(text, err=True)
 
     def _take_run(self, event: StreamReceived) -> None:
         if not self._is_publisher(event.sender_id):

@@ -4,7 +4,7 @@
 """
 
 from . import events
-from .config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
+from .config import Fec, Flow, ReceiverConfig, SenderConfig, SessionConfig, Sync
 from .driver import Driver
 from .engine import Engine
 from .session import OutgoingStream, Session
@@ -20,6 +20,7 @@ __all__ = [
     "Engine",
     "Fec",
     "FileSource",
+    "Flow",
     "MemorySource",
     "OutgoingStream",
     "ReceiverConfig",

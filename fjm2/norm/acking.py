@@ -42,6 +42,12 @@ class Watermark:
         """Count anew, as data before the mark have been sent again."""
         self.tries_left = dict.fromkeys(self.tries_left, tries)
 
+    def fail(self, nodes: set[int]) -> None:
+        """Ask these no more."""
+        self.failed |= nodes
+        for node in nodes:
+            self.tries_left.pop(node, None)
+
     @property
     def is_done(self) -> bool:
         return not self.tries_left

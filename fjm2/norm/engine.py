@@ -274,8 +274,14 @@ class Engine:
         if node_id == self.config.node_id:
             self._note_own(address, now)
             return None
-        if not self._is_receiving or self.is_paused:
-            self.stats.drop(Drop.PAUSED if self._is_receiving else Drop.NOT_RECEIVING)
+        if not self._is_receiving:
+            self.stats.drop(Drop.NOT_RECEIVING)
+            return None
+        # What only tells of data is heard all the same: it is then known what to ask for when the pause is over.
+        if self.is_paused and not isinstance(message, Flush | CongestionControl | EndOfTransmission):
+            self.stats.drop(Drop.PAUSED)
+            if node_id in self._receivers:
+                self._receivers[node_id].remote.heard_at = now
             return None
         receiver = self._receivers.get(node_id)
         if receiver is not None and receiver.remote.instance_id == message.instance_id:

@@ -46,13 +46,14 @@ class Flusher:
         self.last: SendObject | None = None
         """The newest object that data went out of."""
 
-    def watermark(self, item: SendObject, nodes: Sequence[int], now: float) -> int:
-        """Ask nodes to confirm an object as far as it is written. The watermark's number."""
-        index = max(item.sendable - 1, 0)
-        tries = dict.fromkeys(nodes, self._config.robust_factor)
+    def watermark(self, items: Sequence[SendObject], nodes: Sequence[int], now: float) -> int:
+        """Ask nodes to confirm objects as far as they are written, one after the other. The watermark's number."""
         self._watermark_count += 1
-        position = self._trains.position(item, index)
-        self._watermarks.append(Watermark(self._watermark_count, position, item.id, index, tries))
+        for item in items:
+            index = max(item.sendable - 1, 0)
+            tries = dict.fromkeys(nodes, self._config.robust_factor)
+            position = self._trains.position(item, index)
+            self._watermarks.append(Watermark(self._watermark_count, position, item.id, index, tries))
         self._arm(now)
         return self._watermark_count
 
@@ -136,6 +137,10 @@ class Flusher:
         return not (item.repairs.segments and item.repairs.segments.first <= watermark.index)
 
     def _end_watermark(self, now: float) -> None:
-        self._emit(self._watermarks.popleft().event())
+        done = self._watermarks.popleft()
+        if self._watermarks and self._watermarks[0].number == done.number:
+            self._watermarks[0].fail(done.failed)  # who has not confirmed one object has not confirmed all
+        else:
+            self._emit(done.event())
         if self._watermarks:
             self._arm(now)

@@ -74,6 +74,11 @@ class SendObject(ABC):
         return 0
 
     @property
+    def has_data(self) -> bool:
+        """Whether there is anything of it to be sent, or was."""
+        return self.sendable > 0 or self.info is not None
+
+    @property
     def is_sent(self) -> bool:
         """Whether nothing of it will be sent but on request."""
         return self.next_index >= self.sendable and not self.info_due and self.parity_due is None

@@ -143,12 +143,18 @@ class Sender:
 
     def watermark(self, nodes: Sequence[int], now: float) -> int:
         """Ask nodes to confirm all that has been queued or written so far. The watermark's number."""
-        item = self._queue[-1] if self._queue else self._flusher.last
-        if item is None:
+        streams = [item for item in self._cache if isinstance(item, SendStream)]
+        for stream in streams:
+            if stream.ring.has_partial and not stream.ring.is_ended:
+                stream.ring.close_segment()
+        candidates = [item for item in (*self._cache, self._flusher.last) if item is not None and item.has_data]
+        newest = max(candidates, key=lambda item: item.order, default=None)
+        if newest is None:
             raise ConfigError("a watermark before any data: there is nothing to confirm")
-        if isinstance(item, SendStream) and item.ring.has_partial:
-            item.ring.close_segment()
-        return self._flusher.watermark(item, nodes, now)
+        # A confirmation covers all objects up to its own, but of a stream only what receivers know to have been sent.
+        return self._flusher.watermark(
+            [*(stream for stream in streams if stream.has_data and stream is not newest), newest], nodes, now
+        )
 
     def send_command(self, content: bytes, is_robust: bool, now: float) -> None:
         """Send a CMD(APPLICATION), once or as often as the robust factor says."""
