@@ -52,6 +52,8 @@ AMPLIFICATION_FREE = 4096
 """Bytes that may go to an address besides."""
 HEADERS_BYTES = 28
 """IP and UDP, which whoever sends has to pay for, too."""
+RESIDENT_FREE = 150 << 20
+TIMERS = "(timers)"
 RECOVERY_S = 120.0
 """Virtual seconds that the honest transfers may take to end when the attack is over."""
 
@@ -645,7 +647,7 @@ class Attacker:
     def run_own_id(self) -> Iterator[Shot]:
         """In the target's own."""
         random, target = self.random, self.target
-        fake = self.fake(node_id=TARGET) if False else Fake(TARGET, target.instance_id, ("10.9.9.9", 1))
+        fake = Fake(TARGET, target.instance_id, ("10.9.9.9", 1))
         while True:
             yield Shot(fake.data(0, 0, bytes(100), fti=fti(5, 5000, 100, 10)), fake.address)
             yield Shot(fake.probe(), fake.address)
@@ -733,21 +735,19 @@ class Figures:
 
 
 SENDERS = (
-    SenderConfig(segment_bytes=500, rate_bps=4e6, grtt_max_s=0.5, cache_bytes=1 << 20, stream_bytes=1 << 19),
+    SenderConfig(segment_bytes=500, rate_bps=4e6, grtt_max_s=0.25, cache_bytes=1 << 20, stream_bytes=1 << 19),
     SenderConfig(
         segment_bytes=500,
         block_segments=20,
         fec=Fec.RS,
         parity_segments=10,
         rate_bps=4e6,
-        grtt_max_s=0.5,
+        grtt_max_s=0.25,
         cache_bytes=1 << 20,
         stream_bytes=1 << 19,
         auto_parity=1,
     ),
-    SenderConfig(
-        segment_bytes=500, fec=Fec.NOCODE, rate_bps=4e6, grtt_max_s=0.5, cache_objects=30, stream_bytes=1 << 19
-    ),
+    SenderConfig(segment_bytes=500, fec=Fec.NOCODE, rate_bps=4e6, grtt_max_s=0.25, stream_bytes=1 << 19),
 )
 
 
@@ -789,7 +789,7 @@ class Arena:
         self.bytes_in: Counter[Address] = Counter()
         self.bytes_out: Counter[Address] = Counter()
         self.group_in = 0
-        self.elements = 0
+        self.resident_at_start = resident_bytes()
         self.next_content_at = self.now
         self.is_over = False
         for engine, way in self.ways.items():
@@ -817,7 +817,10 @@ class Arena:
             self.settle(engine)
         for engine in self.addresses:
             if engine.poll_timeout() <= self.now:
+                started = time.thread_time()
                 engine.handle_timeout(self.now)
+                if engine is self.target:
+                    self.note_time(TIMERS, time.thread_time() - started, SLOWEST_S)
                 self.settle(engine)
 
     def settle(self, engine: Engine) -> int:
@@ -910,21 +913,29 @@ class Arena:
         number = self.settle(target)
         if number > EVENTS_AT_ONCE + 4 * train.count:
             raise Broken(f"{number} events after one train")
-        figures.kinds[kind] += 1
-        figures.seconds[kind] += elapsed
-        if elapsed > figures.slowest.get(kind, 0.0):
-            figures.slowest[kind] = elapsed
         slowest = SLOWEST_S + SLOWEST_PER_BYTE_S * data.size + 50e-6 * train.count
         slowest += 0.3 if target.stats.segments_decoded > decoded else 0.0
-        if elapsed > slowest:
-            raise Broken(f"took {elapsed * 1e3:.1f} ms")
+        self.note_time(kind, elapsed, slowest)
         if target.memory_bytes > self.receiver_config.total_bytes_max:
             raise Broken(f"{target.memory_bytes:,} bytes used, {self.receiver_config.total_bytes_max:,} allowed")
+
+    def note_time(self, kind: str, elapsed: float, most: float) -> None:
+        figures = self.figures
+        figures.kinds[kind] += 1
+        figures.seconds[kind] += elapsed
+        figures.slowest[kind] = max(figures.slowest.get(kind, 0.0), elapsed)
+        if elapsed > most:
+            raise Broken(f"{kind} took {elapsed * 1e3:.1f} ms")
 
     def check(self) -> None:
         """What need not be looked at after every datagram."""
         figures = self.figures
-        elements = count_elements(self.target)
+        elements, array_bytes = count_elements(self.target)
+        config = self.receiver_config
+        if array_bytes > (config.senders_max + 2) * config.total_bytes_max:
+            raise Broken(f"arrays of {array_bytes:,} bytes, {config.senders_max} senders may exist")
+        if (resident := resident_bytes() - self.resident_at_start) > 1.5 * config.total_bytes_max + RESIDENT_FREE:
+            raise Broken(f"{resident:,} bytes more are resident than at the start")
         figures.elements_most = max(figures.elements_most, elements)
         figures.used_most = max(figures.used_most, self.target.memory_bytes)
         if elements > elements_allowed(self.target.config):
@@ -984,9 +995,14 @@ def elements_allowed(config: SessionConfig) -> int:
     return own + remote + receiver.total_bytes_max // 40 + 50_000
 
 
-def count_elements(engine: Engine) -> int:
-    """Elements of all containers that an engine holds, however deep."""
-    total = 0
+def resident_bytes() -> int:
+    """Of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def count_elements(engine: Engine) -> tuple[int, int]:
+    """Elements of all containers that an engine holds, however deep, and the bytes of its arrays, touched or not."""
+    total = array_bytes = 0
     seen: set[int] = set()
     waiting: list[Any] = [engine]
     while waiting:
@@ -1004,11 +1020,13 @@ def count_elements(engine: Engine) -> int:
                 waiting += thing
         elif isinstance(thing, RangeSet):
             total += 2 * thing.range_count
+        elif isinstance(thing, np.ndarray):
+            array_bytes += thing.nbytes if thing.base is None else 0
         elif type(thing).__module__.startswith("fjm2.") and not isinstance(thing, (type, Enum)):
             waiting += _attributes(thing)
         elif hasattr(thing, "__self__"):
             waiting.append(thing.__self__)
-    return total
+    return total, array_bytes
 
 
 def _attributes(thing: object) -> Iterator[object]:

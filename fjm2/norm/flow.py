@@ -5,6 +5,7 @@ is never more than a window ahead of the last place confirmed. The window itself
 kernels drop what they have no time for are outrun, and a smaller window keeps what is under way within their buffers.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 from .config import Flow, SenderConfig
@@ -15,10 +16,12 @@ _START_BYTES = 2 << 20
 _LEAST_BYTES = 128 << 10
 _MARKS_PER_WINDOW = 3
 """A window has about so many marks: enough that one is always under way, few enough that answers cost little."""
-_GROWTH = 0.0625
+_GROWTH = 0.03
 """Of what is confirmed, once the first sign of overrun has been seen; before that, all of it."""
-_QUEUE_S = 0.004
+_QUEUE_S = 0.025
 """A confirmation that takes longer, though nothing was lost, has waited behind data in a receiver's buffer."""
+_OVERRUN_IGNORED = 0.01
+_LOSSES_KEPT = 8
 _SHRINK_MOST = 0.5
 _ACKERS_MAX = 4096
 
@@ -47,6 +50,8 @@ class FlowWindow:
         self._least = max(2, min(self._most, _LEAST_BYTES // config.segment_bytes))
         self._window = min(self._most, max(2, _START_BYTES // config.segment_bytes))
         self._is_starting = True
+        self._losses: deque[float] = deque(maxlen=_LOSSES_KEPT)
+        """Of the last marks, what part had to be sent again."""
         self._heard_at: dict[int, float] = {}
         """The acking set: node to when it was last heard of."""
         self.sent = 0
@@ -154,16 +159,18 @@ class FlowWindow:
         return mark
 
     def _resize(self, confirmed: int, took_s: float) -> None:
-        """Grow with what is confirmed; shrink where it took long or had to be sent again."""
+        """Grow with what is confirmed; shrink where it took long, or more than usual had to be sent again."""
         loss = min(self._repairs / max(confirmed, 1), 1.0)
         self._repairs = 0
-        if loss > 0:
-            # Repairs take their time, which says nothing of queues. Few of them are the network's, many are overrun.
+        self._losses.append(loss)
+        # What is lost at any window is the network's doing. What comes on top of it is a buffer that overflows.
+        overrun = loss - min(self._losses)
+        if overrun > _OVERRUN_IGNORED:
             self._is_starting = False
-            self._window = max(self._least, int(self._window * (1.0 - loss / 2)))
-        elif took_s > _QUEUE_S:
+            self._window = max(self._least, int(self._window * (1.0 - overrun / 2)))
+        elif took_s > _QUEUE_S and not loss:
             self._is_starting = False
             self._window = max(self._least, int(self._window * max(_QUEUE_S / took_s, _SHRINK_MOST)))
-            return
-        growth = confirmed * (1.0 if self._is_starting else _GROWTH)
-        self._window = min(self._most, self._window + int(growth))
+        else:
+            growth = confirmed * (1.0 if self._is_starting else _GROWTH)
+            self._window = min(self._most, self._window + int(growth))

@@ -14,6 +14,9 @@ from .timing import Timing
 from .trains import Common, TrainMaker
 from .wire import Flush, Message, Position
 
+_STREAMS_MAX = 16
+"""The ends of so many streams are flushed with every object."""
+
 
 class Flusher:
     """The FLUSH commands of a sender: so many when all is sent, and one for each watermark until it is confirmed."""
@@ -42,7 +45,7 @@ class Flusher:
         self._left = 0
         """Flushes still to be sent."""
         self._moved: dict[SendObject, None] = {}
-        """Streams that have gone on since all was flushed: objects that come after them say nothing of their ends."""
+        """The streams that went on last: objects that come after them say nothing of their ends."""
         self.last: SendObject | None = None
         """The newest object that data went out of."""
 
@@ -62,7 +65,10 @@ class Flusher:
         if self.last is None or item.order > self.last.order:
             self.last = item
         if isinstance(item, SendStream):
+            self._moved.pop(item, None)
             self._moved[item] = None
+            if len(self._moved) > _STREAMS_MAX:
+                del self._moved[next(iter(self._moved))]
 
     def restart(self, now: float) -> None:
         """Data went out, or went out again: what is to be flushed lies further on."""
@@ -116,11 +122,12 @@ class Flusher:
     def _flush_ends(self) -> None:
         last = self.last
         self._left = 0 if last is None else self._left - 1
+        # A receiver may have missed all of an earlier round.
+        self._moved = {stream: None for stream in self._moved if self._cache.get(stream.id) is stream}
         if last is not None:
             for item in [*(stream for stream in self._moved if stream is not last), last]:
                 self.send(self._trains.position(item, item.sendable - 1), ())
         if not self._left:
-            self._moved.clear()
             self._emit(TransmissionFlushed(None if last is None else last.id))
 
     def _arm(self, now: float) -> None:

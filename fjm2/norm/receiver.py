@@ -430,7 +430,8 @@ class Receiver:
     def _store(self, count: int, fti: Fti, is_file: bool) -> Store | None:
         """A place for an object's bytes, if it is not too large."""
         directory = self._config.file_directory if is_file else None
-        most = self._config.object_bytes_max if directory is None else self._config.file_bytes_max
+        in_memory = min(self._config.object_bytes_max, self._config.total_bytes_max)
+        most = in_memory if directory is None else self._config.file_bytes_max
         if fti.object_bytes > most:
             self._context.stats.drop(Drop.TOO_LARGE)
             self._lose(count, LossReason.TOO_LARGE)

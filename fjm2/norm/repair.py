@@ -91,15 +91,18 @@ class RepairDesk:
             return 1
         held, is_complete = self._cache.between(first_id, last_id)
         self._is_squelch_wanted |= not is_complete
+        is_info_wanted = bool(ask.flags & (RepairFlag.INFO | RepairFlag.OBJECT))
+        is_whole = level == RepairFlag.OBJECT
         for item in held:
-            if _is_scattered(item.repairs) or _is_scattered(item.asked):
-                self._stats.drop(Drop.RATE_LIMITED)
-                continue
-            wants = wanted.setdefault(item, RepairSet())
-            if ask.flags & RepairFlag.INFO and item.info is not None:
+            wants = wanted.get(item)
+            if wants is None:
+                if _is_scattered(item.repairs) or _is_scattered(item.asked):
+                    self._stats.drop(Drop.RATE_LIMITED)
+                    continue
+                wants = wanted[item] = RepairSet()
+            if is_info_wanted and item.info is not None:
                 wants.info = True
-            if level == RepairFlag.OBJECT:
-                wants.info |= item.info is not None
+            if is_whole:
                 wants.segments.add(item.first_held, item.next_index)
             elif level and not self._read_symbols(ask, item, wants):
                 self._stats.drop(Drop.BAD_POSITION)

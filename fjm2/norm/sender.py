@@ -79,6 +79,7 @@ class Sender:
         self._robust_commands: deque[tuple[bytes, int]] = deque()
         """Application commands and how often each is still to be sent."""
         self._cc_sequence = 0
+        self._squelch_at = 0
         self._is_adv_due = False
         self._repairs_in_row = 0
         """Trains of repairs since the last of new data."""
@@ -382,7 +383,12 @@ class Sender:
         span = OBJECT_ID.distance(oldest.id, self._cache.next_id)
         gone = (OBJECT_ID.add(oldest.id, step) for step in range(span))
         invalid = tuple(object_id for object_id in gone if object_id not in held)
-        return Squelch(**common, position=position, invalid_objects=invalid[: self.config.segment_bytes // 2])
+        most = self.config.segment_bytes // 2
+        if len(invalid) > most:  # a stream outlives many objects: tell of some now, of the others next time
+            at = self._squelch_at % len(invalid)
+            invalid = (invalid[at:] + invalid[:at])[:most]
+            self._squelch_at = at + most
+        return Squelch(**common, position=position, invalid_objects=invalid)
 
     def _advertise(self) -> None:
         """Tell all what some have asked for by unicast."""

@@ -14,7 +14,8 @@ from .wire import CcFeedback, CcNode, FromReceiver, Nack
 
 _FIRST_S = 0.03
 _MIN_S = 0.001
-_MAX_S = 30.0
+_MAX_S = 10.0
+"""Also a sign of life: receivers give a sender up that they have not heard for 30 s, unless told otherwise."""
 _SENDING_MAX_S = 0.5
 """While data flow, a round-trip time that has become shorter is not to go unnoticed for longer."""
 _GROWTH = 1.5

@@ -1,4 +1,4 @@
-"""A network for each test. `FJM2_SEED` chooses another seed, `FJM2_SLOW=1` runs the longer variants, too."""
+"""A network for each test. `FJM2_SEED` chooses another seed, `FJM2_SLOW=1` runs the longer variant of the stateful one."""
 
 import os
 from collections.abc import Callable
@@ -15,13 +15,6 @@ def net() -> Network:
     seed = int(os.environ.get("FJM2_SEED", "1"))
     print(f"Network: {seed=}")  # pytest shows it when the test fails
     return Network(seed)
-
-
-@pytest.fixture
-def slow() -> None:
-    """Skips unless the slow tests are wanted."""
-    if os.environ.get("FJM2_SLOW") != "1":
-        pytest.skip("slow: set FJM2_SLOW=1")
 
 
 @pytest.fixture

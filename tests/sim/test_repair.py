@@ -271,6 +271,29 @@ def test_what_left_the_cache_is_squelched(net: Network, is_kind: Chooser) -> Non
     assert tap.all(Squelch)
 
 
+def test_squelch_reaches_all_that_went_by_while_a_stream_lasted(net: Network) -> None:
+    config = SenderConfig(segment_bytes=100, block_segments=16, stream_bytes=1 << 16, cache_objects=4)
+    pub, sub = net.sender(config), net.receiver()
+    link = net.link(pub, sub)
+    pub.write(b"stays open")
+    for number in range(70):  # more than one SQUELCH can name
+        pub.send(b"%d" % number)
+        net.run(until=net.now + 0.02)
+    link.lose(segments=[0])
+    link.back.cut()
+    lost = pub.send(b"lost")
+    net.run(until=net.now + 0.02)
+    for number in range(10):
+        pub.send(b"%d" % number)
+        net.run(until=net.now + 0.02)
+    link.back.mend()
+    net.run(until=net.now + 10.0)
+    assert [event.object_id for event in sub.events(ObjectLost)] + [
+        event.first_object_id for event in sub.events(ObjectsMissed)
+    ] == [lost]
+    assert sub.stats.nacks_sent <= 10
+
+
 def test_what_a_stream_left_behind_is_reported_lost(net: Network) -> None:
     pub, sub = net.sender(SenderConfig(segment_bytes=100, block_segments=4, stream_bytes=3200)), net.receiver()
     link = net.link(pub, sub)
@@ -494,6 +517,32 @@ def test_sender_says_goodbye(net: Network) -> None:
     assert sub.engine.remote_senders == ()
 
 
+def test_idle_sender_is_not_given_up(net: Network) -> None:
+    pub, sub = net.sender(SMALL), net.receiver()
+    net.link(pub, sub).lose(0.05)
+    pub.write(PAYLOAD[:1000])
+    net.run(until=600.0)
+    pub.write(PAYLOAD[1000:])
+    net.run(until=610.0)
+    assert sub.received == PAYLOAD
+    assert not sub.events(SenderVanished)
+
+
+def test_end_of_a_stream_is_learned_of_later(net: Network) -> None:
+    pub, sub = net.sender(SMALL), net.receiver()
+    link = net.link(pub, sub)
+    pub.write(PAYLOAD)
+    net.run(until=0.1)
+    link.cut()
+    pub.end_stream()
+    net.run(until=3.0)  # all its FLUSHes are lost
+    link.mend()
+    pub.send(b"later")
+    net.run(until=10.0)
+    assert (sub.received, sub.objects) == (PAYLOAD, [b"later"])
+    assert sub.events(StreamEnded)
+
+
 def test_sender_that_falls_silent_is_given_up(net: Network) -> None:
     pub, sub = net.sender(SMALL), net.receiver(ReceiverConfig(inactivity_s=3.0))
     net.link(pub, sub).lose(segments=[3])
@@ -690,7 +739,7 @@ def test_grtt_grows_to_the_longest_round_trip(net: Network) -> None:
     net.link(pub, far, delay_s=0.2)
     pub.write(PAYLOAD)
     net.run(until=300.0)
-    assert 0.38 <= pub.engine.grtt_s <= 0.55
+    assert 0.3 <= pub.engine.grtt_s <= 0.55  # it shrinks by a tenth whenever the near one answers alone
 
 
 # Hostile, or out of order.
