@@ -112,9 +112,14 @@ class SenderConfig:
         _check(1 <= self.robust_factor <= 1000, "robust_factor", self.robust_factor, "1 to 1000")
         _check(1 <= self.cache_objects <= 0x4000, "cache_objects", self.cache_objects, "1 to 16384")
         _check(self.cache_bytes >= 1 << 16, "cache_bytes", self.cache_bytes, "65536 or more")
-        least = 4 * self.segment_bytes * self.block_segments
-        most = (1 << 15) * self.segment_bytes * self.block_segments  # half of a 16-bit block number
-        _check(least <= self.stream_bytes <= most, "stream_bytes", self.stream_bytes, f"{least} (4 blocks) to {most}")
+        _check(self.stream_bytes >= 1 << 16, "stream_bytes", self.stream_bytes, "65536 or more")
+
+    @property
+    def stream_blocks(self) -> int:
+        """Blocks that a stream's buffer holds: as many as fit, but enough to send on while others are repaired."""
+        blocks = self.stream_bytes // (self.segment_bytes * self.block_segments)
+        block_bits = 16 if self.fec is Fec.NOCODE else 24
+        return min(max(blocks, 4), 1 << (block_bits - 2))  # well within what a block number can tell apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +145,8 @@ class ReceiverConfig:
     """Objects of one sender that may be open at once, counted from the oldest that is not complete."""
     senders_max: int = 1024
     """Remote senders known at once. A new one gets the place of the longest silent that never sent anything whole."""
-    inactivity_s: float = 30.0
-    """A sender not heard of for so long is forgotten; what it owed is reported lost."""
+    inactivity_s: float = 100.0
+    """A sender not heard of for so long is forgotten; what it owed is reported lost. libnorm may be silent for 30 s."""
 
     def __post_init__(self) -> None:
         _check(self.object_bytes_max >= 1, "object_bytes_max", self.object_bytes_max, "1 or more")

@@ -213,7 +213,7 @@ class SendStream(SendObject):
     def __init__(self, object_id: int, info: bytes | None, config: SenderConfig, header: Data) -> None:
         super().__init__(object_id, info, config)
         self.partition: StreamPartition = StreamPartition(config.block_segments)
-        self.ring = StreamRing(config.segment_bytes, _stream_rows(config), header)
+        self.ring = StreamRing(config.segment_bytes, config.stream_blocks * config.block_segments, header)
         self.is_room_wanted = False
         self.confirmed_index: int | None = None
         """The first segment that those who are waited for may still need; None if nobody is."""
@@ -273,14 +273,9 @@ class SendStream(SendObject):
         return self.ring.symbols(self.partition.first_segment(block), self.config.block_segments)
 
 
-def _stream_rows(config: SenderConfig) -> int:
-    """Whole blocks of rows, as many as the stream's buffer holds."""
-    return config.stream_bytes // (config.segment_bytes * config.block_segments) * config.block_segments
-
-
 def stream_fti(config: SenderConfig) -> Fti:
     """What receivers have to know of any stream: its size stands for its buffer."""
-    return _fti(_stream_rows(config) * config.segment_bytes, config)
+    return _fti(config.stream_blocks * config.block_segments * config.segment_bytes, config)
 
 
 def _fti(object_bytes: int, config: SenderConfig) -> Fti:

@@ -180,7 +180,8 @@ class Receiver:
         item = self._window.open.get(count) or self._open(count, header.object_id, header.flags, fti, now)
         if item is None:
             return
-        if header.fec_id != item.fti.fec_id or (fti is not None and fti != item.fti):
+        is_other = header.fec_id != item.fti.fec_id or run.header.is_stream != isinstance(item, IncomingStream)
+        if is_other or (fti is not None and fti != item.fti):
             self._context.stats.drop(Drop.FTI_MISMATCH, run.count)
             return
         pid = item.place.format

@@ -16,7 +16,7 @@ from .repairset import INFO_INDEX, RepairSet
 from .stats import Drop, Stats
 from .wire import Nack, RepairFlag, RepairRequest
 
-_LOOKS_MAX = 2048
+_LOOKS_MAX = 1024
 """So many items of one NACK are read, and objects looked at for it; honest ones have fewer."""
 _FRAGMENTS_MAX = 1 << 13
 """In so many pieces may lie what is to be repaired of an object. Who misses more will ask again."""

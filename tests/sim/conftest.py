@@ -1,4 +1,7 @@
-"""A network for each test. `FJM2_SEED` chooses another seed, `FJM2_SLOW=1` runs the longer variant of the stateful one."""
+"""A network for each test.
+
+`FJM2_SEED` chooses another seed; `FJM2_SLOW=1` runs far more of the stateful test.
+"""
 
 import os
 from collections.abc import Callable

@@ -1,0 +1,451 @@
+"""What an engine does about datagrams that were made to harm it."""
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import hostile
+import numpy as np
+import pytest
+from hostile import GROUP, TARGET, Fake, feedback, fti, item, request
+
+from fjm2.norm.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
+from fjm2.norm.engine import Engine
+from fjm2.norm.events import (
+    Event,
+    LossReason,
+    ObjectCompleted,
+    ObjectLost,
+    ObjectsMissed,
+    SenderVanished,
+    StreamLost,
+    StreamReceived,
+)
+from fjm2.norm.sources import MemorySource
+from fjm2.norm.stats import Drop
+from fjm2.norm.stores import FileStore
+from fjm2.norm.train import Train
+from fjm2.norm.wire import Data, Info, Nack, RepairAdv, decode
+
+SEED = int(os.environ.get("FJM2_SEED", "1"))
+NOW = 100.0
+ME = TARGET.to_bytes(4, "big")
+
+
+class Victim:
+    """An engine, and what it says and tells."""
+
+    def __init__(self, receiver: ReceiverConfig | None = None, sender: SenderConfig | None = None) -> None:
+        config = SessionConfig(
+            node_id=TARGET,
+            sender=sender or SenderConfig(),
+            receiver=receiver or ReceiverConfig(total_bytes_max=64 << 20),
+        )
+        self.engine = Engine(config, GROUP, random=Random(1))
+        self.engine.own_address = ("me", 1)
+        self.now = NOW
+        self.sent: list[bytes] = []
+
+    def take(self, fake: Fake, *datagrams: bytes, segment_bytes: int = 0) -> list[Event]:
+        """Give it datagrams, one train if they are alike and a segment size is given."""
+        trains = [b"".join(datagrams)] if segment_bytes else datagrams
+        for data in trains:
+            array = np.frombuffer(data, np.uint8)
+            self.engine.receive_train(Train(array, segment_bytes or array.size, fake.address), self.now)
+        return self.settle()
+
+    def settle(self) -> list[Event]:
+        while (train := self.engine.poll_train(self.now)) is not None:
+            data = train.data.tobytes()
+            self.sent += [data[at : at + train.segment_bytes] for at in range(0, len(data), train.segment_bytes)]
+        return list(iter(self.engine.poll_event, None))
+
+    def pass_time(self, seconds: float) -> list[Event]:
+        """Let it act on its timers."""
+        end, events = self.now + seconds, self.settle()
+        while (at := self.engine.poll_timeout()) <= end:
+            self.now = max(self.now + 1e-7, at)
+            self.engine.handle_timeout(self.now)
+            events += self.settle()
+        self.now = end
+        return events
+
+    def sent_of(self, kind: type) -> list[bytes]:
+        return [data for data in self.sent if isinstance(decode(data), kind)]
+
+    def drops(self, reason: Drop) -> int:
+        return self.engine.stats.drops[reason]
+
+
+def fakes(count: int, **fields: int) -> Iterator[Fake]:
+    for number in range(1, count + 1):
+        yield Fake(number, 7, (f"10.0.{number >> 8}.{number & 255}", 6003), **fields)
+
+
+@pytest.fixture
+def fake() -> Fake:
+    return next(fakes(1))
+
+
+@pytest.mark.parametrize("is_forging", [False, True], ids=["honest", "forging"])
+def test_engine_stands_all_attacks(is_forging: bool) -> None:
+    print(f"seed {SEED}")
+    for number in range(5):
+        hostile.attack(3000, SEED + number, is_forging=is_forging)
+
+
+@pytest.mark.parametrize("name", sorted(hostile.Attacker(Random(1), hostile.Sight(1), True).campaigns))
+def test_engine_stands_each_attack(name: str) -> None:
+    hostile.attack(800, SEED, only=name, is_forging=name.startswith("forged"))
+
+
+# Nothing raises.
+
+
+def test_unknown_field_sizes_are_refused(fake: Fake) -> None:
+    victim = Victim(ReceiverConfig(sync=Sync.ALL))
+    for bits in (0, 1, 7, 9, 255):
+        victim.take(fake, fake.data(0, 1, bytes(10), fti=fti(2, 5000, 100, 10, 5, bits), fec_id=2))
+        victim.take(fake, fake.flush(0, 5, ME, 5))
+        victim.pass_time(1.0)
+        fake.object_id += 1
+    assert victim.drops(Drop.UNSUPPORTED) == 5
+
+
+def test_flush_of_another_code_does_not_mix_with_what_was_said_before(fake: Fake) -> None:
+    victim = Victim()
+    wide = fake.data(3, 1, bytes(10), fti=fti(2, 50_000, 100, 10, 5, 16), flags=1, fec_id=2)
+    victim.take(fake, wide, fake.flush(3, 1, ME, 5))
+    victim.pass_time(1.0)
+    assert victim.sent_of(Nack)
+
+
+def test_short_segment_alone_may_be_too_long_for_its_stream(fake: Fake) -> None:
+    victim = Victim()
+    ext = fti(5, 10_000, 100, 10)
+    victim.take(fake, fake.data(0, 0, b"\0\x64" + bytes(106), fti=ext, flags=0x20))
+    victim.take(fake, fake.data(0, 5, bytes(400), fti=ext, flags=0x20), segment_bytes=1000)
+    assert victim.drops(Drop.OVERSIZE) == 1
+
+
+@pytest.mark.parametrize("flags", [0, 0x20])
+def test_stream_does_not_become_an_object_nor_the_reverse(fake: Fake, flags: int) -> None:
+    victim = Victim()
+    ext = fti(5, 10_000, 100, 10)
+    victim.take(fake, fake.data(0, 0, b"\0\x5c" + bytes(98), fti=ext, flags=flags))
+    victim.take(fake, *(fake.data(0, at, bytes(8), fti=ext, flags=flags ^ 0x20) for at in range(3)))
+    victim.take(fake, *(fake.data(0, at, bytes(8), flags=flags ^ 0x20)[:22] for at in range(3)))
+    assert victim.drops(Drop.FTI_MISMATCH) >= 3
+
+
+@pytest.mark.parametrize("block", [65_535, 0xFFFFFFFF])
+def test_endless_blocks_need_no_endless_ring(fake: Fake, block: int) -> None:
+    victim = Victim()
+    fec_id = 0 if block > 65_535 else 129
+    ext = fti(fec_id, 1 << 40, 65_000, block)
+    for symbol in (0, 5, 9):
+        victim.take(fake, fake.data(0, symbol, bytes(108), fti=ext, flags=0x20, fec_id=fec_id))
+    assert hostile.count_elements(victim.engine)[1] < 64 << 20
+
+
+def test_odd_symbol_is_not_taken_together_with_the_first_segment(fake: Fake) -> None:
+    """Both have places next to each other, if what is none is counted as -1."""
+    content = Random(1).randbytes(400)
+    ext = fti(5, 400, 100, 4, 2)
+    victim = Victim()
+    rows = [
+        fake.data(0, 9, bytes(100), fti=ext),
+        *(fake.data(0, at, content[100 * at :][:100], fti=ext) for at in range(4)),
+    ]
+    (done,) = [
+        event for event in victim.take(fake, *rows, segment_bytes=len(rows[0])) if isinstance(event, ObjectCompleted)
+    ]
+    assert bytes(done.data or b"") == content
+
+
+def test_full_disk_loses_the_object_only(tmp_path: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "disk full")
+
+    victim = Victim(ReceiverConfig(file_directory=str(tmp_path)))
+    monkeypatch.setattr(FileStore, "write", fail)
+    events = victim.take(fake, fake.data(0, 0, bytes(100), fti=fti(5, 400, 100, 4), flags=0x10))
+    assert [event.reason for event in events if isinstance(event, ObjectLost)] == [LossReason.FAILED]
+    assert not list(tmp_path.iterdir())
+
+
+# Memory.
+
+
+def test_claims_of_one_sender_are_bounded(fake: Fake) -> None:
+    victim = Victim()
+    for _ in range(200):
+        victim.take(fake, fake.data(0, 0, bytes(100), fti=fti(5, 10 << 20, 1000, 64)))
+        fake.object_id += 1
+    assert victim.drops(Drop.NO_MEMORY) == 194
+    assert hostile.count_elements(victim.engine)[1] <= 64 << 20
+
+
+def test_what_was_not_promised_room_is_asked_for_later(fake: Fake) -> None:
+    victim = Victim(ReceiverConfig(total_bytes_max=100_000))
+    ext = fti(5, 60_000, 60_000, 1)
+    victim.take(fake, fake.data(0, 0, bytes(10), fti=ext))
+    fake.object_id = 1
+    victim.take(fake, fake.data(0, 0, bytes(60_000), fti=ext))
+    fake.object_id = 0
+    (first,) = victim.take(fake, fake.data(0, 0, bytes(60_000), fti=ext))[-1:]
+    victim.pass_time(1.0)
+    assert isinstance(first, ObjectCompleted)
+    nack = decode(victim.sent_of(Nack)[-1])
+    assert isinstance(nack, Nack)
+    assert [position.object_id for asked in nack.requests for position in asked.items] == [1]
+    fake.object_id = 1
+    assert isinstance(victim.take(fake, fake.data(0, 0, bytes(60_000), fti=ext))[-1], ObjectCompleted)
+
+
+def test_small_parity_does_not_come_for_free(fake: Fake) -> None:
+    victim = Victim(ReceiverConfig(total_bytes_max=1 << 20))
+    ext = fti(5, 1 << 19, 1, 100, 100)
+    for block in range(4000):
+        victim.take(fake, fake.data(block, 100, b"", fti=ext))
+    assert victim.engine.memory_bytes <= 1 << 20
+    assert hostile.count_elements(victim.engine)[0] < 20_000
+
+
+def test_infos_are_counted(fake: Fake) -> None:
+    victim = Victim(ReceiverConfig(total_bytes_max=1 << 20))
+    for _ in range(200):
+        victim.take(fake, fake.info(bytes(20_000), fti(5, 1000, 30_000, 10)))
+        fake.object_id += 1
+    assert sum(1 for event in victim.settle()) == 0
+    assert victim.engine.memory_bytes <= 1 << 20
+
+
+def test_pieces_of_an_object_are_bounded(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fjm2.norm.incoming.FRAGMENTS_MAX", 50)
+    victim = Victim()
+    content = Random(1).randbytes(400)
+    ext = fti(5, 400, 2, 200)
+    for symbol in range(0, 200, 2):
+        victim.take(fake, fake.data(0, symbol, content[2 * symbol :][:2], fti=ext))
+    assert victim.drops(Drop.OUT_OF_WINDOW) == 50
+    events = victim.take(fake, *(fake.data(0, at, content[2 * at :][:2], fti=ext) for at in range(200)))
+    assert [bytes(event.data or b"") for event in events if isinstance(event, ObjectCompleted)] == [content]
+
+
+def test_requests_overheard_are_bounded(fake: Fake) -> None:
+    victim = Victim()
+    fake.grtt_q, fake.backoff_gsize = 255, 0xF2
+    ext = fti(129, 1 << 20, 1, 200, 100)
+    victim.take(fake, fake.data(1, 0, b"x", fti=ext, fec_id=129))
+    for start in range(0, 60_000, 1000):
+        items = b"".join(item(0, block, 200, 129) + item(0, block, 65_535, 129) for block in range(start, start + 1000))
+        victim.take(fake, feedback(4, 99, fake.node_id, 7, request(2, 1, items)))
+    assert hostile.count_elements(victim.engine)[0] < 2048 * 102 + 20_000
+
+
+def test_hoarder_is_who_loses() -> None:
+    """Not those who have little, because a hoarder always was the last to be heard."""
+    victim = Victim(ReceiverConfig(total_bytes_max=4 << 20))
+    hoarder, modest = fakes(2)
+    victim.take(modest, modest.data(0, 0, b"tiny", fti=fti(5, 4, 1000, 64)))
+    modest.object_id += 1
+    victim.take(modest, modest.data(0, 0, bytes(1000), fti=fti(5, 100_000, 1000, 64)))
+    victim.take(hoarder, hoarder.data(0, 0, b"tiny", fti=fti(5, 4, 1000, 64)))
+    for _ in range(5):
+        hoarder.object_id += 1
+        for at in range(500):
+            events = victim.take(hoarder, hoarder.data(at, 0, b"x", fti=fti(5, 1 << 20, 100, 1)))
+            assert not [
+                event for event in events if isinstance(event, ObjectLost) and event.sender_id == modest.node_id
+            ]
+
+
+def test_auto_parity_leaves_nothing_behind() -> None:
+    sender = SenderConfig(
+        segment_bytes=64,
+        block_segments=1,
+        fec=Fec.RS,
+        parity_segments=1,
+        auto_parity=1,
+        stream_bytes=640,
+        rate_bps=None,
+    )
+    victim = Victim(sender=sender)
+    stream = victim.engine.open_stream(None, victim.now)
+    counts = []
+    for _ in range(20):
+        for _ in range(20):
+            victim.engine.write(stream, memoryview(bytes(64)))
+            victim.pass_time(0.01)
+        counts.append(hostile.count_elements(victim.engine)[0])
+    assert counts[-1] == counts[4]
+
+
+# Time and number.
+
+
+def timed(action: Iterator[object]) -> float:
+    started = time.thread_time()
+    for _ in action:
+        pass
+    return time.thread_time() - started
+
+
+def test_endless_blocks_are_asked_for_little_by_little(fake: Fake) -> None:
+    victim = Victim()
+    ext = fti(129, 1 << 26, 1, 1, 1)
+    victim.take(fake, fake.data(0, 0, b"x", fti=ext, fec_id=129), fake.flush((1 << 26) - 1, 0, fec_id=129))
+    assert timed(victim.pass_time(0.2) for _ in range(1)) < 0.5
+
+
+def test_squelch_of_half_of_all_objects_is_one_event(fake: Fake) -> None:
+    victim = Victim()
+    victim.take(fake, fake.data(0, 0, bytes(100), fti=fti(5, 5000, 100, 10)))
+    fake.object_id = 0x7FFF
+    events = victim.take(fake, fake.flush(0, 0, flavor=3))
+    assert [type(event) for event in events] == [ObjectLost, ObjectsMissed]
+    assert isinstance(events[1], ObjectsMissed)
+    assert (events[1].first_object_id, events[1].count) == (1, 0x7FFE)
+
+
+def test_short_segments_that_waited_are_one_run(fake: Fake) -> None:
+    victim = Victim()
+    ext = fti(5, 1 << 20, 10, 200)
+
+    def segment(at: int) -> bytes:
+        return fake.data(0, at, b"\0\1\0\0" + at.to_bytes(4, "big") + bytes((at,)) + bytes(9), fti=ext, flags=0x20)
+
+    victim.take(fake, segment(0))
+    victim.take(fake, *(segment(at) for at in range(2, 100)))
+    events = victim.take(fake, segment(1))
+    runs = [event.data for event in events if isinstance(event, StreamReceived)]
+    assert b"".join(runs) == bytes(range(1, 100))
+    assert len(runs) == 2
+
+
+def test_run_longer_than_the_ring_is_all_received(fake: Fake) -> None:
+    victim = Victim(ReceiverConfig(sync=Sync.STREAM))
+    ext = fti(5, 1, 10, 2, 1)
+    rows = [
+        fake.data(at // 2, at % 2, b"\0\x0a\0\0" + bytes(4) + bytes((at,)) * 10, fti=ext, flags=0x20)
+        for at in range(40)
+    ]
+    events = victim.take(fake, *rows, segment_bytes=len(rows[0]))
+    assert b"".join(event.data for event in events if isinstance(event, StreamReceived)) == b"".join(
+        bytes((at,)) * 10 for at in range(40)
+    )
+    assert not [event for event in events if isinstance(event, StreamLost)]
+
+
+def test_nack_about_everything_many_times_is_cut_short() -> None:
+    victim = Victim(sender=SenderConfig(cache_objects=256))
+    ids = [victim.engine.enqueue(MemorySource(bytes(10)), None, False, victim.now) for _ in range(256)]
+    victim.pass_time(1.0)
+    pair = item(ids[0]) + item(ids[-1])
+    nack = feedback(4, 9, TARGET, victim.engine._sender.instance_id, request(2, 8, pair * 4000))
+    (fake,) = fakes(1)
+    assert timed(victim.take(fake, nack) for _ in range(1)) < 0.1
+    assert victim.drops(Drop.RATE_LIMITED) == 1
+    victim.pass_time(1.0)
+    assert victim.engine.stats.repair_segments_sent == 256
+
+
+# Bytes out.
+
+
+@pytest.mark.parametrize("is_unicast", [True, False], ids=["unicast", "group"])
+def test_silent_sender_is_not_asked_on_and_on(is_unicast: bool) -> None:
+    """The first datagrams say that a round trip takes a microsecond, and that a lot is missing."""
+    victim = Victim(ReceiverConfig(unicast_nack=is_unicast))
+    (fake,) = fakes(1, grtt_q=0, backoff_gsize=0)
+    ext = fti(5, 1 << 28, 65_000, 2)
+    victim.take(fake, *(fake.data(at, 0, b"", fti=ext) for at in range(0, 1000, 3)), fake.flush(1000, 0))
+    victim.pass_time(29.0)
+    assert 0 < len(victim.sent_of(Nack)) <= 40
+    assert sum(map(len, victim.sent_of(Nack))) <= 40 * 164
+
+
+def test_answers_that_wait_are_bounded() -> None:
+    victim = Victim(ReceiverConfig(senders_max=2000))
+    for fake in fakes(1500):
+        probe = fake.probe(ME + b"\x01\x01\x40\x05")
+        victim.engine.receive_train(Train(np.frombuffer(probe, np.uint8), len(probe), fake.address), victim.now)
+    victim.engine.handle_timeout(victim.now)
+    victim.settle()
+    assert len(victim.sent) == 1024
+    assert victim.drops(Drop.RATE_LIMITED) == 476
+
+
+def test_new_data_go_out_however_often_the_old_are_asked_for() -> None:
+    victim = Victim(sender=SenderConfig(segment_bytes=100, rate_bps=1e6, grtt_min_s=1e-3, grtt_s=1e-3))
+    engine = victim.engine
+    old = engine.enqueue(MemorySource(bytes(100_000)), None, False, victim.now)
+    victim.pass_time(3.0)
+    new = engine.enqueue(MemorySource(bytes(10_000)), None, False, victim.now)
+    (fake,) = fakes(1)
+    for _ in range(400):
+        victim.take(fake, feedback(4, 9, TARGET, engine._sender.instance_id, request(2, 8, item(old) + item(old))))
+        victim.pass_time(0.005)
+    sent = [decode(data) for data in victim.sent_of(Data)]
+    assert sum(1 for data in sent if isinstance(data, Data) and data.object_id == new) == 100
+
+
+def test_stream_that_went_on_is_not_repaired_with_what_came_later() -> None:
+    """What was asked for is overwritten before its turn comes."""
+    sender = SenderConfig(segment_bytes=64, block_segments=4, stream_bytes=2048, rate_bps=1e5)
+    victim = Victim(sender=sender)
+    engine = victim.engine
+    content = Random(1).randbytes(4000)
+    stream = engine.open_stream(None, victim.now)
+    written = engine.write(stream, memoryview(content)[:1024])
+    victim.pass_time(2.0)
+    (fake,) = fakes(1)
+    nack = feedback(4, 9, TARGET, engine._sender.instance_id, request(2, 8, item(stream) + item(stream)))
+    engine.receive_train(Train(np.frombuffer(nack, np.uint8), len(nack), fake.address), victim.now)
+    for _ in range(4):
+        written += engine.write(stream, memoryview(content)[written:])
+        victim.pass_time(0.1)
+    assert written > 2048
+    for data in victim.sent_of(Data):
+        message = decode(data)
+        assert isinstance(message, Data)
+        at = 64 * ((message.payload_id >> 8) * 4 + (message.payload_id & 255))
+        assert message.payload[8:] == content[at : at + 64]
+
+
+# Strangers.
+
+
+def test_fake_senders_push_out_neither_the_honest_nor_keep_out_new_ones() -> None:
+    victim = Victim(ReceiverConfig(senders_max=20))
+    honest, *others = fakes(2000)
+    ext = fti(5, 1 << 20, 100, 10)
+    victim.take(honest, honest.data(0, 0, b"\0\1\0\1\0\0\0\0a" + bytes(99), fti=ext, flags=0x20))
+    for number, fake in enumerate(others):
+        content = fake.data(0, 0, b"tiny", fti=fti(5, 4, 1000, 64)) if number & 1 else fake.probe()
+        victim.take(fake, content)
+        victim.now += 1e-4
+        if number % 100 == 0:
+            victim.take(honest, honest.data(0, 1, bytes(108), fti=ext, flags=0x20))
+    assert honest.node_id in victim.engine.remote_senders
+    assert victim.drops(Drop.TOO_MANY_SENDERS)
+    victim.now += 0.1
+    late = next(islice(fakes(3000), 2999, None))
+    events = victim.take(late, late.data(0, 0, b"late", fti=fti(5, 4, 1000, 64)))
+    assert isinstance(events[0], SenderVanished)
+    assert late.node_id in victim.engine.remote_senders
+
+
+def test_restarts_without_end_leave_little_behind(fake: Fake) -> None:
+    victim = Victim()
+    for number in range(5000):
+        fake.instance_id = number
+        victim.take(fake, fake.info(b"", fti(5, 1000, 100, 10)))
+    assert hostile.count_elements(victim.engine)[0] < 10_000
+    assert not victim.sent_of(Info)
+    assert not victim.sent_of(RepairAdv)
