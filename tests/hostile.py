@@ -897,7 +897,7 @@ class Arena:
         """One hostile train, and a look at what it did."""
         data = np.frombuffer(shot.data, np.uint8)
         train = Train(data, shot.segment_bytes or data.size, shot.address)
-        figures, target = self.figures, self.target
+        target = self.target
         self.bytes_in[shot.address] += data.size + HEADERS_BYTES * train.count
         self.group_in += data.size + HEADERS_BYTES * train.count
         self.sight.now = self.now + 1.0  # as probes tell it
@@ -1113,11 +1113,9 @@ def _attack_once(
     except Exception as error:
         what = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
         only_text = f" --only {only}" if only else ""
-        forging = " --forging" if is_forging else " --honest"
+        options = f"--seed {seed} --cases {cases}{only_text}{' --forging' if is_forging else ' --honest'}"
         last = "" if shot is None else f"\nlast: {shot.data[:200].hex()} ({len(shot.data)} bytes, {shot.segment_bytes})"
-        raise Broken(
-            f"{name}: {what}\nto reproduce: python tests/hostile.py --seed {seed} --cases {cases}{only_text}{forging}{last}"
-        ) from error
+        raise Broken(f"{name}: {what}\nto reproduce: python tests/hostile.py {options}{last}") from error
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -1168,10 +1166,9 @@ def _print_summary(figures: Figures, elapsed_s: float) -> None:
         print(f"{title}: " + ", ".join(f"{name} {number:,}" for name, number in counts.most_common()))
     factors = ", ".join(f"{kind} {factor:.2f}" for kind, factor in sorted(figures.amplification.items()))
     print(f"bytes out for one in: {factors or 'nothing to speak of'}")
-    print(
-        f"most elements {figures.elements_most:,}, most memory {figures.used_most:,}; honest objects {figures.objects:,}"
-    )
-    total = figures.kinds.total()
+    print(f"most elements {figures.elements_most:,}, most memory {figures.used_most:,} bytes")
+    print(f"honest objects that arrived: {figures.objects:,}")
+    total = figures.kinds.total() - figures.kinds[TIMERS]
     print(f"{total:>10,}  cases in {elapsed_s:.1f} s, {total / elapsed_s:,.0f} cases/s")
 
 

@@ -37,6 +37,10 @@ _RATE_SHARE = 0.95
 _FIRST_PORT = 5740
 _PORTS_A_RUN = 4
 _PAGE_COLUMNS = 120
+_SEGMENT_BYTES = 8000
+# A lost fragment leaves the others of its datagram in the receiver's kernel for 30 s. Soon there is no room for more, and
+# then no fragmented datagram arrives at all.
+_SMALL_SEGMENT_BYTES = 1428
 _COMMAND = (sys.executable, "-m", "fjm2bench.cli")
 
 
@@ -138,7 +142,11 @@ class Row:
 @click.option("--no-gso", is_flag=True, help="Each packet crosses the network alone, and FJM2 sends one at a time.")
 @click.option("--no-verify", is_flag=True, help="Do not look into messages: measure the transports alone.")
 @click.option("--settings", default="rate=none&flow=min", show_default=True, help="Of FJM2: the query of its URI.")
-@click.option("--segment-size", default=8000, show_default=True, type=click.IntRange(64, 65_000), help="Of libnorm.")
+@click.option(
+    "--segment-size",
+    type=click.IntRange(64, 65_000),
+    help=f"Of libnorm.  [default: {_SEGMENT_BYTES}, or {_SMALL_SEGMENT_BYTES} with --loss]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def compare(
     systems: tuple[str, ...],
@@ -152,7 +160,7 @@ def compare(
     no_gso: bool,
     no_verify: bool,
     settings: str,
-    segment_size: int,
+    segment_size: int | None,
     as_json: bool,
 ) -> None:
     """FJM2 and its peers at the same task, each in a network namespace of its own. Needs root.
@@ -178,7 +186,7 @@ def compare(
         is_offloaded=not no_gso,
         is_verified=not no_verify,
         settings=settings,
-        segment_bytes=segment_size,
+        segment_bytes=segment_size or (_SMALL_SEGMENT_BYTES if loss else _SEGMENT_BYTES),
     )
     try:
         _bus(plan, netns.DEVICE, _FIRST_PORT)

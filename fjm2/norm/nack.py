@@ -68,8 +68,12 @@ class Place:
         """
         region = self.partition.region(first)
         block, symbol = divmod(first - region.start, region.block_segments)
-        if symbol + count <= region.block_segments:
+        left = region.block_segments - symbol
+        if count <= left:
             return _RAMP[:count] + self.format.pack(region.first_block + block, symbol)
+        if count <= left + region.block_segments:
+            rest = _RAMP[: count - left] + self.format.pack(region.first_block + block + 1, 0)
+            return np.concatenate((_RAMP[:left] + self.format.pack(region.first_block + block, symbol), rest))
         blocks, symbols = np.divmod(_RAMP[:count] + symbol, region.block_segments)
         ids: NDArray[np.int64] = (blocks + (region.first_block + block)) << self.format.symbol_bits | symbols
         return ids

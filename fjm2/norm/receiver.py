@@ -138,8 +138,8 @@ class Receiver:
             return False
         if first + count > item.place.partition.region(first).end:
             return False
-        expected = item.place.payload_ids(first, count).astype(np.uint32)
-        if not (run.headers["payload_id"] == expected).all():
+        payload_ids = run.headers["payload_id"]
+        if payload_ids.tobytes() != item.place.payload_ids(first, count).astype(payload_ids.dtype).tobytes():
             return False
         try:
             if not item.append(run.payloads, run.tail):

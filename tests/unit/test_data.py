@@ -339,7 +339,8 @@ def test_stream_fields_are_those_of_every_segment(numbers: list[tuple[int, int, 
     wire = b"".join(message.encode() for message in messages)
     (run,) = runs_of(wire, len(wire) // len(messages))
     assert isinstance(run, DataRun)
-    lengths, starts, offsets = stream_fields(run.payloads)
+    fields = stream_fields(run.payloads)
+    lengths, starts, offsets = fields["length"], fields["message_start"], fields["offset"]
     assert list(zip(lengths.tolist(), starts.tolist(), offsets.tolist(), strict=True)) == numbers
 
 

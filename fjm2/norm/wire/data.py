@@ -229,13 +229,7 @@ def _count_alike(data: NDArray[np.uint8], start: int, segment_bytes: int, count:
 _STREAM_DTYPE = dtype_of(STREAM)
 
 
-def stream_fields(
-    payloads: NDArray[np.uint8],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Lengths, message starts and offsets of a stream's segments, each of which is a row that begins with them."""
-    headers = payloads[:, : STREAM_HEADER.size].view(_STREAM_DTYPE)[:, 0]
-    return (
-        headers["length"].astype(np.int64),
-        headers["message_start"].astype(np.int64),
-        headers["offset"].astype(np.int64),
-    )
+def stream_fields(payloads: NDArray[np.uint8]) -> NDArray[np.void]:
+    """`length`, `message_start` and `offset` of a stream's segments, each of which is a row that begins with them."""
+    fields: NDArray[np.void] = payloads[:, : STREAM_HEADER.size].view(_STREAM_DTYPE)[:, 0]
+    return fields
