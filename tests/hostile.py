@@ -52,6 +52,9 @@ AMPLIFICATION_FREE = 4096
 """Bytes that may go to an address besides."""
 HEADERS_BYTES = 28
 """IP and UDP, which whoever sends has to pay for, too."""
+START = 100.0
+QUIET_S = 0.5
+"""In which the honest ones get to know each other: attackers and losses come later."""
 RESIDENT_FREE = 150 << 20
 TIMERS = "(timers)"
 RECOVERY_S = 120.0
@@ -780,7 +783,7 @@ class Arena:
         self.engines = {address: engine for engine, address in self.addresses.items()}
         for engine, address in self.addresses.items():
             engine.own_address = address
-        self.now = 100.0
+        self.now = START
         self.way: deque[tuple[float, Engine, Train, bool]] = deque()
         self.ways = {self.sender: Honest(), self.target: Honest()}
         self.sight = Sight(self.target._sender.instance_id, now=self.now)
@@ -860,7 +863,7 @@ class Arena:
             self.sight.object_id = int(train.data[14]) << 8 | int(train.data[15])
 
     def lose(self, data: np.ndarray, segment_bytes: int) -> np.ndarray:
-        number = -(-data.size // segment_bytes)
+        number = 0 if self.now < START + QUIET_S else -(-data.size // segment_bytes)
         lost = [at for at in range(number) if self.random.random() < HONEST_LOSS]
         if not lost:
             return data
@@ -950,7 +953,7 @@ class Arena:
                 figures.amplification[kind] = max(figures.amplification.get(kind, 0.0), size / max(came, 1))
             if size > AMPLIFICATION_MOST * came + AMPLIFICATION_FREE:
                 raise Broken(f"{size:,} bytes to {address}, {came:,} came from there")
-        sent, elapsed = self.target.stats.bytes_sent, self.now - 100.0
+        sent, elapsed = self.target.stats.bytes_sent, self.now - START
         rate = (self.sender_config.rate_bps or 0) / 8
         # Commands and answers are not paced: those are few, or bounded by what came in.
         if sent > rate * (elapsed + 0.1) + 2 * sum(self.bytes_out.values()) + 50_000 + 30_000 * elapsed:
@@ -1086,7 +1089,7 @@ def _attack_once(
     name, shot = "", None
     try:
         arena.work()
-        for _ in range(500):  # the honest ones know each other
+        while arena.now < START + QUIET_S:
             arena.now += 1e-3
             arena.work()
         for number in range(cases):

@@ -156,11 +156,11 @@ class StopWatch:
 
     def __init__(self) -> None:
         self._cpu = time.process_time()
-        self._start = time.perf_counter()
+        self.start = time.perf_counter()
 
     def elapsed(self) -> tuple[float, float]:
         """Both, in seconds."""
-        return time.perf_counter() - self._start, time.process_time() - self._cpu
+        return time.perf_counter() - self.start, time.process_time() - self._cpu
 
 
 class Reception:
@@ -179,7 +179,7 @@ class Reception:
         self._unchecked_bytes = 0
         self._begun_messages = 0
         self._watch: StopWatch | None = None
-        self._last = (0.0, 0.0)
+        self._last_at = 0.0
 
     @property
     def messages(self) -> int:
@@ -229,11 +229,13 @@ class Reception:
         if self._watch is None:
             self._watch = StopWatch()
             self._begun_messages = self.messages
-        else:
-            self._last = self._watch.elapsed()
+        self._last_at = time.perf_counter()
 
     def result(self) -> SubResult:
-        seconds, cpu_s = self._last
+        seconds = cpu_s = 0.0
+        if self._watch is not None:
+            seconds = self._last_at - self._watch.start
+            cpu_s = self._watch.elapsed()[1]  # to ask for it with each piece would cost more than the pieces do
         if self._checker is None:
             tally = Tally(self.messages, max(0, (self.total or 0) - self.messages))
         else:

@@ -112,7 +112,7 @@ class SenderConfig:
         _check(1 <= self.robust_factor <= 1000, "robust_factor", self.robust_factor, "1 to 1000")
         _check(1 <= self.cache_objects <= 0x4000, "cache_objects", self.cache_objects, "1 to 16384")
         _check(self.cache_bytes >= 1 << 16, "cache_bytes", self.cache_bytes, "65536 or more")
-        _check(self.stream_bytes >= 1 << 16, "stream_bytes", self.stream_bytes, "65536 or more")
+        _check(self.stream_bytes >= 1, "stream_bytes", self.stream_bytes, "1 or more")
 
     @property
     def stream_blocks(self) -> int:

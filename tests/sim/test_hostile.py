@@ -148,8 +148,19 @@ def test_endless_blocks_need_no_endless_ring(fake: Fake, block: int) -> None:
     fec_id = 0 if block > 65_535 else 129
     ext = fti(fec_id, 1 << 40, 65_000, block)
     for symbol in (0, 5, 9):
-        victim.take(fake, fake.data(0, symbol, bytes(108), fti=ext, flags=0x20, fec_id=fec_id))
-    assert hostile.count_elements(victim.engine)[1] < 64 << 20
+        content = b"\0\x64" + bytes(106)
+        victim.take(fake, fake.data(0, symbol, content, fti=ext, flags=0x20, fec_id=fec_id))
+    assert 0 < hostile.count_elements(victim.engine)[1] < 64 << 20
+
+
+def test_more_missing_than_python_can_count(fake: Fake) -> None:
+    victim = Victim()
+    ext = fti(0, 1 << 40, 10, 0xFFFFFFFF)
+    victim.take(fake, fake.data(0, 0, b"\0\x0a" + bytes(16), fti=ext, flags=0x20, fec_id=0))
+    for block in range(0x7000, 0x60000, 0x7000):
+        victim.take(fake, fake.flush(block, 1, fec_id=0))
+    victim.pass_time(1.0)
+    assert victim.sent_of(Nack)
 
 
 def test_odd_symbol_is_not_taken_together_with_the_first_segment(fake: Fake) -> None:
@@ -210,18 +221,19 @@ def test_what_was_not_promised_room_is_asked_for_later(fake: Fake) -> None:
 def test_small_parity_does_not_come_for_free(fake: Fake) -> None:
     victim = Victim(ReceiverConfig(total_bytes_max=1 << 20))
     ext = fti(5, 1 << 19, 1, 100, 100)
-    for block in range(4000):
-        victim.take(fake, fake.data(block, 100, b"", fti=ext))
+    events = [event for at in range(4000) for event in victim.take(fake, fake.data(at, 100, b"", fti=ext))]
+    assert [event.reason for event in events if isinstance(event, ObjectLost)] == [LossReason.NO_MEMORY]
     assert victim.engine.memory_bytes <= 1 << 20
-    assert hostile.count_elements(victim.engine)[0] < 20_000
 
 
 def test_infos_are_counted(fake: Fake) -> None:
     victim = Victim(ReceiverConfig(total_bytes_max=1 << 20))
+    reasons = set()
     for _ in range(200):
-        victim.take(fake, fake.info(bytes(20_000), fti(5, 1000, 30_000, 10)))
+        events = victim.take(fake, fake.info(bytes(20_000), fti(5, 1000, 30_000, 10)))
+        reasons |= {event.reason for event in events if isinstance(event, ObjectLost)}
         fake.object_id += 1
-    assert sum(1 for event in victim.settle()) == 0
+    assert reasons == {LossReason.NO_MEMORY}
     assert victim.engine.memory_bytes <= 1 << 20
 
 
@@ -240,29 +252,28 @@ def test_pieces_of_an_object_are_bounded(fake: Fake, monkeypatch: pytest.MonkeyP
 def test_requests_overheard_are_bounded(fake: Fake) -> None:
     victim = Victim()
     fake.grtt_q, fake.backoff_gsize = 255, 0xF2
-    ext = fti(129, 1 << 20, 1, 200, 100)
-    victim.take(fake, fake.data(1, 0, b"x", fti=ext, fec_id=129))
-    for start in range(0, 60_000, 1000):
-        items = b"".join(item(0, block, 200, 129) + item(0, block, 65_535, 129) for block in range(start, start + 1000))
+    ext = fti(129, 1 << 20, 1, 100, 100)
+    victim.take(fake, *(fake.data(at, 1, b"x", fti=ext, fec_id=129) for at in range(2)))
+    for start in range(0, 5000, 1000):
+        items = b"".join(item(0, block, 100, 129) + item(0, block, 65_535, 129) for block in range(start, start + 1000))
         victim.take(fake, feedback(4, 99, fake.node_id, 7, request(2, 1, items)))
-    assert hostile.count_elements(victim.engine)[0] < 2048 * 102 + 20_000
+    assert 10_000 < hostile.count_elements(victim.engine)[0] < 2048 * 102 + 20_000
 
 
 def test_hoarder_is_who_loses() -> None:
     """Not those who have little, because a hoarder always was the last to be heard."""
     victim = Victim(ReceiverConfig(total_bytes_max=4 << 20))
     hoarder, modest = fakes(2)
-    victim.take(modest, modest.data(0, 0, b"tiny", fti=fti(5, 4, 1000, 64)))
-    modest.object_id += 1
+    for fake in (hoarder, modest):
+        victim.take(fake, fake.data(0, 0, b"tiny", fti=fti(5, 4, 1000, 64)))
+        fake.object_id += 1
     victim.take(modest, modest.data(0, 0, bytes(1000), fti=fti(5, 100_000, 1000, 64)))
-    victim.take(hoarder, hoarder.data(0, 0, b"tiny", fti=fti(5, 4, 1000, 64)))
-    for _ in range(5):
-        hoarder.object_id += 1
-        for at in range(500):
-            events = victim.take(hoarder, hoarder.data(at, 0, b"x", fti=fti(5, 1 << 20, 100, 1)))
-            assert not [
-                event for event in events if isinstance(event, ObjectLost) and event.sender_id == modest.node_id
-            ]
+    victim.now += 1.0
+    events = []
+    for at in range(4000):
+        events += victim.take(hoarder, hoarder.data(at, 1, b"x", fti=fti(5, 1 << 22, 1000, 1, 1)))
+    losses = [event for event in events if isinstance(event, ObjectLost)]
+    assert [(event.sender_id, event.reason) for event in losses] == [(hoarder.node_id, LossReason.NO_MEMORY)]
 
 
 def test_auto_parity_leaves_nothing_behind() -> None:
@@ -363,11 +374,14 @@ def test_silent_sender_is_not_asked_on_and_on(is_unicast: bool) -> None:
     """The first datagrams say that a round trip takes a microsecond, and that a lot is missing."""
     victim = Victim(ReceiverConfig(unicast_nack=is_unicast))
     (fake,) = fakes(1, grtt_q=0, backoff_gsize=0)
-    ext = fti(5, 1 << 28, 65_000, 2)
-    victim.take(fake, *(fake.data(at, 0, b"", fti=ext) for at in range(0, 1000, 3)), fake.flush(1000, 0))
+    ext = fti(5, 1 << 20, 1000, 2)
+    victim.take(fake, *(fake.data(at, 0, bytes(1000), fti=ext) for at in range(500)))
+    victim.pass_time(0.5)
+    victim.sent.clear()
+    victim.take(fake, fake.flush(500, 0))
     victim.pass_time(29.0)
-    assert 0 < len(victim.sent_of(Nack)) <= 40
-    assert sum(map(len, victim.sent_of(Nack))) <= 40 * 164
+    assert 0 < len(victim.sent_of(Nack)) <= 22
+    assert max(map(len, victim.sent_of(Nack))) <= 128 + 36
 
 
 def test_answers_that_wait_are_bounded() -> None:

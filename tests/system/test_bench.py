@@ -1,0 +1,423 @@
+"""`fjm2-bench` as processes: publisher and subscribers over the loopback, peers, and a comparison in namespaces."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+from fjm2bench.cli import main
+from fjm2bench.peers import SYSTEMS, load
+
+DEADLINE_S = 40.0
+CLEAN = ("lost", "duplicated", "out_of_order", "corrupt")
+
+
+class Ended(NamedTuple):
+    """How a process ended."""
+
+    code: int
+    lines: list[Any]
+    err: str
+
+
+class Process:
+    """An `fjm2-bench` that runs."""
+
+    def __init__(self, *arguments: object) -> None:
+        argv = [sys.executable, "-W", "error", "-m", "fjm2bench.cli", *map(str, arguments), "--json"]
+        self.popen = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def wait_until_ready(self) -> None:
+        """Until it has printed its first line."""
+        assert self.popen.stdout is not None
+        line = self.popen.stdout.readline()
+        assert line, self.end()
+        assert json.loads(line) == {"ready": True}
+
+    def end(self) -> Ended:
+        """Wait for its end."""
+        out, err = self.popen.communicate(timeout=DEADLINE_S)
+        return Ended(self.popen.returncode, [json.loads(line) for line in out.splitlines()], err)
+
+    def stop(self) -> None:
+        """End it, if it has not ended."""
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.communicate()
+
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts commands, and ends those that are left."""
+    with contextlib.ExitStack() as started:
+
+        def begin(*arguments: object) -> Process:
+            process = Process(*arguments)
+            started.callback(process.stop)
+            return process
+
+        yield begin
+
+
+@pytest.fixture
+def uri(port: int) -> str:
+    """A bus on the loopback that stays there."""
+    return f"fjm2://239.192.57.41:{port}?interface=127.0.0.1&ttl=0&rate=500mbit&flow=min"
+
+
+def the_only_line(ended: Ended) -> dict[str, Any]:
+    assert ended.code == 0, ended
+    assert ended.err == ""
+    (line,) = ended.lines
+    assert isinstance(line, dict)
+    return line
+
+
+def check_received(line: dict[str, Any], messages: int, size: int) -> None:
+    assert line["ended"]
+    assert (line["messages"], line["bytes"]) == (messages, messages * size)
+    assert [line[name] for name in CLEAN] == [0, 0, 0, 0], line
+
+
+# Our own.
+
+
+@pytest.mark.parametrize(
+    ("form", "size", "count", "more"),
+    [
+        ("stream", 64, 20_000, ()),
+        ("stream", 1024, 5000, ("--batch", 100)),
+        ("stream", 100_000, 100, ()),
+        ("data", 65_536, 100, ()),
+        ("data", 8, 50, ()),
+    ],
+)
+def test_all_messages_arrive_and_are_counted(
+    start: Start, uri: str, form: str, size: int, count: int, more: tuple[object, ...]
+) -> None:
+    subs = [start("sub", "--uri", uri, "--size", size, "--timeout", 30) for _ in range(2)]
+    pub = start("pub", "--uri", uri, "--size", size, "--count", count, "--object", form, "--receivers", 2, *more)
+    for sub in subs:
+        sub.wait_until_ready()
+    sent = the_only_line(pub.end())
+    assert (sent["messages"], sent["bytes"], sent["receivers"]) == (count, count * size, 2)
+    assert (sent["object"], sent["not_acked"], sent["batch"]) == (form, [], more[1] if more else 1)
+    assert sent["msgs_per_s"] == pytest.approx(count / sent["seconds"], rel=0.01)
+    assert sent["gbit_per_s"] == pytest.approx(count * size * 8e-9 / sent["seconds"], rel=0.01)
+    assert sent["cpu_s"] > 0
+    for sub in subs:
+        received = the_only_line(sub.end())
+        check_received(received, count, size)
+        assert received["verified"]
+
+
+def test_for_so_many_seconds_at_a_rate_of_its_own(start: Start, uri: str) -> None:
+    sub = start("sub", "--uri", uri, "--size", 1000, "--timeout", 30, "--no-verify")
+    pub = start("pub", "--uri", uri, "--size", 1000, "--seconds", 0.5, "--rate", "20mbit")
+    sub.wait_until_ready()
+    sent = the_only_line(pub.end())
+    assert 0.003 < sent["gbit_per_s"] < 0.022
+    received = the_only_line(sub.end())
+    check_received(received, sent["messages"], 1000)
+    assert not received["verified"]
+
+
+def test_publisher_needs_nobody(start: Start, uri: str) -> None:
+    sent = the_only_line(start("pub", "--uri", uri, "--size", 64, "--count", 10, "--receivers", 0).end())
+    assert (sent["messages"], sent["receivers"], sent["not_acked"]) == (10, 0, [])
+
+
+def test_subscriber_ends_by_itself_when_it_has_what_it_was_to_get(start: Start, uri: str) -> None:
+    sub = start("sub", "--uri", uri, "--size", 64, "--count", 100, "--timeout", 30)
+    pub = start("pub", "--uri", uri, "--size", 64, "--count", 100)
+    sub.wait_until_ready()
+    assert pub.end().code == 0
+    check_received(the_only_line(sub.end()), 100, 64)
+
+
+def test_subscriber_that_wants_more_than_there_is_has_lost_it(start: Start, uri: str) -> None:
+    sub = start("sub", "--uri", uri, "--size", 64, "--count", 150, "--timeout", 30)
+    pub = start("pub", "--uri", uri, "--size", 64, "--count", 100)
+    sub.wait_until_ready()
+    assert pub.end().code == 0
+    ended = sub.end()
+    assert ended.code == 1
+    assert (ended.lines[-1]["messages"], ended.lines[-1]["lost"]) == (100, 50)
+
+
+def test_another_size_is_seen_at_once(start: Start, uri: str) -> None:
+    sub = start("sub", "--uri", uri, "--size", 100, "--timeout", 30)
+    pub = start("pub", "--uri", uri, "--size", 64, "--count", 100)
+    sub.wait_until_ready()
+    assert pub.end().code == 0
+    ended = sub.end()
+    assert ended.code == 1
+    assert ended.lines[-1]["corrupt"] == 64
+
+
+def test_a_late_subscriber_gets_the_rest(start: Start, uri: str) -> None:
+    current = f"{uri}&sync=current"
+    early = start("sub", "--uri", uri, "--size", 1000, "--timeout", 30)
+    pub = start("pub", "--uri", uri, "--size", 1000, "--seconds", 4, "--rate", "20mbit")
+    early.wait_until_ready()
+    late = start("sub", "--uri", current, "--size", 1000, "--timeout", 30)
+    late.wait_until_ready()
+    sent = the_only_line(pub.end())
+    check_received(the_only_line(early.end()), sent["messages"], 1000)
+    received = the_only_line(late.end())
+    check_received(received, received["messages"], 1000)
+    assert 0 < received["messages"] <= sent["messages"]
+
+
+def test_a_subscriber_that_dies_does_not_stop_the_others(start: Start, uri: str) -> None:
+    uri = f"{uri}&ack_timeout_s=1"
+    subs = [start("sub", "--uri", uri, "--size", 1000, "--timeout", 30) for _ in range(2)]
+    pub = start("pub", "--uri", uri, "--size", 1000, "--seconds", 3, "--rate", "20mbit", "--receivers", 2)
+    for sub in subs:
+        sub.wait_until_ready()
+    with pytest.raises(subprocess.TimeoutExpired):
+        pub.popen.wait(timeout=1.5)
+    subs[0].popen.kill()
+    ended = pub.end()
+    (sent,) = ended.lines
+    assert ended.code == 1
+    assert len(sent["not_acked"]) == 1
+    check_received(the_only_line(subs[1].end()), sent["messages"], 1000)
+
+
+def test_publisher_that_dies_is_noticed(start: Start, uri: str) -> None:
+    sub = start("sub", "--uri", f"{uri}&inactivity_s=1", "--size", 1000, "--timeout", 30)
+    pub = start("pub", "--uri", uri, "--size", 1000, "--seconds", 20, "--rate", "20mbit")
+    sub.wait_until_ready()
+    with pytest.raises(subprocess.TimeoutExpired):
+        pub.popen.wait(timeout=1.5)
+    pub.popen.kill()
+    ended = sub.end()
+    assert ended.code == 1
+    assert not ended.lines[-1]["ended"]
+    assert ended.lines[-1]["corrupt"] == 0
+
+
+def test_ping_and_echo(start: Start, uri: str) -> None:
+    echo = start("echo", "--uri", uri, "--timeout", 30)
+    echo.wait_until_ready()
+    ping = start("ping", "--uri", uri, "--count", 200, "--warm-up", 20, "--timeout", 30)
+    line = the_only_line(ping.end())
+    assert (line["count"], line["size"]) == (200, 64)
+    assert 0 < line["p50_us"] <= line["p99_us"] <= line["p999_us"] <= line["max_us"]
+    assert the_only_line(echo.end())["messages"] == 220
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", [("sub",), ("echo",), ("pub", "--seconds", 20, "--rate", "10mbit")])
+def test_interrupted_commands_end_quietly(
+    start: Start, uri: str, command: tuple[object, ...], number: signal.Signals
+) -> None:
+    process = start(*command, "--uri", uri)
+    if command[0] == "pub":
+        sub = start("sub", "--uri", uri)
+        sub.wait_until_ready()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.popen.wait(timeout=2.0)
+    else:
+        process.wait_until_ready()
+    process.popen.send_signal(number)
+    ended = process.end()
+    assert (ended.code, ended.lines, ended.err) == (130, [], "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("pub", "--uri", "fjm2://?colour=red", "--count", "1"), 2, "colour=red: unknown"),
+        (("pub", "--uri", "http://here", "--count", "1"), 2, "expected fjm2://GROUP:PORT"),
+        (("pub",), 2, "give one of --count and --seconds"),
+        (("pub", "--count", "1", "--seconds", "1"), 2, "give one of --count and --seconds"),
+        (("pub", "--count", "1", "--rate", "fast"), 2, "rate_bps=fast: expected bits per second"),
+        (("pub", "--count", "1", "--batch", "2", "--object", "data"), 2, "--batch is for streams"),
+        (("pub", "--count", "1", "--size", "7"), 2, "--size"),
+        (("sub", "--size", "7"), 2, "--size"),
+        (("sub", "--uri", "fjm2://?interface=nowhere0"), 1, "nowhere0"),
+        (("peer", "nats", "pub"), 2, "nats"),
+        (("peer", "pyzmq", "pub"), 2, "give one of --count and --seconds"),
+        (("compare", "--systems", "fjm2,nats"), 2, "'nats': expected some of fjm2, libnorm, pyzmq, zenoh"),
+        (("compare", "--sizes", "64,x"), 2, "expected numbers from 8"),
+        (("compare", "--fanout", "0"), 2, "expected numbers from 1 to 64"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(arguments: tuple[str, ...], code: int, said: str) -> None:
+    result = CliRunner().invoke(main, list(arguments))
+    assert result.exit_code == code, result.output
+    assert said in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("arguments", [("pub", "--count", "1"), ("ping",)])
+def test_waiting_is_bounded(uri: str, arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, [*arguments, "--uri", uri, "--timeout", "0.3"])
+    assert result.exit_code == 1
+    assert "not done within 0.3 s" in result.output
+    assert "waiting for" in result.output
+
+
+@pytest.mark.parametrize("arguments", [("sub",), ("echo",)])
+def test_listening_is_bounded(uri: str, arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, [*arguments, "--uri", uri, "--timeout", "0.3", "--json"])
+    assert result.exit_code == 1
+    assert json.loads(result.output.splitlines()[-1])["messages"] == 0
+
+
+def test_people_get_sentences(uri: str) -> None:
+    result = CliRunner().invoke(main, ["pub", "--uri", uri, "--count", "5", "--receivers", "0"])
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("5 messages of 1024 B to 0 in ")
+
+
+@pytest.mark.parametrize("command", ["pub", "sub", "ping", "echo", "peer", "compare"])
+def test_every_command_tells_how_it_is_used(command: str) -> None:
+    result = CliRunner().invoke(main, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"Example: fjm2-bench {command}" in result.output
+
+
+# Peers.
+
+
+@pytest.fixture(params=SYSTEMS)
+def peer(request: pytest.FixtureRequest) -> str:
+    """A peer that is installed."""
+    name: str = request.param
+    lack = load(name).missing()
+    if lack is not None:
+        pytest.skip(f"{name}: {lack}")
+    return name
+
+
+@pytest.mark.parametrize(("size", "count"), [(8, 500), (64, 2000), (1024, 2000), (100_000, 50)])
+def test_peers_do_the_same(start: Start, peer: str, port: int, size: int, count: int) -> None:
+    place = ("--port", port, "--size", size, "--timeout", 30)
+    subs = [start("peer", peer, "sub", *place) for _ in range(2)]
+    pub = start("peer", peer, "pub", *place, "--count", count, "--receivers", 2)
+    for sub in subs:
+        sub.wait_until_ready()
+    sent = the_only_line(pub.end())
+    assert (sent["system"], sent["messages"], sent["bytes"]) == (peer, count, count * size)
+    assert (sent["receivers"], sent["not_acked"]) == (2, [])
+    for sub in subs:
+        received = the_only_line(sub.end())
+        check_received(received, count, size)
+        assert received["verified"]
+
+
+def test_libnorm_sends_objects(start: Start, port: int) -> None:
+    if lack := load("libnorm").missing():
+        pytest.skip(f"libnorm: {lack}")
+    place = ("--port", port, "--size", 200_000, "--timeout", 30)
+    sub = start("peer", "libnorm", "sub", *place)
+    pub = start("peer", "libnorm", "pub", *place, "--count", 200, "--object", "data")
+    sub.wait_until_ready()
+    assert the_only_line(pub.end())["object"] == "data"
+    received = the_only_line(sub.end())
+    assert [received[name] for name in ("messages", "lost", "duplicated", "corrupt")] == [200, 0, 0, 0]
+
+
+def test_peers_ping(start: Start, peer: str, port: int) -> None:
+    place = ("--port", port, "--size", 64, "--timeout", 30)
+    echo = start("peer", peer, "echo", *place)
+    echo.wait_until_ready()
+    ping = start("peer", peer, "ping", *place, "--count", 50, "--warm-up", 5)
+    line = the_only_line(ping.end())
+    assert (line["system"], line["count"]) == (peer, 50)
+    assert 0 < line["p50_us"] <= line["max_us"]
+    assert the_only_line(echo.end())["messages"] == 55
+
+
+def test_peers_wait_for_so_long(start: Start, peer: str, port: int) -> None:
+    ended = start("peer", peer, "pub", "--port", port, "--count", 1, "--timeout", 0.5).end()
+    assert ended.code == 1
+    assert "not done within 0.5 s" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_a_peer_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fjm2bench.peers.zenoh_peer.find_spec", lambda _: None)
+    result = CliRunner().invoke(main, ["peer", "zenoh", "sub"])
+    assert result.exit_code == 1
+    assert result.output == "Error: zenoh: eclipse-zenoh is not installed\n"
+
+
+# Comparison.
+
+
+def namespaces() -> str:
+    return subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("require_root_and_netns")
+def test_two_systems_are_compared_in_namespaces(start: Start) -> None:
+    others = [name for name in SYSTEMS if load(name).missing() is None]
+    if not others:
+        pytest.skip("no peer is installed")
+    brief = ("--sizes", 1024, "--fanout", 2, "--seconds", 0.3, "--repeat", 1, "--settings", "rate=500mbit&flow=min")
+    process = start("compare", "--systems", f"fjm2,{others[-1]}", *brief)
+    result = the_only_line(process.end())
+    assert [row["system"] for row in result["rows"]] == ["fjm2", others[-1]]
+    for row in result["rows"]:
+        assert (row["faults"], row["size"], row["fanout"]) == ([], 1024, 2)
+        assert row["msgs_per_s"] > 0
+        assert row["cpu_s_per_gb"] > 0
+    ratios = [row["ratio"] for row in result["rows"]]
+    assert ratios[0] * ratios[1] == pytest.approx(1.0)
+    assert f"fjm2-bench-{process.popen.pid}-" not in namespaces()
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("require_root_and_netns")
+def test_an_interrupted_comparison_leaves_nothing_behind(start: Start) -> None:
+    process = start("compare", "--systems", "fjm2", "--sizes", 1024, "--fanout", 1, "--seconds", 30)
+    prefix = f"fjm2-bench-{process.popen.pid}-"
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.popen.wait(timeout=3.0)
+    inside = [line.split()[0] for line in namespaces().splitlines() if line.startswith(prefix)]
+    assert len(inside) == 3
+    pids = subprocess.run(["ip", "netns", "pids", inside[0]], capture_output=True, text=True, check=True).stdout
+    process.popen.send_signal(signal.SIGINT)
+    ended = process.end()
+    assert ended.code == 130
+    assert ended.err == ""
+    assert prefix not in namespaces()
+    for pid in pids.split():
+        assert not os.path.exists(f"/proc/{pid}")
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("require_root_and_netns")
+def test_a_system_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fjm2bench.peers.zenoh_peer.find_spec", lambda _: None)
+    brief = ["--sizes", "1024", "--fanout", "1", "--seconds", "0.1", "--repeat", "1", "--settings", "ttl=0"]
+    monkeypatch.setattr(
+        "fjm2bench.commands.compare._COMMAND", (sys.executable, "-c", "raise SystemExit('it is broken')")
+    )
+    result = CliRunner().invoke(main, ["compare", "--systems", "fjm2,zenoh", *brief])
+    assert result.exit_code == 1
+    assert "it is broken (1 x)" in result.output
+    assert "zenoh: eclipse-zenoh is not installed" in result.output
+
+
+def test_comparing_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    result = CliRunner().invoke(main, ["compare"])
+    assert result.exit_code == 1
+    assert result.output == "Error: network namespaces need root\n"
