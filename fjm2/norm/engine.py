@@ -15,7 +15,8 @@ from fjm2.errors import WireError
 
 from .config import ReceiverConfig, SessionConfig
 from .events import Event, LossReason, NodeIdCollided
-from .receiver import Context, Receiver
+from .inventory import Context
+from .receiver import Receiver
 from .sender import Sender
 from .sources import Source
 from .stats import Drop, Stats

@@ -3,38 +3,21 @@
 Whatever arrives updates what is wanted; `Asking` decides when to say so.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from random import Random
-
 import numpy as np
 from numpy.typing import NDArray
 
 from .asking import Asking
-from .config import ReceiverConfig, Sync
+from .config import Sync
 from .congestion import CcResponder
-from .events import (
-    CommandReceived,
-    Event,
-    InfoReceived,
-    LossReason,
-    ObjectCompleted,
-    ObjectLost,
-    ObjectsMissed,
-    SenderAppeared,
-    SenderVanished,
-)
-from .incoming import IncomingData, IncomingObject, code_of
+from .events import CommandReceived, InfoReceived, LossReason, SenderAppeared, SenderVanished
+from .incoming import IncomingObject
 from .instream import IncomingStream
-from .nack import Place
-from .partition import UNBOUNDED, ObjectPartition, Partition, StreamPartition, locate
-from .ranges import Serial
+from .inventory import Context, Inventory
+from .partition import UNBOUNDED
 from .remote import Remote
-from .stats import Drop, Stats
-from .stores import FileStore, MemoryStore, Store
+from .stats import Drop
 from .timers import Timer, TimerTable
 from .train import TRAIN_SEGMENTS_MAX, Address
-from .window import ObjectWindow
 from .wire import (
     Ack,
     AckType,
@@ -62,25 +45,7 @@ _SELF_CHECK_ROUNDS = 20
 ACKS_AT_ONCE = 8
 """So few nodes may confirm a watermark at once; more spread their answers over a round trip (RFC 5740, 5.5.3)."""
 _PROOF_BYTES = 1 << 16
-_OPEN_FILES_MAX = 256
-"""Objects that all senders together may have in temporary files at once."""
 _NO_TAIL = np.empty(0, np.uint8)
-
-
-@dataclass(slots=True)
-class Context:
-    """What all receivers of a node share."""
-
-    node_id: int
-    config: ReceiverConfig
-    random: Random
-    stats: Stats
-    emit: Callable[[Event], None]
-    send: Callable[[Message, Address | None], None]
-    """Send a message to an address, or to the group."""
-    group_is_multicast: bool
-    used_bytes: int = 0
-    """Memory that all objects on their way in take."""
 
 
 class Receiver:
@@ -90,14 +55,14 @@ class Receiver:
         self.remote = Remote(message.source_id, message.instance_id, address, now, now)
         self.remote.update(message, address)
         self.timers = TimerTable()
-        self.used_bytes = 0
         self.data_bytes = 0
         """What it has sent of its objects, repetitions included."""
         self.is_proven = False
         """Whether anything of it ever arrived whole, or at least a lot."""
         self._context = context
         self._config = context.config
-        self._window = ObjectWindow(context.config.objects_max)
+        self._inventory = Inventory(context, self.remote)
+        self._window = self._inventory.window
         self._cc = CcResponder(context.node_id, self.remote, context.random, context.group_is_multicast)
         self._asking = Asking(
             self._window,
@@ -117,6 +82,11 @@ class Receiver:
         self.timers.set(Timer.INACTIVE, now + self._config.inactivity_s)
         context.emit(SenderAppeared(self.remote.node_id, self.remote.instance_id, address))
 
+    @property
+    def used_bytes(self) -> int:
+        """Memory that its objects take."""
+        return self._inventory.used_bytes
+
     # What comes from the network.
 
     def hear(self, message: FromSender, address: Address, now: float) -> None:
@@ -131,6 +101,8 @@ class Receiver:
         """
         item = self._ahead
         if item is None or run.header is not self._ahead_header or run.count > TRAIN_SEGMENTS_MAX:
+            return False
+        if self._window.open.get(self._ahead_count) is not item:
             return False
         first, count = item.first_wanted, run.count
         is_full = len(run.payloads) == 0 or run.payloads.shape[1] == item.symbol_bytes
@@ -150,14 +122,14 @@ class Receiver:
         self._cc.note_data(run.headers["sequence"], size, now)
         self._asking.credit_bytes += size
         self.data_bytes += size
-        self._see(item, first + count, is_flush=False)
+        self._inventory.see(item, first + count, is_flush=False)
         self.remote.address = address
         self.remote.heard_at = self.remote.data_at = now
         self._self_checks_left = _SELF_CHECK_ROUNDS
         if item.is_complete:
             self._progress(self._ahead_count, item, now)
         else:
-            self._account(item)
+            self._inventory.account(item)
             self._arm_self_check(now)
         return True
 
@@ -174,11 +146,12 @@ class Receiver:
         is_wide = fti is not None and fti.field_bits == 16
         pid = payload_id_format(header.fec_id, 16 if is_wide else 8)
         payload_ids = run.headers["payload_id"].astype(np.int64)
-        count = self._admit(header.object_id, header.flags, pid.block(int(run.headers["payload_id"][0])))
+        count = self._inventory.admit(header.object_id, header.flags, pid.block(int(run.headers["payload_id"][0])))
         if count is None:
             return
-        item = self._window.open.get(count) or self._open(count, header.object_id, header.flags, fti, now)
+        item = self._inventory.item(count, header.object_id, header.flags, fti)
         if item is None:
+            self._asking.check(now)
             return
         is_other = header.fec_id != item.fti.fec_id or run.header.is_stream != isinstance(item, IncomingStream)
         if is_other or (fti is not None and fti != item.fti):
@@ -193,8 +166,9 @@ class Receiver:
             self._receive_symbols(item, run, blocks, symbols)
         except (OSError, MemoryError):
             self._context.stats.drop(Drop.NO_MEMORY, run.count)
-            self._lose(count, LossReason.FAILED)
+            self._inventory.lose(count, LossReason.FAILED)
             return
+        self._asking.message_bytes = item.fti.segment_bytes
         self._progress(count, item, now)
         if count in self._window.open and not item.is_wanting():
             self._ahead, self._ahead_header, self._ahead_count = item, run.header, count
@@ -224,7 +198,7 @@ class Receiver:
                 continue
             tail = run.tail if end > full else _NO_TAIL
             item.receive(first, run.payloads[start : min(end, full)], tail)
-            self._see(item, first + end - start, is_flush=False)
+            self._inventory.see(item, first + end - start, is_flush=False)
 
     def _receive_odd(self, item: IncomingObject, block: int, symbol: int, payload: NDArray[np.uint8]) -> None:
         """A symbol that is no source symbol."""
@@ -233,18 +207,19 @@ class Receiver:
             self._context.stats.drop(Drop.BAD_POSITION)
             return
         item.receive_parity(block, symbol - partition.block_length(block), payload)
-        self._see(item, partition.first_segment(block) + partition.block_length(block), is_flush=False)
+        self._inventory.see(item, partition.first_segment(block) + partition.block_length(block), is_flush=False)
 
     def receive_info(self, info: Info, now: float) -> None:
         """The INFO of an object."""
         self._cc.loss.note(info.sequence, 1, info.sequence, now, self.remote.grtt_s)
         fti = next((extension for extension in info.extensions if isinstance(extension, Fti)), None)
         flags = info.flags | ObjectFlag.INFO
-        count = self._admit(info.object_id, flags, 0)
+        count = self._inventory.admit(info.object_id, flags, 0)
         if count is None:
             return
-        item = self._window.open.get(count) or self._open(count, info.object_id, flags, fti, now)
+        item = self._inventory.item(count, info.object_id, flags, fti)
         if item is None:
+            self._asking.check(now)
             return
         if item.info is None:
             if len(info.content) > item.fti.segment_bytes:
@@ -266,12 +241,12 @@ class Receiver:
             self._window.sync(object_id)
         count = self._window.count_of(object_id)
         if count >= self._window.end:
-            self._extend(count + 1)
+            self._inventory.extend(count + 1)
         item = self._window.open.get(count)
         if item is not None:
-            self._see(item, self._index_of(item, payload_id) + 1, is_flush=True)
+            self._inventory.see(item, self._inventory.index_of(item, payload_id) + 1, is_flush=True)
         self._asking.check(now)
-        if is_asked and self._has_all_to(count):
+        if is_asked and self._inventory.has_all_to(count):
             self._ack_position = flush.position
             is_crowd = self._context.group_is_multicast and len(flush.acking_nodes) > ACKS_AT_ONCE
             if not is_crowd:
@@ -282,28 +257,12 @@ class Receiver:
 
     def receive_squelch(self, squelch: Squelch, now: float) -> None:
         """The sender no longer holds what comes before a position."""
-        _, object_id, payload_id = squelch.position
-        window = self._window
-        if not window.is_synced:
-            window.sync(object_id)
+        if not self._window.is_synced:
+            self._window.sync(squelch.position.object_id)
             return
-        oldest = window.count_of(object_id)
-        for count in sorted(window.open):
-            if count < oldest:
-                self._lose(count, LossReason.SQUELCHED)
-        window.end = max(window.end, oldest)
-        for start, end in list(window.unheard()):
-            if start < oldest:
-                window.skip(start, min(end, oldest))
-                self._miss(start, min(end, oldest))
-        item = window.open.get(oldest)
-        if isinstance(item, IncomingStream):
-            item.give_up(min(self._index_of(item, payload_id), item.seen_end), LossReason.SQUELCHED)
-            self._progress(oldest, item, now)
-        invalid = set(squelch.invalid_objects)
-        unheard = (count for start, end in window.unheard() for count in range(start, end))
-        for count in [count for count in (*window.open, *unheard) if count >= oldest and count & 0xFFFF in invalid]:
-            self._lose(count, LossReason.SQUELCHED)
+        stream = self._inventory.squelch(squelch)
+        if stream is not None:
+            self._progress(*stream, now)
 
     def receive_probe(self, probe: CongestionControl, now: float) -> None:
         """A CMD(CC), to be answered some time."""
@@ -352,99 +311,13 @@ class Receiver:
     def shed(self) -> None:
         """Give up all that takes memory, for others' sake."""
         for count in sorted(self._window.open):
-            self._lose(count, LossReason.NO_MEMORY)
+            self._inventory.lose(count, LossReason.NO_MEMORY)
 
     def vanish(self, reason: LossReason) -> None:
         """The sender is gone, and with it what it still owed."""
         for count in sorted(self._window.open):
-            self._lose(count, reason)
+            self._inventory.lose(count, reason)
         self._context.emit(SenderVanished(self.remote.node_id, reason))
-
-    # Objects come and go.
-
-    def _admit(self, object_id: int, flags: int, block: int) -> int | None:
-        """The count of an object that is wanted, or None."""
-        window, drop = self._window, self._context.stats.drop
-        if not window.is_synced:
-            is_all = self._config.sync is Sync.ALL
-            is_stream = bool(flags & ObjectFlag.STREAM)
-            if not is_all and (flags & ObjectFlag.REPAIR or not (block == 0 or is_stream)):
-                drop(Drop.UNSYNCHRONIZED)
-                return None
-            window.sync(object_id, self._config.objects_max - 1 if is_all else 0)
-        count = window.count_of(object_id)
-        if window.is_done(count) and not (flags & ObjectFlag.STREAM and window.reach_back(count)):
-            drop(Drop.OUT_OF_WINDOW)
-            return None
-        return count
-
-    def _open(self, count: int, object_id: int, flags: int, fti: Fti | None, now: float) -> IncomingObject | None:
-        """Begin to receive an object, if we can and may."""
-        self._extend(count + 1)
-        stats = self._context.stats
-        if self._window.is_done(count):
-            return None
-        if fti is None:
-            stats.drop(Drop.NO_FTI)
-            self._asking.check(now)
-            return None
-        code = code_of(fti)
-        if code is None:
-            stats.drop(Drop.UNSUPPORTED)
-            self._lose(count, LossReason.UNSUPPORTED)
-            return None
-        is_stream, is_file = bool(flags & ObjectFlag.STREAM), bool(flags & ObjectFlag.FILE)
-        pid = payload_id_format(fti.fec_id, fti.field_bits)
-        self.remote.fec_id, self.remote.field_bits = fti.fec_id, fti.field_bits
-        partition: Partition
-        item: IncomingObject
-        if is_stream:
-            partition = StreamPartition(fti.block_segments)
-            place = Place(fti.fec_id, pid, object_id, partition)
-            ring_bytes = self._config.stream_bytes_max
-            emit, node_id = self._context.emit, self.remote.node_id
-            item = IncomingStream(place, fti, code, stats, node_id, ring_bytes, emit)
-            if not self._has_room(item.claimed_bytes):
-                return None
-        else:
-            partition = ObjectPartition(fti.object_bytes, fti.segment_bytes, fti.block_segments)
-            store = self._store(count, fti, is_file)
-            if store is None:
-                return None
-            item = IncomingData(Place(fti.fec_id, pid, object_id, partition), fti, code, stats, store, is_file)
-        if not is_stream and count + 1 < self._window.end:
-            item.seen_end = item.askable_end = partition.segments  # newer ones have been sent, so all of it has
-        item.is_info_expected = bool(flags & ObjectFlag.INFO)
-        self._asking.message_bytes = fti.segment_bytes
-        self._window.add(count, item)
-        self._account(item)
-        return item
-
-    def _has_room(self, size: int) -> bool:
-        """Whether that much may be promised to an object besides those open; else it has to be asked for later."""
-        claimed = sum(item.claimed_bytes for item in self._window.open.values())
-        if not claimed or claimed + size <= self._config.total_bytes_max:
-            return True
-        self._context.stats.drop(Drop.NO_MEMORY)
-        return False
-
-    def _store(self, count: int, fti: Fti, is_file: bool) -> Store | None:
-        """A place for an object's bytes, if it is not too large."""
-        directory = self._config.file_directory if is_file else None
-        in_memory = min(self._config.object_bytes_max, self._config.total_bytes_max)
-        most = in_memory if directory is None else self._config.file_bytes_max
-        if fti.object_bytes > most:
-            self._context.stats.drop(Drop.TOO_LARGE)
-            self._lose(count, LossReason.TOO_LARGE)
-            return None
-        if directory is None and not self._has_room(fti.object_bytes):
-            return None
-        try:
-            return MemoryStore(fti.object_bytes) if directory is None else FileStore(directory)
-        except (OSError, MemoryError):
-            self._context.stats.drop(Drop.NO_MEMORY)
-            self._lose(count, LossReason.FAILED)
-            return None
 
     def _start_stream(self, item: IncomingObject, blocks: NDArray[np.int64], symbols: NDArray[np.int64]) -> bool:
         """Where to begin reading a stream of which a first segment has come."""
@@ -459,111 +332,16 @@ class Receiver:
         item.start_at(0 if self._config.sync is not Sync.CURRENT and is_near else first)
         return True
 
-    def _extend(self, end: int) -> None:
-        """The sender has begun an object: it is done with all data objects before."""
-        if end <= self._window.end:
-            return
-        for item in self._window.open.values():
-            if item.place.partition.segments != UNBOUNDED:
-                item.seen_end = item.askable_end = item.place.partition.segments
-        for count in self._window.extend(end):
-            self._lose(count, LossReason.OVERRUN)
-        for start, stop in self._window.trim():
-            self._miss(start, stop)
-
-    def _see(self, item: IncomingObject, end: int, is_flush: bool) -> None:
-        """The sender has sent up to a segment: know what may be asked for."""
-        end = min(end, item.place.partition.segments)
-        item.seen_end = max(item.seen_end, end)
-        if is_flush or not item.has_parity:
-            item.askable_end = max(item.askable_end, end)
-        elif end:
-            # Within the block being sent nothing is missing yet: its parity is still to come.
-            block, _ = locate(item.place.partition, end - 1)
-            item.askable_end = max(item.askable_end, item.place.partition.first_segment(block))
-
     def _progress(self, count: int, item: IncomingObject, now: float) -> None:
         """Something of an object has come."""
         self.remote.data_at = now
         self._self_checks_left = _SELF_CHECK_ROUNDS
         self.is_proven |= item.is_useful or self.data_bytes >= _PROOF_BYTES
-        self._account(item)
+        self._inventory.account(item)
         if item.is_complete:
-            self._complete(count, item)
+            self._inventory.complete(count, item)
         self._asking.check(now)
         self._arm_self_check(now)
-
-    def _complete(self, count: int, item: IncomingObject) -> None:
-        self._window.close(count)
-        self._discharge(item)
-        if isinstance(item, IncomingData):
-            store = item.store
-            self._context.stats.objects_received += 1
-            self._context.stats.payload_bytes_received += item.fti.object_bytes
-            self._context.emit(
-                ObjectCompleted(
-                    sender_id=self.remote.node_id,
-                    object_id=item.place.object_id,
-                    info=item.info,
-                    is_file=item.is_file,
-                    data=store.data.data if isinstance(store, MemoryStore) else None,
-                    path=store.hand_over() if isinstance(store, FileStore) else None,
-                    size=item.fti.object_bytes,
-                )
-            )
-
-    def _lose(self, count: int, reason: LossReason) -> None:
-        """Give up an object, heard of or not."""
-        item = self._window.open.get(count)
-        self._window.close(count)
-        self._context.stats.objects_lost += 1
-        if isinstance(item, IncomingStream):
-            item.abandon(reason)
-        else:
-            missing = tuple(item.missing_bytes()) if item is not None else ()
-            self._context.emit(ObjectLost(self.remote.node_id, count & 0xFFFF, missing, reason))
-        if item is not None:
-            item.close()
-            self._discharge(item)
-
-    def _miss(self, start: int, end: int) -> None:
-        """Objects never heard of will not come."""
-        self._context.stats.objects_lost += end - start
-        self._context.emit(ObjectsMissed(self.remote.node_id, start & 0xFFFF, end - start))
-
-    def _account(self, item: IncomingObject) -> None:
-        used = item.memory_bytes
-        if isinstance(item, IncomingData) and isinstance(item.store, FileStore):
-            used += self._config.total_bytes_max // _OPEN_FILES_MAX  # descriptors are as scarce as memory
-        self._put_down(item, used)
-
-    def _discharge(self, item: IncomingObject) -> None:
-        if item is self._ahead:
-            self._ahead = None
-        self._put_down(item, 0)
-
-    def _put_down(self, item: IncomingObject, used: int) -> None:
-        more = used - item.accounted_bytes
-        item.accounted_bytes = used
-        self.used_bytes += more
-        self._context.used_bytes += more
-
-    def _has_all_to(self, newest: int) -> bool:
-        """Whether nothing that the sender has sent, up to an object, is missing."""
-        if any(start <= newest for start, _ in self._window.unheard()):
-            return False
-        return not any(item.is_wanting() for count, item in self._window.open.items() if count <= newest)
-
-    def _index_of(self, item: IncomingObject, payload_id: int) -> int:
-        """The segment that a position names, as near as it can be."""
-        pid, partition = item.place.format, item.place.partition
-        block, symbol = pid.block(payload_id), pid.symbol(payload_id)
-        if partition.blocks == UNBOUNDED:
-            near = max(item.seen_end, item.first_wanted) // item.fti.block_segments
-            block = Serial(pid.block_bits).unwrap(block, near)
-        if not 0 <= block < partition.blocks or symbol >= partition.block_length(block):
-            return -1
-        return partition.first_segment(block) + symbol
 
     # Speaking.
 

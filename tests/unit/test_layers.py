@@ -28,7 +28,7 @@ FLOORS: list[list[str]] = [
         "flow",
         "timing",
     ],
-    ["objects", "trains", "cache", "repair", "flushing", "incoming", "instream", "window", "asking"],
+    ["objects", "trains", "cache", "repair", "flushing", "incoming", "instream", "window", "inventory", "asking"],
     ["sender", "receiver"],
     ["engine"],
     ["interfaces", "udp_socket", "udp_opening", "udp"],
