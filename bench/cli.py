@@ -13,6 +13,7 @@ from .commands.ping import echo, ping
 from .commands.pub import pub
 from .commands.sub import sub
 from .micro import fec, wire
+from .scale import scale_command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -50,3 +51,4 @@ for command in (pub, sub, ping, echo, peer, compare):
 
 if __name__ == "__main__":
     main()
+main.add_command(scale_command)

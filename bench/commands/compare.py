@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -222,20 +222,10 @@ async def _compare(plan: Plan, as_json: bool) -> int:
     missing = {system: lack for system in plan.systems if (lack := _missing(system))}
     systems = [system for system in plan.systems if system not in missing]
     samples: dict[tuple[str, int, int], list[Sample]] = {}
-    cells = list(itertools.product(plan.fanouts, plan.sizes))
     try:
-        with (
-            netns.Lab(max(plan.fanouts), rate_bps=plan.rate_bps, loss=plan.loss, is_offloaded=plan.is_offloaded) as lab,
-            _progress(len(systems) * len(cells) * plan.repeat) as advance,
-        ):
-            bench = Bench(plan, lab)
-            for fanout, size in cells:
-                for turn in range(plan.repeat):
-                    first = turn % len(systems) if systems else 0
-                    for system in systems[first:] + systems[:first]:
-                        advance(f"{system}, {size} B to {fanout}")
-                        sample = await bench.run(system, size, fanout)
-                        samples.setdefault((system, size, fanout), []).append(sample)
+        with _progress(len(systems) * len(plan.fanouts) * len(plan.sizes) * plan.repeat) as advance:
+            for fanout in plan.fanouts:
+                await _compare_to(fanout, plan, systems, samples, advance)
     except netns.NetworkError as error:
         raise OSError(str(error)) from error
     rows = list(_rows(samples))
@@ -244,6 +234,23 @@ async def _compare(plan: Plan, as_json: bool) -> int:
     else:
         _print_table(plan, rows, missing)
     return 0 if rows and not any(row.faults for row in rows) else 1
+
+
+async def _compare_to(
+    fanout: int,
+    plan: Plan,
+    systems: list[str],
+    samples: dict[tuple[str, int, int], list[Sample]],
+    advance: Callable[[str], None],
+) -> None:
+    """All sizes to so many subscribers, on a network with just these: multicast is flooded to whoever is there."""
+    with netns.Lab(fanout, rate_bps=plan.rate_bps, loss=plan.loss, is_offloaded=plan.is_offloaded) as lab:
+        bench = Bench(plan, lab)
+        for size, turn in itertools.product(plan.sizes, range(plan.repeat)):
+            first = turn % len(systems) if systems else 0
+            for system in systems[first:] + systems[:first]:
+                advance(f"{system}, {size} B to {fanout}")
+                samples.setdefault((system, size, fanout), []).append(await bench.run(system, size))
 
 
 def _missing(system: str) -> str | None:
@@ -260,12 +267,12 @@ class Bench:
         # Packages are found as they are here, wherever the namespaces' processes begin.
         self._environment = dict(os.environ) | ({} if plan.is_offloaded else {"FJM2_NO_GSO": "1"})
 
-    async def run(self, system: str, size: int, fanout: int) -> Sample:
+    async def run(self, system: str, size: int) -> Sample:
         """Publisher and subscribers, from beginning to end. Whatever goes wrong is in the sample."""
         port = next(self._ports)
         processes: list[asyncio.subprocess.Process] = []
         try:
-            for host in self._lab.subscribers[:fanout]:
+            for host in self._lab.subscribers:
                 process = await self._start(host, *self._sub_command(system, size, port))
                 processes.append(process)
             subscribers = list(processes)
@@ -274,7 +281,7 @@ class Bench:
                     text = await _line(process)
                     if _parsed(text) is None:
                         return Sample(fault=text)
-            publisher = await self._start(self._lab.publisher, *self._pub_command(system, size, fanout, port))
+            publisher = await self._start(self._lab.publisher, *self._pub_command(system, size, port))
             processes.append(publisher)
             async with asyncio.timeout(self._plan.seconds + 2 * _FINISH_S):
                 lines = []
@@ -308,10 +315,10 @@ class Bench:
             return ("sub", "--uri", _bus(plan, netns.DEVICE, port), *more)
         return ("peer", system, "sub", *self._place(port), *more)
 
-    def _pub_command(self, system: str, size: int, fanout: int, port: int) -> tuple[str, ...]:
+    def _pub_command(self, system: str, size: int, port: int) -> tuple[str, ...]:
         plan = self._plan
         timeout = plan.seconds + _FINISH_S
-        more = ["--size", str(size), "--seconds", str(plan.seconds), "--receivers", str(fanout)]
+        more = ["--size", str(size), "--seconds", str(plan.seconds), "--receivers", str(len(self._lab.subscribers))]
         more += ["--object", plan.form, "--timeout", str(timeout), "--json"]
         if system == OURS:
             return ("pub", "--uri", _bus(plan, netns.DEVICE, port), *more)
@@ -446,7 +453,7 @@ def _title(plan: Plan) -> str:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Any]:
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
     """A line on the terminal that tells which run it is."""
     if not sys.stderr.isatty():
         yield lambda _: None

@@ -1,12 +1,16 @@
 """A thousand receivers: all get everything, few of them ask, and the sender knows nothing of them."""
 
 import gc
+import json
 import types
+from pathlib import Path
 from random import Random
 from statistics import mean
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from fjm2bench.cli import main
 from fjm2bench.scale import (
     BLOCK_SEGMENTS,
     DELAY_S,
@@ -97,3 +101,14 @@ def _sizes_of_containers(root: object) -> dict[str, int]:
                 seen.add(id(other))
                 todo.append(other)
     return sizes
+
+
+def test_command_prints_and_draws(tmp_path: Path) -> None:
+    plot = tmp_path / "scale.png"
+    result = CliRunner().invoke(
+        main, ["scale", "--receivers", "5,20", "--segments", "100", "--json", "--plot", str(plot)]
+    )
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert [row["receivers"] for row in printed["rows"]] == [5, 20]
+    assert plot.read_bytes().startswith(b"\x89PNG")
