@@ -46,9 +46,8 @@ def micro(repeat: int, as_json: bool) -> None:
     fec.print_table(rows, console)
 
 
-for command in (pub, sub, ping, echo, peer, compare):
+for command in (pub, sub, ping, echo, peer, compare, scale_command):
     main.add_command(command)
 
 if __name__ == "__main__":
     main()
-main.add_command(scale_command)
