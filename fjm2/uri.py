@@ -58,6 +58,8 @@ class BusConfig:
     """Hops that multicast may take: 0 stays on this host, 1 in this network."""
     dscp: int = 0
     """What routers and switches shall take it for (RFC 4594)."""
+    loopback: bool = True
+    """Whether others on this host hear what is sent. Off saves a busy sender hearing itself."""
     sender: SenderConfig = field(default_factory=SenderConfig)
     receiver: ReceiverConfig = field(default_factory=ReceiverConfig)
 

@@ -142,7 +142,9 @@ class Row:
 @click.option("--repeat", default=3, show_default=True, type=click.IntRange(1, 99), help="Runs a median is of.")
 @click.option("--no-gso", is_flag=True, help="Each packet crosses the network alone, and FJM2 sends one at a time.")
 @click.option("--no-verify", is_flag=True, help="Do not look into messages: measure the transports alone.")
-@click.option("--settings", default="rate=none&flow=min", show_default=True, help="Of FJM2: the query of its URI.")
+@click.option(
+    "--settings", default="rate=none&flow=min&loopback=off", show_default=True, help="Of FJM2: the query of its URI."
+)
 @click.option(
     "--segment-size",
     type=click.IntRange(64, 65_000),

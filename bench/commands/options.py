@@ -102,6 +102,7 @@ def open_session(bus: BusConfig) -> Session:
         receiver=bus.receiver,
         ttl=bus.ttl,
         dscp=bus.dscp,
+        loopback=bus.loopback,
     )
 
 

@@ -96,6 +96,9 @@ class Engine:
 
     def receive_train(self, train: Train, now: float, by_unicast: bool = False) -> None:
         """Datagrams have come, from one address."""
+        if train.address == self.own_address:
+            self.stats.drop(Drop.OWN, train.count)
+            return
         self.stats.datagrams_received += train.count
         self.stats.bytes_received += train.data.size
         for part in self._reader.read(train):
@@ -343,8 +346,8 @@ class Engine:
         self._receivers.pop(node_id).vanish(reason)
 
     def _note_own(self, address: Address, now: float) -> None:
-        """A message with our node id: our own, looped back, or that of somebody who uses the same."""
-        if self.own_address is None or address == self.own_address:
+        """A message with our node id that does not come from us: somebody else uses the same."""
+        if self.own_address is None:
             self.stats.drop(Drop.OWN)
         elif now - self._collision_reported_at >= _COLLISION_REPORT_S:
             self._collision_reported_at = now

@@ -17,7 +17,8 @@ _LEAST_BYTES = 128 << 10
 _MARKS_PER_WINDOW = 3
 """A window has about so many marks: enough that one is always under way, few enough that answers cost little."""
 _GROWTH = 0.03
-"""Of what is confirmed, once the first sign of overrun has been seen; before that, all of it."""
+"""Of what is confirmed, where the window comes near to what was too large before; below that it grows by all of it."""
+_NEAR_CEILING = 0.8
 _QUEUE_S = 0.025
 """A confirmation that takes longer, though nothing was lost, has waited behind data in a receiver's buffer."""
 _OVERRUN_IGNORED = 0.01
@@ -49,7 +50,8 @@ class FlowWindow:
         self._most = max(2, config.window_bytes // config.segment_bytes)
         self._least = max(2, min(self._most, _LEAST_BYTES // config.segment_bytes))
         self._window = min(self._most, max(2, _START_BYTES // config.segment_bytes))
-        self._is_starting = True
+        self._ceiling = self._most
+        """The window that was too large when one was last."""
         self._losses: deque[float] = deque(maxlen=_LOSSES_KEPT)
         """Of the last marks, what part had to be sent again."""
         self._heard_at: dict[int, float] = {}
@@ -141,7 +143,7 @@ class FlowWindow:
     def evict(self, now: float) -> tuple[list[int], Mark | None]:
         """Give up those who have not been heard of for too long while they were waited for."""
         mark = self.mark
-        if mark is None or now - mark.asked_at < self._timeout_s:
+        if mark is None or (mark.waiting and now - mark.asked_at < self._timeout_s):
             return [], None
         gone = [node for node in mark.waiting if now - self._heard_at.get(node, 0.0) >= self._timeout_s]
         for node in gone:
@@ -166,11 +168,11 @@ class FlowWindow:
         # What is lost at any window is the network's doing. What comes on top of it is a buffer that overflows.
         overrun = loss - min(self._losses)
         if overrun > _OVERRUN_IGNORED:
-            self._is_starting = False
+            self._ceiling = self._window
             self._window = max(self._least, int(self._window * (1.0 - overrun / 2)))
         elif took_s > _QUEUE_S and not loss:
-            self._is_starting = False
+            self._ceiling = self._window
             self._window = max(self._least, int(self._window * max(_QUEUE_S / took_s, _SHRINK_MOST)))
         else:
-            growth = confirmed * (1.0 if self._is_starting else _GROWTH)
+            growth = confirmed * (1.0 if self._window < self._ceiling * _NEAR_CEILING else _GROWTH)
             self._window = min(self._most, self._window + int(growth))

@@ -105,8 +105,11 @@ class Receiver:
         if self._window.open.get(self._ahead_count) is not item:
             return False
         first, count = item.first_wanted, run.count
-        is_full = len(run.payloads) == 0 or run.payloads.shape[1] == item.symbol_bytes
-        if not is_full or run.tail.size > item.symbol_bytes or first + count >= item.place.partition.segments:
+        payloads, tail = run.payloads, run.tail
+        if len(payloads) == 1 and payloads.shape[1] < item.symbol_bytes:
+            payloads, tail = payloads[:0], payloads[0]  # a lone short segment, as of a lone message
+        is_full = len(payloads) == 0 or payloads.shape[1] == item.symbol_bytes
+        if not is_full or tail.size > item.symbol_bytes or first + count >= item.place.partition.segments:
             return False
         if first + count > item.place.partition.region(first).end:
             return False
@@ -114,11 +117,11 @@ class Receiver:
         if payload_ids.tobytes() != item.place.payload_ids(first, count).astype(payload_ids.dtype).tobytes():
             return False
         try:
-            if not item.append(run.payloads, run.tail):
+            if not item.append(payloads, tail):
                 return False
         except (OSError, MemoryError):
             return False  # it will fail again there, and be dealt with
-        size = run.payloads.size + run.tail.size
+        size = payloads.size + tail.size
         self._cc.note_data(run.headers["sequence"], size, now)
         self._asking.credit_bytes += size
         self.data_bytes += size

@@ -163,6 +163,7 @@ class Session:
         is_sender_only: bool = False,
         ttl: int = 1,
         dscp: int = 0,
+        loopback: bool = True,
         seed: int | None = None,
     ) -> None:
         """Check the settings; ConfigError says what is wrong. Nothing is opened yet.
@@ -175,7 +176,7 @@ class Session:
             sender=sender or SenderConfig(),
             receiver=None if is_sender_only else receiver or ReceiverConfig(),
         )
-        self.udp_config = UdpConfig(group=group, port=port, interface=interface, ttl=ttl, dscp=dscp)
+        self.udp_config = UdpConfig(group=group, port=port, interface=interface, ttl=ttl, dscp=dscp, loopback=loopback)
         self._random = random.Random(seed)
         self._events: deque[Event] = deque()
         self._event_bytes = 0

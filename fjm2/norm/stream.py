@@ -79,6 +79,9 @@ class StreamRing:
 
     def write(self, data: memoryview, marks: Sequence[int]) -> None:
         """Append bytes, for which there must be room, and in which messages begin at the places marked."""
+        if self._fill + len(data) <= self.segment_bytes:
+            self._write_within(data, marks)
+            return
         self._mark(marks, len(data))
         array = np.frombuffer(data, np.uint8)
         taken = min(len(array), self.segment_bytes - self._fill) if self._fill else 0
@@ -92,6 +95,15 @@ class StreamRing:
             taken, whole = end, whole - count
         if taken < len(array):
             self._append(array[taken:])
+
+    def _write_within(self, data: memoryview, marks: Sequence[int]) -> None:
+        """Bytes that the segment being filled has room for: the way of a lone message."""
+        row = self.closed % self.rows
+        if not self._fill:
+            self._marks[row] = 0
+        if marks and not self._marks[row]:
+            self._marks[row] = self._fill + marks[0] + 1
+        self._append(np.frombuffer(data, np.uint8))
 
     def _mark(self, marks: Sequence[int], length: int) -> None:
         """Note where messages begin in the segments that `length` bytes more will touch: the first of each counts."""
