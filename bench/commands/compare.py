@@ -17,13 +17,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from fjm2.commands.common import run
 from fjm2.errors import ConfigError
 from fjm2.uri import BusConfig
 
 from .. import netns
 from ..peers import SYSTEMS as PEERS
 from ..peers import load
-from .options import object_option, run
+from .options import object_option
 
 OURS = "fjm2"
 SYSTEMS = (OURS, *PEERS)

@@ -1,9 +1,6 @@
-"""Options that commands share, and the running of them."""
+"""Options that commands share."""
 
-import asyncio
-import signal
-import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -14,7 +11,6 @@ from fjm2.uri import BusConfig
 
 from ..workload import MESSAGE_BYTES_MIN
 
-INTERRUPTED = 130
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -32,7 +28,7 @@ class Bus(click.ParamType[BusConfig]):
             self.fail(str(error), param, ctx)
 
 
-class TimedOutError(Exception):
+class TimedOutError(FJM2Error):
     """Something did not happen in time; says what."""
 
 
@@ -104,39 +100,3 @@ def open_session(bus: BusConfig) -> Session:
         dscp=bus.dscp,
         loopback=bus.loopback,
     )
-
-
-def run(main: Coroutine[Any, Any, int]) -> None:
-    """Run a command's coroutine, on uvloop where there is one, and exit with its result.
-
-    Mistakes are told in one line. Ctrl-C and SIGTERM cancel the coroutine, which then cleans up.
-    """
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            code = runner.run(_cancellable(main))
-    except (FJM2Error, TimedOutError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        code = INTERRUPTED
-    sys.exit(code)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
-
-
-async def _cancellable(main: Coroutine[Any, Any, int]) -> int:
-    task = asyncio.ensure_future(main)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        return await task
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)

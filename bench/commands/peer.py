@@ -7,9 +7,11 @@ from typing import NoReturn
 
 import click
 
+from fjm2.commands.common import INTERRUPTED
+
 from ..peers import SYSTEMS, load
 from ..peers.base import PeerOptions, PeerTimeoutError
-from .options import INTERRUPTED, check_how_much, how_much_options, object_option, size_option, timeout_option
+from .options import check_how_much, how_much_options, object_option, size_option, timeout_option
 from .results import print_result
 
 _COUNT = 5000

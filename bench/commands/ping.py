@@ -5,6 +5,7 @@ import time
 
 import click
 
+from fjm2.commands.common import run
 from fjm2.norm import OutgoingStream, Session
 from fjm2.norm.events import CommandReceived, CommandSent, SenderVanished, StreamReceived
 from fjm2.uri import BusConfig
@@ -16,7 +17,6 @@ from .options import (
     json_option,
     layer_option,
     open_session,
-    run,
     size_option,
     timeout_option,
     uri_option,

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import click
 
+from fjm2.commands.common import run
 from fjm2.errors import ConfigError
 from fjm2.norm import OutgoingStream, Session
 from fjm2.norm.events import CommandReceived, CommandSent, NodeIdCollided, ReceiverEvicted
@@ -22,7 +23,6 @@ from .options import (
     layer_option,
     object_option,
     open_session,
-    run,
     size_option,
     timeout_option,
     uri_option,

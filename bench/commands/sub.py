@@ -4,6 +4,7 @@ import asyncio
 
 import click
 
+from fjm2.commands.common import run
 from fjm2.norm import Session
 from fjm2.norm.events import (
     CommandReceived,
@@ -19,7 +20,7 @@ from fjm2.norm.events import (
 from fjm2.uri import BusConfig
 
 from . import hello
-from .options import json_option, layer_option, open_session, run, size_option, timeout_option, uri_option
+from .options import json_option, layer_option, open_session, size_option, timeout_option, uri_option
 from .results import Reception, print_ready, print_result
 
 _LINGER_S = 3.0

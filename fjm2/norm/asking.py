@@ -22,6 +22,7 @@ PIECES_MAX = 2048
 """So many ranges or blocks at once, likewise. As many of what others ask for are noted."""
 _MESSAGE_BYTES_MIN = 40  # libnorm's, while it knows no segment size
 _CREDIT_MIN_BYTES = 128
+_HEADER_BYTES = 64  # of a NACK: NORM, UDP and IP
 _NO_OBJECT = ObjectPartition(0, 1, 1)
 
 
@@ -72,7 +73,7 @@ class Asking:
         """The back-off is over: ask, unless others have. The hold-off is over: begin again."""
         if self.cycle.phase is Phase.HOLDING_OFF:
             self.cycle.move_to(Phase.IDLE)
-            if self.remote.data_at >= self._asked_at:  # to a sender that has fallen silent `Receiver` will look
+            if self.remote.data_at > self._asked_at:  # to a sender that has fallen silent `Receiver` will look
                 self.check(now)
             return
         needs = self._needs()
@@ -161,7 +162,7 @@ class Asking:
         while gap is not None:
             self._add_objects(builder, gap)
             gap = next(ranges, None)
-        return builder.messages()[: min(credit // size, MESSAGES_MAX)]
+        return builder.messages()[: min(max(credit // (size + _HEADER_BYTES), 1), MESSAGES_MAX)]
 
     def _add_objects(self, builder: RequestBuilder, counts: tuple[int, int]) -> None:
         start, end = counts

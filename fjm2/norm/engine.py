@@ -45,7 +45,9 @@ _STALE_S = 10.0
 """For so long, what an earlier incarnation of a sender sent may still be under way."""
 _STALE_MAX = 1024
 _EVICTION_S = 0.01
-"""So often may a newcomer take the place of a sender that has sent something whole."""
+"""So often is it looked whether a newcomer may take the place of a sender that has sent something whole."""
+_SILENT_PART = 0.25
+"""Of the time after which a silent sender is forgotten: from then on a newcomer may take its place."""
 _OUTBOX_MAX = 1024
 """Most answers that wait to be sent. What they are for is asked again, by us or of us."""
 _COLLISION_REPORT_S = 10.0
@@ -329,9 +331,10 @@ class Engine:
             return next(iter(self._strangers))
         if now < self._evictable_at:
             return None
-        # Of those that sent something whole, the one that sent least; not often, or a flood would push out all.
         self._evictable_at = now + _EVICTION_S
-        return min(self._receivers, key=lambda node_id: self._receivers[node_id].data_bytes)
+        longest_silent = min(self._receivers.values(), key=lambda receiver: receiver.remote.heard_at).remote
+        is_silent = now - longest_silent.heard_at >= self._receiver_config.inactivity_s * _SILENT_PART
+        return longest_silent.node_id if is_silent else None
 
     def _remember_stale(self, receiver: Receiver, now: float) -> None:
         """What a sender's incarnation that is over has sent may come late: it is not to begin it again."""

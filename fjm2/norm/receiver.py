@@ -3,6 +3,8 @@
 Whatever arrives updates what is wanted; `Asking` decides when to say so.
 """
 
+from typing import TypedDict
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,6 +48,17 @@ ACKS_AT_ONCE = 8
 """So few nodes may confirm a watermark at once; more spread their answers over a round trip (RFC 5740, 5.5.3)."""
 _PROOF_BYTES = 1 << 16
 _NO_TAIL = np.empty(0, np.uint8)
+
+
+class Answer(TypedDict):
+    """The fields that every answer to a sender has."""
+
+    source_id: int
+    sender_id: int
+    instance_id: int
+    grtt_response_s: int
+    grtt_response_us: int
+    extensions: tuple[CcFeedback, ...]
 
 
 class Receiver:
@@ -377,39 +390,26 @@ class Receiver:
             self.timers.set(Timer.FEEDBACK, self._cc.due_at)
 
     def _send_nack(self, requests: tuple[RepairRequest, ...], now: float) -> None:
-        if self._config.silent:
-            return
-        response_s, response_us = self.remote.grtt_response(now)
-        self._context.stats.nacks_sent += 1
-        self._send(
-            Nack(
-                source_id=self._context.node_id,
-                sender_id=self.remote.node_id,
-                instance_id=self.remote.instance_id,
-                grtt_response_s=response_s,
-                grtt_response_us=response_us,
-                extensions=(self._cc.feedback(),) if self._cc.is_reporting else (),
-                requests=requests,
-            )
-        )
+        if not self._config.silent:
+            self._context.stats.nacks_sent += 1
+            self._send(Nack(**self._answer(now), requests=requests))
 
     def _send_ack(self, ack_type: int, content: bytes | Position, now: float) -> None:
-        if self._config.silent:
-            return
+        if not self._config.silent:
+            self._context.stats.acks_sent += 1
+            self._send(Ack(**self._answer(now), ack_type=ack_type, content=content))
+
+    def _answer(self, now: float) -> Answer:
+        """What NACK and ACK have in common."""
         response_s, response_us = self.remote.grtt_response(now)
-        self._context.stats.acks_sent += 1
-        self._send(
-            Ack(
-                source_id=self._context.node_id,
-                sender_id=self.remote.node_id,
-                instance_id=self.remote.instance_id,
-                grtt_response_s=response_s,
-                grtt_response_us=response_us,
-                extensions=(self._cc.feedback(),) if self._cc.is_reporting else (),
-                ack_type=ack_type,
-                content=content,
-            )
-        )
+        return {
+            "source_id": self._context.node_id,
+            "sender_id": self.remote.node_id,
+            "instance_id": self.remote.instance_id,
+            "grtt_response_s": response_s,
+            "grtt_response_us": response_us,
+            "extensions": (self._cc.feedback(),) if self._cc.is_reporting else (),
+        }
 
     def _send(self, message: Message) -> None:
         is_unicast = self._config.unicast_nack or not self._context.group_is_multicast

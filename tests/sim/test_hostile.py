@@ -436,7 +436,7 @@ def test_stream_that_went_on_is_not_repaired_with_what_came_later() -> None:
 
 
 def test_fake_senders_push_out_neither_the_honest_nor_keep_out_new_ones() -> None:
-    victim = Victim(ReceiverConfig(senders_max=20))
+    victim = Victim(ReceiverConfig(senders_max=20, inactivity_s=30.0))
     honest, *others = fakes(2000)
     ext = fti(5, 1 << 20, 100, 10)
     victim.take(honest, honest.data(0, 0, b"\0\1\0\1\0\0\0\0a" + bytes(99), fti=ext, flags=0x20))
@@ -448,7 +448,7 @@ def test_fake_senders_push_out_neither_the_honest_nor_keep_out_new_ones() -> Non
             victim.take(honest, honest.data(0, 1, bytes(108), fti=ext, flags=0x20))
     assert honest.node_id in victim.engine.remote_senders
     assert victim.drops(Drop.TOO_MANY_SENDERS)
-    victim.now += 0.1
+    victim.now += 10.0
     late = next(islice(fakes(3000), 2999, None))
     events = victim.take(late, late.data(0, 0, b"late", fti=fti(5, 4, 1000, 64)))
     assert isinstance(events[0], SenderVanished)
