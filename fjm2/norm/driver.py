@@ -11,7 +11,7 @@ from .timers import NEVER
 from .train import Train
 from .udp import LinkState, UdpSocket, UdpTransport
 
-TRAINS_PER_TURN = 16
+TRAINS_PER_TURN = 8
 """So much is done before other tasks of the loop get their turn: well under a millisecond."""
 _CHECK_S = 1.0
 """How often the interface is looked at: a dead one does not say so to those who only listen."""
