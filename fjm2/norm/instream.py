@@ -12,6 +12,7 @@ from .nack import Place
 from .partition import StreamPartition
 from .ranges import Serial
 from .stats import Drop, Stats
+from .stores import lazy_memory
 from .wire import STREAM_HEADER, Fti, stream_fields
 
 _HEADER = STREAM_HEADER.size
@@ -148,7 +149,7 @@ class IncomingStream(IncomingObject):
 
     def _rows_of_ring(self) -> NDArray[np.uint8]:
         if self._ring is None:
-            self._ring = np.empty((self._rows, self._row_bytes), np.uint8)
+            self._ring = lazy_memory(self._rows * self._row_bytes).reshape(self._rows, self._row_bytes)
         return self._ring
 
     def _is_decodable(self, first: int) -> bool:

@@ -1,5 +1,6 @@
 """Where the segments of an object are put while it arrives."""
 
+import mmap
 import os
 import tempfile
 from contextlib import suppress
@@ -9,6 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 _PAGE = 4096
+_HUGE_FROM = 1 << 22  # from here on numpy asks for them
+
+
+def lazy_memory(size: int) -> NDArray[np.uint8]:
+    """Memory that is taken page by page, as it is written to. A MemoryError if there is not even room for the claim.
+
+    Numpy asks for huge pages where an array is large: then a single segment, of a sender that claims much and sends
+    little, would take two megabytes.
+    """
+    if size < _HUGE_FROM or not hasattr(mmap, "MADV_NOHUGEPAGE"):
+        return np.empty(size, np.uint8)
+    try:
+        pages = mmap.mmap(-1, size)
+    except OSError as error:
+        raise MemoryError(f"{size} bytes") from error
+    pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, np.uint8)
 
 
 class Store(Protocol):
@@ -37,7 +55,7 @@ class MemoryStore:
     __slots__ = ("data",)
 
     def __init__(self, size: int) -> None:
-        self.data = np.empty(size, np.uint8)
+        self.data = lazy_memory(size)
 
     def write(self, offset: int, rows: NDArray[np.uint8]) -> None:
         self.data[offset : offset + rows.size].reshape(rows.shape)[:] = rows
