@@ -33,7 +33,7 @@ fmt: $(INSTALLED)  ## format and fix what can be fixed
 
 fuzz: $(INSTALLED)  ## FUZZ_CASES mutated datagrams and trains through the codec, HOSTILE_CASES through the engine
 	$(PY) tests/fuzz.py --cases $(FUZZ_CASES)
-	$(PY) tests/hostile.py --cases $(HOSTILE_CASES)
+	$(PY) tests/hostile --cases $(HOSTILE_CASES)
 
 bench: $(CREEDSOLO)  ## what the inner functions cost, beside their peers
 	$(VENV)/bin/fjm2-bench micro

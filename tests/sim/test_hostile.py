@@ -8,10 +8,13 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-import hostile
 import numpy as np
 import pytest
-from hostile import GROUP, TARGET, Fake, feedback, fti, item, request
+from hostile.attack import attack
+from hostile.attacker import Attacker
+from hostile.datagrams import Fake, feedback, fti, item, request
+from hostile.limits import count_elements
+from hostile.target import GROUP, TARGET, Sight
 
 from fjm2.norm.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
 from fjm2.norm.engine import Engine
@@ -95,12 +98,12 @@ def fake() -> Fake:
 def test_engine_stands_all_attacks(is_forging: bool) -> None:
     print(f"seed {SEED}")
     for number in range(5):
-        hostile.attack(3000, SEED + number, is_forging=is_forging)
+        attack(3000, SEED + number, is_forging=is_forging)
 
 
-@pytest.mark.parametrize("name", sorted(hostile.Attacker(Random(1), hostile.Sight(1), True).campaigns))
+@pytest.mark.parametrize("name", sorted(Attacker(Random(1), Sight(1), True).campaigns))
 def test_engine_stands_each_attack(name: str) -> None:
-    hostile.attack(800, SEED, only=name, is_forging=name.startswith("forged"))
+    attack(800, SEED, only=name, is_forging=name.startswith("forged"))
 
 
 # Nothing raises.
@@ -150,7 +153,7 @@ def test_endless_blocks_need_no_endless_ring(fake: Fake, block: int) -> None:
     for symbol in (0, 5, 9):
         content = b"\0\x64" + bytes(106)
         victim.take(fake, fake.data(0, symbol, content, fti=ext, flags=0x20, fec_id=fec_id))
-    assert 0 < hostile.count_elements(victim.engine)[1] < 64 << 20
+    assert 0 < count_elements(victim.engine)[1] < 64 << 20
 
 
 def test_more_missing_than_python_can_count(fake: Fake) -> None:
@@ -198,7 +201,7 @@ def test_claims_of_one_sender_are_bounded(fake: Fake) -> None:
         victim.take(fake, fake.data(0, 0, bytes(100), fti=fti(5, 10 << 20, 1000, 64)))
         fake.object_id += 1
     assert victim.drops(Drop.NO_MEMORY) == 194
-    assert hostile.count_elements(victim.engine)[1] <= 64 << 20
+    assert count_elements(victim.engine)[1] <= 64 << 20
 
 
 def test_what_was_not_promised_room_is_asked_for_later(fake: Fake) -> None:
@@ -257,7 +260,7 @@ def test_requests_overheard_are_bounded(fake: Fake) -> None:
     for start in range(0, 5000, 1000):
         items = b"".join(item(0, block, 100, 129) + item(0, block, 65_535, 129) for block in range(start, start + 1000))
         victim.take(fake, feedback(4, 99, fake.node_id, 7, request(2, 1, items)))
-    assert 10_000 < hostile.count_elements(victim.engine)[0] < 2048 * 102 + 20_000
+    assert 10_000 < count_elements(victim.engine)[0] < 2048 * 102 + 20_000
 
 
 def test_hoarder_is_who_loses() -> None:
@@ -292,7 +295,7 @@ def test_auto_parity_leaves_nothing_behind() -> None:
     for _ in range(20):
         victim.engine.write(stream, memoryview(bytes(30_000)))
         victim.pass_time(0.01)
-        counts.append(hostile.count_elements(victim.engine)[0])
+        counts.append(count_elements(victim.engine)[0])
     assert victim.engine.stats.parity_segments_sent > 4000
     assert counts[-1] <= counts[4]
 
@@ -460,6 +463,6 @@ def test_restarts_without_end_leave_little_behind(fake: Fake) -> None:
     for number in range(5000):
         fake.instance_id = number
         victim.take(fake, fake.info(b"", fti(5, 1000, 100, 10)))
-    assert hostile.count_elements(victim.engine)[0] < 10_000
+    assert count_elements(victim.engine)[0] < 10_000
     assert not victim.sent_of(Info)
     assert not victim.sent_of(RepairAdv)

@@ -1,0 +1,88 @@
+"""What is promised, and what measures it: time, events, bytes out, memory, elements of containers.
+
+`Broken` is what is raised where one is exceeded.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fjm2.norm.config import ReceiverConfig, SessionConfig
+from fjm2.norm.engine import Engine
+from fjm2.norm.ranges import RangeSet
+
+SLOWEST_S = 0.05
+SLOWEST_PER_BYTE_S = 1.5e-6
+"""Of what is long on the wire: a datagram of 64 KiB may take longer than one of 100 bytes."""
+MEAN_MOST_S = 200e-6
+EVENTS_AT_ONCE = 600
+"""Most events that one train of few datagrams leads to: all objects of a window may be lost at once."""
+AMPLIFICATION_MOST = 12.0
+AMPLIFICATION_FREE = 4096
+"""Bytes that may go to an address besides."""
+HEADERS_BYTES = 28
+"""IP and UDP, which whoever sends has to pay for, too."""
+RESIDENT_FREE = 150 << 20
+
+
+class Broken(Exception):  # noqa: N818 - what it is, is said by its text
+    """Something that was promised did not hold."""
+
+
+def elements_allowed(config: SessionConfig) -> int:
+    """How many elements all containers of an engine together may have."""
+    receiver, sender = config.receiver or ReceiverConfig(), config.sender
+    own = 60 * sender.cache_objects + 8 * (sender.cache_bytes + 4 * sender.stream_bytes) // sender.segment_bytes
+    remote = receiver.senders_max * (3 * 2048 + 40 * receiver.objects_max)
+    return own + remote + receiver.total_bytes_max // 40 + 50_000
+
+
+def resident_bytes() -> int:
+    """Of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def count_elements(engine: Engine) -> tuple[int, int]:
+    """Elements of all containers that an engine holds, however deep, and the bytes of its arrays, touched or not."""
+    total = array_bytes = 0
+    seen: set[int] = set()
+    waiting: list[Any] = [engine]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, dict):
+            total += len(thing)
+            waiting += thing.keys()
+            waiting += thing.values()
+        elif isinstance(thing, (list, set, frozenset, deque, tuple)):
+            total += len(thing)
+            if not (thing and isinstance(next(iter(thing)), (int, float, bytes))):
+                waiting += thing
+        elif isinstance(thing, RangeSet):
+            total += 2 * thing.range_count
+        elif isinstance(thing, np.ndarray):
+            array_bytes += thing.nbytes if thing.base is None else 0
+        elif type(thing).__module__.startswith("fjm2.") and not isinstance(thing, (type, Enum)):
+            waiting += _attributes(thing)
+        elif hasattr(thing, "__self__"):
+            waiting.append(thing.__self__)
+    return total, array_bytes
+
+
+def _attributes(thing: object) -> Iterator[object]:
+    yield from getattr(thing, "__dict__", {}).values()
+    for name in _slots(type(thing)):
+        if hasattr(thing, name):
+            yield getattr(thing, name)
+
+
+@cache
+def _slots(kind: type) -> tuple[str, ...]:
+    return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()) if isinstance(name, str))
