@@ -93,7 +93,8 @@ class OutgoingStream:
             return
         engine, object_id = self._session._engine, self.object_id
         if self._size:
-            data = memoryview(b"".join(self._parts))
+            parts = self._parts
+            data = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
             taken = engine.write(object_id, data, self._marks)
             self._session._is_flushed = False
             self._parts = [data[taken:]] if taken < len(data) else []
