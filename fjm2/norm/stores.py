@@ -22,10 +22,12 @@ def lazy_memory(size: int) -> NDArray[np.uint8]:
     if size < _HUGE_FROM or not hasattr(mmap, "MADV_NOHUGEPAGE"):
         return np.empty(size, np.uint8)
     try:
-        pages = mmap.mmap(-1, size)
+        # Private, for then the kernel joins neighbours: a process may have so many mappings only.
+        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(f"{size} bytes") from error
-    pages.madvise(mmap.MADV_NOHUGEPAGE)
+    with suppress(OSError):  # a kernel that knows no huge pages
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(pages, np.uint8)
 
 

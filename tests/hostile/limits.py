@@ -68,7 +68,7 @@ def count_elements(engine: Engine) -> tuple[int, int]:
         elif isinstance(thing, RangeSet):
             total += 2 * thing.range_count
         elif isinstance(thing, np.ndarray):
-            array_bytes += thing.nbytes if thing.base is None else 0
+            array_bytes += 0 if isinstance(thing.base, np.ndarray) else thing.nbytes
         elif type(thing).__module__.startswith("fjm2.") and not isinstance(thing, (type, Enum)):
             waiting += _attributes(thing)
         elif hasattr(thing, "__self__"):

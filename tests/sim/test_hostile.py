@@ -13,7 +13,7 @@ import pytest
 from hostile.attack import attack
 from hostile.attacker import Attacker
 from hostile.datagrams import Fake, feedback, fti, item, request
-from hostile.limits import count_elements
+from hostile.limits import count_elements, resident_bytes
 from hostile.target import GROUP, TARGET, Sight
 
 from fjm2.norm.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
@@ -202,6 +202,23 @@ def test_claims_of_one_sender_are_bounded(fake: Fake) -> None:
         fake.object_id += 1
     assert victim.drops(Drop.NO_MEMORY) == 194
     assert count_elements(victim.engine)[1] <= 64 << 20
+
+
+def test_claims_take_neither_memory_nor_mappings() -> None:
+    """The kernel allows a process 65,530 mappings."""
+    victim = Victim(ReceiverConfig())
+    resident, mappings = resident_bytes(), mapping_count()
+    for fake in fakes(20):
+        for _ in range(100):
+            victim.take(fake, fake.data(0, 3, bytes(1000), fti=fti(5, 8 << 20, 1000, 64)))
+            fake.object_id += 1
+    assert count_elements(victim.engine)[1] > 10 << 30
+    assert resident_bytes() - resident < 100 << 20
+    assert mapping_count() - mappings < 500
+
+
+def mapping_count() -> int:
+    return len(Path("/proc/self/maps").read_text().splitlines())
 
 
 def test_what_was_not_promised_room_is_asked_for_later(fake: Fake) -> None:
