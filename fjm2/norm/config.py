@@ -134,7 +134,7 @@ class ReceiverConfig:
     file_directory: str | None = None
     """Where files are written while they arrive; without it they are kept in memory."""
     object_bytes_max: int = 1 << 30
-    """Larger objects are refused, files on disk excepted."""
+    """Larger objects are refused, files on disk excepted; so are those larger than `total_bytes_max`."""
     file_bytes_max: int = 1 << 40
     """Larger files are refused."""
     stream_bytes_max: int = 32 << 20
@@ -144,7 +144,8 @@ class ReceiverConfig:
     objects_max: int = 256
     """Objects of one sender that may be open at once, counted from the oldest that is not complete."""
     senders_max: int = 1024
-    """Remote senders known at once. A new one gets the place of the longest silent that never sent anything whole."""
+    """Remote senders known at once. A new one gets the place of the longest silent that never sent anything useful, or
+    else of one that has been silent for a quarter of `inactivity_s`."""
     inactivity_s: float = 100.0
     """A sender not heard of for so long is forgotten; what it owed is reported lost. libnorm may be silent for 30 s."""
 
