@@ -1,7 +1,7 @@
 """The greatest round-trip time of the group, as its sender estimates and advertises it (RFC 5740, 5.5.1)."""
 
 from .config import SenderConfig
-from .quantize import quantize_rtt, rtt_of
+from .quantize import quantize_rtt
 
 _GROWTH_WEIGHT = 0.75
 _SHRINK_FACTOR = 0.9
@@ -39,7 +39,3 @@ class Grtt:
         segment_s = (self._config.segment_bytes + _MESSAGE_OVERHEAD_BYTES) / bytes_per_s
         low, high = self._config.grtt_min_s, self._config.grtt_max_s
         return quantize_rtt(min(max(self._estimate_s, low, segment_s), high))
-
-    def advertised_s(self, bytes_per_s: float) -> float:
-        """What receivers compute from the code, in seconds: all timers of both sides follow it."""
-        return rtt_of(self.code(bytes_per_s))

@@ -96,7 +96,6 @@ _FTI_WORDS: dict[int, int] = {
     FecId.REED_SOLOMON_8: 3,
     FecId.SMALL_BLOCK_SYSTEMATIC: 4,
 }
-FTI_BYTES = {fec_id: 4 * words for fec_id, words in _FTI_WORDS.items()}
 
 _CC = struct.Struct(">BBHBBHHH")
 
