@@ -5,9 +5,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
-import numpy as np
-from numpy.typing import NDArray
-
 from .backoff import exponential_backoff
 from .quantize import quantize_loss, quantize_rate, quantize_rtt, rate_of, rtt_of
 from .remote import Remote
@@ -111,13 +108,12 @@ class CcResponder:
     _cc_sequence: int = 0
     _held_off_until: float = 0.0
 
-    def note_data(self, sequences: NDArray[np.uint16], size: int, now: float) -> None:
-        """A run of DATA has come."""
+    def note_data(self, first: int, last: int, count: int, size: int, now: float) -> None:
+        """A run of DATA has come, with sequence numbers from first to last."""
         rtt_s = self.rtt_s or self.remote.grtt_s
-        first, last = int(sequences[0]), int(sequences[-1])
-        self.loss.note(first, len(sequences), last, now, rtt_s)
+        self.loss.note(first, count, last, now, rtt_s)
         self.rate.note(size, now, rtt_s)
-        self.segment_bytes += (size / len(sequences) - self.segment_bytes) * 0.125
+        self.segment_bytes += (size / count - self.segment_bytes) * 0.125
 
     def note_probe(self, probe: CongestionControl, now: float) -> None:
         """A probe has come: decide when to answer."""

@@ -5,6 +5,7 @@ sends what `poll_train` gives until it gives None, takes what `poll_event` gives
 `poll_timeout`. It knows neither sockets nor clocks, and routes: to the sender, or to the receiver of a remote sender.
 """
 
+import struct
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from random import Random
@@ -41,6 +42,10 @@ from .wire import (
     decode,
 )
 
+_SOURCE = struct.Struct(">I")
+_SOURCE_AT = 4
+_SHORTEST_SENT = 8
+"""Whatever is shorter tells not who sent it."""
 _STALE_S = 10.0
 """For so long, what an earlier incarnation of a sender sent may still be under way."""
 _STALE_MAX = 1024
@@ -103,6 +108,8 @@ class Engine:
             return
         self.stats.datagrams_received += train.count
         self.stats.bytes_received += train.data.size
+        if not self.is_paused and self._receive_ahead(train, now):
+            return
         for part in self._reader.read(train):
             if isinstance(part, DataRun):
                 self._receive_run(part, train.address, now)
@@ -163,7 +170,7 @@ class Engine:
         return self._sender.write(stream, data, marks)
 
     def flush(self, stream: int) -> None:
-        """Let what was written go, even if it fills no segment."""
+        """Let what was written go, even if it fills no train."""
         self._sender.flush_stream(stream)
 
     def end_stream(self, stream: int) -> None:
@@ -214,14 +221,21 @@ class Engine:
 
     # Routing.
 
-    def _receive_run(self, run: DataRun, address: Address, now: float) -> None:
-        receiver = self._receivers.get(run.header.message.source_id)
-        if receiver is None or self.is_paused or not receiver.receive_ahead(run, address, now):
-            receiver = self._receiver_of(run.header.message, address, now)
-            if receiver is None:
-                return
-            receiver.receive_run(run, now)
+    def _receive_ahead(self, train: Train, now: float) -> bool:
+        """Take a train that is just what comes next of its sender's; False, and nothing has been done, else."""
+        if train.data.size < _SHORTEST_SENT:
+            return False
+        receiver = self._receivers.get(_SOURCE.unpack_from(train.data.data, _SOURCE_AT)[0])
+        if receiver is None or not receiver.receive_ahead(train, now):
+            return False
         self._after(receiver)
+        return True
+
+    def _receive_run(self, run: DataRun, address: Address, now: float) -> None:
+        receiver = self._receiver_of(run.header.message, address, now)
+        if receiver is not None:
+            receiver.receive_run(run, now)
+            self._after(receiver)
 
     def _receive_message(self, message: Message, address: Address, now: float, by_unicast: bool) -> None:
         if isinstance(message, FromReceiver):

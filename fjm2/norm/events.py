@@ -3,8 +3,12 @@
 The docstrings name the event of NRL's NORM API where there is one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import overload
+
+import numpy as np
 
 from .train import Address
 
@@ -99,6 +103,44 @@ class StreamOpened(SenderEvent):
     """Where in the stream reading begins, in bytes; 0 unless this receiver came late."""
 
 
+class Marks(Sequence[int]):
+    """Where messages begin in full segments laid end to end, worked out once somebody asks."""
+
+    __slots__ = ("_column", "_places", "_segment_bytes")
+
+    def __init__(self, column: bytes, segment_bytes: int) -> None:
+        """`column` has the message-start field of each segment, as on the wire."""
+        self._column = column
+        self._segment_bytes = segment_bytes
+        self._places: tuple[int, ...] | None = None
+
+    def _made(self) -> tuple[int, ...]:
+        if self._places is None:
+            starts = np.frombuffer(self._column, ">u2").astype(np.int64)
+            marked = np.flatnonzero((starts > 0) & (starts <= self._segment_bytes))
+            self._places = tuple((marked * self._segment_bytes + starts[marked] - 1).tolist())
+        return self._places
+
+    def __len__(self) -> int:
+        return len(self._made())
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
+        return self._made()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._made() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._made())
+
+    def __repr__(self) -> str:
+        return repr(self._made())
+
+
 @dataclass(frozen=True, slots=True)
 class StreamReceived(SenderEvent):
     """The next bytes of a stream (RX_OBJECT_UPDATED)."""
@@ -107,7 +149,7 @@ class StreamReceived(SenderEvent):
     start: int
     """Place of the first byte in the stream."""
     data: bytes
-    marks: tuple[int, ...]
+    marks: Sequence[int]
     """Where in `data` messages begin, as far as segments tell: only the first of each segment is marked."""
 
 

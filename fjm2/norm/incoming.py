@@ -41,6 +41,8 @@ def code_of(fti: Fti) -> Code | None:
 class IncomingObject(ABC):
     """What objects and streams that arrive have in common."""
 
+    is_stream = False
+
     def __init__(self, place: Place, fti: Fti, code: Code, stats: Stats, symbol_bytes: int) -> None:
         self.place = place
         self.fti = fti

@@ -1,11 +1,11 @@
 """A STREAM on its way in: segments are handed up in order, straight from the train where nothing is missing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .events import Event, LossReason, StreamEnded, StreamLost, StreamOpened, StreamReceived
+from .events import Event, LossReason, Marks, StreamEnded, StreamLost, StreamOpened, StreamReceived
 from .fec import Code
 from .incoming import IncomingObject
 from .nack import Place
@@ -24,6 +24,8 @@ _ROWS_MAX = 1 << 17
 
 class IncomingStream(IncomingObject):
     """Reading goes on segment by segment; what comes early waits in a ring."""
+
+    is_stream = True
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class IncomingStream(IncomingObject):
         """Whether it is known where reading begins."""
         self._is_open = False
         self.is_ended = False
+        self._look_at(np.empty((0, _HEADER), np.uint8))
 
     @property
     def _content_bytes(self) -> int:
@@ -96,8 +99,8 @@ class IncomingStream(IncomingObject):
         self.received.add(self.next_index, self.next_index + len(payloads) + (tail.size > 0))
         if len(payloads):
             self._hand_up(payloads)
-        if tail.size >= _HEADER:
-            self._hand_up(tail.reshape(1, -1))
+        if tail.size:
+            self._hand_up_short(tail)
         return True
 
     def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
@@ -190,19 +193,34 @@ class IncomingStream(IncomingObject):
 
     def _hand_up(self, rows: NDArray[np.uint8]) -> None:
         """Segments in order, stream header first: tell the application what is in them."""
-        fields = stream_fields(rows)
+        if rows is not self._seen:
+            self._look_at(rows)
         self.next_index += len(rows)
-        room = rows.shape[1] - _HEADER
         if not self._is_open or self._gap_reason:
-            self._resume(int(fields["offset"][0]))
+            self._resume(int(self._fields["offset"][0]))
         # Nearly always all segments are full. To compare bytes is three times as fast as to compare arrays.
-        if room and fields["length"].tobytes() == room.to_bytes(2) * len(rows):
-            starts = fields["message_start"]
-            marked = np.flatnonzero(starts)
-            marks = tuple((marked * room + starts[marked] - 1).tolist()) if marked.size else ()
-            self._emit_data(rows[:, _HEADER:].tobytes(), marks)
+        room = self._content.shape[1]
+        if room and self._lengths.tobytes() == room.to_bytes(2) * len(rows):
+            self._emit_data(self._content.tobytes(), Marks(self._starts.tobytes(), room))
         else:
-            self._hand_up_odd(rows, fields)
+            self._hand_up_odd(rows, self._fields)
+
+    def _look_at(self, rows: NDArray[np.uint8]) -> None:
+        """Nearly all trains are read into the same place: views of it are kept."""
+        self._seen = rows
+        self._fields = stream_fields(rows)
+        self._lengths, self._starts = self._fields["length"], self._fields["message_start"]
+        self._content = rows[:, _HEADER:]
+
+    def _hand_up_short(self, row: NDArray[np.uint8]) -> None:
+        """A lone segment that is not full, as that of a lone message."""
+        length, start, _ = STREAM_HEADER.unpack_from(row.data)
+        if 0 < length <= row.size - _HEADER:
+            self.next_index += 1
+            marks = (start - 1,) if 0 < start <= length else ()
+            self._emit_data(row[_HEADER : _HEADER + length].tobytes(), marks)
+        else:
+            self._hand_up(row.reshape(1, -1))
 
     def _hand_up_odd(self, rows: NDArray[np.uint8], fields: NDArray[np.void]) -> None:
         """Segments some of which are short, or no data at all."""
@@ -234,7 +252,7 @@ class IncomingStream(IncomingObject):
             marks = tuple((before[marked] + starts[marked] - 1).tolist())
         self._emit_data(data, marks)
 
-    def _emit_data(self, data: bytes, marks: tuple[int, ...]) -> None:
+    def _emit_data(self, data: bytes, marks: Sequence[int]) -> None:
         self._stats.payload_bytes_received += len(data)
         self._emit(StreamReceived(self._sender_id, self.place.object_id, self._offset, data, marks))
         self._offset += len(data)

@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 
 from .partition import UNBOUNDED, Partition, locate
 from .ranges import Serial
-from .train import TRAIN_SEGMENTS_MAX
 from .wire import REQUEST_HEADER_BYTES, PayloadIdFormat, Position, RepairFlag, RepairForm, RepairRequest
 
-_RAMP = np.arange(TRAIN_SEGMENTS_MAX, dtype=np.int64)
 LEVELS = RepairFlag.SEGMENT | RepairFlag.BLOCK | RepairFlag.OBJECT
 
 
@@ -68,13 +66,7 @@ class Place:
         """
         region = self.partition.region(first)
         block, symbol = divmod(first - region.start, region.block_segments)
-        left = region.block_segments - symbol
-        if count <= left:
-            return _RAMP[:count] + self.format.pack(region.first_block + block, symbol)
-        if count <= left + region.block_segments:
-            rest = _RAMP[: count - left] + self.format.pack(region.first_block + block + 1, 0)
-            return np.concatenate((_RAMP[:left] + self.format.pack(region.first_block + block, symbol), rest))
-        blocks, symbols = np.divmod(_RAMP[:count] + symbol, region.block_segments)
+        blocks, symbols = np.divmod(np.arange(symbol, symbol + count), region.block_segments)
         ids: NDArray[np.int64] = (blocks + (region.first_block + block)) << self.format.symbol_bits | symbols
         return ids
 

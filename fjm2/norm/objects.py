@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .config import SenderConfig
 from .fec import Code, NoCode, ReedSolomon
+from .idpages import IdPages
 from .partition import ObjectPartition, Partition, StreamPartition
 from .repairset import RecentRepairs, RepairSet
 from .sources import Source
@@ -39,6 +40,7 @@ class SendObject(ABC):
         self.id = object_id
         self.order = 0
         """Grows from object to object, where ids wrap."""
+        self.id_pages: IdPages | None = None
         self.preset_code = -1
         """The GRTT code that its headers were last preset with."""
         self.info = info
@@ -98,11 +100,11 @@ class SendObject(ABC):
         """Take the header that all coming trains begin with."""
 
     @abstractmethod
-    def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
+    def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
         """A train of source segments from `first` on, of one region: as many of `count` as fit."""
 
     @abstractmethod
-    def gathered_rows(self, indexes: Sequence[int], sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
+    def gathered_rows(self, indexes: Sequence[int], sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
         """A train of full source segments that need not be neighbours, of one region; no more than a train holds."""
 
     @abstractmethod
@@ -161,7 +163,7 @@ class SendData(SendObject):
             self._payload = self._buffer.reshape(rows, row_bytes)[:, self._header_bytes :]
         self._stamp = HeaderStamp(self._buffer, row_bytes, header)
 
-    def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
+    def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
         assert self._buffer is not None
         count = min(count, len(self._payload))
         segment_bytes = self.config.segment_bytes
@@ -175,7 +177,7 @@ class SendData(SendObject):
         row_bytes = self._stamp.row_bytes
         return Rows(self._buffer[: count * row_bytes - segment_bytes + last_bytes], row_bytes, count)
 
-    def gathered_rows(self, indexes: Sequence[int], sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
+    def gathered_rows(self, indexes: Sequence[int], sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
         assert self._buffer is not None
         indexes = indexes[: len(self._payload)]
         for row, index in enumerate(indexes):
@@ -214,6 +216,9 @@ class SendStream(SendObject):
         super().__init__(object_id, info, config)
         self.partition: StreamPartition = StreamPartition(config.block_segments)
         self.ring = StreamRing(config.segment_bytes, config.stream_blocks * config.block_segments, header)
+        self.is_flushed = False
+        """Whether what has been written goes out though it fills no train."""
+        self._train_segments = max(1, min(TRAIN_SEGMENTS_MAX, TRAIN_BYTES_MAX // self.ring.row_bytes))
         self.is_room_wanted = False
         self.confirmed_index: int | None = None
         """The first segment that those who are waited for may still need; None if nobody is."""
@@ -221,7 +226,9 @@ class SendStream(SendObject):
 
     @property
     def sendable(self) -> int:
-        return self.ring.closed
+        if self.is_flushed:
+            return self.ring.closed
+        return self.ring.closed - (self.ring.closed - self.next_index) % self._train_segments
 
     @property
     def first_held(self) -> int:
@@ -253,12 +260,12 @@ class SendStream(SendObject):
         self._repairs = np.zeros(min(TRAIN_SEGMENTS_MAX, max(1, TRAIN_BYTES_MAX // row_bytes)) * row_bytes, np.uint8)
         self._repair_stamp = HeaderStamp(self._repairs, row_bytes, header)
 
-    def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
+    def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
         row, count, data = self.ring.train(first, count)
         self.ring.stamp.stamp(sequence, payload_ids[:count], row)
         return Rows(data, self.ring.row_bytes, count)
 
-    def gathered_rows(self, indexes: Sequence[int], sequence: int, payload_ids: NDArray[np.uint32]) -> Rows:
+    def gathered_rows(self, indexes: Sequence[int], sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
         row_bytes = self.ring.row_bytes
         indexes = indexes[: self._repairs.size // row_bytes]
         rows = self._repairs[: len(indexes) * row_bytes]

@@ -8,6 +8,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from .ahead import Ahead
 from .asking import Asking
 from .config import Sync
 from .congestion import CcResponder
@@ -19,7 +20,7 @@ from .partition import UNBOUNDED
 from .remote import Remote
 from .stats import Drop
 from .timers import Timer, TimerTable
-from .train import TRAIN_SEGMENTS_MAX, Address
+from .train import Address, Train
 from .wire import (
     Ack,
     AckType,
@@ -86,10 +87,9 @@ class Receiver:
             context.group_is_multicast,
             self._send_nack,
         )
-        self._ahead: IncomingObject | None = None
-        """What the last run went to, if nothing of it is missing: the next one most likely goes on there."""
-        self._ahead_header: RunHeader | None = None
-        self._ahead_count = 0
+        self._ahead: Ahead | None = None
+        """What comes next, if the last run was of an object of which nothing is missing."""
+        self._last_ahead: Ahead | None = None
         self._ack_position: Position | None = None
         self._self_checks_left = 0
         self.timers.set(Timer.INACTIVE, now + self._config.inactivity_s)
@@ -107,45 +107,34 @@ class Receiver:
         self.remote.heard_at = now
         self.remote.update(message, address)
 
-    def receive_ahead(self, run: DataRun, address: Address, now: float) -> bool:
-        """Take a run that goes on where the last one ended: the way that nearly all data go.
+    def receive_ahead(self, train: Train, now: float) -> bool:
+        """Take a train that goes on where the last one ended: the way that nearly all data go.
 
-        False, and nothing has been done, where anything is unusual: `receive_run` can take it then.
+        False, and nothing has been done, where anything is unusual.
         """
-        item = self._ahead
-        if item is None or run.header is not self._ahead_header or run.count > TRAIN_SEGMENTS_MAX:
+        ahead, remote = self._ahead, self.remote
+        if ahead is None or train.address != remote.address:
             return False
-        if self._window.open.get(self._ahead_count) is not item:
-            return False
-        first, count = item.first_wanted, run.count
-        payloads, tail = run.payloads, run.tail
-        if len(payloads) == 1 and payloads.shape[1] < item.symbol_bytes:
-            payloads, tail = payloads[:0], payloads[0]  # a lone short segment, as of a lone message
-        is_full = len(payloads) == 0 or payloads.shape[1] == item.symbol_bytes
-        if not is_full or tail.size > item.symbol_bytes or first + count >= item.place.partition.segments:
-            return False
-        if first + count > item.place.partition.region(first).end:
-            return False
-        payload_ids = run.headers["payload_id"]
-        if payload_ids.tobytes() != item.place.payload_ids(first, count).astype(payload_ids.dtype).tobytes():
+        item = ahead.item
+        if self._window.open.get(ahead.count) is not item or not ahead.matches(train, item.first_wanted):
             return False
         try:
-            if not item.append(payloads, tail):
+            if not item.append(ahead.payloads, ahead.tail):
                 return False
         except (OSError, MemoryError):
             return False  # it will fail again there, and be dealt with
-        size = payloads.size + tail.size
-        self._cc.note_data(run.headers["sequence"], size, now)
+        size = ahead.size
+        self._cc.note_data(ahead.first_sequence, ahead.last_sequence, ahead.segments, size, now)
         self._asking.credit_bytes += size
         self.data_bytes += size
-        self._inventory.see(item, first + count, is_flush=False)
-        self.remote.address = address
-        self.remote.heard_at = self.remote.data_at = now
+        self._inventory.see(item, item.first_wanted, is_flush=False)
+        remote.heard_at = remote.data_at = now
         self._self_checks_left = _SELF_CHECK_ROUNDS
         if item.is_complete:
-            self._progress(self._ahead_count, item, now)
+            self._progress(ahead.count, item, now)
         else:
-            self._inventory.account(item)
+            if not item.is_stream:
+                self._inventory.account(item)
             self._arm_self_check(now)
         return True
 
@@ -155,7 +144,7 @@ class Receiver:
         self._ahead = None
         sequences = run.headers["sequence"]
         size = run.payloads.size + run.tail.size
-        self._cc.note_data(sequences, size, now)
+        self._cc.note_data(int(sequences[0]), int(sequences[-1]), run.count, size, now)
         self._asking.credit_bytes += size
         self.data_bytes += size
         fti = run.header.fti
@@ -187,7 +176,14 @@ class Receiver:
         self._asking.message_bytes = item.fti.segment_bytes
         self._progress(count, item, now)
         if count in self._window.open and not item.is_wanting():
-            self._ahead, self._ahead_header, self._ahead_count = item, run.header, count
+            self._go_ahead(run.header, item, count)
+
+    def _go_ahead(self, header: RunHeader, item: IncomingObject, count: int) -> None:
+        """Nothing is missing: the next train most likely goes on here."""
+        last = self._last_ahead
+        if last is None or last.item is not item or last.header is not header:
+            last = self._last_ahead = None if item.place.format.length_bits else Ahead(header, item, count)
+        self._ahead = last
 
     def _receive_symbols(
         self, item: IncomingObject, run: DataRun, blocks: NDArray[np.int64], symbols: NDArray[np.int64]

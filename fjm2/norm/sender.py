@@ -116,21 +116,28 @@ class Sender:
         stream = self._stream(object_id)
         taken = min(len(data), stream.room)
         if taken:
+            stream.is_flushed = False
             stream.ring.write(data[:taken], [mark for mark in marks if mark < taken] if marks else marks)
         if taken < len(data):
-            stream.is_room_wanted = True
+            stream.is_room_wanted = stream.is_flushed = True
             self._stats.window_waits += 1
         return taken
 
     def flush_stream(self, object_id: int) -> None:
-        """Let what has been written go, even if it fills no segment."""
-        ring = self._stream(object_id).ring
-        if ring.has_partial:
-            ring.close_segment()
+        """Let what has been written go, even if it fills no train, or no segment."""
+        self._flush(self._stream(object_id))
+
+    @staticmethod
+    def _flush(stream: SendStream) -> None:
+        stream.is_flushed = True
+        if stream.ring.has_partial and not stream.ring.is_ended:
+            stream.ring.close_segment()
 
     def end_stream(self, object_id: int) -> None:
         """Close a stream: its receivers will know that nothing more comes."""
-        self._stream(object_id).ring.end()
+        stream = self._stream(object_id)
+        stream.ring.end()
+        stream.is_flushed = True
 
     def cancel(self, object_id: int, now: float) -> None:
         """Send nothing more of an object; receivers that ask for it are told so."""
@@ -146,8 +153,7 @@ class Sender:
         """Ask nodes to confirm all that has been queued or written so far. The watermark's number."""
         streams = [item for item in self._cache if isinstance(item, SendStream)]
         for stream in streams:
-            if stream.ring.has_partial and not stream.ring.is_ended:
-                stream.ring.close_segment()
+            self._flush(stream)
         candidates = [item for item in (*self._cache, self._flusher.last) if item is not None and item.has_data]
         newest = max(candidates, key=lambda item: item.order, default=None)
         if newest is None:

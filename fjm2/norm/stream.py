@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from .ranges import RangeSet
 from .wire import STREAM_HEADER, Data, HeaderStamp
 
 STREAM_END_CODE = 0
@@ -32,6 +33,8 @@ class StreamRing:
         self._payload = self._grid[:, self.norm_header_bytes + STREAM_HEADER.size :]
         self._lengths = np.zeros(rows, np.uint16)
         """Bytes of each row's segment."""
+        self._short = RangeSet()
+        """Indexes of the segments that are not full: under load there are none."""
         self.first = 0
         """Index of the oldest segment still held."""
         self.closed = 0
@@ -66,12 +69,12 @@ class StreamRing:
         """As many of the segments as make one train: their first row, number and bytes, yet to be stamped."""
         row = first % self.rows
         count = min(count, self.rows - row)
-        short = self._lengths[row : row + count] < self.segment_bytes
-        if short.any():
-            count = int(short.argmax()) + 1
-        last = row + count - 1
-        end = (last + 1) * self.row_bytes - self.segment_bytes + int(self._lengths[last])
-        return row, count, self.buffer[row * self.row_bytes : end]
+        lacking = 0
+        for short, _ in self._short.within(first, first + count):
+            count = short - first + 1
+            lacking = self.segment_bytes - int(self._lengths[row + count - 1])
+            break
+        return row, count, self.buffer[row * self.row_bytes : (row + count) * self.row_bytes - lacking]
 
     def room(self, limit: int) -> int:
         """Bytes that can be written before the segment with index `limit` would be begun."""
@@ -142,6 +145,8 @@ class StreamRing:
         """Let the segment being filled go as it is; the next byte begins another."""
         row = self.closed % self.rows
         self._lengths[row] = self._fill
+        if self._fill < self.segment_bytes:
+            self._short.add(self.closed, self.closed + 1)
         self._payload[row, self._fill :] = 0  # parity covers the whole row
         at = row * self.row_bytes + self.norm_header_bytes
         offset = (self.offset - self._fill) & 0xFFFFFFFF
@@ -160,3 +165,5 @@ class StreamRing:
     def _advance(self, count: int) -> None:
         self.closed += count
         self.first = max(self.first, self.closed - self.rows + 1)
+        if self._short and self._short.first < self.first:
+            self._short.remove(self._short.first, self.first)

@@ -6,6 +6,7 @@ from typing import TypedDict
 import numpy as np
 
 from .config import SenderConfig
+from .idpages import IdPages
 from .nack import Place
 from .objects import Rows, SendObject
 from .quantize import quantize_group_size
@@ -115,8 +116,9 @@ class TrainMaker:
         self._preset(item)
         region = item.partition.region(first)
         count = min(count, region.end - first, self._most)
-        payload_ids = self.place(item).payload_ids(first, count)
-        return self._stamped(item.source_rows(first, count, self._sequence, payload_ids.astype(np.uint32)))
+        if item.id_pages is None:
+            item.id_pages = IdPages(self.place(item))
+        return self._stamped(item.source_rows(first, count, self._sequence, item.id_pages.of(first, count)))
 
     def gathered(self, item: SendObject, ranges: Iterable[tuple[int, int]]) -> tuple[Train, list[int]]:
         """As many of the first of these source segments as make a train, neighbours or not; and which they are."""

@@ -93,6 +93,7 @@ class UdpSocket:
         self._offload = offload
         self._buffer = np.empty(2 * _RECEIVE_BYTES, np.uint8)
         self._view = self._buffer.data
+        self._whole = self._buffer[:0]
         self._next: Train | None = None
         """Received, but not to be joined to what was before it."""
         self.replace(kernel)
@@ -213,8 +214,17 @@ class UdpSocket:
                 # UDP_GRO is all that was asked for: what is there is the size of its segments.
                 segment_bytes = _GRO_BYTES.unpack(ancillary[0][2])[0] if ancillary else size
                 address = sender if self._is_ipv4 else self._normal(sender)
-                return Train(self._buffer[offset : offset + size], segment_bytes, address)
+                return Train(self._piece(offset, size), segment_bytes, address)
         return None
+
+    def _piece(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """A piece of the buffer; the same array for trains of one length, so that views of it can be kept."""
+        if offset or size != self._whole.size:
+            piece = self._buffer[offset : offset + size]
+            if offset:
+                return piece
+            self._whole = piece
+        return self._whole
 
     def _send_at_once(self, data: NDArray[np.uint8], segment_bytes: int, address: Address) -> None:
         destination = address if self._is_ipv4 else self._scoped(address)

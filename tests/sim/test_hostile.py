@@ -438,6 +438,7 @@ def test_stream_that_went_on_is_not_repaired_with_what_came_later() -> None:
     written = 0
     while written < 64_000:
         written += engine.write(stream, memoryview(content)[written:64_000])
+        engine.flush(stream)
         victim.pass_time(0.5)
     (fake,) = fakes(1)
     nack = feedback(4, 9, TARGET, engine._sender.instance_id, request(2, 8, item(stream) + item(stream)))

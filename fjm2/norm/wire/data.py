@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fjm2.errors import WireError
 
-from ..train import Train
+from ..train import TRAIN_SEGMENTS_MAX, Train
 from .codes import VERSION, MessageType, ObjectFlag
 from .extensions import Fti
 from .layout import COMMON, FROM_SENDER, OBJECT, STREAM, dtype_of, struct_of
@@ -34,6 +34,10 @@ def header_dtype(fec_id: int, header_bytes: int, is_stream: bool) -> np.dtype[np
     return np.dtype([*fixed.descr, extensions, *(dtype_of(STREAM).descr if is_stream else ())])
 
 
+_SEQUENCES = (np.arange((1 << 16) + TRAIN_SEGMENTS_MAX) & 0xFFFF).astype(">u2")
+"""All of them, and on from the first: a train's are copied, which is faster than to count."""
+
+
 class HeaderStamp:
     """Writes the headers of one sender's DATA into a buffer of rows, where the payloads stand already."""
 
@@ -42,7 +46,6 @@ class HeaderStamp:
         "_lengths",
         "_offsets",
         "_payload_ids",
-        "_ramp",
         "_sequences",
         "_starts",
         "_template",
@@ -61,7 +64,6 @@ class HeaderStamp:
         self._heads = np.ndarray((rows,), f"V{len(wire)}", buffer, 0, (row_bytes,))
         self._sequences = headers["sequence"]
         self._payload_ids = headers["payload_id"]
-        self._ramp = np.arange(rows, dtype=np.uint16)
         if is_stream:
             self._lengths = headers["length"]
             self._starts = headers["message_start"]
@@ -80,7 +82,7 @@ class HeaderStamp:
         count = len(payload_ids)
         end = row + count
         self._heads[row:end] = self._template
-        np.add(self._ramp[:count], np.uint16(sequence), out=self._sequences[row:end])
+        self._sequences[row:end] = _SEQUENCES[sequence : sequence + count]
         self._payload_ids[row:end] = payload_ids
 
     def stamp_stream(
@@ -106,10 +108,15 @@ class RunHeader:
     fti: Fti | None
     dtype: np.dtype[np.void]
     """All that stands before the payload, a stream's header included."""
-    norm_bytes: int
-    """Length of NORM's own header."""
+    raw: bytes
+    """NORM's own header as it came first, with the sequence and the payload id of then."""
     constants: tuple[tuple[np.dtype[np.void], int, bytes], ...]
     """What does not count up, as spans of bytes: each one's dtype, offset and value."""
+
+    @property
+    def norm_bytes(self) -> int:
+        """Length of NORM's own header."""
+        return len(self.raw)
 
     @property
     def is_stream(self) -> bool:
@@ -197,7 +204,7 @@ def _decode_header(raw: bytes) -> RunHeader | None:
         message,
         fti,
         header_dtype(message.fec_id, len(raw), bool(message.flags & ObjectFlag.STREAM)),
-        len(raw),
+        raw,
         tuple((np.dtype(f"V{end - at}"), at, raw[at:end]) for at, end in spans if end > at),
     )
 
