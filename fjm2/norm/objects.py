@@ -101,7 +101,7 @@ class SendObject(ABC):
 
     @abstractmethod
     def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
-        """A train of source segments from `first` on, of one region: as many of `count` as fit."""
+        """Source segments from `first` on, of one region: as many of `count` as lie together, a train's at least."""
 
     @abstractmethod
     def gathered_rows(self, indexes: Sequence[int], sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
@@ -261,7 +261,8 @@ class SendStream(SendObject):
         self._repair_stamp = HeaderStamp(self._repairs, row_bytes, header)
 
     def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
-        row, count, data = self.ring.train(first, count)
+        # What is on its way out must not be overwritten before it has gone: of several trains no more than a part.
+        row, count, data = self.ring.train(first, min(count, max(self._train_segments, self.ring.rows // 4)))
         self.ring.stamp.stamp(sequence, payload_ids[:count], row)
         return Rows(data, self.ring.row_bytes, count)
 

@@ -72,6 +72,8 @@ class Sender:
         self._desk = RepairDesk(self._cache, config, self._trains.place, stats)
         self._queue: deque[SendObject] = deque()
         """Objects with data never sent, and open streams."""
+        self._ready: deque[Train] = deque()
+        """Trains that have been stamped already: what is stamped next comes behind them."""
         self._commands: deque[Callable[[Common, float], Message]] = deque()
         self._flusher = Flusher(
             config, self._cache, self._trains, self._timing, self.timers, stats, self._commands.append, emit
@@ -237,6 +239,8 @@ class Sender:
 
     def poll_train(self, now: float) -> Train | None:
         """The next train to send, if one may go. It is good until the next call."""
+        if self._ready:
+            return self._ready.popleft()
         if not self._commands and (self._desk.has_repairs or self._queue):
             ready_at = self._timing.pacer.ready_at(now)
             if ready_at > now:
@@ -331,8 +335,9 @@ class Sender:
             block, symbol = locate(item.partition, item.next_index)
             length = item.partition.block_length(block)
             count = min(count, length - symbol)
-        train = self._trains.segments(item, item.next_index, count)
-        sent = train.count
+        train, *others = self._trains.in_row(item, item.next_index, count)
+        self._ready.extend(others)
+        sent = sum(each.count for each in (train, *others))
         item.next_index += sent
         self._flow.note_sent(sent)
         if self.config.auto_parity and symbol + sent == length:

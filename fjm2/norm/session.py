@@ -72,7 +72,7 @@ class OutgoingStream:
         self._size += len(data)
         self._session._is_flushed = False
         self._session._driver.wake(self)
-        if self._is_batch:
+        if self._size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES:
             await self.drain()
 
     async def drain(self) -> None:
@@ -92,7 +92,7 @@ class OutgoingStream:
         if self._is_ended:
             return
         engine, object_id = self._session._engine, self.object_id
-        is_busy = self._is_batch
+        is_busy = self._size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES
         if self._size:
             parts = self._parts
             data = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
@@ -112,10 +112,6 @@ class OutgoingStream:
                 engine.end_stream(object_id)
                 self._session._is_flushed = False
                 self._forget()
-
-    @property
-    def _is_batch(self) -> bool:
-        return self._size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES
 
     def _end_soon(self) -> None:
         """Write no more; the end follows what is still to be handed over."""

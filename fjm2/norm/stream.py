@@ -66,7 +66,7 @@ class StreamRing:
         return int(self._lengths[index % self.rows])
 
     def train(self, first: int, count: int) -> tuple[int, int, NDArray[np.uint8]]:
-        """As many of the segments as make one train: their first row, number and bytes, yet to be stamped."""
+        """As many of the segments as lie together: their first row, number and bytes, yet to be stamped."""
         row = first % self.rows
         count = min(count, self.rows - row)
         lacking = 0
@@ -110,9 +110,11 @@ class StreamRing:
 
     def _mark(self, marks: Sequence[int], length: int) -> None:
         """Note where messages begin in the segments that `length` bytes more will touch: the first of each counts."""
-        fresh = self.closed + (self._fill > 0)
-        end = self.closed - (-(self._fill + length) // self.segment_bytes)
-        self._marks[np.arange(fresh, end) % self.rows] = 0
+        fresh = (self.closed + (self._fill > 0)) % self.rows
+        end = fresh + -(-(self._fill + length) // self.segment_bytes) - (self._fill > 0)
+        self._marks[fresh:end] = 0
+        if end > self.rows:
+            self._marks[: end - self.rows] = 0
         if marks:
             row = self.closed % self.rows
             earlier = self._marks[row] if self._fill else 0

@@ -60,6 +60,11 @@ class Timing:
         return self._tfmcc.nodes() if self._tfmcc is not None else ()
 
     @property
+    def is_paced(self) -> bool:
+        """Whether there is a rate to keep."""
+        return self.pacer.bytes_per_s != NEVER
+
+    @property
     def follows_receivers(self) -> bool:
         """Whether the rate depends on answers, so that data never go without probes."""
         return self._tfmcc is not None

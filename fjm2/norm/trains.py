@@ -17,6 +17,7 @@ from .wire import Data, Fti, HeaderStamp, Info, Message, Position, payload_id_fo
 
 _HEADER_ROOM = 44
 """The longest header of a DATA that we send: FEC id 0's EXT_FTI, and a stream's own."""
+_TRAINS_IN_ROW = 8
 
 
 class Common(TypedDict):
@@ -95,7 +96,9 @@ class TrainMaker:
         """One message, built with `common`."""
         self._sequence = (self._sequence + 1) & 0xFFFF
         data = np.frombuffer(message.encode(), np.uint8)
-        return self._counted(Train(data, data.size, self._group))
+        self._stats.datagrams_sent += 1
+        self._stats.bytes_sent += data.size
+        return Train(data, data.size, self._group)
 
     def info(self, item: SendObject) -> Train:
         """An object's INFO."""
@@ -113,12 +116,24 @@ class TrainMaker:
 
     def segments(self, item: SendObject, first: int, count: int) -> Train:
         """Source segments from `first` on: as many as are alike, fit, and do not overstep the rate by much."""
+        return self._stamped(self._rows(item, first, min(count, self._most)))
+
+    def in_row(self, item: SendObject, first: int, count: int) -> list[Train]:
+        """Likewise, but as several trains where there is no rate to keep: to stamp them together costs hardly more."""
+        most = self._most
+        rows = self._rows(item, first, min(count, most if self._timing.is_paced else most * _TRAINS_IN_ROW))
+        if rows.count <= most:
+            return [self._stamped(rows)]
+        step, group = most * rows.row_bytes, self._group
+        self._note(rows)
+        return [Train(rows.data[at : at + step], rows.row_bytes, group) for at in range(0, rows.data.size, step)]
+
+    def _rows(self, item: SendObject, first: int, count: int) -> Rows:
         self._preset(item)
-        region = item.partition.region(first)
-        count = min(count, region.end - first, self._most)
+        count = min(count, item.partition.region(first).end - first)
         if item.id_pages is None:
             item.id_pages = IdPages(self.place(item))
-        return self._stamped(item.source_rows(first, count, self._sequence, item.id_pages.of(first, count)))
+        return item.source_rows(first, count, self._sequence, item.id_pages.of(first, count))
 
     def gathered(self, item: SendObject, ranges: Iterable[tuple[int, int]]) -> tuple[Train, list[int]]:
         """As many of the first of these source segments as make a train, neighbours or not; and which they are."""
@@ -165,13 +180,13 @@ class TrainMaker:
         return self._stamped(Rows(buffer, row_bytes, len(symbols)))
 
     def _stamped(self, rows: Rows) -> Train:
-        self._sequence = (self._sequence + rows.count) & 0xFFFF
-        return self._counted(Train(rows.data, rows.row_bytes, self._group))
+        self._note(rows)
+        return Train(rows.data, rows.row_bytes, self._group)
 
-    def _counted(self, train: Train) -> Train:
-        self._stats.datagrams_sent += train.count
-        self._stats.bytes_sent += train.data.size
-        return train
+    def _note(self, rows: Rows) -> None:
+        self._sequence = (self._sequence + rows.count) & 0xFFFF
+        self._stats.datagrams_sent += rows.count
+        self._stats.bytes_sent += rows.data.size
 
     def _preset(self, item: SendObject) -> None:
         """Bring an object's headers up to date, if what all of them say has changed."""

@@ -43,7 +43,7 @@ class UdpConfig:
     """What routers and switches shall take it for (RFC 4594)."""
     receive_buffer_bytes: int = 8 << 20
     """What the kernel may hold of each socket while we are busy. Smaller loses bursts."""
-    send_buffer_bytes: int = 4 << 20
+    send_buffer_bytes: int = 256 << 10
     """What the kernel may hold of ours that the network is not ready for."""
     offload: bool | None = None
     """Trains by one system call each. None is where the kernel can; FJM2_NO_GSO=1 in the environment is never."""

@@ -34,8 +34,8 @@ def header_dtype(fec_id: int, header_bytes: int, is_stream: bool) -> np.dtype[np
     return np.dtype([*fixed.descr, extensions, *(dtype_of(STREAM).descr if is_stream else ())])
 
 
-_SEQUENCES = (np.arange((1 << 16) + TRAIN_SEGMENTS_MAX) & 0xFFFF).astype(">u2")
-"""All of them, and on from the first: a train's are copied, which is faster than to count."""
+_SEQUENCES = (np.arange((1 << 16) + 16 * TRAIN_SEGMENTS_MAX) & 0xFFFF).astype(">u2")
+"""All of them, and on from the first: those of some trains are copied, which is faster than to count."""
 
 
 class HeaderStamp:
