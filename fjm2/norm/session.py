@@ -31,7 +31,7 @@ EVENT_BYTES_MAX = 64 << 20
 EVENTS_MAX = 65_536
 _OWN_EVENTS_MAX = 1_000
 _CLOSED = "the session was closed"
-_BATCH_BYTES = 256 << 10
+_BATCH_BYTES = 1 << 20
 """So much a stream collects before it makes its writer wait for the loop's turn."""
 _BATCH_WRITES = 2_000
 """Likewise, in writes: a millisecond or two of them."""
