@@ -1,0 +1,157 @@
+"""Where messages go: topics and queues, by name. Frozen, hashable, equal by kind and name."""
+
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, NoReturn, Self
+
+from .errors import InvalidDestinationError
+
+NAME_BYTES_MAX = 0xFFFF
+
+# These two bits of a frame's flags tell the kind of its destination.
+QUEUE_FLAG = 32
+TEMPORARY_FLAG = 64
+KIND_FLAGS = QUEUE_FLAG | TEMPORARY_FLAG
+
+
+class Destination:
+    """Base of topics and queues.
+
+    `encoded_name`, `kind_flags` and `frame_hash` are what a frame holds of it.
+    """
+
+    __slots__ = ("encoded_name", "frame_hash", "name")
+    kind_flags: ClassVar[int]
+    _SCHEME: ClassVar[str]
+
+    name: str
+    encoded_name: bytes
+    frame_hash: int
+
+    def __init__(self, name: str) -> None:
+        if type(self) is Destination:
+            raise TypeError("a destination is a Topic or a Queue")
+        if not isinstance(name, str) or not name:
+            raise InvalidDestinationError(f"{name!r} is no name of a destination")
+        try:
+            encoded = name.encode()
+        except UnicodeEncodeError:
+            raise InvalidDestinationError("a lone surrogate is no character of a name") from None
+        if len(encoded) > NAME_BYTES_MAX:
+            raise InvalidDestinationError(f"a name of {len(encoded)} bytes: at most {NAME_BYTES_MAX} fit")
+        object.__setattr__(self, "name", str.__str__(name))
+        object.__setattr__(self, "encoded_name", encoded)
+        object.__setattr__(self, "frame_hash", zlib.crc32(encoded, zlib.crc32(bytes((self.kind_flags,)))))
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a destination is frozen: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a destination is frozen: {name} cannot be deleted")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Destination):
+            return NotImplemented
+        return self.name == other.name and self.kind_flags == other.kind_flags
+
+    def __hash__(self) -> int:
+        return self.frame_hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name,)
+
+    def __str__(self) -> str:
+        return f"{self._SCHEME}://{self.name}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class Topic(Destination):
+    """Each message goes to every subscription."""
+
+    __slots__ = ()
+    kind_flags = 0
+    _SCHEME = "topic"
+
+    @property
+    def topic_name(self) -> str:
+        return self.name
+
+
+class Queue(Destination):
+    """Each message goes to one consumer."""
+
+    __slots__ = ()
+    kind_flags = QUEUE_FLAG
+    _SCHEME = "queue"
+
+    @property
+    def queue_name(self) -> str:
+        return self.name
+
+
+class _Temporary(Destination):
+    """Lives with the connection that made it.
+
+    The connection passes `on_delete`; one that was received in a message has none, and cannot be deleted.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str, on_delete: Callable[[Any], Awaitable[None]] | None = None) -> None:
+        super().__init__(name)
+        object.__setattr__(self, "_on_delete", on_delete)
+
+    _on_delete: Callable[[Any], Awaitable[None]] | None
+
+    async def delete(self) -> None:
+        """IllegalStateError while it has consumers, InvalidDestinationError if another connection owns it."""
+        if self._on_delete is None:
+            raise InvalidDestinationError(f"{self} belongs to another connection")
+        await self._on_delete(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.delete()
+
+
+class TemporaryTopic(_Temporary, Topic):
+    """A topic that only its own connection consumes from."""
+
+    __slots__ = ("_on_delete",)
+    kind_flags = TEMPORARY_FLAG
+    _SCHEME = "temp-topic"
+
+
+class TemporaryQueue(_Temporary, Queue):
+    """A queue that only its own connection consumes from."""
+
+    __slots__ = ("_on_delete",)
+    kind_flags = QUEUE_FLAG | TEMPORARY_FLAG
+    _SCHEME = "temp-queue"
+
+
+_CLASSES: dict[int, type[Destination]] = {
+    kind.kind_flags: kind for kind in (Topic, Queue, TemporaryTopic, TemporaryQueue)
+}
+_SEEN_MAX = 1024
+_seen: dict[tuple[int, bytes], Destination] = {}
+
+
+def destination_from(flags: int, encoded_name: bytes) -> Destination:
+    """The destination that a frame names; InvalidDestinationError if it is none."""
+    key = flags & KIND_FLAGS, encoded_name
+    known = _seen.get(key)
+    if known is not None:
+        return known
+    try:
+        name = encoded_name.decode()
+    except UnicodeDecodeError:
+        raise InvalidDestinationError("a name that is no UTF-8") from None
+    if len(_seen) >= _SEEN_MAX:
+        _seen.clear()
+    made = _seen[key] = _CLASSES[key[0]](name)
+    return made

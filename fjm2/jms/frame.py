@@ -1,0 +1,318 @@
+"""Messages to frames and back (docs/frames.md).
+
+Out: a connection's `FrameWriter` stamps a message and gives its frame in two parts, head and body; the body is not
+copied. Within a transaction the parts are kept until it is committed, and then go through `seal`.
+
+In: one `FrameReader` for each stream finds the frames in its runs. The router picks those that are wanted by the fields
+of the fixed header, `is_sent_to` and `look_up`, and makes messages of copies of them by `message.open_message`.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, cast
+
+from .destination import KIND_FLAGS, Destination
+from .errors import JMSError, MessageFormatError
+from .header import (
+    FLAGS,
+    FRAME_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    IN_TRANSACTION,
+    KIND,
+    KIND_MAX,
+    NAME_BYTES,
+    NO_TIMESTAMP,
+    NULL_BODY,
+    PERSISTENT,
+    PRIORITY,
+    PRIORITY_MAX,
+    PROPERTY_BYTES,
+    SECTION_BYTES,
+    TIMESTAMP,
+    VERSION,
+    Header,
+    Section,
+    Transaction,
+    decode_delay,
+    decode_destination,
+    decode_transaction,
+    delay_section,
+    message_id_of,
+    sections_of,
+    transaction_section,
+)
+from .message import ClientHeaders, Message, snapshot, stamp
+from .properties import decode_properties, find_property
+from .selector.names import HEADERS
+from .types import PropertyValue
+
+FRAME_BYTES_MAX: Final = 256 << 20
+"""No longer frame is sent."""
+DEFAULT_RECEIVED_BYTES_MAX: Final = 64 << 20
+
+Parts = tuple[bytes, bytes]
+"""A frame as it is sent: everything up to the body, and the body."""
+Frame = tuple[bytes, int, int, Header]
+"""A frame as it is received: a buffer, where in it the frame begins and ends, and the fields of the fixed header."""
+
+
+class FrameWriter:
+    """Makes the frames of one connection, and numbers them."""
+
+    __slots__ = ("connection_id", "number")
+
+    def __init__(self, connection_id: int, number: int = 0) -> None:
+        self.connection_id = connection_id
+        """64 random bits: with the number, it makes message ids that are unique without coordination."""
+        self.number = number
+        """Of the latest frame."""
+
+    def write(
+        self,
+        message: Message,
+        destination: Destination,
+        flags: int,
+        priority: int,
+        timestamp: int,
+        expiration: int = 0,
+        delivery_delay: int = 0,
+    ) -> Parts:
+        """The frame of a message as it is now; the message's headers are stamped. All values have been checked before.
+
+        Of the flags, the caller passes PERSISTENT, NO_MESSAGE_ID and NO_TIMESTAMP.
+        """
+        properties, sections, body = snapshot(message)
+        flags |= destination.kind_flags
+        if body is None:
+            flags |= NULL_BODY
+            body = b""
+        if delivery_delay:
+            sections += delay_section(delivery_delay)
+        name = destination.encoded_name
+        name_bytes, property_bytes, section_bytes = len(name), len(properties), len(sections)
+        frame_bytes = HEADER_BYTES + name_bytes + property_bytes + section_bytes + len(body)
+        if frame_bytes > FRAME_BYTES_MAX:
+            raise JMSError(f"a message of {frame_bytes} bytes: at most {FRAME_BYTES_MAX} can be sent")
+        self.number = number = self.number + 1
+        header = (
+            VERSION,
+            int(message.kind),
+            flags,
+            priority,
+            frame_bytes,
+            destination.frame_hash,
+            name_bytes,
+            property_bytes,
+            section_bytes,
+            self.connection_id,
+            number,
+            timestamp,
+            expiration,
+        )
+        stamp(message, header, destination, timestamp + delivery_delay if delivery_delay else None)
+        return HEADER.pack(*header) + name + properties + sections, body
+
+
+def seal(parts: Parts, transaction: Transaction) -> Parts:
+    """The same frame as one message of a transaction, of which it is known at last how many there are."""
+    head, body = parts
+    fields = list(HEADER.unpack_from(head))
+    section = transaction_section(transaction)
+    fields[FLAGS] |= IN_TRANSACTION
+    fields[FRAME_BYTES] += len(section)
+    fields[SECTION_BYTES] += len(section)
+    return HEADER.pack(*fields) + head[HEADER_BYTES:] + section, body
+
+
+def transaction_of(buffer: bytes, header: Header, start: int = 0) -> Transaction | None:
+    """The transaction that a frame belongs to, if any."""
+    if not header[FLAGS] & IN_TRANSACTION:
+        return None
+    content = sections_of(buffer, header, start).get(Section.TRANSACTION)
+    if content is None:
+        raise MessageFormatError("a message of a transaction that is not named")
+    return decode_transaction(content)
+
+
+def is_sent_to(buffer: bytes, start: int, header: Header, destination: Destination) -> bool:
+    """Whether a frame goes to a destination, the hash of which was found equal."""
+    return (
+        header[NAME_BYTES] == len(destination.encoded_name)
+        and header[FLAGS] & KIND_FLAGS == destination.kind_flags
+        and buffer.startswith(destination.encoded_name, start + HEADER_BYTES)
+    )
+
+
+def look_up(buffer: bytes, start: int, header: Header, name: str) -> PropertyValue:
+    """What a selector sees under a name: a header, or a property, or None. Nothing else of the frame is decoded.
+
+    MessageFormatError where the frame turns out malformed. For a selector: `partial(look_up, buffer, start, header)`.
+    """
+    if name in HEADERS:
+        return _look_up_header(buffer, start, header, name)
+    at = start + HEADER_BYTES + header[NAME_BYTES]
+    return find_property(buffer, at, at + header[PROPERTY_BYTES], name)
+
+
+def _look_up_header(buffer: bytes, start: int, header: Header, name: str) -> PropertyValue:
+    if name == "JMSPriority":
+        return header[PRIORITY]
+    if name == "JMSDeliveryMode":
+        return "PERSISTENT" if header[FLAGS] & PERSISTENT else "NON_PERSISTENT"
+    if name == "JMSMessageID":
+        return message_id_of(header)
+    if name == "JMSTimestamp":
+        return 0 if header[FLAGS] & NO_TIMESTAMP else header[TIMESTAMP]
+    client = ClientHeaders.decode(sections_of(buffer, header, start)) if header[SECTION_BYTES] else ClientHeaders()
+    return client.type if name == "JMSType" else client.correlation_text
+
+
+def is_well_formed(buffer: bytes, start: int, header: Header) -> bool:
+    """Whether everything but the body can be decoded. Bodies tell when they are asked for."""
+    try:
+        name = buffer[start + HEADER_BYTES : start + HEADER_BYTES + header[NAME_BYTES]]
+        decode_destination(bytes((header[FLAGS] & KIND_FLAGS,)) + name)
+        at = start + HEADER_BYTES + header[NAME_BYTES]
+        decode_properties(buffer, at, at + header[PROPERTY_BYTES])
+        sections = sections_of(buffer, header, start)
+        ClientHeaders.decode(sections)
+        if Section.DELIVERY_DELAY in sections:
+            decode_delay(sections[Section.DELIVERY_DELAY])
+        transaction_of(buffer, header, start)
+    except MessageFormatError:
+        return False
+    return True
+
+
+class FrameDrop(Enum):
+    """Why a reader dropped what it received."""
+
+    UNKNOWN = "a version or a kind of frame that this library does not know"
+    MALFORMED = "lengths or values that make no sense"
+    TOO_LARGE = "longer than this reader takes"
+    CUT = "a frame of which the rest is missing"
+
+
+_PIECES_MAX: Final = 1024
+
+
+class FrameReader:
+    """Finds the frames in the runs of one stream.
+
+    Whatever comes, nothing is raised: what is no frame is counted in `drops`, and reading goes on behind it if its
+    length makes sense, otherwise at the next message mark of the stream. At most `frame_bytes_max` bytes are held.
+    """
+
+    __slots__ = ("_header", "_held_bytes", "_is_synced", "_merged", "_pieces", "drops", "frame_bytes_max")
+
+    def __init__(self, frame_bytes_max: int = DEFAULT_RECEIVED_BYTES_MAX) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self.drops: Counter[FrameDrop] = Counter()
+        self._is_synced = False
+        self._pieces: list[bytes] = []
+        """The beginning of a frame."""
+        self._held_bytes = 0
+        self._merged = 0
+        """So many of the pieces were joined from small ones."""
+        self._header: Header | None = None
+        """Of the frame that has begun, once it is complete."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What waits for the rest of its frame."""
+        return self._held_bytes
+
+    def reset(self) -> None:
+        """There is a gap before the next run: start over at its first message mark."""
+        if self._pieces:
+            self.drops[FrameDrop.CUT] += 1
+        self._release()
+        self._is_synced = False
+
+    def feed(self, run: bytes, marks: Sequence[int] = ()) -> list[Frame]:
+        """All frames that end in this run, which follows the one before without a gap; messages begin at its marks.
+
+        The marks are looked at only where reading has to start over, or a frame spans the whole run. The buffer of a
+        frame is mostly the run itself: slice what is to be kept.
+        """
+        frames: list[Frame] = []
+        at = shift = 0
+        if not self._is_synced:
+            at = self._resume(marks, 0, len(run))
+        elif self._header is not None:
+            at = self._continue(self._header, run, marks, frames)
+        elif self._pieces:
+            shift = self._held_bytes
+            run = b"".join((*self._pieces, run))
+            self._release()
+        unpack, longest, size = HEADER.unpack_from, self.frame_bytes_max, len(run)
+        while at + HEADER_BYTES <= size:
+            header = cast(Header, unpack(run, at))
+            version, kind, _, priority, length, _, name, properties, sections, _, _, _, _ = header
+            end = at + length
+            if (
+                version != VERSION
+                or kind > KIND_MAX
+                or priority > PRIORITY_MAX
+                or not name
+                or not HEADER_BYTES + name + properties + sections <= length <= longest
+            ):
+                at = self._skip(header, end, size) or shift + self._resume(marks, at + 1 - shift, size - shift)
+            elif end <= size:
+                frames.append((run, at, end, header))
+                at = end
+            else:
+                self._header = header
+                break
+        if at < size:
+            self._hold(run[at:])
+        return frames
+
+    def _continue(self, header: Header, run: bytes, marks: Sequence[int], frames: list[Frame]) -> int:
+        """Add to the frame that has begun; where in the run reading goes on."""
+        missing = header[FRAME_BYTES] - self._held_bytes
+        if missing <= len(run):
+            self._pieces.append(run[:missing])
+            frame = b"".join(self._pieces)
+            self._release()
+            frames.append((frame, 0, len(frame), header))
+            return missing
+        if len(marks):
+            # A message begins where this frame claims that all is its own.
+            self.drops[FrameDrop.MALFORMED] += 1
+            self._release()
+            return self._resume(marks, 0, len(run))
+        self._hold(run)
+        return len(run)
+
+    def _skip(self, header: Header, end: int, size: int) -> int:
+        """Drop a frame; where it ends, if that can be believed, otherwise 0."""
+        is_too_large = header[FRAME_BYTES] > self.frame_bytes_max
+        if header[0] != VERSION or header[KIND] > KIND_MAX:
+            self.drops[FrameDrop.UNKNOWN] += 1
+        else:
+            self.drops[FrameDrop.TOO_LARGE if is_too_large else FrameDrop.MALFORMED] += 1
+        return end if header[FRAME_BYTES] >= HEADER_BYTES and not is_too_large and end <= size else 0
+
+    def _resume(self, marks: Sequence[int], first: int, size: int) -> int:
+        """The first message mark from a place on; without one, the end, and the next run's first mark is waited for."""
+        index = bisect_left(marks, first)
+        at = marks[index] if index < len(marks) else size
+        self._is_synced = first <= at < size
+        return at if self._is_synced else size
+
+    def _hold(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._held_bytes += len(piece)
+        if len(self._pieces) - self._merged > _PIECES_MAX:
+            # Many small pieces would take far more memory than their bytes.
+            self._pieces[self._merged :] = [b"".join(self._pieces[self._merged :])]
+            self._merged += 1
+
+    def _release(self) -> None:
+        self._pieces = []
+        self._held_bytes = self._merged = 0
+        self._header = None

@@ -1,0 +1,142 @@
+"""The fixed header of a frame and its optional sections (docs/frames.md)."""
+
+import struct
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from .destination import KIND_FLAGS, Destination, destination_from
+from .errors import InvalidDestinationError, MessageFormatError
+
+VERSION: Final = 1
+HEADER = struct.Struct("!BBBBIIH2xIIQQqq")
+HEADER_BYTES: Final = HEADER.size
+
+Header: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""What `HEADER` unpacks; the places are named below."""
+KIND: Final = 1
+FLAGS: Final = 2
+PRIORITY: Final = 3
+FRAME_BYTES: Final = 4
+DESTINATION_HASH: Final = 5
+NAME_BYTES: Final = 6
+PROPERTY_BYTES: Final = 7
+SECTION_BYTES: Final = 8
+CONNECTION_ID: Final = 9
+NUMBER: Final = 10
+TIMESTAMP: Final = 11
+EXPIRATION: Final = 12
+
+# Flags; the two of the destination's kind are in `destination`.
+PERSISTENT: Final = 1
+NO_MESSAGE_ID: Final = 2
+NO_TIMESTAMP: Final = 4
+NULL_BODY: Final = 8
+IN_TRANSACTION: Final = 16
+
+PRIORITY_MAX: Final = 9
+
+
+class Kind(IntEnum):
+    """What kind of message a frame holds."""
+
+    MESSAGE = 0
+    TEXT = 1
+    BYTES = 2
+    MAP = 3
+    STREAM = 4
+    OBJECT = 5
+
+
+KIND_MAX: Final = int(max(Kind))
+
+
+class Section(IntEnum):
+    """What an optional section holds."""
+
+    CORRELATION_ID = 1
+    CORRELATION_BYTES = 2
+    REPLY_TO = 3
+    TYPE = 4
+    DELIVERY_DELAY = 5
+    TRANSACTION = 6
+
+
+_SECTION = struct.Struct("!BI")
+_DELAY = struct.Struct("!q")
+_TRANSACTION = struct.Struct("!QII")
+
+
+class Transaction(NamedTuple):
+    """Of which transaction a message is which of how many."""
+
+    number: int
+    """Chosen by the sending connection."""
+    place: int
+    size: int
+
+
+def make_section(tag: Section, content: bytes) -> bytes:
+    return _SECTION.pack(tag, len(content)) + content
+
+
+def destination_section(destination: Destination) -> bytes:
+    return make_section(Section.REPLY_TO, bytes((destination.kind_flags,)) + destination.encoded_name)
+
+
+def delay_section(delay_ms: int) -> bytes:
+    return make_section(Section.DELIVERY_DELAY, _DELAY.pack(delay_ms))
+
+
+def transaction_section(transaction: Transaction) -> bytes:
+    return make_section(Section.TRANSACTION, _TRANSACTION.pack(*transaction))
+
+
+def split_sections(data: bytes, at: int, end: int) -> dict[int, bytes]:
+    """Contents by tag; of two with the same tag the first counts."""
+    sections: dict[int, bytes] = {}
+    while at < end:
+        if at + _SECTION.size > end:
+            raise MessageFormatError("a section that is cut short")
+        tag, length = _SECTION.unpack_from(data, at)
+        at += _SECTION.size + length
+        if at > end:
+            raise MessageFormatError("a section longer than its frame")
+        sections.setdefault(tag, data[at - length : at])
+    return sections
+
+
+def sections_of(frame: bytes, header: Header, start: int = 0) -> dict[int, bytes]:
+    at = start + HEADER_BYTES + header[NAME_BYTES] + header[PROPERTY_BYTES]
+    return split_sections(frame, at, at + header[SECTION_BYTES])
+
+
+def decode_destination(content: bytes) -> Destination:
+    if not content or content[0] & ~KIND_FLAGS:
+        raise MessageFormatError("a destination of an unknown kind")
+    try:
+        return destination_from(content[0], content[1:])
+    except InvalidDestinationError as error:
+        raise MessageFormatError("a destination that is none") from error
+
+
+def decode_delay(content: bytes) -> int:
+    return int(_unpack(_DELAY, content)[0])
+
+
+def decode_transaction(content: bytes) -> Transaction:
+    transaction = Transaction(*_unpack(_TRANSACTION, content))
+    if transaction.place >= transaction.size:
+        raise MessageFormatError(f"message {transaction.place} of a transaction of {transaction.size}")
+    return transaction
+
+
+def _unpack(layout: struct.Struct, content: bytes) -> tuple[Any, ...]:
+    if len(content) != layout.size:
+        raise MessageFormatError(f"a section of {len(content)} bytes instead of {layout.size}")
+    return layout.unpack(content)
+
+
+def message_id_of(header: Header) -> str | None:
+    if header[FLAGS] & NO_MESSAGE_ID:
+        return None
+    return f"ID:{header[CONNECTION_ID]:016x}-{header[NUMBER]}"

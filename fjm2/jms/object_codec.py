@@ -1,0 +1,180 @@
+"""How the object of an ObjectMessage becomes bytes and an object again.
+
+What comes from a multicast network is never unpickled unless the application asks for it, and names the classes.
+"""
+
+import io
+import pickle
+import struct
+from collections.abc import Callable, Collection, Iterator
+from enum import IntEnum
+from typing import Any, Final, Protocol
+
+from .errors import JMSSecurityError, MessageFormatError
+from .types import decode_text, encode_text
+
+
+class ObjectFormat(IntEnum):
+    """The first byte of an object's body."""
+
+    SAFE = 0
+    PICKLE = 1
+
+
+class ObjectCodec(Protocol):
+    """A setting of the connection."""
+
+    def encode(self, value: object) -> bytes:
+        """MessageFormatError if the object cannot be serialised."""
+
+    def decode(self, data: bytes) -> object:
+        """MessageFormatError if no object can be restored, JMSSecurityError if it is refused."""
+
+
+DEPTH_MAX: Final = 100
+"""Lists, tuples and dicts nest no deeper; so what contains itself is refused as well."""
+
+_NONE, _FALSE, _TRUE, _INT, _FLOAT, _TEXT, _BYTES, _LIST, _TUPLE, _DICT = range(10)
+_DOUBLE = struct.Struct("!d")
+_SIZED = struct.Struct("!BI")
+_SIZE = struct.Struct("!I")
+
+
+class SafeCodec:
+    """None, bool, int of any size, float, str, bytes, and lists, tuples and dicts of these; no subclasses of them."""
+
+    def encode(self, value: object) -> bytes:
+        return bytes((ObjectFormat.SAFE,)) + b"".join(_encode(value, 0))
+
+    def decode(self, data: bytes) -> object:
+        if data[:1] == bytes((ObjectFormat.PICKLE,)):
+            raise JMSSecurityError("a pickled object: refused unless the connection has a PickleCodec")
+        if data[:1] != bytes((ObjectFormat.SAFE,)):
+            raise MessageFormatError("an object of an unknown format")
+        value, end = _decode(data, 1, 0)
+        if end != len(data):
+            raise MessageFormatError(f"{len(data) - end} bytes behind the object")
+        return value
+
+
+def _encode(value: object, depth: int) -> Iterator[bytes]:
+    if depth > DEPTH_MAX:
+        raise MessageFormatError(f"an object nested more than {DEPTH_MAX} deep, or in itself")
+    kind = type(value)
+    if kind in _LEAF_ENCODERS:
+        yield _LEAF_ENCODERS[kind](value)
+    elif isinstance(value, list | tuple) and kind in (list, tuple):
+        yield _SIZED.pack(_LIST if kind is list else _TUPLE, len(value))
+        for item in value:
+            yield from _encode(item, depth + 1)
+    elif isinstance(value, dict) and kind is dict:
+        yield _SIZED.pack(_DICT, len(value))
+        for pair in value.items():
+            for part in pair:
+                yield from _encode(part, depth + 1)
+    else:
+        raise MessageFormatError(f"an object with a {kind.__name__} in it cannot be serialised")
+
+
+def _encode_int(value: int) -> bytes:
+    return _sized(_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
+
+
+def _sized(tag: int, content: bytes) -> bytes:
+    return _SIZED.pack(tag, len(content)) + content
+
+
+_LEAF_ENCODERS: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda _: bytes((_NONE,)),
+    bool: lambda value: bytes((_TRUE if value else _FALSE,)),
+    int: _encode_int,
+    float: lambda value: bytes((_FLOAT,)) + _DOUBLE.pack(value),
+    str: lambda value: _sized(_TEXT, encode_text(value)),
+    bytes: lambda value: _sized(_BYTES, value),
+}
+
+
+def _decode(data: bytes, at: int, depth: int) -> tuple[object, int]:
+    if depth > DEPTH_MAX:
+        raise MessageFormatError(f"an object nested more than {DEPTH_MAX} deep")
+    tag, at = _take(data, at, 1)[0], at + 1
+    if tag <= _TRUE:
+        return (None, False, True)[tag], at
+    if tag == _FLOAT:
+        return _DOUBLE.unpack(_take(data, at, _DOUBLE.size))[0], at + _DOUBLE.size
+    size, at = _SIZE.unpack(_take(data, at, _SIZE.size))[0], at + _SIZE.size
+    if tag in _LEAF_DECODERS:
+        return _LEAF_DECODERS[tag](_take(data, at, size)), at + size
+    if tag > _DICT:
+        raise MessageFormatError(f"an object with the unknown tag {tag}")
+    return _decode_items(data, at, depth, tag, size)
+
+
+def _decode_items(data: bytes, at: int, depth: int, tag: int, size: int) -> tuple[object, int]:
+    items = []
+    # Not one loop over the size: it is only a claim. Each item takes a byte at least, so this ends.
+    for _ in range(size * 2 if tag == _DICT else size):
+        item, at = _decode(data, at, depth + 1)
+        items.append(item)
+    if tag == _LIST:
+        return items, at
+    if tag == _TUPLE:
+        return tuple(items), at
+    try:
+        return dict(zip(items[::2], items[1::2], strict=True)), at
+    except TypeError as error:
+        raise MessageFormatError("a dict with a key that is none") from error
+
+
+def _take(data: bytes, at: int, size: int) -> bytes:
+    if at + size > len(data):
+        raise MessageFormatError("an object that is cut short")
+    return data[at : at + size]
+
+
+_LEAF_DECODERS: dict[int, Callable[[bytes], object]] = {
+    _INT: lambda content: int.from_bytes(content, "big", signed=True),
+    _TEXT: decode_text,
+    _BYTES: bytes,
+}
+
+
+class PickleCodec:
+    """Pickles what it sends; of what it receives, unpickles only objects made of the given classes.
+
+    A class stands for all that its constructor and `__setstate__` do with arguments from the network: name only those
+    that do no harm. What a SafeCodec sent is read as well.
+    """
+
+    def __init__(self, classes: Collection[type]) -> None:
+        self._classes = {(kind.__module__, kind.__qualname__): kind for kind in classes}
+
+    def encode(self, value: object) -> bytes:
+        try:
+            return bytes((ObjectFormat.PICKLE,)) + pickle.dumps(value, protocol=4)
+        except Exception as error:
+            raise MessageFormatError(f"an object that cannot be pickled: {error}") from error
+
+    def decode(self, data: bytes) -> object:
+        if data[:1] != bytes((ObjectFormat.PICKLE,)):
+            return SAFE_CODEC.decode(data)
+        try:
+            return _Unpickler(data[1:], self._classes).load()
+        except JMSSecurityError:
+            raise
+        except Exception as error:
+            raise MessageFormatError(f"an object that cannot be unpickled: {error}") from error
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, classes: dict[tuple[str, str], type]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._classes = classes
+
+    def find_class(self, module: str, name: str) -> type:
+        if (module, name) not in self._classes:
+            raise JMSSecurityError(f"unpickling {module}.{name} is refused: it is not among the classes of the codec")
+        return self._classes[module, name]
+
+
+SAFE_CODEC: Final = SafeCodec()

@@ -1,0 +1,52 @@
+"""A message whose body is a Python object."""
+
+import builtins
+
+from .header import FLAGS, NULL_BODY, Kind
+from .message import UNREAD, Message
+from .object_codec import SAFE_CODEC, ObjectCodec
+
+
+class ObjectMessage(Message):
+    """An object, serialised when it is set: later changes to it do not show. Each reading restores a new one.
+
+    The connection sets `codec` on messages that it makes and on those that it receives.
+    """
+
+    __slots__ = ("codec",)
+    kind = Kind.OBJECT
+
+    codec: ObjectCodec
+
+    # The body is the serialised object; None is the null body.
+
+    def __init__(self, object: object = None, codec: ObjectCodec = SAFE_CODEC) -> None:  # noqa: A002
+        super().__init__()
+        self.codec = codec
+        self.object = object
+
+    def _prepare(self) -> None:
+        self.codec = SAFE_CODEC
+
+    @property
+    def object(self) -> builtins.object:
+        """MessageFormatError if it cannot be restored, JMSSecurityError if the codec refuses to."""
+        encoded = self._encode_body()
+        return None if encoded is None else self.codec.decode(encoded)
+
+    @object.setter  # noqa: A003
+    def object(self, value: builtins.object) -> None:
+        self._check_body_writeable()
+        self._body = None if value is None else self.codec.encode(value)
+
+    def _get_body(self) -> builtins.object:
+        return self.object
+
+    def _load_body(self) -> None:
+        self._encode_body()
+
+    def _encode_body(self) -> bytes | None:
+        if self._body is UNREAD and self._frame is not None and self._header is not None:
+            self._body = None if self._header[FLAGS] & NULL_BODY else self._frame[self._start :]
+        body: bytes | None = self._body
+        return body

@@ -1,0 +1,233 @@
+"""From the program of a selector to a Python function.
+
+Three-valued logic needs no third value here. Only true selects; so every condition is asked either whether it is true
+or whether it is false, and one that is unknown says no to both. NOT turns the question around, and AND asked for
+falsehood is an OR: what is left are Python's own `and` and `or` over questions to single comparisons.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from . import operations
+from .names import SET_ON_RECEIPT
+from .program import Instruction, Op, operand_count
+
+Lookup = Callable[[str], object]
+"""From a name to its value, None if there is none."""
+
+_DEPTH_MAX = 20
+"""What is nested deeper becomes a variable of its own: Python's compiler is recursive, and bounded."""
+_DOUBLE_EXACT = 1 << 53
+"""Numbers below this compare with any other alike, be it exactly or as doubles."""
+
+_ARITHMETIC = {Op.ADD: "add", Op.SUBTRACT: "sub", Op.MULTIPLY: "mul", Op.DIVIDE: "divide"}
+_SIGNS = {Op.PLUS: "plus", Op.NEGATE: "negate"}
+_COMPARISONS = {
+    Op.EQUAL: ("==", "equality(eq"),
+    Op.UNEQUAL: ("!=", "equality(ne"),
+    Op.LESS: ("<", "order(lt"),
+    Op.AT_MOST: ("<=", "order(le"),
+    Op.MORE: (">", "order(gt"),
+    Op.AT_LEAST: (">=", "order(ge"),
+}
+"""Python's operator for what is known to be alike, and a call for what is not."""
+_MIRRORED = {Op.LESS: Op.MORE, Op.AT_MOST: Op.AT_LEAST, Op.MORE: Op.LESS, Op.AT_LEAST: Op.AT_MOST}
+_GLOBALS: dict[str, Any] = {
+    "NUMBER": operations.NUMBER,
+    "arithmetic": operations.arithmetic,
+    "divide": operations.divide,
+    "equality": operations.equality,
+    "negate": operations.negate,
+    "order": operations.order,
+    "plus": operations.plus,
+} | {name: getattr(operator, name) for name in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")}
+"""What the function may call."""
+
+
+class _Value(NamedTuple):
+    """An expression for a value."""
+
+    text: str
+    depth: int = 0
+    literal: object = None
+    is_property: bool = False
+
+
+class _Condition(NamedTuple):
+    """Questions, one of which, or all of which, are to say yes."""
+
+    parts: list[str]
+    joint: str = " and "
+    depth: int = 0
+
+
+def compile_program(program: list[Instruction]) -> tuple[frozenset[str], Callable[[Lookup], bool]]:
+    """The names that a selector asks for, and the selector."""
+    writer = _Writer()
+    text = writer.write(program)
+    scope = _GLOBALS | writer.constants
+    exec(text, scope)
+    return frozenset(writer.variables) - SET_ON_RECEIPT, scope["evaluate"]
+
+
+def _questions(program: list[Instruction]) -> list[bool | None]:
+    """What each instruction is asked: whether it is true, whether it is false, or None for its value."""
+    questions: list[bool | None] = []
+    pending: list[bool | None] = [True]
+    for op, _ in reversed(program):
+        question = pending.pop()
+        questions.append(question)
+        match op:
+            case Op.NOT:
+                pending.append(not question)
+            case Op.AND | Op.OR:
+                pending += [question, question]
+            case _:
+                pending += [None] * operand_count(op)
+    return questions[::-1]
+
+
+class _Writer:
+    """Goes through a program once, and holds the text of every operand that waits for its operator."""
+
+    def __init__(self) -> None:
+        self.variables: dict[str, str] = {}
+        """Of each name."""
+        self.constants: dict[str, object] = {}
+        """Lists of IN and patterns of LIKE, by the names they go by."""
+        self._lines: list[str] = []
+        self._values: list[_Value] = []
+        self._conditions: list[_Condition] = []
+
+    def write(self, program: list[Instruction]) -> str:
+        for instruction, question in zip(program, _questions(program), strict=True):
+            if question is None:
+                self._write_value(instruction)
+            else:
+                self._write_condition(instruction, question)
+        fetches = [
+            f"{variable} = {None if name in SET_ON_RECEIPT else f'get({name!a})'}"
+            for name, variable in self.variables.items()
+        ]
+        answer = self._conditions.pop()
+        lines = [*fetches, *self._lines, f"return {answer.joint.join(answer.parts)}"]
+        return "def evaluate(get):\n" + "".join(f" {line}\n" for line in lines)
+
+    def _write_value(self, instruction: Instruction) -> None:
+        op, argument = instruction
+        match op:
+            case Op.NAME:
+                self._values.append(_Value(self._variable(str(argument)), is_property=True))
+            case Op.LITERAL:
+                self._values.append(_Value(ascii(argument), literal=argument))
+            case Op.PLUS | Op.NEGATE:
+                self._push_call(f"{_SIGNS[op]}(", self._values.pop())
+            case _:
+                right, left = self._values.pop(), self._values.pop()
+                self._push_call(f"arithmetic({_ARITHMETIC[op]}, ", left, right)
+
+    def _push_call(self, start: str, *operands: _Value) -> None:
+        text = ", ".join(operand.text for operand in operands)
+        self._values.append(self._limit(f"{start}{text})", 1 + max(operand.depth for operand in operands)))
+
+    def _write_condition(self, instruction: Instruction, question: bool) -> None:
+        op, argument = instruction
+        match op:
+            case Op.NOT:
+                pass
+            case Op.AND | Op.OR:
+                self._join(" and " if (op is Op.AND) == question else " or ")
+            case Op.NAME:
+                self._ask(f"{self._variable(str(argument))} is {question}")
+            case Op.LITERAL:
+                self._ask(str(argument is question))
+            case Op.IS_NULL:
+                self._ask(f"{self._values.pop().text} is {'' if question else 'not '}None")
+            case Op.IN | Op.LIKE:
+                self._ask_string(op, argument, question)
+            case Op.BETWEEN | Op.NOT_BETWEEN:
+                self._ask_between(op, question)
+            case _:
+                right, left = self._values.pop(), self._values.pop()
+                self._ask(_comparison(op, left, right, question))
+
+    def _ask(self, *questions: str, joint: str = " and ") -> None:
+        self._conditions.append(_Condition(list(questions), joint))
+
+    def _ask_string(self, op: Op, argument: object, question: bool) -> None:
+        """Whatever is no string is neither in nor out."""
+        variable = self._values.pop().text
+        if op is Op.IN:
+            test = f"{variable} {'in' if question else 'not in'} {self._constant(argument)}"
+        else:
+            test = f"{self._constant(argument)}.fullmatch({variable}) is {'not ' if question else ''}None"
+        self._ask(f"isinstance({variable}, str) and {test}")
+
+    def _ask_between(self, op: Op, question: bool) -> None:
+        high, low, value = self._values.pop(), self._values.pop(), self._values.pop()
+        if value.depth:
+            value = self._bind(value.text)
+        is_between = op is Op.BETWEEN
+        self._ask(
+            _comparison(Op.AT_LEAST if is_between else Op.LESS, value, low, question),
+            _comparison(Op.AT_MOST if is_between else Op.MORE, value, high, question),
+            joint=" and " if is_between == question else " or ",
+        )
+
+    def _join(self, joint: str) -> None:
+        right, left = self._as_one(self._conditions.pop()), self._conditions.pop()
+        # Chains stay flat, as Python's own `and` and `or` take any number of operands.
+        if left.joint != joint:
+            left = self._as_one(left)
+        left.parts.append(right.parts[0])
+        self._conditions.append(_Condition(left.parts, joint, max(left.depth, right.depth)))
+
+    def _as_one(self, condition: _Condition) -> _Condition:
+        if len(condition.parts) == 1:
+            return condition
+        value = self._limit(f"({condition.joint.join(condition.parts)})", condition.depth + 1)
+        return _Condition([value.text], depth=value.depth)
+
+    def _limit(self, text: str, depth: int) -> _Value:
+        return _Value(text, depth) if depth < _DEPTH_MAX else self._bind(text)
+
+    def _bind(self, text: str) -> _Value:
+        variable = f"t{len(self._lines)}"
+        self._lines.append(f"{variable} = {text}")
+        return _Value(variable)
+
+    def _variable(self, name: str) -> str:
+        return self.variables.setdefault(name, f"v{len(self.variables)}")
+
+    def _constant(self, value: object) -> str:
+        name = f"C{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+
+def _comparison(op: Op, left: _Value, right: _Value, question: bool) -> str:
+    if left.literal is not None and right.literal is None:
+        op, left, right = _MIRRORED.get(op, op), right, left
+    symbol, call = _COMPARISONS[op]
+    test = _property_test(op, symbol, left.text, right.literal) if left.is_property else None
+    if test is None:
+        return f"{call}, {left.text}, {right.text}) is {question}"
+    return test if question else f"{left.text} is not None and not ({test})"
+
+
+def _property_test(op: Op, symbol: str, variable: str, literal: object) -> str | None:
+    """Whether a property compares so with a literal, in few words. None if that takes a call."""
+    match literal:
+        case bool():
+            return f"{variable} is {literal is (op is Op.EQUAL)}"
+        case str():
+            like = "" if op is Op.EQUAL else f"isinstance({variable}, str) and "
+        case int() | float() if abs(literal) < _DOUBLE_EXACT:
+            # Nothing but a number equals one, if it were not for True and False.
+            is_number = "" if op is Op.EQUAL else f"isinstance({variable}, NUMBER) and "
+            is_no_bool = f"type({variable}) is not bool and " if is_number or literal in (0, 1) else ""
+            like = is_number + is_no_bool
+        case _:
+            return None
+    return f"{like}{variable} {symbol} {literal!a}"

@@ -1,0 +1,55 @@
+"""A parsed selector: operations in postfix order, each behind its operands. Flat, so that no nesting is too deep."""
+
+from enum import Enum, auto
+from re import Pattern
+from typing import NamedTuple
+
+
+class Op(Enum):
+    """What an instruction does with the operands before it."""
+
+    NAME = auto()
+    """The value of a header or property; as a condition, whether it is true."""
+    LITERAL = auto()
+    PLUS = auto()
+    NEGATE = auto()
+    ADD = auto()
+    SUBTRACT = auto()
+    MULTIPLY = auto()
+    DIVIDE = auto()
+    EQUAL = auto()
+    UNEQUAL = auto()
+    LESS = auto()
+    AT_MOST = auto()
+    MORE = auto()
+    AT_LEAST = auto()
+    BETWEEN = auto()
+    NOT_BETWEEN = auto()
+    """Not the negation: unlike types are neither between nor not between."""
+    IN = auto()
+    LIKE = auto()
+    IS_NULL = auto()
+    NOT = auto()
+    AND = auto()
+    OR = auto()
+
+
+UNARY_OPS = frozenset({Op.PLUS, Op.NEGATE, Op.IN, Op.LIKE, Op.IS_NULL, Op.NOT})
+TERNARY_OPS = frozenset({Op.BETWEEN, Op.NOT_BETWEEN})
+LOGIC_OPS = frozenset({Op.NOT, Op.AND, Op.OR})
+
+
+def operand_count(op: Op) -> int:
+    """So many operands stand before an instruction."""
+    if op in (Op.NAME, Op.LITERAL):
+        return 0
+    if op in UNARY_OPS:
+        return 1
+    return 3 if op in TERNARY_OPS else 2
+
+
+class Instruction(NamedTuple):
+    """One operation. Names, literals, lists of IN and patterns of LIKE are its argument."""
+
+    op: Op
+    argument: str | int | float | frozenset[str] | Pattern[str] | None = None

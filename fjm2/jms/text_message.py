@@ -1,0 +1,46 @@
+"""A message whose body is text."""
+
+from typing import cast
+
+from .header import FLAGS, NULL_BODY, Kind
+from .message import UNREAD, Message
+from .types import decode_text, encode_text, to_stored_string
+
+
+class TextMessage(Message):
+    """Any Unicode text, or None, which is not the same as an empty one."""
+
+    __slots__ = ()
+    kind = Kind.TEXT
+
+    def __init__(self, text: str | None = None) -> None:
+        super().__init__()
+        if text is not None:
+            self.text = text
+
+    @property
+    def text(self) -> str | None:
+        if self._body is UNREAD:
+            self._load_body()
+        return cast(str | None, self._body)
+
+    @text.setter
+    def text(self, value: str | None) -> None:
+        self._check_body_writeable()
+        self._body = to_stored_string(value)
+        self._encoded_body = None
+
+    def _get_body(self) -> str | None:
+        return self.text
+
+    def _load_body(self) -> None:
+        if self._body is not UNREAD or self._frame is None or self._header is None:
+            return
+        self._body = None if self._header[FLAGS] & NULL_BODY else decode_text(self._frame[self._start :])
+
+    def _encode_body(self) -> bytes | None:
+        if self._body is None:
+            return None
+        if self._encoded_body is None:
+            self._encoded_body = encode_text(self._body)
+        return self._encoded_body

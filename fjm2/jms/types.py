@@ -1,0 +1,466 @@
+"""The types of JMS values, and the rules by which one type is read as another.
+
+The JMS type of a value is the class of the Python value: `bool` is boolean, `Byte`, `Short` and `Long` (all of them
+ints) what they are called, `int` is int, `Float` (a float) is float, `float` is double, `str` is String, `Char` (a str)
+is char and `bytes` is byte[]. `Int` and `Double` are for those who want to force a type; they are kept as plain `int`
+and `float`.
+
+Properties and the bodies of MapMessage and StreamMessage share one matrix, the one of bodies: cut down to the eight
+types that properties have, it is theirs.
+"""
+
+import math
+import re
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+
+from .errors import MessageFormatError, NullValueError, NumberFormatError
+
+INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
+LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
+
+_FLOAT = struct.Struct("!f")
+_EXACT = re.compile(r"[+-]?\d+")
+_APPROXIMATE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?", re.ASCII)
+_NOT_FINITE = {
+    sign + name: value
+    for sign, factor in (("", 1.0), ("+", 1.0), ("-", -1.0))
+    for name, value in (("Infinity", factor * math.inf), ("NaN", math.nan))
+}
+# Java's String.trim cuts everything up to the blank.
+_TRIMMED = "".join(map(chr, range(0x21)))
+# More digits than this are out of every range, and near what Python's own int() refuses.
+_DIGITS_MAX = 40
+_T = TypeVar("_T")
+
+
+class _Whole(int):
+    """A whole number of so many bits; others raise MessageFormatError."""
+
+    __slots__ = ()
+    BITS: ClassVar[int]
+
+    def __new__(cls, value: int = 0) -> Self:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise MessageFormatError(f"{value!r} is no whole number")
+        if not -(1 << cls.BITS - 1) <= value < 1 << cls.BITS - 1:
+            raise MessageFormatError(f"{value} does not fit {cls.__name__}: {cls.BITS} bits")
+        return super().__new__(cls, value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({int(self)})"
+
+    def __str__(self) -> str:
+        return int.__repr__(self)
+
+
+class Byte(_Whole):
+    """8 bits, with sign."""
+
+    __slots__ = ()
+    BITS = 8
+
+
+class Short(_Whole):
+    """16 bits, with sign."""
+
+    __slots__ = ()
+    BITS = 16
+
+
+class Int(_Whole):
+    """32 bits, with sign; in a message a plain `int`."""
+
+    __slots__ = ()
+    BITS = 32
+
+
+class Long(_Whole):
+    """64 bits, with sign."""
+
+    __slots__ = ()
+    BITS = 64
+
+
+class Float(float):
+    """32 bits: any number is rounded to the nearest that fits, beyond the largest to infinity."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: float = 0.0) -> Self:
+        return super().__new__(cls, round_to_float(_number(value)))
+
+    def __repr__(self) -> str:
+        return f"Float({float(self)!r})"
+
+    def __str__(self) -> str:
+        return float.__repr__(self)
+
+
+class Double(float):
+    """64 bits; in a message a plain `float`."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: float = 0.0) -> Self:
+        return super().__new__(cls, _number(value))
+
+    def __repr__(self) -> str:
+        return f"Double({float(self)!r})"
+
+    def __str__(self) -> str:
+        return float.__repr__(self)
+
+
+class Char(str):
+    """One character of 16 bits."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: str) -> Self:
+        if not isinstance(value, str) or len(value) != 1 or value > "\uffff":
+            raise MessageFormatError(f"{value!r} is no single character up to U+FFFF")
+        return super().__new__(cls, value)
+
+    def __repr__(self) -> str:
+        return f"Char({str.__repr__(self)})"
+
+    def __str__(self) -> str:
+        return str.__str__(self)
+
+
+PropertyValue: TypeAlias = bool | int | float | str | None
+Value: TypeAlias = PropertyValue | bytes
+
+
+# What setters take, and what becomes of it.
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise MessageFormatError(f"{value!r} is no number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise MessageFormatError(f"{value} is too large for a double") from None
+
+
+def to_stored_boolean(value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise MessageFormatError(f"{value!r} is neither True nor False")
+    return value
+
+
+def to_stored_int(value: int) -> int:
+    return int(Int(value))
+
+
+def to_stored_double(value: float) -> float:
+    return _number(value)
+
+
+def to_stored_string(value: str | None) -> str | None:
+    """A plain str that UTF-8 can tell, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise MessageFormatError(f"{value!r} is no text")
+    if not value.isascii():
+        encode_text(value)
+    return value if type(value) is str else str.__str__(value)
+
+
+def to_stored_bytes(value: bytes | bytearray | memoryview | None, offset: int = 0, length: int | None = None) -> bytes:
+    """A copy of part of a byte array."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise MessageFormatError(f"{type(value).__name__} is no byte array")
+    if not offset and length is None:
+        return value if type(value) is bytes else bytes(value)
+    view = memoryview(value).cast("B")
+    end = view.nbytes if length is None else offset + length
+    if not 0 <= offset <= end <= view.nbytes:
+        raise ValueError(f"offset {offset}, length {length}: not within {view.nbytes} bytes")
+    return bytes(view[offset:end])
+
+
+def encode_text(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise MessageFormatError("a lone surrogate is no character") from error
+
+
+def decode_text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise MessageFormatError("a text that is no UTF-8") from error
+
+
+def _int_or_long(value: int) -> int:
+    if INT_MIN <= value <= INT_MAX:
+        return value
+    return Long(value)
+
+
+_PROPERTY_OBJECTS: dict[type, Callable[[Any], PropertyValue]] = {
+    type(None): lambda value: value,
+    bool: lambda value: value,
+    Byte: lambda value: value,
+    Short: lambda value: value,
+    int: _int_or_long,
+    Int: int,
+    Long: lambda value: value,
+    Float: lambda value: value,
+    float: lambda value: value,
+    Double: float,
+    str: to_stored_string,
+}
+_BODY_OBJECTS: dict[type, Callable[[Any], Value]] = {
+    **_PROPERTY_OBJECTS,
+    Char: lambda value: value,
+    bytes: lambda value: value,
+    bytearray: bytes,
+    memoryview: bytes,
+}
+
+
+def to_stored_property(value: object) -> PropertyValue:
+    """The value as a property keeps it; MessageFormatError if its type is none of the eight."""
+    convert = _PROPERTY_OBJECTS.get(type(value))
+    if convert is None:
+        raise MessageFormatError(f"{type(value).__name__} is no type of a property")
+    return convert(value)
+
+
+def to_stored_object(value: object) -> Value:
+    """The value as a map or stream keeps it; MessageFormatError if it is no primitive type, String or byte[]."""
+    convert = _BODY_OBJECTS.get(type(value))
+    if convert is None:
+        raise MessageFormatError(f"{type(value).__name__} is no type of a message's body")
+    return convert(value)
+
+
+# Text to numbers, as Java's valueOf, and back, as its toString.
+
+
+def round_to_float(value: float) -> float:
+    try:
+        rounded: float = _FLOAT.unpack(_FLOAT.pack(value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return rounded
+
+
+def _parse_whole(text: str, bits: int) -> int:
+    if _EXACT.fullmatch(text) and max(text) <= "\uffff":
+        digits = text.lstrip("+-").lstrip("0")
+        if len(digits) <= _DIGITS_MAX:
+            value = int(digits or "0") * (-1 if text[0] == "-" else 1)
+            if -(1 << bits - 1) <= value < 1 << bits - 1:
+                return value
+    raise NumberFormatError(f"{text[:60]!r} is no number of {bits} bits")
+
+
+def _parse_approximate(text: str) -> tuple[float, str]:
+    """The nearest double, and the digits it was read from."""
+    text = text.strip(_TRIMMED)
+    if text in _NOT_FINITE:
+        return _NOT_FINITE[text], ""
+    match = _APPROXIMATE.fullmatch(text)
+    if match is None:
+        raise NumberFormatError(f"{text[:60]!r} is no number")
+    return float(match[1]), match[1]
+
+
+def parse_double(text: str) -> float:
+    return _parse_approximate(text)[0]
+
+
+def parse_float(text: str) -> float:
+    """The float nearest to the text itself.
+
+    Rounding twice would go astray where the double lies half-way between two floats and the text does not: then the
+    neighbouring double on the text's side is rounded instead.
+    """
+    value, digits = _parse_approximate(text)
+    if value and math.isfinite(value) and abs(value) < 1e39 and _is_half_way(value):
+        exact, seen = Decimal(digits), Decimal(value)
+        if exact != seen:
+            value = math.nextafter(value, math.inf if exact > seen else -math.inf)
+    return round_to_float(value)
+
+
+def _is_half_way(value: float) -> bool:
+    below = round_to_float(math.nextafter(value, -math.inf))
+    return below != round_to_float(math.nextafter(value, math.inf))
+
+
+def _parse_boolean(text: str) -> bool:
+    return text.lower() == "true"
+
+
+def double_text(value: float) -> str:
+    """As Java's Double.toString: `0.1`, `1.0E10`, `NaN`."""
+    return _java_text(value, repr(value))
+
+
+def float_text(value: float) -> str:
+    """As Java's Float.toString: the fewest digits that give the same 32 bits."""
+    if not math.isfinite(value):
+        return _java_text(value, "")
+    for digits in range(1, 10):
+        text = f"{value:.{digits}g}"
+        if round_to_float(float(text)) == value:
+            break
+    return _java_text(value, text)
+
+
+def _java_text(value: float, shortest: str) -> str:
+    if value != value:
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    sign, digits, exponent = Decimal(shortest).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    if len(digits) == 1 and value:
+        # Of one digit, Java takes the nearest decimal of two instead.
+        sign, digits, exponent = Decimal(f"{value:.1e}").as_tuple()
+        assert isinstance(exponent, int)
+    figures = "".join(map(str, digits))
+    point = len(figures) + exponent
+    if value == 0:
+        text = "0.0"
+    elif 1e-3 <= abs(value) < 1e7:
+        if point <= 0:
+            text = f"0.{'0' * -point}{figures.rstrip('0')}"
+        else:
+            figures = figures.ljust(point, "0")
+            text = f"{figures[:point]}.{figures[point:].rstrip('0') or '0'}"
+    else:
+        text = f"{figures[0]}.{figures[1:].rstrip('0') or '0'}E{point - 1}"
+    return f"-{text}" if sign else text
+
+
+# The matrix: for each type to read, the types it may have been set as.
+
+
+def _null_number(_: None) -> Any:
+    raise NumberFormatError("null is no number")
+
+
+def _null_value(_: None) -> Any:
+    raise NullValueError("null, where a value is needed")
+
+
+_NULL = type(None)
+_WHOLE_TEXT: Callable[[Any], str] = int.__repr__
+
+_BOOLEANS: dict[type, Callable[[Any], bool]] = {bool: bool, str: _parse_boolean, _NULL: bool}
+_BYTES8: dict[type, Callable[[Any], int]] = {Byte: int, str: lambda text: _parse_whole(text, 8), _NULL: _null_number}
+_SHORTS: dict[type, Callable[[Any], int]] = {
+    Byte: int,
+    Short: int,
+    str: lambda text: _parse_whole(text, 16),
+    _NULL: _null_number,
+}
+_INTS: dict[type, Callable[[Any], int]] = {
+    Byte: int,
+    Short: int,
+    int: int,
+    str: lambda text: _parse_whole(text, 32),
+    _NULL: _null_number,
+}
+_LONGS: dict[type, Callable[[Any], int]] = {
+    Byte: int,
+    Short: int,
+    int: int,
+    Long: int,
+    str: lambda text: _parse_whole(text, 64),
+    _NULL: _null_number,
+}
+_FLOATS: dict[type, Callable[[Any], float]] = {Float: float, str: parse_float, _NULL: _null_value}
+_DOUBLES: dict[type, Callable[[Any], float]] = {Float: float, float: float, str: parse_double, _NULL: _null_value}
+_STRINGS: dict[type, Callable[[Any], str | None]] = {
+    bool: lambda value: "true" if value else "false",
+    Byte: _WHOLE_TEXT,
+    Short: _WHOLE_TEXT,
+    int: _WHOLE_TEXT,
+    Long: _WHOLE_TEXT,
+    Float: float_text,
+    float: double_text,
+    Char: str.__str__,
+    str: str,
+    _NULL: lambda value: value,
+}
+_CHARS: dict[type, Callable[[Any], str]] = {Char: str.__str__, _NULL: _null_value}
+_ARRAYS: dict[type, Callable[[Any], bytes | None]] = {bytes: bytes, _NULL: lambda value: value}
+
+
+def _read(readers: dict[type, Callable[[Any], _T]], value: Value, wanted: str) -> _T:
+    reader = readers.get(type(value))
+    if reader is None:
+        raise MessageFormatError(f"a value set as {type_name(value)} cannot be read as {wanted}")
+    return reader(value)
+
+
+_NAMES = {
+    bool: "boolean",
+    Byte: "byte",
+    Short: "short",
+    int: "int",
+    Long: "long",
+    Float: "float",
+    float: "double",
+    Char: "char",
+    str: "String",
+    bytes: "byte[]",
+    _NULL: "null",
+}
+
+
+def type_name(value: Value) -> str:
+    """What JMS calls the type of a kept value."""
+    return _NAMES.get(type(value), type(value).__name__)
+
+
+def read_boolean(value: Value) -> bool:
+    return _read(_BOOLEANS, value, "boolean")
+
+
+def read_byte(value: Value) -> int:
+    return _read(_BYTES8, value, "byte")
+
+
+def read_short(value: Value) -> int:
+    return _read(_SHORTS, value, "short")
+
+
+def read_char(value: Value) -> str:
+    return _read(_CHARS, value, "char")
+
+
+def read_int(value: Value) -> int:
+    return _read(_INTS, value, "int")
+
+
+def read_long(value: Value) -> int:
+    return _read(_LONGS, value, "long")
+
+
+def read_float(value: Value) -> float:
+    return _read(_FLOATS, value, "float")
+
+
+def read_double(value: Value) -> float:
+    return _read(_DOUBLES, value, "double")
+
+
+def read_string(value: Value) -> str | None:
+    return _read(_STRINGS, value, "String")
+
+
+def read_bytes(value: Value) -> bytes | None:
+    return _read(_ARRAYS, value, "byte[]")

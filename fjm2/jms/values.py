@@ -1,0 +1,108 @@
+"""Typed values as bytes: what properties, maps, streams and objects are made of.
+
+A value is a tag byte and its content, big-endian. Reading never trusts a length: what would leave the given end raises
+MessageFormatError.
+"""
+
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+from .errors import MessageFormatError
+from .types import Byte, Char, Float, Long, Short, Value, decode_text, encode_text
+
+
+class Tag(IntEnum):
+    """The first byte of a value."""
+
+    NULL = 0
+    FALSE = 1
+    TRUE = 2
+    BYTE = 3
+    SHORT = 4
+    INT = 5
+    LONG = 6
+    FLOAT = 7
+    DOUBLE = 8
+    CHAR = 9
+    STRING = 10
+    BYTES = 11
+
+
+_NULL, _FALSE, _TRUE = bytes((Tag.NULL,)), bytes((Tag.FALSE,)), bytes((Tag.TRUE,))
+_BYTE, _SHORT, _INT, _LONG = struct.Struct("!Bb"), struct.Struct("!Bh"), struct.Struct("!Bi"), struct.Struct("!Bq")
+_FLOAT, _DOUBLE, _CHAR, _SIZED = struct.Struct("!Bf"), struct.Struct("!Bd"), struct.Struct("!BH"), struct.Struct("!BI")
+# Plain ints, since packing an enum's member takes twice as long.
+_TRUE_TAG, _BYTE_TAG, _INT_TAG = int(Tag.TRUE), int(Tag.BYTE), int(Tag.INT)
+_STRING_TAG, _BYTES_TAG = int(Tag.STRING), int(Tag.BYTES)
+
+_SIZE = struct.Struct("!I")
+CONTENT_BYTES = (0, 0, 0, 1, 2, 4, 8, 4, 8, 2)
+"""By tag, the length of content that has a fixed one; tags from STRING on begin with a length of 4 bytes."""
+
+
+def _encode_string(value: str) -> bytes:
+    content = encode_text(value)
+    return _SIZED.pack(_STRING_TAG, len(content)) + content
+
+
+_ENCODERS: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda _: _NULL,
+    bool: lambda value: _TRUE if value else _FALSE,
+    Byte: lambda value: _BYTE.pack(Tag.BYTE, value),
+    Short: lambda value: _SHORT.pack(Tag.SHORT, value),
+    int: lambda value: _INT.pack(_INT_TAG, value),
+    Long: lambda value: _LONG.pack(Tag.LONG, value),
+    Float: lambda value: _FLOAT.pack(Tag.FLOAT, value),
+    float: lambda value: _DOUBLE.pack(Tag.DOUBLE, value),
+    Char: lambda value: _CHAR.pack(Tag.CHAR, ord(value)),
+    str: _encode_string,
+    bytes: lambda value: _SIZED.pack(_BYTES_TAG, len(value)) + value,
+}
+
+
+def encode_value(value: Value) -> bytes:
+    """A value as messages keep it (see `types.to_stored_object`), with its tag."""
+    return _ENCODERS[type(value)](value)
+
+
+_FIXED_DECODERS: tuple[tuple[struct.Struct, Callable[[Any], Value]], ...] = (
+    (struct.Struct("!b"), Byte),
+    (struct.Struct("!h"), Short),
+    (struct.Struct("!i"), int),
+    (struct.Struct("!q"), Long),
+    (struct.Struct("!f"), Float),
+    (struct.Struct("!d"), float),
+    (struct.Struct("!H"), lambda code: Char(chr(code))),
+)
+"""From tag BYTE on."""
+
+
+def value_end(data: bytes, at: int, end: int) -> int:
+    """Where the value that begins at `at` ends."""
+    after = end + 1
+    if at < end:
+        tag = data[at]
+        if tag < _STRING_TAG:
+            after = at + 1 + CONTENT_BYTES[tag]
+        elif tag > _BYTES_TAG:
+            raise MessageFormatError(f"a value with the unknown tag {tag}")
+        elif at + 5 <= end:
+            after = at + 5 + _SIZE.unpack_from(data, at + 1)[0]
+    if after > end:
+        raise MessageFormatError("a value that is cut short")
+    return after
+
+
+def decode_value(data: bytes, at: int, end: int) -> tuple[Value, int]:
+    """The value that begins at `at`, and where it ends."""
+    after = value_end(data, at, end)
+    tag = data[at]
+    if tag >= _STRING_TAG:
+        content = data[at + 5 : after]
+        return decode_text(content) if tag == _STRING_TAG else content, after
+    if tag <= _TRUE_TAG:
+        return (None, False, True)[tag], after
+    layout, make = _FIXED_DECODERS[tag - _BYTE_TAG]
+    return make(layout.unpack_from(data, at + 1)[0]), after

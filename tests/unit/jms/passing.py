@@ -1,0 +1,39 @@
+"""A message's way from one process to another, without the network between."""
+
+from typing import TypeVar
+
+from fjm2.jms import Destination, Message, Topic
+from fjm2.jms.frame import Frame, FrameReader, FrameWriter
+from fjm2.jms.header import PERSISTENT
+from fjm2.jms.message import open_message
+
+TOPIC = Topic("prices.eu")
+NOW = 1_700_000_000_123
+CONNECTION = 0x0123456789ABCDEF
+M = TypeVar("M", bound=Message)
+
+
+def encode(message: Message, destination: Destination = TOPIC, writer: FrameWriter | None = None, **how: int) -> bytes:
+    """The frame of a message."""
+    writer = writer or FrameWriter(CONNECTION)
+    return b"".join(
+        writer.write(message, destination, how.pop("flags", PERSISTENT), how.pop("priority", 4), NOW, **how)
+    )
+
+
+def read_one(frame: bytes) -> Frame:
+    """The one frame that a buffer holds."""
+    (only,) = FrameReader().feed(frame, (0,))
+    return only
+
+
+def receive(frame: bytes, delivery_count: int = 1) -> Message:
+    buffer, start, end, header = read_one(frame)
+    return open_message(buffer[start:end], header, delivery_count)
+
+
+def passed(message: M, **how: int) -> M:
+    """The message as it arrives."""
+    received = receive(encode(message, **how))
+    assert type(received) is type(message)
+    return received

@@ -1,0 +1,97 @@
+"""Destinations: equal by kind and name, frozen, and the same again on the other side."""
+
+import asyncio
+import copy
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjm2.jms import Destination, InvalidDestinationError, Queue, TemporaryQueue, TemporaryTopic, Topic
+from fjm2.jms.destination import destination_from
+
+KINDS = [Topic, Queue, TemporaryTopic, TemporaryQueue]
+
+
+def test_h1_equality_is_by_kind_and_name() -> None:
+    made = [kind(name) for kind in KINDS for name in ("a", "b")]
+    assert len(set(made)) == len(made)
+    assert Topic("a") == Topic("a")
+    assert hash(Topic("a")) == hash(Topic("a"))
+    assert Topic("a") != "topic://a"
+
+
+def test_the_hash_tells_kinds_apart() -> None:
+    assert len({kind("prices").frame_hash for kind in KINDS}) == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_are_texts_that_fit_a_frame(kind: type[Destination]) -> None:
+    assert kind("é" * 0x7FFF).name == "é" * 0x7FFF
+    for name in ("", None, 5, "\ud800", "é" * 0x8000):
+        with pytest.raises(InvalidDestinationError):
+            kind(name)  # type: ignore[arg-type]
+
+
+def test_names_and_texts() -> None:
+    assert (Topic("t").topic_name, str(Topic("t")), repr(Topic("t"))) == ("t", "topic://t", "Topic('t')")
+    assert (Queue("q").queue_name, str(Queue("q"))) == ("q", "queue://q")
+    assert TemporaryTopic("t").topic_name == "t"
+    assert TemporaryQueue("q").queue_name == "q"
+
+
+def test_destinations_are_frozen() -> None:
+    topic = Topic("t")
+    with pytest.raises(AttributeError):
+        topic.name = "u"
+    with pytest.raises(AttributeError):
+        del topic.name
+    with pytest.raises(TypeError):
+        Destination("t")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_copies_are_equal(kind: type[Destination]) -> None:
+    made = kind("t")
+    assert copy.deepcopy(made) == pickle.loads(pickle.dumps(made)) == made
+    assert type(copy.copy(made)) is kind
+
+
+@given(st.sampled_from(KINDS), st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40))
+def test_h7_destinations_arrive_as_the_same_kind(kind: type[Destination], name: str) -> None:
+    sent = kind(name)
+    arrived = destination_from(sent.kind_flags | 0b11111, sent.encoded_name)
+    assert arrived == sent
+    assert type(arrived) is kind
+
+
+@pytest.mark.parametrize("name", [b"", b"\xff", b"\xed\xa0\x80"])
+def test_names_that_are_none_are_refused(name: bytes) -> None:
+    with pytest.raises(InvalidDestinationError):
+        destination_from(0, name)
+
+
+def test_many_names_are_not_kept_for_ever() -> None:
+    first = destination_from(0, b"kept")
+    assert destination_from(0, b"kept") is first
+    for number in range(3000):
+        destination_from(0, b"%d" % number)
+    assert destination_from(0, b"kept") is not first
+
+
+def test_g2_deleting_is_the_business_of_the_connection_that_owns_it() -> None:
+    deleted = []
+
+    async def note(destination: Destination) -> None:
+        deleted.append(destination)
+
+    async def use() -> None:
+        async with TemporaryTopic("t", note):
+            assert not deleted
+        await TemporaryQueue("q", note).delete()
+        with pytest.raises(InvalidDestinationError):
+            await TemporaryTopic("t").delete()
+
+    asyncio.run(use())
+    assert deleted == [TemporaryTopic("t"), TemporaryQueue("q")]
