@@ -7,7 +7,7 @@ there and nowhere else.
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
@@ -68,8 +68,11 @@ class BusConfig:
         UdpConfig(group=self.group, port=self.port, interface=self.interface, ttl=self.ttl, dscp=self.dscp)
 
     @classmethod
-    def from_uri(cls, text: str) -> Self:
-        """The settings that a URI stands for. ConfigError names what is wrong, the value, and what was expected."""
+    def from_uri(cls, text: str, defaults: Self | None = None) -> Self:
+        """The settings that a URI stands for. ConfigError names what is wrong, the value, and what was expected.
+
+        What the URI leaves open is as in `defaults`, or else as the fields say.
+        """
         match = _URI.fullmatch(text.strip())
         if match is None:
             raise ConfigError(f"uri={text!r}: expected {_FORM}, with IPv6 groups in brackets")
@@ -81,7 +84,14 @@ class BusConfig:
         if match["port"]:
             place["port"] = int(match["port"])
         own, sender, receiver = _sorted_by_owner(_query(match["query"] or ""))
-        return cls(**place, **own, sender=SenderConfig(**sender), receiver=ReceiverConfig(**receiver))
+        base = cls() if defaults is None else defaults
+        return replace(
+            base,
+            **place,
+            **own,
+            sender=replace(base.sender, **sender),
+            receiver=replace(base.receiver, **receiver),
+        )
 
     def to_uri(self) -> str:
         """A URI that stands for just these settings. What is as by default is left out."""

@@ -34,7 +34,7 @@ _FINISH_S = 30.0
 """Longest time for what is under way to arrive, after the time for sending."""
 _STOP_S = 3.0
 _RATE_SHARE = 0.95
-"""Of a shaped link's rate: for what is sent at a fixed one. The rest is for headers below, and for repairs."""
+"""Of a shaped link's rate: for libnorm, which sends at a fixed one. The rest is for headers below, and for repairs."""
 _FIRST_PORT = 5740
 _PORTS_A_RUN = 4
 _PAGE_COLUMNS = 120
@@ -210,15 +210,8 @@ def _bits(rate: str | None) -> float | None:
 
 
 def _bus(plan: Plan, interface: str, port: int) -> str:
-    """FJM2's URI. On a shaped link it sends at a rate."""
-    query = "&".join(part for part in plan.settings.split("&") if part and not _is_rate_replaced(plan, part))
-    if plan.rate_bps is not None:
-        query += f"&rate={plan.rate_bps * _RATE_SHARE:.0f}"
-    return BusConfig.from_uri(f"fjm2://:{port}?interface={interface}&{query}").to_uri()
-
-
-def _is_rate_replaced(plan: Plan, part: str) -> bool:
-    return plan.rate_bps is not None and part.partition("=")[0] in ("rate", "rate_bps")
+    """FJM2's URI."""
+    return BusConfig.from_uri(f"fjm2://:{port}?interface={interface}&{plan.settings}").to_uri()
 
 
 async def _compare(plan: Plan, as_json: bool) -> int:

@@ -11,10 +11,14 @@ from .remote import Remote
 from .wire import CcFeedback, CcFlag, CongestionControl, Rate
 
 _WEIGHTS = (1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2)
-_SEQUENCE_RESTART = 100
-"""A jump of more than so many numbers is no loss but another life of the sender (libnorm's limit)."""
+_SEQUENCE_RESTART = 0x2000
+"""A jump of more than so many numbers tells nothing: of two trains that a queue has no room for, all are lost."""
+_LATE_MOST = 100
+"""Fewer numbers back is late, or comes twice; more is a sender that counts anew."""
 _RTT_GUESS_S = 0.25
 _SUPPRESSION = 0.9
+_INTRODUCTIONS = 3
+"""So many answers nobody else makes superfluous: a sender may wait for all whom it has heard of."""
 
 
 def tfrc_rate(segment_bytes: float, rtt_s: float, loss: float) -> float:
@@ -38,22 +42,29 @@ class LossHistory:
         """Messages between loss events, the latest first."""
         self._event_at = -math.inf
 
-    def note(self, first: int, count: int, last: int, now: float, rtt_s: float) -> None:
-        """Messages have come: a run of `count` with sequence numbers from first to last."""
+    def note(self, first: int, count: int, last: int, now: float, rtt_s: float) -> bool:
+        """A run of `count` messages has come, numbered from first to last. Whether a loss event begins."""
         lost = 0
         if self._expected is not None:
             ahead = (first - self._expected + 0x8000 & 0xFFFF) - 0x8000
-            if ahead < 0 and ahead >= -_SEQUENCE_RESTART:
-                return  # late, or twice
+            if ahead < 0 and ahead >= -_LATE_MOST:
+                return False
             lost = ahead if 0 <= ahead <= _SEQUENCE_RESTART else 0
         within = ((last - first) & 0xFFFF) + 1 - count
         lost += within if 0 < within <= _SEQUENCE_RESTART else 0
         self._expected = (last + 1) & 0xFFFF
-        if lost and now - self._event_at > rtt_s:
+        is_event = lost > 0 and now - self._event_at > rtt_s
+        if is_event:
             self._event_at = now
             self._intervals.appendleft(self._interval + 1)
             self._interval = 0
         self._interval += count
+        return is_event
+
+    def assume(self, interval: float) -> None:
+        """Before the first loss event there was room for no fewer messages than this (RFC 5348, 6.3.1)."""
+        if len(self._intervals) == 1:
+            self._intervals[0] = max(self._intervals[0], int(interval))
 
     @property
     def fraction(self) -> float:
@@ -107,13 +118,23 @@ class CcResponder:
     _flags: int = 0
     _cc_sequence: int = 0
     _held_off_until: float = 0.0
+    _introductions_left: int = _INTRODUCTIONS
 
     def note_data(self, first: int, last: int, count: int, size: int, now: float) -> None:
         """A run of DATA has come, with sequence numbers from first to last."""
-        rtt_s = self.rtt_s or self.remote.grtt_s
-        self.loss.note(first, count, last, now, rtt_s)
-        self.rate.note(size, now, rtt_s)
+        self._note(first, count, last, now)
+        self.rate.note(size, now, self.rtt_s or self.remote.grtt_s)
         self.segment_bytes += (size / count - self.segment_bytes) * 0.125
+
+    def note_command(self, sequence: int, now: float) -> None:
+        """Any other message of the sender's has come."""
+        self._note(sequence, 1, sequence, now)
+
+    def _note(self, first: int, count: int, last: int, now: float) -> None:
+        rtt_s = self.rtt_s or self.remote.grtt_s
+        if self.loss.note(first, count, last, now, rtt_s) and self.rate.bytes_per_s:
+            # As if what came had been just what the equation allows.
+            self.loss.assume((self.rate.bytes_per_s * rtt_s / self.segment_bytes) ** 2 / 1.5)
 
     def note_probe(self, probe: CongestionControl, now: float) -> None:
         """A probe has come: decide when to answer."""
@@ -135,7 +156,7 @@ class CcResponder:
 
     def overhear(self, feedback: CcFeedback) -> None:
         """Another receiver reports: if it is the slower one, there is no need to."""
-        if self.due_at is None or self._flags or feedback.flags & CcFlag.CLR:
+        if self.due_at is None or self._flags or self._introductions_left or feedback.flags & CcFlag.CLR:
             return
         if self.rtt_s is None and feedback.flags & CcFlag.RTT:
             return
@@ -145,24 +166,26 @@ class CcResponder:
     def answer(self, now: float) -> None:
         """An answer is being sent."""
         self.due_at = None
+        self._introductions_left = max(0, self._introductions_left - 1)
         self._held_off_until = now + self.remote.backoff_factor * self.remote.grtt_s
 
     @property
     def rate_bytes_per_s(self) -> float:
-        """What this receiver can take, by the equation; while nothing is lost, twice what comes."""
-        loss = self.loss.fraction
-        if not loss:
-            return 2.0 * self.rate.bytes_per_s
-        return tfrc_rate(self.segment_bytes, self.rtt_s or _RTT_GUESS_S, loss)
+        """What this receiver can take: by the equation, but no more than twice what comes."""
+        equation = tfrc_rate(self.segment_bytes, self.rtt_s or _RTT_GUESS_S, self.loss.fraction)
+        return min(equation, 2.0 * self.rate.bytes_per_s)
 
     def feedback(self) -> CcFeedback:
         """The report that goes with NACKs and ACKs."""
         loss = self.loss.fraction
+        rate = self.rate_bytes_per_s
         flags = self._flags | (CcFlag.RTT if self.rtt_s is not None else 0) | (0 if loss else CcFlag.START)
+        if loss and rate == 2.0 * self.rate.bytes_per_s:
+            flags |= CcFlag.LIMIT
         return CcFeedback(
             cc_sequence=self._cc_sequence,
             flags=flags,
             rtt_q=quantize_rtt(self.rtt_s or _RTT_GUESS_S),
             loss_q=quantize_loss(loss),
-            rate_q=quantize_rate(self.rate_bytes_per_s),
+            rate_q=quantize_rate(rate),
         )

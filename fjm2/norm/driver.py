@@ -1,6 +1,7 @@
 """An engine on an asyncio loop: turns of bounded work, one timer, and the way for events up and for datagrams out."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -152,7 +153,9 @@ class Driver:
             self._timer = None
         self._timer_at = at
         if at != NEVER and not self._is_closed:
-            self._timer = self._loop.call_later(max(0.0, at - now), self._on_timer)
+            # Whole milliseconds, rounded up: uvloop's timers know no others, and would come early again and again.
+            delay_s = math.ceil((at - now) * 1000) / 1000 if at > now else 0.0
+            self._timer = self._loop.call_later(delay_s, self._on_timer)
 
     # The interface.
 

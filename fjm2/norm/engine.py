@@ -8,13 +8,14 @@ sends what `poll_train` gives until it gives None, takes what `poll_event` gives
 import struct
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 
 from fjm2.errors import WireError
 
-from .config import ReceiverConfig, SessionConfig
+from .config import ReceiverConfig, SessionConfig, Sync
 from .events import Event, LossReason, NodeIdCollided
 from .inventory import Context
 from .receiver import Receiver
@@ -70,6 +71,8 @@ class Engine:
         self.stats = Stats()
         self.own_address: Address | None = None
         """Whom our datagrams come from, as they are seen when they are looped back."""
+        self.ignored_addresses: frozenset[Address] = frozenset()
+        """Whose datagrams are not for us: our own, sent by other sessions."""
         self._group = group
         self._group_is_multicast = group_is_multicast
         self._events: deque[Event] = deque()
@@ -103,7 +106,7 @@ class Engine:
 
     def receive_train(self, train: Train, now: float, by_unicast: bool = False) -> None:
         """Datagrams have come, from one address."""
-        if train.address == self.own_address:
+        if train.address == self.own_address or (self.ignored_addresses and train.address in self.ignored_addresses):
             self.stats.drop(Drop.OWN, train.count)
             return
         self.stats.datagrams_received += train.count
@@ -185,14 +188,18 @@ class Engine:
         """Ask nodes to confirm all that was queued and written so far. The number in `WatermarkCompleted`."""
         return self._sender.watermark(nodes, now)
 
-    def set_receivers(self, nodes: frozenset[int], now: float) -> None:
-        """Let flow control wait for these nodes."""
-        self._sender.set_receivers(nodes, now)
+    def set_receivers(self, nodes: frozenset[int], now: float, strangers: frozenset[int] = frozenset()) -> None:
+        """Let flow control wait for these nodes, and not for strangers, whatever they answer."""
+        self._sender.set_receivers(nodes, now, strangers)
 
     @property
     def receivers(self) -> frozenset[int]:
         """The nodes that flow control waits for."""
         return self._sender.receivers
+
+    def set_sync(self, sync: Sync) -> None:
+        """Where reception of streams begins that are heard of from now on. Not `Sync.ALL`: that is for good."""
+        self._context.config = replace(self._context.config, sync=sync)
 
     def send_command(self, content: bytes, is_robust: bool, now: float) -> None:
         """Send a short message besides all objects; a robust one is repeated."""

@@ -5,6 +5,7 @@ is never more than a window ahead of the last place confirmed. The window itself
 kernels drop what they have no time for are outrun, and a smaller window keeps what is under way within their buffers.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -22,9 +23,17 @@ _NEAR_CEILING = 0.8
 _QUEUE_S = 0.025
 """A confirmation that takes longer, though nothing was lost, has waited behind data in a receiver's buffer."""
 _OVERRUN_IGNORED = 0.01
+_DEVIATIONS = 4.0
+"""So far from the mean, in standard deviations, loss may lie by chance."""
 _LOSSES_KEPT = 8
 _SHRINK_MOST = 0.5
 _ACKERS_MAX = 4096
+_NEWCOMERS_MAX = 1024
+_TRIAL_TIMEOUTS = 4
+"""So many times `ack_timeout_s` a newcomer has for its first confirmation, whatever else it says."""
+_DISTRUST_TIMEOUTS = 4
+_DISTRUST_GROWTH = 2.0
+_DISTRUST_MAX_S = 300.0
 
 
 @dataclass(slots=True)
@@ -49,13 +58,23 @@ class FlowWindow:
         self._timeout_s = config.ack_timeout_s
         self._most = max(2, config.window_bytes // config.segment_bytes)
         self._least = max(2, min(self._most, _LEAST_BYTES // config.segment_bytes))
-        self._window = min(self._most, max(2, _START_BYTES // config.segment_bytes))
+        self._is_fixed = config.cc
+        """With congestion control the rate follows what gets lost, and that is enough."""
+        start_bytes = config.window_bytes if config.cc else _START_BYTES
+        self._window = min(self._most, max(2, start_bytes // config.segment_bytes))
         self._ceiling = self._most
         """The window that was too large when one was last."""
         self._losses: deque[float] = deque(maxlen=_LOSSES_KEPT)
         """Of the last marks, what part had to be sent again."""
         self._heard_at: dict[int, float] = {}
         """The acking set: node to when it was last heard of."""
+        self._newcomers: set[int] = set()
+        """Those of them that joined by themselves and have confirmed nothing yet. Anybody can say that he is there."""
+        self._distrust_s = _DISTRUST_TIMEOUTS * config.ack_timeout_s
+        """For how long nobody may join when the next newcomer has been waited for in vain."""
+        self._distrust_until = 0.0
+        self._strangers: frozenset[int] = frozenset()
+        """Those that do not join by themselves."""
         self.sent = 0
         """Segments sent once, of all objects."""
         self.confirmed = 0
@@ -99,18 +118,30 @@ class FlowWindow:
         """The acking set."""
         return frozenset(self._heard_at)
 
-    def set_nodes(self, nodes: frozenset[int], now: float) -> None:
-        """The application says whom to wait for."""
+    def set_nodes(self, nodes: frozenset[int], now: float, strangers: frozenset[int] = frozenset()) -> None:
+        """The application says whom to wait for, and who may not join by himself."""
+        self._strangers = strangers - nodes
         self._heard_at = {node: self._heard_at.get(node, now) for node in nodes}
+        self._newcomers.clear()
         if self.mark is not None:
             self.mark.waiting &= nodes
 
-    def hear(self, node: int, now: float) -> bool:
-        """Any answer of a receiver's: it lives. Whether it is the first that there is to wait for."""
+    def hear(self, node: int, is_answer: bool, now: float) -> bool:
+        """Any message of a receiver's: it lives. Whether it is the first that there is to wait for.
+
+        With `flow=min` who answers a probe joins.
+        """
         was_active = self.is_active
-        if node in self._heard_at or (self._strategy is Flow.MIN and len(self._heard_at) < _ACKERS_MAX):
+        if node in self._heard_at:
             self._heard_at[node] = now
+        elif is_answer and node not in self._strangers and self._may_join(now):
+            self._heard_at[node] = now
+            self._newcomers.add(node)
         return self.is_active and not was_active
+
+    def _may_join(self, now: float) -> bool:
+        has_room = len(self._heard_at) < _ACKERS_MAX and len(self._newcomers) < _NEWCOMERS_MAX
+        return self._strategy is Flow.MIN and has_room and now >= self._distrust_until
 
     def note_sent(self, count: int) -> None:
         """New segments have gone out."""
@@ -125,7 +156,7 @@ class FlowWindow:
         if self.mark is not None or not self.is_active:
             return False
         ahead = self.sent - self.confirmed
-        return ahead >= self._window // _MARKS_PER_WINDOW or (is_idle and ahead > 0)
+        return ahead >= self._window // _MARKS_PER_WINDOW or (ahead > 0 and (is_idle or bool(self._newcomers)))
 
     def set_mark(self, position: Position, streams: dict[int, int], now: float) -> Mark:
         """Mark what has been sent so far."""
@@ -137,7 +168,9 @@ class FlowWindow:
         mark = self.mark
         if mark is None or position != mark.position:
             return None
-        mark.waiting.discard(node)
+        if node in mark.waiting:
+            mark.waiting.discard(node)
+            self._newcomers.discard(node)
         return self._settle(now)
 
     def evict(self, now: float) -> tuple[list[int], Mark | None]:
@@ -145,11 +178,20 @@ class FlowWindow:
         mark = self.mark
         if mark is None or (mark.waiting and now - mark.asked_at < self._timeout_s):
             return [], None
-        gone = [node for node in mark.waiting if now - self._heard_at.get(node, 0.0) >= self._timeout_s]
+        gone = [node for node in mark.waiting if self._is_given_up(node, mark, now)]
+        if now >= self._distrust_until and not self._newcomers.isdisjoint(gone):
+            self._distrust_until = now + self._distrust_s
+            self._distrust_s = min(self._distrust_s * _DISTRUST_GROWTH, _DISTRUST_MAX_S)
         for node in gone:
             mark.waiting.discard(node)
+            self._newcomers.discard(node)
             self._heard_at.pop(node, None)
         return gone, self._settle(now)
+
+    def _is_given_up(self, node: int, mark: Mark, now: float) -> bool:
+        """A newcomer has to confirm something before long. Others may take their time as long as they answer."""
+        is_on_trial = node in self._newcomers and now - mark.asked_at >= _TRIAL_TIMEOUTS * self._timeout_s
+        return is_on_trial or now - self._heard_at.get(node, 0.0) >= self._timeout_s
 
     def _settle(self, now: float) -> Mark | None:
         mark = self.mark
@@ -164,9 +206,12 @@ class FlowWindow:
         """Grow with what is confirmed; shrink where it took long, or more than usual had to be sent again."""
         loss = min(self._repairs / max(confirmed, 1), 1.0)
         self._repairs = 0
+        if self._is_fixed:
+            return
         self._losses.append(loss)
         # What is lost at any window is the network's doing. What comes on top of it is a buffer that overflows.
-        overrun = loss - min(self._losses)
+        chance = _DEVIATIONS * math.sqrt(sum(self._losses) / len(self._losses) / max(confirmed, 1))
+        overrun = loss - min(self._losses) - chance
         if overrun > _OVERRUN_IGNORED:
             self._ceiling = self._window
             self._window = max(self._least, int(self._window * (1.0 - overrun / 2)))

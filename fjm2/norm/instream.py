@@ -136,19 +136,29 @@ class IncomingStream(IncomingObject):
             self._stats.drop(Drop.OUT_OF_WINDOW)
 
     def _store(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
-        rows = [*payloads, tail] if tail.size >= _HEADER else list(payloads)
-        ring = self._rows_of_ring()
-        for index, row in enumerate(rows, first):
-            if index < self.next_index or index in self.received:
-                self._stats.duplicate_segments_received += 1
-                continue
-            slot = ring[index % self._rows]
-            slot[: row.size] = row
-            slot[row.size :] = 0
-            self._touched = min(self._touched + 1, self._rows)
-            self.received.add(index, index + 1)
-        self._repair_touched(first, first + max(len(rows), 1))
+        end = first + len(payloads)
+        self._store_rows(first, end, payloads)
+        if tail.size >= _HEADER:
+            self._store_rows(end, end + 1, tail.reshape(1, -1))
+            end += 1
+        self._repair_touched(first, max(end, first + 1))
         self._continue()
+
+    def _store_rows(self, first: int, end: int, rows: NDArray[np.uint8]) -> None:
+        """Keep those that are not there yet."""
+        fresh = list(self.received.gaps(max(first, self.next_index), end))
+        count = sum(stop - start for start, stop in fresh)
+        self._stats.duplicate_segments_received += end - first - count
+        self._touched = min(self._touched + count, self._rows)
+        ring, size = self._rows_of_ring(), rows.shape[1]
+        for start, stop in fresh:
+            self.received.add(start, stop)
+            while start < stop:
+                row = start % self._rows
+                some = min(stop - start, self._rows - row)
+                ring[row : row + some, :size] = rows[start - first : start - first + some]
+                ring[row : row + some, size:] = 0
+                start += some
 
     def _rows_of_ring(self) -> NDArray[np.uint8]:
         if self._ring is None:

@@ -41,8 +41,8 @@ class SendObject(ABC):
         self.order = 0
         """Grows from object to object, where ids wrap."""
         self.id_pages: IdPages | None = None
-        self.preset_code = -1
-        """The GRTT code that its headers were last preset with."""
+        self.preset_said: tuple[int, int] | None = None
+        """The GRTT code and the back-off factor that its headers were last preset with."""
         self.info = info
         self.config = config
         self.next_index = 0

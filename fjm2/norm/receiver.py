@@ -27,6 +27,7 @@ from .wire import (
     Application,
     CcFeedback,
     CongestionControl,
+    Data,
     DataRun,
     Flush,
     FromSender,
@@ -88,7 +89,7 @@ class Receiver:
             self._send_nack,
         )
         self._ahead: Ahead | None = None
-        """What comes next, if the last run was of an object of which nothing is missing."""
+        """What most likely comes next."""
         self._last_ahead: Ahead | None = None
         self._ack_position: Position | None = None
         self._self_checks_left = 0
@@ -106,20 +107,25 @@ class Receiver:
         """Any message of the sender's."""
         self.remote.heard_at = now
         self.remote.update(message, address)
+        if not isinstance(message, Data):
+            self._cc.note_command(message.sequence, now)
 
     def receive_ahead(self, train: Train, now: float) -> bool:
-        """Take a train that goes on where the last one ended: the way that nearly all data go.
+        """Take a train that goes on where the sender was last: the way that nearly all data go.
 
         False, and nothing has been done, where anything is unusual.
         """
         ahead, remote = self._ahead, self.remote
         if ahead is None or train.address != remote.address:
             return False
-        item = ahead.item
-        if self._window.open.get(ahead.count) is not item or not ahead.matches(train, item.first_wanted):
+        item, first = ahead.item, ahead.item.seen_end
+        if self._window.open.get(ahead.count) is not item or not ahead.matches(train, first):
             return False
+        is_whole = item.first_wanted == first
         try:
-            if not item.append(ahead.payloads, ahead.tail):
+            if not is_whole:
+                item.receive(first, ahead.payloads, ahead.tail)
+            elif not item.append(ahead.payloads, ahead.tail):
                 return False
         except (OSError, MemoryError):
             return False  # it will fail again there, and be dealt with
@@ -127,10 +133,10 @@ class Receiver:
         self._cc.note_data(ahead.first_sequence, ahead.last_sequence, ahead.segments, size, now)
         self._asking.credit_bytes += size
         self.data_bytes += size
-        self._inventory.see(item, item.first_wanted, is_flush=False)
+        self._inventory.see(item, first + ahead.segments, is_flush=False)
         remote.heard_at = remote.data_at = now
         self._self_checks_left = _SELF_CHECK_ROUNDS
-        if item.is_complete:
+        if item.is_complete or not is_whole:
             self._progress(ahead.count, item, now)
         else:
             if not item.is_stream:
@@ -175,11 +181,11 @@ class Receiver:
             return
         self._asking.message_bytes = item.fti.segment_bytes
         self._progress(count, item, now)
-        if count in self._window.open and not item.is_wanting():
+        if count in self._window.open:
             self._go_ahead(run.header, item, count)
 
     def _go_ahead(self, header: RunHeader, item: IncomingObject, count: int) -> None:
-        """Nothing is missing: the next train most likely goes on here."""
+        """The next train most likely goes on here."""
         last = self._last_ahead
         if last is None or last.item is not item or last.header is not header:
             last = self._last_ahead = None if item.place.format.length_bits else Ahead(header, item, count)
@@ -223,7 +229,6 @@ class Receiver:
 
     def receive_info(self, info: Info, now: float) -> None:
         """The INFO of an object."""
-        self._cc.loss.note(info.sequence, 1, info.sequence, now, self.remote.grtt_s)
         fti = next((extension for extension in info.extensions if isinstance(extension, Fti)), None)
         flags = info.flags | ObjectFlag.INFO
         count = self._inventory.admit(info.object_id, flags, 0)
@@ -278,7 +283,6 @@ class Receiver:
 
     def receive_probe(self, probe: CongestionControl, now: float) -> None:
         """A CMD(CC), to be answered some time."""
-        self._cc.loss.note(probe.sequence, 1, probe.sequence, now, self.remote.grtt_s)
         self.remote.note_probe(probe, now)
         self._cc.note_probe(probe, now)
         self._arm_feedback()
@@ -341,7 +345,7 @@ class Receiver:
         at = int(sources[0])
         first = int(blocks[at]) * item.fti.block_segments + int(symbols[at])
         is_near = first < item.reach
-        item.start_at(0 if self._config.sync is not Sync.CURRENT and is_near else first)
+        item.start_at(0 if self._context.config.sync is not Sync.CURRENT and is_near else first)
         return True
 
     def _progress(self, count: int, item: IncomingObject, now: float) -> None:

@@ -45,6 +45,9 @@ from .wire import (
 _RUN_SEGMENTS = 8
 """From so many neighbours on, a repair goes straight from where they lie."""
 _REPAIRS_IN_ROW_MAX = 7
+_FEW = 8
+_IDLE_S = 0.01
+"""There is no hurry to have the last of all data confirmed: lone messages need not be confirmed one by one."""
 
 
 class Sender:
@@ -80,7 +83,6 @@ class Sender:
         )
         self._robust_commands: deque[tuple[bytes, int]] = deque()
         """Application commands and how often each is still to be sent."""
-        self._cc_sequence = 0
         self._squelch_at = 0
         self._is_adv_due = False
         self._repairs_in_row = 0
@@ -189,27 +191,26 @@ class Sender:
     def receive_nack(self, nack: Nack, now: float, by_unicast: bool, group_is_multicast: bool) -> None:
         """A receiver asks for repairs."""
         self._stats.nacks_received += 1
-        self._timing.note_feedback(nack, now)
+        is_answer = self._timing.note_feedback(nack, now)
         fresh = self._desk.take(nack, now)
         self._flow.note_repairs(fresh)
-        self._hear(nack.source_id, now)
+        self._hear(nack.source_id, is_answer, now)
         for item in self._desk.reopened:
             self._flusher.renew(item)
         if self._desk.is_squelch_due(now, 2 * self.grtt_s):
             self._commands.append(self._squelch)
-        if fresh and by_unicast and group_is_multicast and self.config.backoff_factor:
+        if fresh and by_unicast and group_is_multicast and self._backoff_factor:
             self._is_adv_due = True
             if not self.timers.is_set(Timer.ADVERTISE):
                 self.timers.set(Timer.ADVERTISE, now)
         if self._desk.starts_gathering():
-            wait = (self.config.backoff_factor + 1) * self.grtt_s if group_is_multicast else 0.0
+            wait = (self._backoff_factor + 1) * self.grtt_s if group_is_multicast else 0.0
             self.timers.set(Timer.REPAIR, now + wait)
 
     def receive_ack(self, ack: Ack, now: float) -> None:
         """A receiver answers a probe or a watermark."""
         self._stats.acks_received += 1
-        self._timing.note_feedback(ack, now)
-        self._hear(ack.source_id, now)
+        self._hear(ack.source_id, self._timing.note_feedback(ack, now), now)
         if ack.ack_type == AckType.FLUSH and isinstance(ack.content, Position):
             self._flusher.confirm(ack.source_id, ack.content, now)
             self._move_window(self._flow.confirm(ack.source_id, ack.content, now), now)
@@ -422,10 +423,11 @@ class Sender:
 
     # Flow control.
 
-    def set_receivers(self, nodes: frozenset[int], now: float) -> None:
-        """Wait for these nodes and no others, as far as flow control is to wait at all."""
+    def set_receivers(self, nodes: frozenset[int], now: float, strangers: frozenset[int] = frozenset()) -> None:
+        """Wait for these nodes, as far as flow control is to wait at all, and never for strangers."""
         was_active = self._flow.is_active
-        self._flow.set_nodes(nodes, now)
+        self._flow.set_nodes(nodes, now, strangers)
+        self._note_crowd()
         if self._flow.is_active != was_active:
             self._note_waiting()
 
@@ -434,10 +436,20 @@ class Sender:
         """The nodes that flow control waits for."""
         return self._flow.nodes
 
-    def _hear(self, node: int, now: float) -> None:
-        if self._flow.hear(node, now):
+    @property
+    def _backoff_factor(self) -> int:
+        return self._trains.backoff_factor
+
+    def _note_crowd(self) -> None:
+        """A few receivers that are known need not wait for each other's NACKs: a loss is repaired the sooner."""
+        are_few = self._flow.is_active and len(self._flow.nodes) <= _FEW
+        self._trains.backoff_factor = 0 if are_few else self.config.backoff_factor
+
+    def _hear(self, node: int, is_answer: bool, now: float) -> None:
+        if self._flow.hear(node, is_answer, now):
             self._note_waiting()
             self.timers.set(Timer.WINDOW, now)
+        self._note_crowd()
 
     def _note_waiting(self) -> None:
         """There is somebody to wait for, or nobody any more. What was let go of before is not theirs to confirm."""
@@ -456,7 +468,7 @@ class Sender:
             self._flow.set_mark(self._trains.position(item, item.next_index - 1), streams, now)
             self._ask_window(now)
         elif not self.timers.is_set(Timer.WINDOW) and self._flow.is_active:
-            self.timers.set(Timer.WINDOW, now + self.grtt_s)
+            self.timers.set(Timer.WINDOW, now + max(self.grtt_s, _IDLE_S))
 
     def _ask_window(self, now: float) -> None:
         mark = self._flow.mark
@@ -473,6 +485,8 @@ class Sender:
         gone, mark = self._flow.evict(now)
         for node in gone:
             self._emit(ReceiverEvicted(node))
+        if gone:
+            self._note_crowd()
         if gone and not self._flow.is_active:
             self._note_waiting()
         self._move_window(mark, now)
@@ -520,11 +534,10 @@ class Sender:
         self.timers.set(Timer.PROBE, now + self._timing.probe(now, self._is_sending))
 
     def _cc_message(self, common: Common, now: float) -> CongestionControl:
-        self._cc_sequence = (self._cc_sequence + 1) & 0xFFFF
         seconds, microseconds = wire_time(now)
         return CongestionControl(
             **common,
-            cc_sequence=self._cc_sequence,
+            cc_sequence=self._timing.cc_sequence,
             send_time_s=seconds,
             send_time_us=microseconds,
             nodes=self._timing.nodes,

@@ -4,13 +4,13 @@ import asyncio
 import os
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
 from fjm2.errors import NormError
 
-from .config import ReceiverConfig, SenderConfig, SessionConfig
+from .config import ReceiverConfig, SenderConfig, SessionConfig, Sync
 from .driver import Driver
 from .engine import Engine
 from .events import (
@@ -23,6 +23,7 @@ from .events import (
 )
 from .sources import FileSource, MemorySource, Source
 from .stats import Stats
+from .train import Address
 from .udp import UdpConfig, UdpTransport
 from .wire import NODE_ANY
 
@@ -74,6 +75,26 @@ class OutgoingStream:
         self._session._driver.wake(self)
         if self._size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES:
             await self.drain()
+
+    def append(self, *parts: bytes) -> bool:
+        """Write one message, given in parts, without waiting. True when it is time to await `drain()` before more."""
+        if self._is_closed:
+            raise NormError("write to a closed stream")
+        size = self._size
+        if not size:
+            self._session._is_flushed = False
+            self._session._driver.wake(self)
+        self._marks.append(size)
+        self._parts += parts
+        for part in parts:
+            size += len(part)
+        self._size = size
+        return size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES
+
+    @property
+    def pending_bytes(self) -> int:
+        """What was written and has no place in the buffer yet."""
+        return self._size
 
     async def drain(self) -> None:
         """Wait until all that was written has a place in the buffer."""
@@ -187,6 +208,9 @@ class Session:
         self._events: deque[Event] = deque()
         self._event_bytes = 0
         self._arrived = asyncio.Event()
+        self.on_events: Callable[[], None] | None = None
+        """Called when there is something to `take()`, for those who do not want to wait for a turn of the loop. It
+        must not raise."""
         self._changed = asyncio.Event()
         """Set whenever something happened that a sending coroutine may wait for."""
         self._room_queue = asyncio.Lock()
@@ -202,7 +226,8 @@ class Session:
 
     # Life.
 
-    async def __aenter__(self) -> Self:
+    def open(self) -> None:
+        """What entering `async with` does; then `close()` has to follow. The loop has to be running."""
         if self._is_open or self._is_closed:
             raise NormError("a session opens once")
         self._transport = UdpTransport(self.udp_config)
@@ -210,8 +235,11 @@ class Session:
         self._engine = Engine(
             self.config, self._transport.destination, random=self._random, group_is_multicast=group_is_multicast
         )
-        self._driver = Driver(self._engine, self._transport, self._take, self._look_for_room)
+        self._driver = Driver(self._engine, self._transport, self._take, self._after_turn)
         self._is_open = True
+
+    async def __aenter__(self) -> Self:
+        self.open()
         return self
 
     async def __aexit__(
@@ -268,7 +296,17 @@ class Session:
         """Begin a stream. Waits like `send_data`."""
         async with self._room_queue:
             await self._wait_room(self.config.sender.stream_bytes)
-            stream = OutgoingStream(self, self._engine.open_stream(info, self._driver.now()))
+            return self._add_stream(info)
+
+    def open_stream_now(self) -> OutgoingStream:
+        """Begin a stream without waiting. NormError if the cache is full of objects that are still to be sent."""
+        self._check_open()
+        if not self._engine.has_room(self.config.sender.stream_bytes):
+            raise NormError("the cache is full of objects that are still to be sent")
+        return self._add_stream(None)
+
+    def _add_stream(self, info: bytes | None) -> OutgoingStream:
+        stream = OutgoingStream(self, self._engine.open_stream(info, self._driver.now()))
         self._streams[stream.object_id] = stream
         if info is not None:
             self._is_flushed = False
@@ -283,11 +321,13 @@ class Session:
             await self._has_room.wait()
             self._check_open()
 
-    def _look_for_room(self) -> None:
+    def _after_turn(self) -> None:
         """After each of the driver's turns."""
         if self._wanted_bytes is not None and self._engine.has_room(self._wanted_bytes):
             self._wanted_bytes = None
             self._has_room.set()
+        if self._events and self.on_events is not None:
+            self.on_events()
 
     async def flushed(self) -> None:
         """Wait until all that was queued has been sent, repaired as far as asked for, and flushed."""
@@ -308,9 +348,14 @@ class Session:
         self._driver.wake()
         return await future
 
-    def set_receivers(self, nodes: Iterable[int]) -> None:
-        """Let flow control wait for these nodes (and, with `flow=min`, for all others that answer)."""
-        self._engine.set_receivers(frozenset(nodes), self._driver.now())
+    def set_receivers(self, nodes: Iterable[int], strangers: Iterable[int] = ()) -> None:
+        """Let flow control wait for these nodes (and, with `flow=min`, for all others that answer but strangers)."""
+        self._engine.set_receivers(frozenset(nodes), self._driver.now(), frozenset(strangers))
+
+    @property
+    def receivers(self) -> frozenset[int]:
+        """The nodes that flow control waits for at present."""
+        return self._engine.receivers
 
     def cancel(self, object_id: int) -> None:
         """Send nothing more of an object; those who miss parts of it are told that it is gone."""
@@ -343,11 +388,26 @@ class Session:
                 self._check_open()
             self._arrived.clear()
             await self._arrived.wait()
+        return self._next_event()
+
+    def take(self) -> Event | None:
+        """The next event, if there is one."""
+        return self._next_event() if self._events else None
+
+    def _next_event(self) -> Event:
         event = self._events.popleft()
         self._event_bytes -= _size_of(event)
         if self._engine.is_paused and self._event_bytes * 2 < EVENT_BYTES_MAX and len(self._events) * 2 < EVENTS_MAX:
             self._engine.is_paused = False
         return event
+
+    def set_sync(self, sync: Sync) -> None:
+        """Where reception of streams begins that are heard of from now on: at present ones or at their beginnings."""
+        self._engine.set_sync(sync)
+
+    def ignore(self, addresses: Iterable[Address]) -> None:
+        """Take nothing that comes from these: other sessions of the same application."""
+        self._engine.ignored_addresses = frozenset(addresses)
 
     def _take(self, event: Event) -> None:
         """What the driver hands up."""
@@ -376,6 +436,11 @@ class Session:
     @property
     def node_id(self) -> int:
         return self.config.node_id
+
+    @property
+    def address(self) -> Address:
+        """Whom others see sending; it can change when the interface does."""
+        return self._transport.address
 
     @property
     def stats(self) -> Stats:

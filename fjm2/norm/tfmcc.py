@@ -14,8 +14,10 @@ from .wire import CcFeedback, CcFlag, CcNode
 _SEGMENTS_PER_GRTT_AT_START = 4
 _BYTES_PER_S_MIN = 1000.0
 _GROWTH_MAX = 2.0
-_CLR_SILENT_RTTS = 20
-_CLR_SILENT_MIN_S = 1.0
+_SHRINK_MOST = 0.5
+"""A report halves the rate at the most, and of each node a probe gets one: a lone false one does little harm."""
+_SILENT_RTTS = 20
+_SILENT_MIN_S = 1.0
 _CLOSE_RATE = 1.1
 _PLR_MAX = 4
 _NEWER_MASK = 0xFFFF
@@ -41,8 +43,9 @@ class Tfmcc:
     def __init__(self, config: SenderConfig, grtt_s: float) -> None:
         self._config = config
         self._most = config.rate_bps / 8 if config.rate_bps is not None else float("inf")
-        start = _SEGMENTS_PER_GRTT_AT_START * config.segment_bytes / grtt_s
-        self.bytes_per_s = min(max(start, _BYTES_PER_S_MIN), self._most)
+        self._start = max(_SEGMENTS_PER_GRTT_AT_START * config.segment_bytes / grtt_s, _BYTES_PER_S_MIN)
+        """What may be sent without knowing anything, and what a pause brings the rate down to (RFC 5348, 4.3)."""
+        self.bytes_per_s = min(self._start, self._most)
         self._clr: Node | None = None
         self._plrs: dict[int, Node] = {}
         self._is_starting = True
@@ -52,47 +55,58 @@ class Tfmcc:
         """The limiting receiver's round-trip time."""
         return None if self._clr is None else self._clr.rtt_s
 
-    def report(self, node_id: int, feedback: CcFeedback, rtt_s: float | None, is_nack: bool, now: float) -> None:
-        """A receiver has told how it fares; `rtt_s` is what its echo has measured."""
-        clr = self._clr
-        if clr is not None and clr.node_id == node_id:
-            ahead = (feedback.cc_sequence - clr.cc_sequence) & _NEWER_MASK
-            if not 0 < ahead < 0x8000:
-                return
+    def report(
+        self, node_id: int, feedback: CcFeedback, rtt_s: float | None, rtt_most_s: float, is_nack: bool, now: float
+    ) -> None:
+        """A receiver has told how it fares. `rtt_s` is what its echo has measured, and what is believed at the most."""
+        known = self._known(node_id)
+        if known is not None and not 0 < (feedback.cc_sequence - known.cc_sequence) & _NEWER_MASK < _NEWER_MASK // 2:
+            return
         if feedback.flags & CcFlag.LEAVE:
             self._forget(node_id)
             return
-        node = self._node(node_id, feedback, rtt_s, is_nack, now)
-        if clr is None or clr.node_id == node_id or self._is_slower(node, clr):
-            if clr is not None and clr.node_id != node_id:
-                self._plrs[clr.node_id] = clr
-            self._plrs.pop(node_id, None)
-            self._clr = node
-            self._follow(node)
+        has_rtt = rtt_s is not None or known is not None
+        rtt_s = rtt_s or (known.rtt_s if known else min(rtt_of(feedback.rtt_q), rtt_most_s))
+        rate = self._rate(feedback, rtt_s, is_nack)
+        is_starting = bool(feedback.flags & CcFlag.START)
+        node = Node(node_id, rtt_s, rate, now, feedback.cc_sequence, is_starting, has_rtt)
+        if self._clr is None or self._clr.node_id == node_id or self._takes_over(node, known, self._clr):
+            self._limit_by(node)
         else:
             self._plrs[node_id] = node
         while len(self._plrs) > _PLR_MAX:
             self._plrs.pop(max(self._plrs.values(), key=lambda plr: plr.bytes_per_s).node_id)
 
-    def _node(self, node_id: int, feedback: CcFeedback, rtt_s: float | None, is_nack: bool, now: float) -> Node:
-        known = self._clr if self._clr and self._clr.node_id == node_id else self._plrs.get(node_id)
-        rtt = rtt_s or (known.rtt_s if known else rtt_of(feedback.rtt_q))
-        rate = rate_of(feedback.rate_q)
+    def _known(self, node_id: int) -> Node | None:
+        return self._clr if self._clr is not None and self._clr.node_id == node_id else self._plrs.get(node_id)
+
+    def _rate(self, feedback: CcFeedback, rtt_s: float, is_nack: bool) -> float:
+        reported = rate_of(feedback.rate_q)
         loss = loss_of(feedback.loss_q)
-        is_starting = bool(feedback.flags & CcFlag.START)
-        if loss > 0 and not is_starting and not is_nack:  # libnorm's NACKs carry half of the loss only
-            rate = tfrc_rate(self._config.segment_bytes, rtt, loss)
-        return Node(node_id, rtt, rate, now, feedback.cc_sequence, is_starting, rtt_s is not None or bool(known))
+        if loss <= 0 or feedback.flags & CcFlag.START:
+            return max(reported, self._start)
+        if is_nack:  # libnorm's carry half of the loss only
+            return reported
+        rate = tfrc_rate(self._config.segment_bytes, rtt_s, loss)
+        return min(rate, max(reported, self._start)) if feedback.flags & CcFlag.LIMIT else rate
+
+    def _takes_over(self, node: Node, known: Node | None, clr: Node) -> bool:
+        """Whether a node limits the rate from now on. One that would lower it by much has to say so twice."""
+        return self._is_slower(node, clr) and (known is not None or node.bytes_per_s >= clr.bytes_per_s * _SHRINK_MOST)
 
     @staticmethod
     def _is_slower(node: Node, clr: Node) -> bool:
         is_close = node.bytes_per_s <= clr.bytes_per_s * _CLOSE_RATE
         return node.bytes_per_s < clr.bytes_per_s or (is_close and node.rtt_s > clr.rtt_s)
 
-    def _follow(self, clr: Node) -> None:
+    def _limit_by(self, clr: Node) -> None:
+        if self._clr is not None and self._clr.node_id != clr.node_id:
+            self._plrs[self._clr.node_id] = self._clr
+        self._plrs.pop(clr.node_id, None)
+        self._clr = clr
         if not clr.is_starting:
             self._is_starting = False
-        rate = min(clr.bytes_per_s, self.bytes_per_s * _GROWTH_MAX)
+        rate = min(max(clr.bytes_per_s, self.bytes_per_s * _SHRINK_MOST), self.bytes_per_s * _GROWTH_MAX)
         self.bytes_per_s = min(max(rate, _BYTES_PER_S_MIN), self._most)
 
     def _forget(self, node_id: int) -> None:
@@ -107,7 +121,8 @@ class Tfmcc:
         clr = self._clr
         if clr is None or not is_sending:
             return
-        if now - clr.reported_at > max(_CLR_SILENT_RTTS * clr.rtt_s, _CLR_SILENT_MIN_S):
+        self._plrs = {node_id: plr for node_id, plr in self._plrs.items() if not _is_silent(plr, now)}
+        if _is_silent(clr, now):
             self.bytes_per_s = max(self.bytes_per_s / 2, _BYTES_PER_S_MIN)
             self._forget(clr.node_id)
 
@@ -116,6 +131,10 @@ class Tfmcc:
         start = CcFlag.START if self._is_starting else 0
         listed = [] if self._clr is None else [_listed(self._clr, CcFlag.CLR | start)]
         return (*listed, *(_listed(plr, CcFlag.PLR | start) for plr in self._plrs.values()))
+
+
+def _is_silent(node: Node, now: float) -> bool:
+    return now - node.reported_at > max(_SILENT_RTTS * node.rtt_s, _SILENT_MIN_S)
 
 
 def _listed(node: Node, flags: int) -> CcNode:

@@ -19,6 +19,8 @@ _MAX_S = 10.0
 _SENDING_MAX_S = 0.5
 """While data flow, a round-trip time that has become shorter is not to go unnoticed for longer."""
 _GROWTH = 1.5
+_RECENT_PROBES = 1000
+_ROUNDING_S = 0.001
 _UNLIMITED_BYTES_PER_S = 1.25e9
 """What is advertised where nothing limits the rate."""
 
@@ -34,6 +36,9 @@ class Timing:
         self._tfmcc = Tfmcc(config, config.grtt_s) if config.cc else None
         self.pacer = Pacer(self._tfmcc.bytes_per_s * 8 if self._tfmcc else config.rate_bps)
         self._interval_s = _FIRST_S
+        self._first_probe_at = NEVER
+        self.cc_sequence = 0
+        """Of the last probe."""
         self.grtt_q = self._grtt.code(self.bytes_per_s)
         """The code of the round-trip time that every message carries."""
         stats.grtt_s = self.grtt_s
@@ -71,6 +76,8 @@ class Timing:
 
     def probe(self, now: float, is_sending: bool) -> float:
         """A probe goes out. The time until the next."""
+        self._first_probe_at = min(self._first_probe_at, now)
+        self.cc_sequence = (self.cc_sequence + 1) & 0xFFFF
         self._grtt.end_probe()
         self._stats.probes_sent += 1
         if self._tfmcc is not None:
@@ -84,26 +91,33 @@ class Timing:
         # Receivers take up to K round trips for their answers.
         return max(self._interval_s, (self._config.backoff_factor + 2) * self.grtt_s)
 
-    def note_feedback(self, message: FromReceiver, now: float) -> None:
-        """What every answer tells: how long the way is, and how the receiver fares."""
+    def note_feedback(self, message: FromReceiver, now: float) -> bool:
+        """What every answer tells: how long the way is, and how the receiver fares. Whether it answers a probe."""
         rtt_s = self._rtt_of(message, now)
         if rtt_s is not None:
             self._grtt.sample(rtt_s)
             self._update()
-        if self._tfmcc is None:
-            return
+        tfmcc = self._tfmcc
+        if tfmcc is None:
+            return rtt_s is not None
         for extension in message.extensions:
-            if isinstance(extension, CcFeedback):
-                self._tfmcc.report(message.source_id, extension, rtt_s, isinstance(message, Nack), now)
-                self.pacer.set_rate(self._tfmcc.bytes_per_s, now)
+            if isinstance(extension, CcFeedback) and self._is_recent(extension.cc_sequence):
+                tfmcc.report(message.source_id, extension, rtt_s, self._grtt.most_s, isinstance(message, Nack), now)
+                self.pacer.set_rate(tfmcc.bytes_per_s, now)
+        return rtt_s is not None
+
+    def _is_recent(self, cc_sequence: int) -> bool:
+        """Whether a probe of this number was sent not long ago."""
+        return (self.cc_sequence - cc_sequence) & 0xFFFF < _RECENT_PROBES
 
     def _rtt_of(self, message: FromReceiver, now: float) -> float | None:
+        """What an echo measures: None if it is of no probe that was sent, and no more than is plausible."""
         if not (message.grtt_response_s or message.grtt_response_us):
             return None
-        rtt_s = now - time_of_wire(message.grtt_response_s, message.grtt_response_us)
-        if not -0.001 < rtt_s <= self._config.grtt_max_s:  # nonsense, or an echo from an earlier life
-            return None
-        return max(rtt_s, RTT_MIN_S)
+        sent_at = time_of_wire(message.grtt_response_s, message.grtt_response_us)
+        rtt_s = now - sent_at
+        is_ours = -_ROUNDING_S < rtt_s <= self._config.grtt_max_s and sent_at > self._first_probe_at - _ROUNDING_S
+        return min(max(rtt_s, RTT_MIN_S), self._grtt.most_s) if is_ours else None
 
     def _update(self) -> None:
         code = self._grtt.code(self.bytes_per_s)

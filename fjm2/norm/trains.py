@@ -51,6 +51,8 @@ class TrainMaker:
         self._timing = timing
         self._group = group
         self._stats = stats
+        self.backoff_factor = config.backoff_factor
+        """What receivers are told of it."""
         self._gsize_q = quantize_group_size(config.group_size)
         self._format = payload_id_format(config.fec.fec_id)
         self._ramp = np.arange(TRAIN_SEGMENTS_MAX, dtype=np.int64)
@@ -76,7 +78,7 @@ class TrainMaker:
             "source_id": self._node_id,
             "instance_id": self._instance_id,
             "grtt_q": self._timing.grtt_q,
-            "backoff": self._config.backoff_factor,
+            "backoff": self.backoff_factor,
             "gsize_q": self._gsize_q,
         }
 
@@ -190,6 +192,7 @@ class TrainMaker:
 
     def _preset(self, item: SendObject) -> None:
         """Bring an object's headers up to date, if what all of them say has changed."""
-        if item.preset_code != self._timing.grtt_q:
-            item.preset_code = self._timing.grtt_q
+        said = self._timing.grtt_q, self.backoff_factor
+        if item.preset_said != said:
+            item.preset_said = said
             item.preset(self.data_header(item.id, item.flags, item.fti))

@@ -44,7 +44,8 @@ class UdpConfig:
     receive_buffer_bytes: int = 8 << 20
     """What the kernel may hold of each socket while we are busy. Smaller loses bursts."""
     send_buffer_bytes: int = 256 << 10
-    """What the kernel may hold of ours that the network is not ready for."""
+    """What the kernel may hold of ours that the network is not ready for. More than the interface's queue has room for
+    would be dropped there, and nobody told."""
     offload: bool | None = None
     """Trains by one system call each. None is where the kernel can; FJM2_NO_GSO=1 in the environment is never."""
 

@@ -96,6 +96,8 @@ class UdpSocket:
         self._whole = self._buffer[:0]
         self._next: Train | None = None
         """Received, but not to be joined to what was before it."""
+        self._is_empty = False
+        """The kernel has just been seen to be: it need not be asked again at once."""
         self.replace(kernel)
 
     def replace(self, kernel: socket.socket) -> None:
@@ -113,6 +115,7 @@ class UdpSocket:
         self._held: Train | None = None
         self._held_from = 0
         self._next = None
+        self._is_empty = False
         self._to_kernel: dict[Address, _Kernels] = {}
         self._from_kernel: dict[_Kernels, Address] = {}
         if self._offload:
@@ -151,7 +154,7 @@ class UdpSocket:
         ) and size > segment_bytes:
             return self._send_in_pieces(train)
         try:
-            self._send_at_once(train.data, segment_bytes, train.address)
+            self._send_at_once(train.data.data, segment_bytes, train.address)
         except BlockingIOError:
             self.stats.sends_blocked += 1
             return False
@@ -171,6 +174,9 @@ class UdpSocket:
         if self._next is not None:
             train, self._next = self._next, None
             return train
+        if self._is_empty:
+            self._is_empty = False
+            return None
         first = self._receive_at(0)
         if first is None or first.data.size != first.segment_bytes:
             return first
@@ -179,6 +185,7 @@ class UdpSocket:
         while end + segment_bytes <= most:
             behind = self._receive_at(end)
             if behind is None:
+                self._is_empty = True
                 break
             size = behind.data.size
             if size > segment_bytes or size != behind.segment_bytes or behind.address != first.address:
@@ -226,9 +233,9 @@ class UdpSocket:
             self._whole = piece
         return self._whole
 
-    def _send_at_once(self, data: NDArray[np.uint8], segment_bytes: int, address: Address) -> None:
+    def _send_at_once(self, data: memoryview, segment_bytes: int, address: Address) -> None:
         destination = address if self._is_ipv4 else self._scoped(address)
-        if data.size <= segment_bytes:
+        if len(data) <= segment_bytes:
             self._sendto(data, destination)
             return
         if segment_bytes != self._ancillary_bytes:
@@ -238,12 +245,13 @@ class UdpSocket:
 
     def _send_in_pieces(self, train: Train) -> bool:
         """As many datagrams at once as the kernel takes, be it one, and on from where it was full the last time."""
-        segment_bytes = train.segment_bytes
+        data, segment_bytes = train.data.data, train.segment_bytes
         start = self._held_from if train is self._held else 0
         self._held = None
         before = self._segments_below
-        while start < train.data.size:
-            piece = train.data[start : start + self._piece_bytes(segment_bytes)]
+        piece_bytes = self._piece_bytes(segment_bytes)
+        while start < len(data):
+            piece = data[start : start + piece_bytes]
             try:
                 self._send_at_once(piece, segment_bytes, train.address)
             except BlockingIOError:
@@ -251,9 +259,10 @@ class UdpSocket:
                 self._held, self._held_from = train, start
                 return False
             except OSError as error:
-                if piece.size > segment_bytes and error.errno in _SEGMENTATION_REFUSED:
+                if len(piece) > segment_bytes and error.errno in _SEGMENTATION_REFUSED:
                     self.stats.offload_refused += 1
                     self._segments_below = 0 if error.errno == errno.EIO else segment_bytes
+                    piece_bytes = segment_bytes
                     continue  # with the same bytes, one by one
                 self._count_failure(error)
                 if error.errno in _HOPELESS:
@@ -261,7 +270,7 @@ class UdpSocket:
                     return True
             else:
                 self.is_failing = False
-            start += piece.size
+            start += len(piece)
         return True
 
     def _piece_bytes(self, segment_bytes: int) -> int:

@@ -1,12 +1,17 @@
-"""Flow control: nobody who is waited for is outrun, and nobody dead is waited for for ever."""
+"""Flow and congestion control: who is waited for is not outrun, who is dead is given up, who lies does little harm."""
 
 from random import Random
 
+import numpy as np
 import pytest
 
 from fjm2.norm.config import Flow, ReceiverConfig, SenderConfig, SessionConfig
 from fjm2.norm.events import ObjectCompleted, ObjectPurged, ReceiverEvicted, StreamLost
+from fjm2.norm.quantize import quantize_loss, quantize_rate, quantize_rtt
 from fjm2.norm.sim import Network, Node
+from fjm2.norm.timers import time_of_wire, wire_time
+from fjm2.norm.train import Train
+from fjm2.norm.wire import Ack, AckType, CcFeedback, CcFlag, CongestionControl, MessageType, decode
 
 PAYLOAD = Random(3).randbytes(2_000_000)
 WINDOW_BYTES = 100_000
@@ -155,3 +160,219 @@ def test_paused_receiver_holds_the_sender_and_loses_nothing() -> None:
     assert net.run_until(lambda: sub.received == PAYLOAD, deadline=60.0)
     assert not sub.events(StreamLost)
     assert not pub.events(ReceiverEvicted)
+
+
+# Strangers, who may say anything.
+
+
+class Forger:
+    """Hears a sender's messages, and answers in any name."""
+
+    def __init__(self, net: Network, victim: Node) -> None:
+        self.net = net
+        self.victim = victim
+        self.node = net.receiver(ReceiverConfig(silent=True))
+        self.probe: CongestionControl | None = None
+        self.probes = 0
+        net.on_send = self._hear
+
+    def _hear(self, node: Node, train: Train) -> None:
+        if node is self.victim and train.count == 1 and train.data[0] & 0x0F == MessageType.CMD:
+            message = decode(np.array(train.data))
+            if isinstance(message, CongestionControl):
+                self.probe = message
+                self.probes += 1
+
+    def answer(
+        self, name: int, *, rtt_s: float | None = 0.01, feedback: CcFeedback | None = None, content: bytes = b""
+    ) -> None:
+        """An ACK(CC) in somebody's name that claims a round-trip time, or, with None, echoes nothing."""
+        assert self.probe is not None
+        sent_at = time_of_wire(self.probe.send_time_s, self.probe.send_time_us)
+        echo = (0, 0) if rtt_s is None else wire_time(sent_at + self._since_probe - rtt_s)
+        ack = Ack(
+            source_id=name,
+            sender_id=self.victim.node_id,
+            instance_id=self.probe.instance_id,
+            grtt_response_s=echo[0],
+            grtt_response_us=echo[1],
+            ack_type=AckType.CC,
+            extensions=() if feedback is None else (feedback,),
+            content=content,
+        )
+        self.node.transmit(ack.encode())
+
+    @property
+    def _since_probe(self) -> float:
+        """As the victim's clock will have gone on when the answer is there."""
+        assert self.probe is not None
+        arrives_at = self.victim._now() + 2 * self.net.delay_s
+        return arrives_at - time_of_wire(self.probe.send_time_s, self.probe.send_time_us)
+
+    def report(self, bytes_per_s: float, ahead: int = 0, loss: float = 0.5) -> CcFeedback:
+        """What a receiver that can take only so much would say."""
+        assert self.probe is not None
+        return CcFeedback(
+            cc_sequence=self.probe.cc_sequence + ahead & 0xFFFF,
+            flags=CcFlag.RTT,
+            rtt_q=quantize_rtt(1.0),
+            loss_q=quantize_loss(loss),
+            rate_q=quantize_rate(bytes_per_s),
+        )
+
+
+def besieged(flow: Flow, **more: object) -> tuple[Network, Node, Node, Forger]:
+    net = Network(seed=21)
+    pub, sub = net.sender(config(flow, **more)), net.receiver()
+    return net, pub, sub, Forger(net, pub)
+
+
+def test_who_echoes_no_probe_is_not_waited_for() -> None:
+    net, pub, sub, forger = besieged(Flow.MIN)
+    pub.write(PAYLOAD[:1000])
+    net.run(until=0.2)
+    assert forger.probe is not None
+    for name in range(100, 120):
+        forger.answer(name, rtt_s=None)
+        forger.answer(name, rtt_s=5.0)  # before there was any probe
+    net.run(until=0.3)
+    assert pub.engine.receivers == {sub.node_id}
+
+
+def test_names_made_up_hold_the_sender_up_less_and_less() -> None:
+    net, pub, sub, forger = besieged(Flow.MIN)
+    link = net.link(pub, net.hub)
+    link.shape(rate_bps=10e6)
+    names = iter(range(100, 100_000))
+    moving = []
+
+    def lie() -> None:
+        if forger.probe is not None:
+            forger.answer(next(names))
+        net.at(net.now + 0.05, lie)
+
+    net.at(0.2, lie)
+    pub.write(PAYLOAD * 20)
+    for step in range(300):
+        before = sub.stats.bytes_received
+        net.run(until=0.1 * step)
+        moving.append(sub.stats.bytes_received - before > 50_000)
+    assert not sub.events(StreamLost)
+    assert moving[:30].count(False) > 10  # the first ones are believed
+    assert moving.count(False) < 80
+    assert all(moving[180:])
+    assert sub.node_id in pub.engine.receivers
+
+
+def test_a_newcomer_has_to_confirm_something_in_the_end() -> None:
+    """However often it says that it is there: else one forged name could stop a sender for ever."""
+    net, pub, sub, forger = besieged(Flow.MIN)
+    pub.write(PAYLOAD)
+
+    def lie() -> None:
+        if forger.probe is not None:
+            forger.answer(4711)
+        net.at(net.now + 0.2, lie)
+
+    net.at(0.1, lie)
+    assert net.run_until(lambda: sub.received == PAYLOAD, deadline=8.0)
+    assert pub.events(ReceiverEvicted) == [ReceiverEvicted(4711)]
+
+
+def test_true_receivers_that_come_later_join() -> None:
+    net, pub, sub = pair(Flow.MIN, rate_bps=4e6)
+    pub.write(PAYLOAD)
+    net.run(until=1.0)
+    late = net.receiver()
+    net.run(until=3.0)
+    assert pub.engine.receivers == {sub.node_id, late.node_id}
+    assert net.run_until(lambda: sub.received == PAYLOAD, deadline=30.0)
+    assert not pub.events(ReceiverEvicted)
+
+
+def test_a_lone_false_echo_does_not_stretch_the_round_trip_time_much() -> None:
+    net, pub, _, forger = besieged(Flow.MAX, rate_bps=1e6)
+    net.node(SessionConfig(node_id=99))
+    pub.write(PAYLOAD)
+    net.run(until=3.0)
+    before = pub.engine.grtt_s
+    assert before < 0.05
+    forger.answer(4711, rtt_s=2.5)
+    net.run(until=3.05)
+    assert before < pub.engine.grtt_s <= 4.4 * before  # what is advertised is rounded up
+    net.run(until=12.0)
+    assert pub.engine.grtt_s < 1.2 * before
+
+
+def test_a_long_way_is_believed_when_more_than_one_answer_says_so() -> None:
+    net, pub, sub = pair(Flow.MAX, rate_bps=1e6)
+    net.link(pub, sub, delay_s=0.4)
+    pub.write(PAYLOAD)
+    net.run(until=8.0)
+    assert 0.75 <= pub.engine.grtt_s < 1.2
+
+
+def flowing(**more: object) -> tuple[Network, Node, Node, Forger]:
+    """A flow under congestion control that fills a link of 10 Mbit/s."""
+    net, pub, sub, forger = besieged(Flow.MIN, cc=True, window_bytes=1_000_000, **more)
+    net.link(pub, net.hub, delay_s=0.005, rate_bps=10e6, queue_bytes=50_000)
+    pub.write(PAYLOAD * 20)
+    net.run(until=5.0)
+    return net, pub, sub, forger
+
+
+def mbit(net: Network, sub: Node, seconds: float) -> float:
+    before = sub.stats.bytes_received
+    net.run(until=net.now + seconds)
+    return (sub.stats.bytes_received - before) * 8e-6 / seconds
+
+
+def test_congestion_control_fills_a_link() -> None:
+    net, _, sub, _ = flowing()
+    assert mbit(net, sub, 5.0) > 8.0
+    assert not sub.events(StreamLost)
+
+
+def test_confirmations_are_not_taken_for_losses() -> None:
+    """They are numbered like data; where nothing is lost nothing slows the sender down."""
+    net, pub, sub = pair(Flow.MIN, cc=True, rate_bps=20e6)
+    pub.write(PAYLOAD * 5)
+    net.run(until=1.0)
+    assert mbit(net, sub, 2.0) > 19.0
+    assert pub.stats.repair_segments_sent == 0
+
+
+def test_one_false_report_of_a_stranger_changes_nothing() -> None:
+    net, _, sub, forger = flowing()
+    before = mbit(net, sub, 2.0)
+    forger.answer(4711, rtt_s=None, feedback=forger.report(100.0))
+    assert mbit(net, sub, 1.0) > 0.8 * before
+
+
+def test_one_false_report_in_the_limiting_receivers_name_is_made_good_soon() -> None:
+    net, _, sub, forger = flowing()
+    before = mbit(net, sub, 2.0)
+    forger.answer(sub.node_id, feedback=forger.report(100.0))
+    assert mbit(net, sub, 1.0) > 0.7 * before
+
+
+def test_reports_on_probes_that_were_never_sent_are_ignored() -> None:
+    """Else the true receiver's would be taken for older ones."""
+    net, _, sub, forger = flowing()
+    before = mbit(net, sub, 2.0)
+    for _ in range(20):
+        forger.answer(sub.node_id, feedback=forger.report(100.0, ahead=2000))
+        net.run(until=net.now + 0.05)
+    assert mbit(net, sub, 2.0) > 0.8 * before
+
+
+def test_a_slower_receiver_is_followed() -> None:
+    """Whoever says so twice, as true receivers do."""
+    net, pub, sub, _ = flowing()
+    assert mbit(net, sub, 2.0) > 8.0
+    slow = net.receiver()
+    net.link(net.hub, slow, rate_bps=2e6, queue_bytes=20_000)
+    net.run(until=net.now + 5.0)
+    assert mbit(net, sub, 3.0) < 4.0
+    assert slow.stats.bytes_received > 0
+    assert pub.stats.nacks_received > 0
