@@ -22,6 +22,8 @@ class SendCache:
         self._is_confirmed = is_confirmed
         """Whether nobody that is waited for may still need an object."""
         self._is_room_wanted = False
+        self._refused: int | None = None
+        """For so much there was no room when last asked, and nothing has changed since."""
         self._objects: dict[int, SendObject] = {}
         self._bytes = 0
         self._count = 0
@@ -39,8 +41,15 @@ class SendCache:
 
     def has_room(self, size: int) -> bool:
         """Whether an object of this size can be taken, if need be after purging what has been sent."""
+        if self._refused is not None and size >= self._refused:
+            return False
         self._is_room_wanted = not self._could_fit(size)
+        self._refused = size if self._is_room_wanted else None
         return not self._is_room_wanted
+
+    def note_change(self) -> None:
+        """Something has been sent, repaired or confirmed: there may be room where there was none."""
+        self._refused = None
 
     def make_room(self) -> None:
         """More may be purged than before: do so if somebody waits for room."""
@@ -74,6 +83,7 @@ class SendCache:
     def remove(self, item: SendObject) -> None:
         """Forget an object; requests for it are answered by SQUELCH from now on."""
         if self._objects.pop(item.id, None) is not None:
+            self.note_change()
             self._bytes -= item.memory_bytes
             item.close()
             self._emit(ObjectPurged(item.id))

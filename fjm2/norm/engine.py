@@ -197,6 +197,11 @@ class Engine:
         """The nodes that flow control waits for."""
         return self._sender.receivers
 
+    @property
+    def awaited_receivers(self) -> frozenset[int]:
+        """Those of them that have still to confirm what was asked last."""
+        return self._sender.awaited_receivers
+
     def set_sync(self, sync: Sync) -> None:
         """Where reception of streams begins that are heard of from now on. Not `Sync.ALL`: that is for good."""
         self._context.config = replace(self._context.config, sync=sync)

@@ -17,9 +17,11 @@ _START_BYTES = 2 << 20
 _LEAST_BYTES = 128 << 10
 _MARKS_PER_WINDOW = 3
 """A window has about so many marks: enough that one is always under way, few enough that answers cost little."""
-_GROWTH = 0.03
+_GROWTH = 0.01
 """Of what is confirmed, where the window comes near to what was too large before; below that it grows by all of it."""
 _NEAR_CEILING = 0.8
+_CEILING_DROP = 0.75
+"""So much lower than what was too large the window stays at first: buffers are not always as empty."""
 _QUEUE_S = 0.025
 """A confirmation that takes longer, though nothing was lost, has waited behind data in a receiver's buffer."""
 _OVERRUN_IGNORED = 0.01
@@ -118,6 +120,11 @@ class FlowWindow:
         """The acking set."""
         return frozenset(self._heard_at)
 
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Those of them that have still to confirm the mark under way."""
+        return frozenset() if self.mark is None else frozenset(self.mark.waiting)
+
     def set_nodes(self, nodes: frozenset[int], now: float, strangers: frozenset[int] = frozenset()) -> None:
         """The application says whom to wait for, and who may not join by himself."""
         self._strangers = strangers - nodes
@@ -213,8 +220,8 @@ class FlowWindow:
         chance = _DEVIATIONS * math.sqrt(sum(self._losses) / len(self._losses) / max(confirmed, 1))
         overrun = loss - min(self._losses) - chance
         if overrun > _OVERRUN_IGNORED:
-            self._ceiling = self._window
-            self._window = max(self._least, int(self._window * (1.0 - overrun / 2)))
+            self._ceiling = max(self._least, int(self._window * _CEILING_DROP))
+            self._window = max(self._least, int(self._ceiling * (1.0 - overrun / 2)))
         elif took_s > _QUEUE_S and not loss:
             self._ceiling = self._window
             self._window = max(self._least, int(self._window * max(_QUEUE_S / took_s, _SHRINK_MOST)))

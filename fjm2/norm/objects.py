@@ -19,6 +19,7 @@ from .train import TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX
 from .wire import Data, Fti, HeaderStamp, ObjectFlag
 
 _PARITY_BLOCKS_KEPT = 16
+_TRAINS_LAID_OUT = 4
 
 
 @dataclass(slots=True)
@@ -28,6 +29,26 @@ class Rows:
     data: NDArray[np.uint8]
     row_bytes: int
     count: int
+
+
+class RowBuffer:
+    """Room for some trains of DATA, which all objects at rest of a sender lay theirs out in, one after the other."""
+
+    def __init__(self, segment_bytes: int, header: Data) -> None:
+        self.header_bytes = len(header.encode())
+        self.row_bytes = self.header_bytes + segment_bytes
+        rows = max(1, min(TRAIN_SEGMENTS_MAX, TRAIN_BYTES_MAX // self.row_bytes)) * _TRAINS_LAID_OUT
+        self.data = np.zeros(rows * self.row_bytes, np.uint8)
+        self.payload = self.data.reshape(rows, self.row_bytes)[:, self.header_bytes :]
+        self._stamp = HeaderStamp(self.data, self.row_bytes, header)
+        self._header = header
+
+    def stamp(self, header: Data, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> None:
+        """Write the headers of as many rows as there are payload ids."""
+        if header is not self._header:
+            self._header = header
+            self._stamp.preset(header)
+        self._stamp.stamp(sequence, payload_ids)
 
 
 class SendObject(ABC):
@@ -96,8 +117,8 @@ class SendObject(ABC):
         """What receivers have to know of it."""
 
     @abstractmethod
-    def preset(self, header: Data) -> None:
-        """Take the header that all coming trains begin with."""
+    def preset(self, header: Data, buffer: RowBuffer) -> None:
+        """Take the header that all coming trains begin with, and room for them."""
 
     @abstractmethod
     def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
@@ -140,7 +161,6 @@ class SendData(SendObject):
         self.partition: ObjectPartition = ObjectPartition(source.size, config.segment_bytes, config.block_segments)
         if is_file:
             self.flags |= ObjectFlag.FILE
-        self._buffer: NDArray[np.uint8] | None = None
 
     @property
     def sendable(self) -> int:
@@ -154,37 +174,31 @@ class SendData(SendObject):
     def fti(self) -> Fti:
         return _fti(self.source.size, self.config)
 
-    def preset(self, header: Data) -> None:
-        self._header_bytes = len(header.encode())
-        row_bytes = self._header_bytes + self.config.segment_bytes
-        rows = max(1, min(TRAIN_SEGMENTS_MAX, TRAIN_BYTES_MAX // row_bytes, self.partition.segments))
-        if self._buffer is None or self._buffer.size != rows * row_bytes:
-            self._buffer = np.zeros(rows * row_bytes, np.uint8)
-            self._payload = self._buffer.reshape(rows, row_bytes)[:, self._header_bytes :]
-        self._stamp = HeaderStamp(self._buffer, row_bytes, header)
+    def preset(self, header: Data, buffer: RowBuffer) -> None:
+        self._header, self._buffer = header, buffer
 
     def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
-        assert self._buffer is not None
-        count = min(count, len(self._payload))
+        payload = self._buffer.payload
+        count = min(count, len(payload))
         segment_bytes = self.config.segment_bytes
         last_bytes = self.partition.segment_length(first + count - 1)
         full = count if last_bytes == segment_bytes else count - 1
         if full:
-            self.source.read(first * segment_bytes, self._payload[:full])
+            self.source.read(first * segment_bytes, payload[:full])
         if full < count:
-            self.source.read((first + full) * segment_bytes, self._payload[full : full + 1, :last_bytes])
-        self._stamp.stamp(sequence, payload_ids[:count])
-        row_bytes = self._stamp.row_bytes
-        return Rows(self._buffer[: count * row_bytes - segment_bytes + last_bytes], row_bytes, count)
+            self.source.read((first + full) * segment_bytes, payload[full : full + 1, :last_bytes])
+        return self._stamped(count, sequence, payload_ids, segment_bytes - last_bytes)
 
     def gathered_rows(self, indexes: Sequence[int], sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
-        assert self._buffer is not None
-        indexes = indexes[: len(self._payload)]
+        payload = self._buffer.payload
         for row, index in enumerate(indexes):
-            self.source.read(index * self.config.segment_bytes, self._payload[row : row + 1])
-        self._stamp.stamp(sequence, payload_ids[: len(indexes)])
-        row_bytes = self._stamp.row_bytes
-        return Rows(self._buffer[: len(indexes) * row_bytes], row_bytes, len(indexes))
+            self.source.read(index * self.config.segment_bytes, payload[row : row + 1])
+        return self._stamped(len(indexes), sequence, payload_ids, 0)
+
+    def _stamped(self, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger], lacking: int) -> Rows:
+        buffer = self._buffer
+        buffer.stamp(self._header, sequence, payload_ids[:count])
+        return Rows(buffer.data[: count * buffer.row_bytes - lacking], buffer.row_bytes, count)
 
     def segment_length(self, index: int) -> int:
         return self.partition.segment_length(index)
@@ -254,7 +268,7 @@ class SendStream(SendObject):
             return self.ring.room(self.next_index + self.ring.rows // 2)
         return self.ring.room(self.confirmed_index + self.ring.rows - 1)
 
-    def preset(self, header: Data) -> None:
+    def preset(self, header: Data, buffer: RowBuffer) -> None:  # noqa: ARG002 - its ring is its room
         self.ring.stamp.preset(header)
         row_bytes = self.ring.row_bytes
         self._repairs = np.zeros(min(TRAIN_SEGMENTS_MAX, max(1, TRAIN_BYTES_MAX // row_bytes)) * row_bytes, np.uint8)

@@ -141,6 +141,7 @@ class Sender:
         """Close a stream: its receivers will know that nothing more comes."""
         stream = self._stream(object_id)
         stream.ring.end()
+        self._cache.note_change()
         stream.is_flushed = True
 
     def cancel(self, object_id: int, now: float) -> None:
@@ -190,6 +191,7 @@ class Sender:
 
     def receive_nack(self, nack: Nack, now: float, by_unicast: bool, group_is_multicast: bool) -> None:
         """A receiver asks for repairs."""
+        self._cache.note_change()
         self._stats.nacks_received += 1
         is_answer = self._timing.note_feedback(nack, now)
         fresh = self._desk.take(nack, now)
@@ -209,6 +211,7 @@ class Sender:
 
     def receive_ack(self, ack: Ack, now: float) -> None:
         """A receiver answers a probe or a watermark."""
+        self._cache.note_change()
         self._stats.acks_received += 1
         self._hear(ack.source_id, self._timing.note_feedback(ack, now), now)
         if ack.ack_type == AckType.FLUSH and isinstance(ack.content, Position):
@@ -219,6 +222,7 @@ class Sender:
 
     def handle_timeout(self, now: float) -> None:
         """Act on every timer that has run out."""
+        self._cache.note_change()
         timers = self.timers
         timers.expire(Timer.PACE, now)  # poll_train looks for itself
         if timers.expire(Timer.REPAIR, now) and self._desk.end_phase():
@@ -283,6 +287,7 @@ class Sender:
             return None
         finally:
             self._desk.settle(item)
+            self._cache.note_change()
         self._restart_timers(now)
         return train
 
@@ -352,6 +357,7 @@ class Sender:
                 self._queue.rotate(-1)  # streams take turns
                 return
         if item.is_sent:
+            self._cache.note_change()
             self._queue.remove(item)
             item.sent_mark = self._flow.sent
             self._stats.objects_sent += 1
@@ -426,6 +432,7 @@ class Sender:
     def set_receivers(self, nodes: frozenset[int], now: float, strangers: frozenset[int] = frozenset()) -> None:
         """Wait for these nodes, as far as flow control is to wait at all, and never for strangers."""
         was_active = self._flow.is_active
+        self._cache.note_change()
         self._flow.set_nodes(nodes, now, strangers)
         self._note_crowd()
         if self._flow.is_active != was_active:
@@ -435,6 +442,11 @@ class Sender:
     def receivers(self) -> frozenset[int]:
         """The nodes that flow control waits for."""
         return self._flow.nodes
+
+    @property
+    def awaited_receivers(self) -> frozenset[int]:
+        """Those of them that have still to confirm what was asked last."""
+        return self._flow.awaited
 
     @property
     def _backoff_factor(self) -> int:

@@ -357,6 +357,11 @@ class Session:
         """The nodes that flow control waits for at present."""
         return self._engine.receivers
 
+    @property
+    def awaited_receivers(self) -> frozenset[int]:
+        """Those of them that have still to confirm what was asked last: where all stands still, it is for them."""
+        return self._engine.awaited_receivers
+
     def cancel(self, object_id: int) -> None:
         """Send nothing more of an object; those who miss parts of it are told that it is gone."""
         self._check_open()

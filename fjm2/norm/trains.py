@@ -8,7 +8,7 @@ import numpy as np
 from .config import SenderConfig
 from .idpages import IdPages
 from .nack import Place
-from .objects import Rows, SendObject
+from .objects import RowBuffer, Rows, SendObject
 from .quantize import quantize_group_size
 from .stats import Stats
 from .timing import Timing
@@ -55,6 +55,7 @@ class TrainMaker:
         """What receivers are told of it."""
         self._gsize_q = quantize_group_size(config.group_size)
         self._format = payload_id_format(config.fec.fec_id)
+        self._buffer: RowBuffer | None = None
         self._ramp = np.arange(TRAIN_SEGMENTS_MAX, dtype=np.int64)
 
     # Where things are.
@@ -195,4 +196,7 @@ class TrainMaker:
         said = self._timing.grtt_q, self.backoff_factor
         if item.preset_said != said:
             item.preset_said = said
-            item.preset(self.data_header(item.id, item.flags, item.fti))
+            header = self.data_header(item.id, item.flags, item.fti)
+            if self._buffer is None:
+                self._buffer = RowBuffer(self._config.segment_bytes, header)
+            item.preset(header, self._buffer)

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import fjm2.norm
+
 ROOT = Path(__file__).parents[2]
 NORM = ROOT / "fjm2" / "norm"
+JMS = ROOT / "fjm2" / "jms"
 
 # From the ground up. A module may import from floors below its own, and on its own floor from those before it.
 FLOORS: list[list[str]] = [
@@ -29,32 +32,59 @@ FLOORS: list[list[str]] = [
         "flow",
         "timing",
     ],
-    ["objects", "trains", "cache", "repair", "flushing", "incoming", "instream", "window", "ahead", "inventory", "asking"],
+    [
+        "objects",
+        "trains",
+        "cache",
+        "repair",
+        "flushing",
+        "incoming",
+        "instream",
+        "window",
+        "ahead",
+        "inventory",
+        "asking",
+    ],
     ["sender", "receiver"],
     ["engine"],
     ["interfaces", "udp_socket", "udp_opening", "udp"],
     ["driver", "sim_link", "sim_node", "sim", "session"],
 ]
+JMS_FLOORS: list[list[str]] = [
+    ["errors", "limits", "types", "values", "selector", "destination", "object_codec"],
+    ["header", "properties", "metadata", "settings"],
+    ["message", "sequential", "text_message", "bytes_message", "map_message", "stream_message", "object_message"],
+    ["foreign", "frame", "message_factory"],
+    ["reports", "callbacks", "bus_report", "transactions", "presence", "router", "lane", "bus", "bus_errors"],
+    ["inbox", "local_queue", "dispatcher", "confirmation"],
+    ["endpoint", "temporary", "outbox"],
+    ["consumer", "producer", "jms_producer", "session"],
+    ["connection", "requestor", "context", "factory"],
+    ["threads", "blocking"],
+]
+"""The same for `fjm2.jms`, which uses the public names of `fjm2.norm` only."""
 CORE_FLOORS = 6
 """So many floors know neither sockets nor clocks nor threads."""
 FORBIDDEN_IN_CORE = {"socket", "time", "asyncio", "threading", "select", "selectors", "uvloop"}
 FLOOR_OF = {module: level for level, floor in enumerate(FLOORS) for module in floor}
 ORDER_OF = {module: order for order, module in enumerate(module for floor in FLOORS for module in floor)}
+JMS_ORDER_OF = {module: order for order, module in enumerate(module for floor in JMS_FLOORS for module in floor)}
 
 PACKAGES = {
     "fjm2.norm": set(),
+    "fjm2.jms": {"fjm2.norm", "fjm2.uri"},
     "fjm2.commands": {"fjm2.norm", "fjm2.uri"},
     "fjm2bench": {"fjm2.norm", "fjm2.uri", "fjm2.commands.common"},
 }
 """What of FJM2 a package may know besides itself and `fjm2.errors`."""
 
 
-def imports_of(path: Path) -> Iterator[str]:
-    """Absolute names of all modules that a file imports, wherever in it."""
+def imports_of(path: Path, for_types: bool = True) -> Iterator[str]:
+    """Absolute names of all modules that a file imports, wherever in it; for types alone only if asked for."""
     package = list(path.relative_to(ROOT).parent.parts)
     if package[0] == "bench":
         package[0] = "fjm2bench"
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(ast.parse(path.read_text()), for_types):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -62,6 +92,14 @@ def imports_of(path: Path) -> Iterator[str]:
             module = ".".join([*base, *([node.module] if node.module else [])])
             yield module
             yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def nodes_of(node: ast.AST, for_types: bool) -> Iterator[ast.AST]:
+    yield node
+    if not for_types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from nodes_of(child, for_types)
 
 
 def norm_module(name: str) -> str | None:
@@ -94,3 +132,30 @@ def test_packages_know_only_what_is_below_them(package: str) -> None:
         for name in imports_of(path):
             if name.split(".")[0] in ("fjm2", "fjm2bench") and name not in ("fjm2", "fjm2.__version__"):
                 assert any(name == known or name.startswith(f"{known}.") for known in allowed), f"{path}: {name}"
+
+
+def jms_files() -> list[Path]:
+    return sorted(path for path in JMS.rglob("*.py") if path != JMS / "__init__.py")
+
+
+@pytest.mark.parametrize("path", jms_files(), ids=lambda path: str(path.relative_to(JMS)))
+def test_jms_modules_import_from_below_only(path: Path) -> None:
+    own = path.relative_to(JMS).parts[0].removesuffix(".py")
+    assert own in JMS_ORDER_OF, f"{own} has no floor: add it to JMS_FLOORS where it belongs"
+    for name in imports_of(path, for_types=False):
+        other = name.split(".")[2] if name.startswith("fjm2.jms.") else own
+        if other in JMS_ORDER_OF and other != own:
+            assert JMS_ORDER_OF[other] < JMS_ORDER_OF[own], f"{own} imports {other}, which lives above it"
+
+
+@pytest.mark.parametrize("path", jms_files(), ids=lambda path: str(path.relative_to(JMS)))
+def test_jms_uses_public_names_of_norm(path: Path) -> None:
+    public = {f"fjm2.norm.{name}" for name in (*fjm2.norm.__all__, "__all__")}
+    for name in imports_of(path):
+        if name.startswith("fjm2.norm."):
+            assert name in public or name.startswith("fjm2.norm.events."), f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("name", ["errors.py", "uri.py"])
+def test_what_is_shared_knows_nothing_of_jms(name: str) -> None:
+    assert not any(imported.startswith("fjm2.jms") for imported in imports_of(ROOT / "fjm2" / name))

@@ -1,0 +1,51 @@
+"""Asks a question on a topic, and prints the replies; with --serve, replies to so many questions.
+
+python examples/jms_request.py --serve 1
+python examples/jms_request.py "how are you?"
+"""
+
+import asyncio
+
+import click
+
+from fjm2.jms import ConnectionFactory, JMSContext, TextMessage, Topic
+
+URI = "fjm2://239.192.57.40:5744?interface=127.0.0.1&ttl=0"
+TOPIC = Topic("questions")
+
+
+@click.command()
+@click.option("--uri", default=URI, show_default=True, help="The bus.")
+@click.option("--serve", type=click.IntRange(min=1), help="Reply to so many questions.")
+@click.option("--replies", default=1, show_default=True, type=click.IntRange(min=1), help="So many are waited for.")
+@click.option("--timeout", default=5.0, show_default=True, help="So long, in seconds.")
+@click.argument("question", default="is anybody there?")
+def main(uri: str, serve: int | None, replies: int, timeout: float, question: str) -> None:
+    """Ask QUESTION, or reply."""
+    asyncio.run(run(ConnectionFactory(uri), serve, replies, timeout, question))
+
+
+async def run(factory: ConnectionFactory, serve: int | None, replies: int, timeout: float, question: str) -> None:  # noqa: ASYNC109
+    async with factory.create_context() as context:
+        if serve is not None:
+            await reply(context, serve)
+            return
+        for message in await context.request_many(TOPIC, TextMessage(question), timeout, replies):
+            print(message.get_body(str))
+
+
+async def reply(context: JMSContext, count: int) -> None:
+    consumer = context.create_consumer(TOPIC)
+    producer = context.create_producer()
+    await consumer.ready()
+    print("listening", flush=True)
+    for _ in range(count):
+        request = await consumer.receive()
+        if isinstance(request, TextMessage) and request.reply_to is not None:
+            # By custom, a reply says by its correlation id which message it replies to.
+            producer.set_correlation_id(request.message_id)
+            await producer.send(request.reply_to, f"you asked: {request.text}")
+
+
+if __name__ == "__main__":
+    main()

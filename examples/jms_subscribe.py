@@ -1,0 +1,42 @@
+"""Subscribes to a topic with a selector, and prints what comes until the publisher says that there is no more.
+
+python examples/jms_subscribe.py --selector "symbol = 'ABC'"
+"""
+
+import asyncio
+
+import click
+
+from fjm2.jms import ConnectionFactory, MapMessage, Topic
+
+URI = "fjm2://239.192.57.40:5743?interface=127.0.0.1&ttl=0"
+
+
+@click.command()
+@click.option("--uri", default=URI, show_default=True, help="The bus.")
+@click.option("--topic", default="prices", show_default=True, help="Where from.")
+@click.option("--selector", default="symbol = 'ABC'", show_default=True, help="Which messages.")
+def main(uri: str, topic: str, selector: str) -> None:
+    """Print prices."""
+    asyncio.run(subscribe(ConnectionFactory(uri), Topic(topic), selector))
+
+
+async def subscribe(factory: ConnectionFactory, topic: Topic, selector: str) -> None:
+    count = 0
+    async with factory.create_context() as context:
+        context.exception_listener = lambda error: print(f"trouble: {error}", flush=True)
+        consumer = context.create_consumer(topic, f"({selector}) OR JMSType = 'end'")
+        await consumer.ready()
+        print("listening", flush=True)
+        async for message in consumer:
+            if message.type == "end":
+                break
+            if isinstance(message, MapMessage):
+                count += 1
+                number, symbol = message.get_int_property("number"), message.get_string_property("symbol")
+                print(f"{number}: {symbol} costs {message.get_double('price')}", flush=True)
+    print(f"{count} messages", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,537 @@
+"""A bus: what all connections of a process to the same URI share of the network.
+
+Out: `publish` gives a frame to the lane of its priority, and at once to subscriptions of this process. In: runs of all
+lanes of all others come up in the first lane's session, and go to the router. Beside them go announcements of who is
+there (presence): they tell whom to wait for, and whom to be in sync with.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from random import Random
+from typing import Any, Final, NoReturn
+from weakref import WeakKeyDictionary
+
+from fjm2.errors import NormError
+from fjm2.norm import Flow, OutgoingStream, ReceiverConfig, SenderConfig, Sync
+from fjm2.norm.events import (
+    CommandReceived,
+    Event,
+    InterfaceLost,
+    InterfaceRestored,
+    LossReason,
+    NodeIdCollided,
+    ObjectsMissed,
+    ReceiverEvicted,
+    SenderVanished,
+    StreamEnded,
+    StreamLost,
+    StreamReceived,
+)
+from fjm2.uri import BusConfig
+
+from .bus_report import (
+    BusReport,
+    BytesLost,
+    ClientIdDuplicated,
+    InterfaceChanged,
+    NodeIdCollision,
+    NotConfirmed,
+    SenderLost,
+    StreamsMissed,
+    SubscriberEvicted,
+)
+from .destination import Destination, Topic
+from .errors import IllegalStateError, ResourceAllocationError
+from .frame import FrameWriter, Parts
+from .lane import LANE_COUNT, LANE_OF_PRIORITY, Lane
+from .message import Message
+from .presence import Announcement, Announcer, Flag, PresenceTable, decode
+from .router import Router
+
+logger = logging.getLogger("fjm2.jms")
+
+BUS_DEFAULTS: Final = BusConfig(
+    sender=SenderConfig(flow=Flow.MIN, rate_bps=None), receiver=ReceiverConfig(sync=Sync.CURRENT)
+)
+"""What a bus is set to where its URI says nothing: no rate, but the slowest live subscriber is waited for; who comes
+late begins with what is current."""
+
+_EVENTS_PER_TURN: Final = 64
+"""So much is taken up before other tasks of the loop get their turn."""
+_TICK_S: Final = 1.0
+_LISTEN_S: Final = 0.25
+"""So long after the opening, all who are there have most likely said so."""
+_READY_MAX_S: Final = 1.0
+_POLL_S: Final = 0.01
+_SETTLED_AFTER_S: Final = 1.0
+_SETTLED_AT_LAST_S: Final = 10.0
+_REFRESH_S: Final = 0.05
+"""Streams are made heard of for newcomers no more often."""
+_RETRY_S: Final = 0.05
+_UPDATE_S: Final = 0.02
+"""Changes of who is there are acted on together."""
+_DISTRUST_S: Final = 60.0
+"""After somebody was waited for in vain, newcomers are waited for only when they answer, for so long."""
+_GOODBYE_S: Final = 0.03
+"""Goodbyes are on their way by then."""
+_CLOSING_S: Final = 0.2
+"""Of the time for closing, so much is kept for the end."""
+_FULL_S: Final = 1.0
+"""So long a publisher waits for a full subscription of its own process."""
+_REPORTS_PER_S: Final = 100
+_DUPLICATES_MAX: Final = 100
+
+_REFRESH_TOPIC: Final = Topic("FJM2.REFRESH")
+"""Nobody subscribes to it. A frame sent there lets a receiver hear of a stream that is idle."""
+
+_open_buses: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[BusConfig, Bus]]" = WeakKeyDictionary()
+
+Listener = Callable[[BusReport], None]
+
+
+class Bus:
+    """One node of a NORM session, with a lane or more, shared by all connections to the same URI in one event loop."""
+
+    def __init__(self, config: BusConfig) -> None:
+        """For `open`."""
+        self.config = config
+        self._loop = asyncio.get_running_loop()
+        self._users = 0
+        self._is_closed = False
+        self._lanes = [Lane(number, config, self._handle) for number in range(LANE_COUNT)]
+        self._main = self._lanes[0].session
+        self._main.on_events = self._take_events
+        self.router = Router(self._main.node_id, self._report, on_resume=self._resume)
+        self.presence = PresenceTable()
+        self._listeners: list[Listener] = []
+        self._announced: dict[int, tuple[str | None, frozenset[int]]] = {}
+        """Of our connections: client id and topics."""
+        self._duplicates: set[tuple[str, int]] = set()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._opened_at = self._loop.time()
+        self._is_settled = config.receiver.sync is not Sync.CURRENT
+        """Whether streams that are new now began after us, so that they are wanted from their beginning."""
+        self._naming_from = 0.0
+        self._update_handle: asyncio.TimerHandle | None = None
+        self._refresh = FrameWriter(0).write(Message(), _REFRESH_TOPIC, 0, 0, 0)
+        self._reported_at, self._reported = 0.0, 0
+        self.reports_suppressed = 0
+
+    # Life.
+
+    @classmethod
+    async def open(cls, config: BusConfig) -> "Bus":
+        """The bus of this configuration, opened if need be. Each `open` wants a `close`."""
+        buses = _open_buses.setdefault(asyncio.get_running_loop(), {})
+        bus = buses.get(config)
+        if bus is None:
+            bus = cls(config)
+            bus._start()
+            buses[config] = bus
+        bus._users += 1
+        return bus
+
+    def _start(self) -> None:
+        self._main.open()
+        self._announcer = Announcer(self._announce, self.presence.__len__, Random())
+        self._tick_handle = self._loop.call_later(_TICK_S, self._tick)
+
+    async def close(self, timeout_s: float = 2.0) -> NotConfirmed | None:
+        """Give up one use of it. The last one sees that what was published arrives, as far as that takes no longer.
+
+        What did not is reported, and returned.
+        """
+        self._users -= 1
+        if self._users > 0 or self._is_closed:
+            return None
+        _open_buses[self._loop].pop(self.config, None)
+        self._is_closed = True
+        self._say_goodbye()
+        deadline = self._loop.time() + max(timeout_s - _CLOSING_S, 0.0)
+        try:
+            outcomes = await asyncio.gather(*(self._finish(lane, deadline) for lane in self._open_lanes()))
+            await asyncio.sleep(min(_GOODBYE_S, timeout_s))
+        finally:
+            await self._shut()
+        nodes = frozenset[int]().union(*(nodes for nodes, _ in outcomes))
+        unsent = sum(size for _, size in outcomes)
+        if not nodes and not unsent:
+            return None
+        report = NotConfirmed(nodes, unsent)
+        logger.warning("%s", report)
+        self._report(report)
+        return report
+
+    def _say_goodbye(self) -> None:
+        self._announcer.close()
+        for connection_id in list(self._announced):
+            self._send_goodbye(connection_id)
+
+    async def _finish(self, lane: Lane, deadline: float) -> tuple[frozenset[int], int]:
+        """End a lane's stream, and have it confirmed. Who did not confirm it, and what could not even be sent."""
+        stream, session = lane.stream, lane.session
+        assert stream is not None
+        suspects: frozenset[int] = frozenset()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout((deadline - self._loop.time()) / 2):
+                    await stream.close()
+            if stream.pending_bytes:
+                # Who holds us back is perhaps dead: the others shall have the rest.
+                suspects = session.awaited_receivers
+                session.set_receivers(session.receivers - suspects, suspects)
+            async with asyncio.timeout_at(deadline):
+                await stream.close()
+        except TimeoutError:
+            return self._subscribers_of(lane), stream.pending_bytes
+        nodes = self._subscribers_of(lane) - lane.evicted
+        missing = nodes
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                if not nodes:
+                    await session.flushed()
+                missing = await self._confirm(lane, nodes - suspects, deadline) | nodes & suspects
+                missing = missing - suspects | await self._confirm(lane, nodes & suspects, deadline)
+        return missing, 0
+
+    async def _shut(self) -> None:
+        for handle in (self._tick_handle, self._update_handle):
+            if handle is not None:
+                handle.cancel()
+        self._has_room.set()
+        for lane in reversed(self._lanes):
+            await lane.session.close()
+
+    def _open_lanes(self) -> list[Lane]:
+        return [lane for lane in self._lanes if lane.stream is not None]
+
+    # Publishing.
+
+    def publish(self, destination: Destination, priority: int, parts: Parts, origin: int) -> Awaitable[None] | None:  # noqa: ARG002
+        """Send a frame to all subscribers, those of this process at once. An awaitable is to be awaited: there is no
+        room for more.
+        """
+        lane = self._lanes[LANE_OF_PRIORITY[priority]]
+        try:
+            is_filled = (lane.stream or self._open_lane(lane, destination)).append(*parts)
+        except NormError as error:
+            self._refuse(error)
+        if destination.frame_hash not in lane.topics:
+            self._note_topic(lane, destination)
+        if self.router.publish(destination, parts):
+            self._has_room.clear()
+            return self._wait_for_subscription(lane)
+        return self._wait_room(lane) if is_filled else None
+
+    def _refuse(self, error: NormError) -> NoReturn:
+        if self._is_closed:
+            raise IllegalStateError("the bus is closed") from error
+        raise ResourceAllocationError(f"cannot send: {error}", linked_exception=error)
+
+    def _open_lane(self, lane: Lane, destination: Destination) -> OutgoingStream:
+        if self._is_closed:
+            raise NormError("the bus is closed")
+        try:
+            stream = lane.open_stream()
+        except OSError as error:
+            raise NormError(str(error)) from error
+        lane.topics.add(destination.frame_hash)
+        self._ignore_own()
+        self._update_receivers()
+        self._announcer.change()
+        return stream
+
+    def _ignore_own(self) -> None:
+        """What our lanes send was delivered here already."""
+        addresses = {lane.session.address for lane in self._open_lanes()} | {self._main.address}
+        for lane in {self._lanes[0], *self._open_lanes()}:
+            lane.session.ignore(addresses)
+
+    def _note_topic(self, lane: Lane, destination: Destination) -> None:
+        if not lane.wants_all:
+            lane.topics.add(destination.frame_hash)
+            self._update_soon()
+
+    async def _wait_for_subscription(self, lane: Lane) -> None:
+        """One of this process is full. It may be for the caller to empty it, so he is only slowed down."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FULL_S):
+                await self._has_room.wait()
+        await self._wait_room(lane)
+
+    async def _wait_room(self, lane: Lane) -> None:
+        if lane.stream is not None:
+            try:
+                await lane.stream.drain()
+            except NormError as error:
+                self._refuse(error)
+
+    async def flushed(self) -> None:
+        """Wait until all that was published so far has a place in the buffers that the network is fed from."""
+        for lane in self._open_lanes():
+            await self._wait_room(lane)
+
+    async def confirmed(self) -> frozenset[int]:
+        """Ask the known subscribers to confirm what was published so far. The node ids of those that did not.
+
+        Who is silent for longer than `ack_timeout_s` is waited for no more.
+        """
+        deadline = self._loop.time() + self.config.sender.ack_timeout_s
+        missing = await asyncio.gather(
+            *(self._confirm(lane, self._subscribers_of(lane), deadline) for lane in self._open_lanes())
+        )
+        return frozenset[int]().union(*missing)
+
+    async def _confirm(self, lane: Lane, nodes: frozenset[int], deadline: float) -> frozenset[int]:
+        missing = nodes
+        while missing:
+            missing = (await lane.session.watermark(missing)).failed
+            # Who is busy, or lacks much, is asked again; who has said goodbye owes nothing.
+            missing &= self._subscribers_of(lane)
+            if self._loop.time() >= deadline or missing <= lane.evicted:
+                break
+            if missing:
+                await asyncio.sleep(_RETRY_S)
+        return missing
+
+    # Presence.
+
+    def announce(self, connection_id: int, client_id: str | None, destinations: Iterable[Destination]) -> None:
+        """Let others know what a connection subscribes to."""
+        topics = frozenset(destination.frame_hash for destination in destinations)
+        if self._announced.get(connection_id) != (client_id, topics):
+            self._announced[connection_id] = client_id, topics
+            self._announcer.change()
+            self._check_client_ids()
+
+    def withdraw(self, connection_id: int) -> None:
+        """A connection is closed."""
+        if self._announced.pop(connection_id, None) is not None and not self._is_closed:
+            self._send_goodbye(connection_id)
+
+    def subscribers(self, destination: Destination) -> int:
+        """How many connections are known that subscribe to it."""
+        ours = sum(destination.frame_hash in topics for _, topics in self._announced.values())
+        return ours + self.presence.subscribers(destination.frame_hash)
+
+    async def ready(self, timeout_s: float = _READY_MAX_S) -> None:
+        """Wait until those who are there know of our subscriptions, and we are in sync with what they send."""
+        deadline = self._loop.time() + timeout_s
+        self._announcer.now()
+        while not self._is_closed and self._loop.time() < deadline and not self._is_in_sync(_LISTEN_S):  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
+
+    def _is_in_sync(self, after_s: float) -> bool:
+        is_heard = self._loop.time() - self._opened_at >= after_s
+        return is_heard and all(map(self.router.has_stream, self.presence.senders))
+
+    def _announce(self) -> None:
+        lanes = tuple(0 if lane.stream is None else lane.node_id for lane in self._lanes)
+        flags = 0 if self._is_settled and self._is_in_sync(0.0) else Flag.ASKS
+        for connection_id, (client_id, topics) in self._announced.items():
+            announcement = Announcement(connection_id, lanes, client_id, topics, flags, self._announcer.valid_s)
+            self._main.send_command(announcement.encode(self.config.sender.segment_bytes))
+
+    def _send_goodbye(self, connection_id: int) -> None:
+        content = Announcement(connection_id, flags=Flag.GOODBYE).encode(self.config.sender.segment_bytes)
+        for _ in range(2):
+            self._main.send_command(content)
+
+    def _note_announcement(self, node_id: int, content: bytes) -> None:
+        announcement = decode(content)
+        if announcement is None:
+            self.presence.refused += 1
+            return
+        if announcement.connection_id in self._announced:
+            return
+        is_changed = self.presence.update(node_id, announcement, self._loop.time())
+        if announcement.flags & Flag.ASKS and not self._is_closed:
+            self._announcer.answer()
+            self._refresh_streams()
+        if self.config.sender.flow is Flow.NAMED:
+            for lane in self._lanes:
+                lane.evicted.discard(node_id)
+        if is_changed:
+            self._update_soon()
+
+    def _refresh_streams(self) -> None:
+        """Let a newcomer hear of streams that are idle, so that it will miss nothing that comes."""
+        now = self._loop.time()
+        for lane in self._open_lanes():
+            if lane.stream is not None and not lane.pending_bytes and now - lane.refreshed_at >= _REFRESH_S:
+                lane.refreshed_at = now
+                lane.stream.append(*self._refresh)
+
+    def _check_client_ids(self) -> None:
+        for client_id, _ in self._announced.values():
+            node_id = self.presence.has_client(client_id) if client_id else None
+            if not client_id or node_id is None or len(self._duplicates) >= _DUPLICATES_MAX:
+                continue
+            if (client_id, node_id) not in self._duplicates:
+                self._duplicates.add((client_id, node_id))
+                self._report(ClientIdDuplicated(client_id, node_id))
+
+    # Flow control.
+
+    def _subscribers_of(self, lane: Lane) -> frozenset[int]:
+        """The nodes known to want what a lane sends."""
+        if lane.wants_all:
+            return frozenset(peer.node_id for peer in self.presence.peers)
+        return self.presence.receivers(lane.topics)
+
+    def _update_soon(self) -> None:
+        if self._update_handle is None and not self._is_closed:
+            self._update_handle = self._loop.call_later(_UPDATE_S, self._update)
+
+    def _update(self) -> None:
+        self._update_handle = None
+        self._update_receivers()
+        self._check_client_ids()
+
+    def _update_receivers(self) -> None:
+        """Tell flow control whom to wait for: known subscribers, and others that answer and are not known better."""
+        known = frozenset(peer.node_id for peer in self.presence.peers)
+        for lane in self._open_lanes():
+            subscribers = self._subscribers_of(lane)
+            lane.evicted &= known
+            named = subscribers - lane.evicted
+            if self._loop.time() < self._naming_from:
+                named &= lane.named | lane.session.receivers
+            joined = lane.session.receivers - lane.named - (known - subscribers)
+            lane.named = named
+            lane.session.set_receivers(named | joined, known - subscribers)
+
+    # Receiving.
+
+    def _take_events(self) -> None:
+        """Whatever has come, unless a subscription is full."""
+        take, receive = self._main.take, self.router.receive
+        try:
+            for _ in range(_EVENTS_PER_TURN):
+                if self.router.is_blocked:
+                    return
+                event = take()
+                if event is None:
+                    return
+                if type(event) is StreamReceived:
+                    receive(event)
+                else:
+                    self._handle(self._lanes[0], event)
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "an event of a bus was not handled", "exception": error})
+        self._loop.call_soon(self._take_events)
+
+    def _resume(self) -> None:
+        self._has_room.set()
+        self.presence.renew(self._loop.time())
+        self._loop.call_soon(self._take_events)
+
+    def _handle(self, lane: Lane, event: Event) -> None:
+        match event:
+            case CommandReceived(sender, content):
+                self._note_announcement(sender, content)
+            case StreamLost() | ObjectsMissed() | SenderVanished():
+                self._note_loss(event)
+            case StreamEnded(sender, stream):
+                self.router.end(sender, stream)
+            case ReceiverEvicted(node):
+                self._note_evicted(lane, node)
+            case NodeIdCollided(address):
+                self._report(NodeIdCollision(lane.node_id, address))
+            case InterfaceLost(name) | InterfaceRestored(name):
+                self._ignore_own()
+                if not lane.number:
+                    self._report(InterfaceChanged(name, isinstance(event, InterfaceRestored)))
+            case _:
+                pass
+
+    def _note_loss(self, event: StreamLost | ObjectsMissed | SenderVanished) -> None:
+        if self._is_closed:
+            return
+        found = self.presence.lane_of(event.sender_id)
+        number, peer = found if found is not None else (None, None)
+        match event:
+            case StreamLost(sender, stream, start, end, reason):
+                if reason in (LossReason.SENDER_GONE, LossReason.SENDER_RESTARTED):
+                    return  # which is about to be told
+                self.router.note_gap(sender, stream)
+                self._report(BytesLost(sender, number, start, end if end > start else None, reason))
+            case ObjectsMissed(sender, _, count):
+                self.router.note_missed(sender)
+                self._report(StreamsMissed(sender, number, count))
+            case SenderVanished(sender, reason):
+                if self.router.forget(sender):
+                    self._report(SenderLost(sender, number, peer.client_id if peer else None, reason))
+
+    def _note_evicted(self, lane: Lane, node: int) -> None:
+        lane.evicted.add(node)
+        if self.config.sender.flow is Flow.MIN:
+            self._naming_from = self._loop.time() + _DISTRUST_S
+        self._update_soon()
+        self._report(SubscriberEvicted(node, lane.number))
+
+    # Time.
+
+    def _tick(self) -> None:
+        self._tick_handle = self._loop.call_later(_TICK_S, self._tick)
+        now = self._loop.time()
+        self.router.check()
+        if self.router.is_blocked:
+            self.presence.renew(now)
+        elif self.presence.expire(now):
+            self._update_soon()
+        age_s = now - self._opened_at
+        if not self._is_settled and (self._is_in_sync(_SETTLED_AFTER_S) or age_s >= _SETTLED_AT_LAST_S):
+            self._is_settled = True
+            self._main.set_sync(Sync.STREAM)
+
+    # Telling.
+
+    def add_listener(self, listener: Listener) -> None:
+        """Tell it what no call can report. It must not raise, nor wait."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def _report(self, report: BusReport) -> None:
+        """A flood of hostile packets is to be no flood of reports."""
+        now = self._loop.time()
+        if now - self._reported_at >= 1.0:
+            self._reported_at, self._reported = now, 0
+        self._reported += 1
+        if self._reported > _REPORTS_PER_S:
+            self.reports_suppressed += 1
+            return
+        for listener in list(self._listeners):
+            listener(report)
+
+    @property
+    def node_id(self) -> int:
+        """Of the node that receives, and sends the first lane."""
+        return self._main.node_id
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the operator of this host should know."""
+        return self._main.warnings
+
+    def statistics(self) -> dict[str, Any]:
+        """All counters by name, ready for JSON."""
+        stats = self.router.stats
+        return {
+            "lanes": {lane.number: lane.session.stats.as_dict() for lane in {self._lanes[0], *self._open_lanes()}},
+            "frames_received": stats.frames,
+            "deliveries": stats.delivered,
+            "frames_expired": stats.expired,
+            "frames_malformed": stats.malformed,
+            "frame_drops": {reason.name.lower(): count for reason, count in self.router.drops.items()},
+            "transactions_held": len(self.router.transactions),
+            "peers": len(self.presence),
+            "announcements_refused": self.presence.refused,
+            "reports_suppressed": self.reports_suppressed,
+        }

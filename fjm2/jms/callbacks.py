@@ -1,0 +1,69 @@
+"""Functions of the user's that are called one after the other, in a task of their own."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from contextvars import ContextVar
+from inspect import isawaitable
+from typing import Any
+
+LOGGER = logging.getLogger("fjm2.jms")
+
+calling_thread_of: ContextVar[object] = ContextVar("calling_thread_of", default=None)
+"""Whose callbacks the thread runs from which a call comes: set by those that run callbacks in threads."""
+
+
+class Done:
+    """An awaitable with nothing to wait for, which nobody need await."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return
+        yield
+
+
+DONE = Done()
+
+
+async def invoke(function: Callable[..., Any], *arguments: object) -> None:
+    """Call what is a function or a coroutine function."""
+    result = function(*arguments)
+    if isawaitable(result):
+        await result
+
+
+class Callbacks:
+    """A queue of calls. What they raise is logged, and never stops the next."""
+
+    def __init__(self, owner: object) -> None:
+        self._owner = owner
+        self._calls: deque[tuple[Callable[..., Any], tuple[object, ...]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def post(self, function: Callable[..., Any], *arguments: object) -> None:
+        self._calls.append((function, arguments))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def is_current(self) -> bool:
+        """Whether the caller is one of the functions called."""
+        if calling_thread_of.get() is self._owner:
+            return True
+        return self._task is not None and asyncio.current_task() is self._task
+
+    def drained(self) -> Awaitable[object]:
+        """All calls so far have returned."""
+        return DONE if self._task is None or self.is_current() else asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while self._calls:
+                function, arguments = self._calls.popleft()
+                try:
+                    await invoke(function, *arguments)
+                except Exception:
+                    LOGGER.exception("a callback raised")
+        finally:
+            self._task = None

@@ -1,0 +1,232 @@
+"""Connections: one identity on a bus, with the sessions that share it."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from .callbacks import DONE, Done
+from .endpoint import Endpoint
+from .errors import IllegalStateError, InvalidClientIDError, JMSError
+from .limits import refuse
+from .metadata import ConnectionMetaData
+from .reports import UnconfirmedError
+from .session import Session
+from .settings import ClientSettings, SessionMode
+from .temporary import Temporaries
+
+if TYPE_CHECKING:
+    from fjm2.uri import BusConfig
+
+    from .bus_report import BusReport
+
+ExceptionListener = Callable[[Exception], Any]
+
+_claimed: set[tuple[str, int, str]] = set()
+"""Client ids in this process, with the group and port of their bus."""
+
+
+def mode_of(mode: int, transacted: bool) -> SessionMode:
+    """What a session is to be; JMSError if there is no such mode."""
+    if transacted:
+        return SessionMode.SESSION_TRANSACTED
+    try:
+        return SessionMode(mode)
+    except ValueError:
+        raise JMSError(f"mode={mode!r}: expected one of SessionMode") from None
+
+
+class Connection:
+    """Opens by `await connection` or `async with connection`. Nothing is delivered before `start()`."""
+
+    def __init__(self, config: "BusConfig", settings: ClientSettings) -> None:
+        """A connection is made by a ConnectionFactory."""
+        self._config = config
+        self._settings = settings
+        self._endpoint: Endpoint | None = None
+        self._temporaries: Temporaries | None = None
+        self._sessions: list[Session] = []
+        self._claim: tuple[str, int, str] | None = None
+        self._is_started = False
+        self._is_used = False
+        self._is_closing = False
+
+    # Life.
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._open().__await__()
+
+    async def _open(self) -> Self:
+        if self._is_closing:
+            raise IllegalStateError("the connection is closed")
+        if self._endpoint is None:
+            if self._settings.client_id is not None:
+                self._claim_id(self._settings.client_id)
+            try:
+                from .bus import Bus  # not before it is needed: see ConnectionFactory
+
+                bus = await Bus.open(self._config)
+            except BaseException:
+                self._release_id()
+                raise
+            self._endpoint = Endpoint(bus, self._settings)
+            self._temporaries = Temporaries(self._endpoint)
+            bus.add_listener(self._take_report)
+            self._endpoint.announce()
+        return self
+
+    def start(self) -> Done:
+        """Deliver messages from now on. Twice does no harm; there is nothing to wait for."""
+        self._use()
+        self._is_started = True
+        for session in self._sessions:
+            session._dispatcher.start()
+        return DONE
+
+    async def stop(self) -> None:
+        """No more deliveries: when this returns, no listener runs. Receives that wait go on waiting."""
+        self._use()
+        for session in self._sessions:
+            session._dispatcher.check_not_in_listener("stop")
+        self._is_started = False
+        for session in self._sessions:
+            session._dispatcher.halt()
+        for session in list(self._sessions):
+            await session._dispatcher.stop()
+
+    async def close(self) -> None:
+        """Close all that was made by it, and wait for listeners, receives and asynchronous sends.
+
+        Transactions are rolled back, nothing is acknowledged. Persistent messages have `close_timeout_s` to be
+        confirmed. Twice does no harm.
+        """
+        endpoint, temporaries = self._endpoint, self._temporaries
+        for session in self._sessions:
+            session._check_may_close()
+        if self._is_closing or endpoint is None or temporaries is None:
+            self._is_closing = True
+            return
+        self._is_closing = True
+        for session in self._sessions:
+            session._dispatcher.halt()
+        for session in list(self._sessions):
+            await session.close()
+        await self._confirm(endpoint)
+        temporaries.close()
+        await endpoint.reports.drained()
+        endpoint.is_closed = True
+        endpoint.bus.withdraw(endpoint.connection_id)
+        endpoint.bus.remove_listener(self._take_report)
+        await endpoint.confirmation.close()
+        await endpoint.bus.close(self._settings.close_timeout_s)
+        self._release_id()
+
+    async def _confirm(self, endpoint: Endpoint) -> None:
+        """Failures have been reported by then, but not that the time is over."""
+        try:
+            async with asyncio.timeout(self._settings.close_timeout_s):
+                await endpoint.confirmation.settled()
+        except TimeoutError:
+            endpoint.report(UnconfirmedError("not all subscribers confirmed persistent messages before the close"))
+
+    async def __aenter__(self) -> Self:
+        return await self._open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _take_report(self, report: "BusReport") -> None:
+        from .bus_errors import error_of
+
+        self._report(error_of(report))
+
+    def _report(self, error: Exception) -> None:
+        if self._endpoint is not None:
+            self._endpoint.report(error)
+
+    def _check_open(self) -> Endpoint:
+        if self._is_closing:
+            raise IllegalStateError("the connection is closed")
+        if self._endpoint is None:
+            raise IllegalStateError("the connection is not open: await it, or use it in `async with`")
+        self._endpoint.check_open()
+        return self._endpoint
+
+    def _use(self) -> None:
+        self._check_open()
+        self._is_used = True
+
+    # Sessions.
+
+    def create_session(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE, *, transacted: bool = False) -> Session:
+        """With `transacted` the mode does not matter."""
+        self._use()
+        return self._create_session(mode_of(mode, transacted))
+
+    def _create_session(self, mode: SessionMode) -> Session:
+        self._check_open()
+        assert self._temporaries is not None
+        session = Session(self._temporaries, mode, self._sessions.remove)
+        self._sessions.append(session)
+        if self._is_started:
+            session._dispatcher.start()
+        return session
+
+    # Identity.
+
+    @property
+    def client_id(self) -> str | None:
+        """To be set once, before anything else is done with the connection, unless the factory has one."""
+        return self._settings.client_id if self._endpoint is None else self._endpoint.client_id
+
+    @client_id.setter
+    def client_id(self, value: str | None) -> None:
+        endpoint = self._check_open()
+        if not isinstance(value, str) or not value:
+            raise InvalidClientIDError(f"client_id={value!r}: expected a text")
+        if endpoint.client_id is not None:
+            raise IllegalStateError(f"the client id is set already: {endpoint.client_id!r}")
+        if self._is_used:
+            raise IllegalStateError("the client id is set before anything else is done with the connection")
+        self._claim_id(value)
+        endpoint.client_id = value
+        endpoint.announce()
+
+    def _claim_id(self, client_id: str) -> None:
+        claim = self._config.group, self._config.port, client_id
+        if claim in _claimed:
+            raise InvalidClientIDError(f"client_id={client_id!r}: in use")
+        _claimed.add(claim)
+        self._claim = claim
+
+    def _release_id(self) -> None:
+        with contextlib.suppress(KeyError):
+            if self._claim is not None:
+                _claimed.remove(self._claim)
+
+    @property
+    def meta_data(self) -> ConnectionMetaData:
+        self._check_open()
+        return ConnectionMetaData()
+
+    @property
+    def exception_listener(self) -> ExceptionListener | None:
+        """A function or coroutine function of an exception: it hears what no call can report, one at a time."""
+        return self._check_open().exception_listener
+
+    @exception_listener.setter
+    def exception_listener(self, listener: ExceptionListener | None) -> None:
+        self._check_open().exception_listener = listener
+
+    # What is not offered.
+
+    def create_connection_consumer(self, *_: object, **__: object) -> NoReturn:
+        """NotImplementedError: a facility of application servers."""
+        refuse("connection consumers")
+
+    create_shared_connection_consumer = create_connection_consumer
+    create_durable_connection_consumer = create_connection_consumer
+    create_shared_durable_connection_consumer = create_connection_consumer

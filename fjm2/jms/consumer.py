@@ -1,0 +1,125 @@
+"""Consumers: a message at a time by `receive`, by a loop, or to a listener."""
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from .destination import Destination
+from .dispatcher import Dispatcher
+from .errors import MessageFormatError
+from .inbox import Inbox, Listener
+from .message import Message
+
+_T = TypeVar("_T")
+
+
+class MessageConsumer:
+    """`async for message in consumer` ends when the consumer is closed."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        inbox: Inbox,
+        no_local: bool,
+        ready: Callable[[], Awaitable[None]],
+        leave: Callable[[Inbox], None],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._inbox = inbox
+        self._no_local = no_local
+        self._ready = ready
+        self._leave = leave
+
+    @property
+    def destination(self) -> Destination:
+        return self._inbox.destination
+
+    @property
+    def no_local(self) -> bool:
+        return self._no_local
+
+    @property
+    def message_selector(self) -> str | None:
+        return None if self._inbox.selector is None else self._inbox.selector.text
+
+    @property
+    def message_listener(self) -> Listener | None:
+        """A function or coroutine function of the message; it runs in the session's own task."""
+        return self._inbox.listener
+
+    @message_listener.setter
+    def message_listener(self, listener: Listener | None) -> None:
+        self._dispatcher.check_open()
+        self._dispatcher.listen(self._inbox, listener)
+
+    async def ready(self) -> None:
+        """Wait until the known senders know of this consumer, and it has caught up with them."""
+        await self._ready()
+
+    async def receive(self, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109
+        """The next message. None when so many seconds are over, or the consumer is closed."""
+        delivery = await self._dispatcher.receive(self._inbox, timeout)
+        if delivery is None:
+            return None
+        message = self._dispatcher.open(delivery)
+        self._dispatcher.consume(delivery)
+        return message
+
+    async def receive_no_wait(self) -> Message | None:
+        """The next message if there is one."""
+        return await self.receive(0)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        self._dispatcher.acknowledge_looped(self._inbox)
+        if self._inbox.is_closed:
+            raise StopAsyncIteration
+        delivery = await self._dispatcher.receive(self._inbox, None)
+        if delivery is None:
+            raise StopAsyncIteration
+        message = self._dispatcher.open(delivery)
+        self._dispatcher.consume_in_loop(delivery)
+        return message
+
+    async def close(self) -> None:
+        """End the subscription and what waits for it. Its own listener may do this, too."""
+        if not self._inbox.is_closed:
+            await self._dispatcher.close_inbox(self._inbox)
+            self._leave(self._inbox)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class JMSConsumer(MessageConsumer):
+    """The consumer of a context, which gives bodies as well."""
+
+    async def receive_body(self, type: type[_T], timeout: float | None = None) -> _T | None:  # noqa: A002, ASYNC109
+        """The body of the next message. MessageFormatError if it is none of this type, or there is none.
+
+        In AUTO_ACKNOWLEDGE and DUPS_OK_ACKNOWLEDGE mode the next call then gets the same message.
+        """
+        delivery = await self._dispatcher.receive(self._inbox, timeout)
+        if delivery is None:
+            return None
+        message = self._dispatcher.open(delivery)
+        try:
+            body = message.get_body(type)
+            if body is None:
+                raise MessageFormatError(f"{message!r} has no body")
+        except MessageFormatError:
+            self._dispatcher.refuse(delivery)
+            raise
+        self._dispatcher.consume(delivery)
+        return body
+
+    async def receive_body_no_wait(self, type: type[_T]) -> _T | None:  # noqa: A002
+        """The body of the next message if there is one."""
+        return await self.receive_body(type, 0)

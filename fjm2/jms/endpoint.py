@@ -1,0 +1,105 @@
+"""What all sessions of a connection share: its place on the bus, its identity, its settings, and whom to tell."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .callbacks import LOGGER, Callbacks
+from .confirmation import Confirmation
+from .destination import Destination
+from .errors import IllegalStateError
+from .frame import FrameWriter
+from .inbox import Inbox
+from .reports import ConsumerFullError, MessagesDroppedError
+from .selector import Selector
+from .settings import ClientSettings, ConsumerSettings
+
+if TYPE_CHECKING:
+    from .bus import Bus
+
+_DROPS_REPORTED_AFTER_S = 0.1
+
+
+class Endpoint:
+    def __init__(self, bus: "Bus", settings: ClientSettings) -> None:
+        self.bus = bus
+        self.settings = settings
+        self.loop = asyncio.get_running_loop()
+        self.connection_id = secrets.randbits(64)
+        self.writer = FrameWriter(self.connection_id)
+        self.client_id = settings.client_id
+        self.exception_listener: Callable[[Exception], Any] | None = None
+        self.reports = Callbacks(self)
+        self.confirmation = Confirmation(bus, self.report)
+        self.is_closed = False
+        self.deleted: set[Destination] = set()
+        """Temporary destinations of this connection that are no more."""
+        self._subscribed: list[Inbox] = []
+        self._transactions = 0
+
+    def report(self, error: Exception) -> None:
+        """Tell the exception listener."""
+        if self.exception_listener is None:
+            LOGGER.warning("%s: %s", type(error).__name__, error)
+        else:
+            self.reports.post(self.exception_listener, error)
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise IllegalStateError("the connection is closed")
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        if loop is not self.loop:
+            raise IllegalStateError("a connection is used in the event loop that it was opened in, and nowhere else")
+
+    def next_transaction(self) -> int:
+        self._transactions += 1
+        return self._transactions
+
+    # Subscriptions.
+
+    def subscribe(
+        self, destination: Destination, selector: Selector | None, no_local: bool, settings: ConsumerSettings
+    ) -> Inbox:
+        left_out = self.connection_id if no_local else None
+        inbox = Inbox(destination, selector, left_out, settings, self.bus.router.resume, self._on_full)
+        self._subscribed.append(inbox)
+        self.bus.router.add(inbox)
+        self.announce()
+        return inbox
+
+    def unsubscribe(self, inbox: Inbox) -> None:
+        if inbox in self._subscribed:
+            self._subscribed.remove(inbox)
+            self._report_drops(inbox)
+            self.bus.router.remove(inbox)
+            self.bus.router.resume()
+            if not self.is_closed:
+                self.announce()
+
+    def is_consumed(self, destination: Destination) -> bool:
+        return any(inbox.destination == destination for inbox in self._subscribed)
+
+    async def ready(self) -> None:
+        self.check_open()
+        await self.bus.ready()
+
+    def announce(self) -> None:
+        self.bus.announce(
+            self.connection_id, self.client_id, frozenset(inbox.destination for inbox in self._subscribed)
+        )
+
+    def _on_full(self, inbox: Inbox, dropped: int) -> None:
+        """What is dropped in the next moments is told together."""
+        if dropped:
+            self.loop.call_later(_DROPS_REPORTED_AFTER_S, self._report_drops, inbox)
+        else:
+            self.report(ConsumerFullError(inbox.destination, inbox.held))
+
+    def _report_drops(self, inbox: Inbox) -> None:
+        dropped = inbox.take_dropped()
+        if dropped:
+            self.report(MessagesDroppedError(inbox.destination, dropped))

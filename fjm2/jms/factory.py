@@ -1,0 +1,114 @@
+"""Where an application begins: a factory knows the bus and the settings of its connections."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from enum import Enum
+from typing import Any, NoReturn
+from urllib.parse import quote, unquote
+
+from fjm2.errors import ConfigError
+
+from .connection import Connection
+from .context import JMSContext
+from .limits import refuse
+from .settings import ClientSettings, ConsumerSettings, SessionMode, overflow_of
+
+ENVIRONMENT = "FJM2_URI"
+DEFAULT_URI = "fjm2://"
+
+_CLIENT = {one.name for one in fields(ClientSettings)} - {"consumer"}
+_CONSUMER = {one.name for one in fields(ConsumerSettings)}
+
+
+class ConnectionFactory:
+    """Of the bus at a URI or, if none is given, at that of the environment's FJM2_URI, or the default one.
+
+    Options are those of the URI, over which they go, and those of the client's side: `client_id`, `overflow`,
+    `max_messages`, `max_bytes`, `redeliveries_max`, `confirm_timeout_s`, `close_timeout_s` and `codec`.
+    """
+
+    def __init__(self, uri: str | None = None, **options: Any) -> None:
+        """ConfigError names what is wrong. Nothing is opened yet."""
+        # With it comes the whole engine: who only wants messages need not wait for that.
+        from fjm2.uri import BusConfig
+
+        from .bus import BUS_DEFAULTS
+
+        if "overrides" in options:
+            refuse("overrides by an administrator")
+        client = {name: options.pop(name) for name in _CLIENT & options.keys()}
+        consumer = {name: options.pop(name) for name in _CONSUMER & options.keys()}
+        if "overflow" in consumer:
+            consumer["overflow"] = overflow_of(consumer["overflow"])
+        text = os.environ.get(ENVIRONMENT, DEFAULT_URI) if uri is None else uri
+        self._config = BusConfig.from_uri(with_options(text, options, BUS_DEFAULTS.to_uri()))
+        self._settings = ClientSettings(consumer=ConsumerSettings(**consumer), **client)
+
+    @property
+    def uri(self) -> str:
+        """The bus, with all options that are its own."""
+        return self._config.to_uri()
+
+    def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:  # noqa: ARG002
+        """To be opened by `await` or `async with`. User and password are not looked at."""
+        return Connection(self._config, self._settings)
+
+    def create_context(
+        self,
+        mode: int = SessionMode.AUTO_ACKNOWLEDGE,
+        user: str | None = None,
+        password: str | None = None,
+    ) -> JMSContext:
+        """Likewise a session and its connection in one."""
+        return JMSContext.of_connection(self.create_connection(user, password), mode)
+
+    def create_topic_connection(self, *_: object, **__: object) -> NoReturn:
+        """ResourceAllocationError: not in this release."""
+        refuse("domain-specific interfaces")
+
+    create_queue_connection = create_topic_connection
+
+    def create_xa_connection(self, *_: object, **__: object) -> NoReturn:
+        """NotImplementedError."""
+        refuse("XA transactions")
+
+    create_xa_context = create_xa_connection
+
+
+_Settings = list[tuple[str, str]]
+"""Names, and the parts of a query that set them."""
+
+
+def with_options(uri: str, options: Mapping[str, object], defaults: str) -> str:
+    """The URI with these options in place of its own settings, and where both say nothing, those of another URI."""
+    asked = [(_long(name), f"{name}={quote(_text(name, value), safe='')}") for name, value in options.items()]
+    settings = _fill(_fill(asked, _settings_of(uri)), _settings_of(defaults))
+    return f"{uri.partition('?')[0]}?{'&'.join(part for _, part in settings)}"
+
+
+def _settings_of(uri: str) -> _Settings:
+    parts = filter(None, uri.partition("?")[2].split("&"))
+    return [(_long(unquote(part.partition("=")[0])), part) for part in parts]
+
+
+def _fill(settings: _Settings, others: _Settings) -> _Settings:
+    names = {name for name, _ in settings}
+    return settings + [(name, part) for name, part in others if name not in names]
+
+
+def _long(name: str) -> str:
+    """URIs have a short name for this."""
+    return "rate_bps" if name == "rate" else name
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, str | int | float):
+        return str(value)
+    if value is None:
+        return "none"
+    raise ConfigError(f"{name}={value!r}: expected a text or a number")

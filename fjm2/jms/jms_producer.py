@@ -1,0 +1,229 @@
+"""The producer of a context: options, headers and properties in a chain, and bodies of any kind."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from .bytes_message import BytesMessage
+from .destination import Destination
+from .foreign import MessageProtocol, adopt, stamp_foreign
+from .map_message import MapMessage
+from .message import DeliveryMode, Message, put_property
+from .object_codec import ObjectCodec
+from .object_message import ObjectMessage
+from .outbox import CompletionListener, Outbox, Post
+from .producer import SendOptions, check_delivery_mode, check_destination
+from .text_message import TextMessage
+from .types import PropertyValue
+
+
+def message_of(body: object, codec: ObjectCodec) -> Message:
+    """The message itself, a copy of a foreign one, or one of the kind that fits the body."""
+    if body is None:
+        return Message()
+    if isinstance(body, Message | MessageProtocol):
+        return adopt(body, codec)
+    if isinstance(body, str):
+        return TextMessage(body)
+    if isinstance(body, bytes | bytearray | memoryview):
+        made = BytesMessage()
+        made.write_bytes(body)
+        return made
+    if isinstance(body, Mapping):
+        items = MapMessage()
+        for name, value in body.items():
+            items.set_object(name, value)
+        return items
+    return ObjectMessage(body, codec)
+
+
+class AnyJMSProducer(SendOptions):
+    """What it is apart from the sending."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        super().__init__()
+        self._outbox = outbox
+        self._template = Message()
+        """Holds the properties and headers that go with every message."""
+        self._async_listener: CompletionListener | None = None
+
+    def frame(self, dest: Destination, body: Any) -> tuple[Post, Message]:
+        """What a send hands on, and the message that it is made of; nothing has been sent yet."""
+        destination = check_destination(dest)
+        message = message_of(body, self._outbox.endpoint.settings.codec)
+        self._override(message)
+        post = self._outbox.frame(message, destination, self._flags, self._priority, self._time_to_live)
+        if isinstance(body, MessageProtocol) and body is not message:
+            stamp_foreign(body, message)
+        return post, message
+
+    def _override(self, message: Message) -> None:
+        template = self._template
+        for name in template.property_names():
+            put_property(message, name, template.get_object_property(name))
+        if template.correlation_id_bytes is not None:
+            if self._is_correlation_text:
+                message.correlation_id = template.correlation_id
+            else:
+                message.correlation_id_bytes = template.correlation_id_bytes
+        if template.type is not None:
+            message.type = template.type
+        if template.reply_to is not None:
+            message.reply_to = template.reply_to
+
+    # Options.
+
+    def set_disable_message_id(self, value: bool) -> Self:
+        self.disable_message_id = value
+        return self
+
+    def set_disable_message_timestamp(self, value: bool) -> Self:
+        self.disable_message_timestamp = value
+        return self
+
+    def set_delivery_mode(self, value: int) -> Self:
+        self.delivery_mode = DeliveryMode(check_delivery_mode(value) + 1)
+        return self
+
+    def set_priority(self, value: int) -> Self:
+        self.priority = value
+        return self
+
+    def set_time_to_live(self, value: int) -> Self:
+        self.time_to_live = value
+        return self
+
+    def set_delivery_delay(self, value: int) -> Self:
+        self.delivery_delay = value
+        return self
+
+    @property
+    def async_listener(self) -> CompletionListener | None:
+        """If there is one, sends are asynchronous, and it hears of their outcome."""
+        return self._async_listener
+
+    @async_listener.setter
+    def async_listener(self, listener: CompletionListener | None) -> None:
+        self._async_listener = listener
+
+    def set_async(self, value: CompletionListener | None) -> Self:
+        self.async_listener = value
+        return self
+
+    # Headers.
+
+    _is_correlation_text = True
+
+    @property
+    def correlation_id(self) -> str | None:
+        return self._template.correlation_id
+
+    @correlation_id.setter
+    def correlation_id(self, value: str | None) -> None:
+        self._template.correlation_id = value
+        self._is_correlation_text = True
+
+    def set_correlation_id(self, value: str | None) -> Self:
+        self.correlation_id = value
+        return self
+
+    @property
+    def correlation_id_bytes(self) -> bytes | None:
+        return self._template.correlation_id_bytes
+
+    @correlation_id_bytes.setter
+    def correlation_id_bytes(self, value: bytes | None) -> None:
+        self._template.correlation_id_bytes = value
+        self._is_correlation_text = False
+
+    def set_correlation_id_bytes(self, value: bytes | None) -> Self:
+        self.correlation_id_bytes = value
+        return self
+
+    @property
+    def type(self) -> str | None:
+        return self._template.type
+
+    @type.setter  # noqa: A003
+    def type(self, value: str | None) -> None:
+        self._template.type = value
+
+    def set_type(self, value: str | None) -> Self:
+        self.type = value
+        return self
+
+    @property
+    def reply_to(self) -> Destination | None:
+        return self._template.reply_to
+
+    @reply_to.setter
+    def reply_to(self, value: Destination | None) -> None:
+        self._template.reply_to = value
+
+    def set_reply_to(self, value: Destination | None) -> Self:
+        self.reply_to = value
+        return self
+
+    # Properties.
+
+    def set_property(self, name: str, value: PropertyValue) -> Self:
+        """With the type that the value has; `fjm2.jms.Byte` and the like force one."""
+        self._template.set_object_property(name, value)
+        return self
+
+    def clear_properties(self) -> Self:
+        self._template.clear_properties()
+        return self
+
+    def property_names(self) -> set[str]:
+        return self._template.property_names()
+
+    def property_exists(self, name: str) -> bool:
+        return self._template.property_exists(name)
+
+    def get_boolean_property(self, name: str) -> bool:
+        return self._template.get_boolean_property(name)
+
+    def get_byte_property(self, name: str) -> int:
+        return self._template.get_byte_property(name)
+
+    def get_short_property(self, name: str) -> int:
+        return self._template.get_short_property(name)
+
+    def get_int_property(self, name: str) -> int:
+        return self._template.get_int_property(name)
+
+    def get_long_property(self, name: str) -> int:
+        return self._template.get_long_property(name)
+
+    def get_float_property(self, name: str) -> float:
+        return self._template.get_float_property(name)
+
+    def get_double_property(self, name: str) -> float:
+        return self._template.get_double_property(name)
+
+    def get_string_property(self, name: str) -> str | None:
+        return self._template.get_string_property(name)
+
+    def get_object_property(self, name: str) -> PropertyValue:
+        return self._template.get_object_property(name)
+
+
+class JMSProducer(AnyJMSProducer):
+    """Made by `context.create_producer()`: costs little, is bound to no destination and needs no closing.
+
+    Every setter is there twice: as a property, and as `set_...`, which returns the producer.
+    """
+
+    async def send(self, dest: Destination, body: Any = None) -> Self:
+        """Send a message, or a body as the message of its kind: str, bytes, dict, None, any other object.
+
+        The producer's properties and headers override the message's own.
+        """
+        post, message = self.frame(dest, body)
+        if self._async_listener is None:
+            waiting = self._outbox.put(post)
+        else:
+            _, waiting = self._outbox.put_async(post, message, self._async_listener)
+        if waiting is not None:
+            await waiting
+        return self

@@ -1,0 +1,202 @@
+"""A session's sending half: frames of messages, the open transaction, and what became of asynchronous sends."""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Awaitable, Callable
+from time import time
+from typing import Any, Protocol, TypeAlias
+
+from .callbacks import Callbacks, invoke
+from .destination import QUEUE_FLAG, TEMPORARY_FLAG, Destination
+from .endpoint import Endpoint
+from .errors import IllegalStateError, InvalidDestinationError, JMSError, TransactionRolledBackError
+from .foreign import adopt, stamp_foreign
+from .frame import Parts, seal
+from .header import PERSISTENT, Transaction
+from .limits import refuse
+from .message import Message
+from .reports import UnconfirmedError
+
+
+class CompletionListener(Protocol):
+    """What an asynchronous send calls, once, when its outcome is known."""
+
+    def on_completion(self, message: Any, /) -> Any: ...
+
+    def on_exception(self, message: Any, error: Exception, /) -> Any: ...
+
+
+Post: TypeAlias = tuple[Destination, int, Parts, int]
+"""A message as it was when it was sent: where to, its priority, its frame, and its flags."""
+
+
+_Publish: TypeAlias = Callable[[Destination, int, Parts, int], Awaitable[None] | None]
+
+
+class Outbox:
+    def __init__(self, endpoint: Endpoint, is_transacted: bool) -> None:
+        self.endpoint = endpoint
+        self.is_closed = False
+        self.completions = Callbacks(self)
+        """Asynchronous sends, in order: each waits for its outcome there, and calls its listener."""
+        self._pending: list[Post] | None = [] if is_transacted else None
+        self._publish: _Publish = endpoint.bus.publish
+        self._origin = endpoint.connection_id
+        self._write = endpoint.writer.write
+        self._accept = endpoint.confirmation.accept_unasked
+        self._added = 0
+        self._waiting: asyncio.Timeout | None = None
+        self._closes_at = math.inf
+        self._flushed = 0
+        """So many of the asynchronous sends were handed to the network."""
+
+    # One message.
+
+    def frame(self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int) -> Post:
+        """The message as it is now. Its headers are stamped."""
+        if self.is_closed:
+            raise IllegalStateError("the session is closed")
+        if destination.kind_flags:
+            self.check_destination(destination)
+        now = int(time() * 1000)
+        expiration = now + time_to_live if time_to_live else 0
+        if isinstance(message, Message):
+            parts = self._write(message, destination, flags, priority, now, expiration)
+        else:
+            copy = adopt(message, self.endpoint.settings.codec)
+            parts = self._write(copy, destination, flags, priority, now, expiration)
+            stamp_foreign(message, copy)
+        return destination, priority, parts, flags
+
+    def check_destination(self, destination: Destination) -> None:
+        """Whether anything can be sent there."""
+        if destination.kind_flags == QUEUE_FLAG:
+            refuse("queues")
+        if destination.kind_flags & TEMPORARY_FLAG and destination in self.endpoint.deleted:
+            raise InvalidDestinationError(f"{destination} was deleted")
+
+    def put(self, post: Post) -> Awaitable[None] | None:
+        """Send it, or keep it for the commit. What is returned is to be awaited: there is no room for more."""
+        if self._pending is not None:
+            self._pending.append(post)
+            return None
+        destination, priority, parts, flags = post
+        if flags & PERSISTENT:
+            self._accept()
+        return self._publish(destination, priority, parts, self._origin)
+
+    def put_async(
+        self, post: Post, message: object, listener: CompletionListener | None
+    ) -> tuple[asyncio.Future[None], Awaitable[None] | None]:
+        """Likewise; the future tells the outcome."""
+        number, waiting = None, None
+        if self._pending is not None:
+            self._pending.append(post)
+        else:
+            destination, priority, parts, flags = post
+            if flags & PERSISTENT:
+                number = self.endpoint.confirmation.accept()
+            waiting = self._publish(destination, priority, parts, self._origin)
+        self._added += 1
+        future: asyncio.Future[None] = self.endpoint.loop.create_future()
+        self.completions.post(self._complete, number, self._added, message, future, listener)
+        return future, waiting
+
+    async def _complete(
+        self,
+        number: int | None,
+        place: int,
+        message: object,
+        future: asyncio.Future[None],
+        listener: CompletionListener | None,
+    ) -> None:
+        error = await self._outcome(number, place)
+        if not future.done():
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+                if listener is not None:
+                    future.exception()  # the listener hears of it
+        if listener is not None and error is None:
+            await invoke(listener.on_completion, message)
+        elif listener is not None:
+            await invoke(listener.on_exception, message, error)
+
+    async def _outcome(self, number: int | None, place: int) -> JMSError | None:
+        try:
+            if number is not None:
+                async with self._limit():
+                    return await self.endpoint.confirmation.wait(number)
+            if self._pending is None and place > self._flushed:
+                added = self._added
+                async with self._limit():
+                    await self.endpoint.bus.flushed()
+                self._flushed = added
+        except TimeoutError:
+            return UnconfirmedError("the time is over, and the message is perhaps not confirmed, or not sent")
+        except Exception as failure:
+            return JMSError(f"the message was perhaps not sent: {failure}", linked_exception=failure)
+        return None
+
+    def _limit(self) -> asyncio.Timeout:
+        """Of the one wait for an outcome; a close makes it shorter."""
+        until = self.endpoint.loop.time() + self.endpoint.settings.confirm_timeout_s
+        self._waiting = asyncio.timeout_at(min(until, self._closes_at))
+        return self._waiting
+
+    async def close(self) -> None:
+        """Wait for asynchronous sends, but not for long; drop the transaction."""
+        self._closes_at = self.endpoint.loop.time() + self.endpoint.settings.close_timeout_s
+        with contextlib.suppress(RuntimeError):  # that wait is over
+            if self._waiting is not None:
+                self._waiting.reschedule(self._closes_at)
+        self.rollback()
+        await self.completions.drained()
+        self.is_closed = True
+
+    def check_not_in_callback(self, call: str) -> None:
+        if self.completions.is_current():
+            raise IllegalStateError(f"{call} is not for a completion listener of the session itself")
+
+    # The transaction.
+
+    def rollback(self) -> None:
+        if self._pending is not None:
+            self._pending = []
+
+    async def commit(self) -> int | None:
+        """Send what the transaction holds; the number to confirm, if anything in it is persistent.
+
+        TransactionRolledBackError if nothing of it went out, UnconfirmedError if that is in doubt.
+        """
+        posts, self._pending = self._pending or [], []
+        size, number = len(posts), self.endpoint.next_transaction()
+        sent = 0
+        try:
+            for destination, *_ in posts:
+                if destination.kind_flags:
+                    self.check_destination(destination)
+            for place, (destination, priority, parts, _) in enumerate(posts):
+                sealed = parts if size == 1 else seal(parts, Transaction(number, place, size))
+                waiting = self._publish(destination, priority, sealed, self._origin)
+                sent += 1
+                if waiting is not None:
+                    await waiting
+        except Exception as failure:
+            if not sent:
+                reason = f"the transaction was rolled back: {failure}"
+                raise TransactionRolledBackError(reason, linked_exception=failure) from failure
+            raise UnconfirmedError(f"the transaction is in doubt: {failure}") from failure
+        return self.endpoint.confirmation.accept() if any(flags & PERSISTENT for *_, flags in posts) else None
+
+    async def confirm(self, number: int) -> None:
+        """UnconfirmedError if not all known subscribers confirm it."""
+        try:
+            async with asyncio.timeout(self.endpoint.settings.confirm_timeout_s):
+                error = await self.endpoint.confirmation.wait(number)
+        except TimeoutError:
+            error = UnconfirmedError("the time is over, and not all subscribers confirmed the transaction")
+        if error is not None:
+            raise error

@@ -1,0 +1,206 @@
+"""Producers: what is sent how, by default and for one message."""
+
+import asyncio
+from collections.abc import Awaitable
+from types import TracebackType
+from typing import Any, Self
+
+from .destination import Destination
+from .errors import IllegalStateError, InvalidDestinationError, JMSError
+from .header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT, PRIORITY_MAX
+from .limits import refuse
+from .message import DEFAULT_PRIORITY, DeliveryMode
+from .outbox import CompletionListener, Outbox, Post
+
+_LONG_MAX = (1 << 63) - 1
+
+
+def check_delivery_mode(value: int) -> int:
+    """The flag that stands for it."""
+    if type(value) is bool or value not in (1, 2):
+        raise JMSError(f"delivery_mode={value!r}: expected PERSISTENT or NON_PERSISTENT")
+    return PERSISTENT if value == DeliveryMode.PERSISTENT else 0
+
+
+def check_priority(value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= PRIORITY_MAX:
+        raise JMSError(f"priority={value!r}: expected 0 to {PRIORITY_MAX}")
+    return value
+
+
+def check_time_to_live(value: int) -> int:
+    # The sum with the present time has to be a long as well.
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LONG_MAX >> 1:
+        raise JMSError(f"time_to_live={value!r}: expected milliseconds, 0 for ever")
+    return value
+
+
+def check_destination(destination: object) -> Destination:
+    if not isinstance(destination, Destination):
+        raise InvalidDestinationError(f"{destination!r} is no destination")
+    return destination
+
+
+class SendOptions:
+    """What holds for all messages of a producer that are not sent with values of their own."""
+
+    def __init__(self) -> None:
+        self._flags = PERSISTENT
+        self._priority = DEFAULT_PRIORITY
+        self._time_to_live = 0
+
+    def _set_flag(self, flag: int, is_set: bool) -> None:
+        self._flags = self._flags | flag if is_set else self._flags & ~flag
+
+    @property
+    def disable_message_id(self) -> bool:
+        """Whether receivers can do without message ids."""
+        return bool(self._flags & NO_MESSAGE_ID)
+
+    @disable_message_id.setter
+    def disable_message_id(self, value: bool) -> None:
+        self._set_flag(NO_MESSAGE_ID, value)
+
+    @property
+    def disable_message_timestamp(self) -> bool:
+        """Whether receivers can do without timestamps."""
+        return bool(self._flags & NO_TIMESTAMP)
+
+    @disable_message_timestamp.setter
+    def disable_message_timestamp(self, value: bool) -> None:
+        self._set_flag(NO_TIMESTAMP, value)
+
+    @property
+    def delivery_mode(self) -> DeliveryMode:
+        return DeliveryMode.PERSISTENT if self._flags & PERSISTENT else DeliveryMode.NON_PERSISTENT
+
+    @delivery_mode.setter
+    def delivery_mode(self, value: int) -> None:
+        self._set_flag(PERSISTENT, bool(check_delivery_mode(value)))
+
+    @property
+    def priority(self) -> int:
+        """0 to 9; from 7 on, messages have a lane of their own."""
+        return self._priority
+
+    @priority.setter
+    def priority(self, value: int) -> None:
+        self._priority = check_priority(value)
+
+    @property
+    def time_to_live(self) -> int:
+        """Milliseconds from the send, after which the message is delivered no more; 0 is for ever."""
+        return self._time_to_live
+
+    @time_to_live.setter
+    def time_to_live(self, value: int) -> None:
+        self._time_to_live = check_time_to_live(value)
+
+    @property
+    def delivery_delay(self) -> int:
+        """Always 0: ResourceAllocationError if set to anything else."""
+        return 0
+
+    @delivery_delay.setter
+    def delivery_delay(self, value: int) -> None:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise JMSError(f"delivery_delay={value!r}: expected milliseconds")
+        if value:
+            refuse("delayed delivery")
+
+
+class AnyProducer(SendOptions):
+    """What producers have in common, whichever way they wait."""
+
+    def __init__(self, outbox: Outbox, destination: Destination | None) -> None:
+        super().__init__()
+        self._outbox = outbox
+        self._destination = destination
+        self._is_closed = False
+
+    @property
+    def destination(self) -> Destination | None:
+        return self._destination
+
+    def frame(
+        self,
+        message: Any,
+        dest: Destination | None,
+        delivery_mode: int | None,
+        priority: int | None,
+        time_to_live: int | None,
+    ) -> Post:
+        """What a send hands on; nothing has been sent yet."""
+        if self._is_closed:
+            raise IllegalStateError("the producer is closed")
+        destination = self._destination
+        if destination is None:
+            destination = check_destination(dest)
+        elif dest is not None:
+            raise NotImplementedError(f"this producer sends to {destination} only")
+        flags = self._flags
+        if delivery_mode is not None:
+            flags = flags & ~PERSISTENT | check_delivery_mode(delivery_mode)
+        priority = self._priority if priority is None else check_priority(priority)
+        time_to_live = self._time_to_live if time_to_live is None else check_time_to_live(time_to_live)
+        return self._outbox.frame(message, destination, flags, priority, time_to_live)
+
+
+class MessageProducer(AnyProducer):
+    """Sends to its destination or, if it has none, to that of each send."""
+
+    async def send(
+        self,
+        message: Any,
+        dest: Destination | None = None,
+        *,
+        delivery_mode: int | None = None,
+        priority: int | None = None,
+        time_to_live: int | None = None,
+        on_complete: CompletionListener | None = None,
+    ) -> None:
+        """Send the message as it is now; within a transaction, when it is committed.
+
+        Returns when it is accepted, and waits only while there is no room for it. Whether the subscribers confirm a
+        persistent one, `on_complete` or the exception listener hears.
+        """
+        post = self.frame(message, dest, delivery_mode, priority, time_to_live)
+        if on_complete is None:
+            waiting = self._outbox.put(post)
+        else:
+            _, waiting = self._outbox.put_async(post, message, on_complete)
+        if waiting is not None:
+            await waiting
+
+    def send_async(
+        self,
+        message: Any,
+        dest: Destination | None = None,
+        *,
+        delivery_mode: int | None = None,
+        priority: int | None = None,
+        time_to_live: int | None = None,
+    ) -> Awaitable[None]:
+        """Likewise, but the awaitable is done when the outcome is known: JMSError if it is not a good one."""
+        post = self.frame(message, dest, delivery_mode, priority, time_to_live)
+        future, waiting = self._outbox.put_async(post, message, None)
+        return future if waiting is None else _both(asyncio.ensure_future(waiting), future)
+
+    async def close(self) -> None:
+        """Wait for asynchronous sends. Twice does no harm."""
+        self._outbox.check_not_in_callback("close")
+        self._is_closed = True
+        await self._outbox.completions.drained()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def _both(first: Awaitable[Any], second: Awaitable[None]) -> None:
+    await first
+    await second

@@ -1,0 +1,106 @@
+"""Requests and their replies."""
+
+import asyncio
+from types import TracebackType
+from typing import NoReturn, Self
+
+from .consumer import MessageConsumer
+from .destination import Destination, Topic
+from .errors import IllegalStateError, InvalidDestinationError
+from .limits import refuse
+from .message import Message
+from .session import Session
+
+
+class TopicRequestor:
+    """Asks whoever listens on a topic, and takes the first reply. One request at a time; the session is its own.
+
+    The connection has to be started. `close` closes the session as well.
+    """
+
+    def __init__(self, session: Session, topic: Topic) -> None:
+        if session.transacted:
+            raise IllegalStateError("a request in a transaction would leave only when it is committed")
+        if not isinstance(topic, Topic):
+            raise InvalidDestinationError(f"{topic!r} is no topic")
+        self._session = session
+        self._producer = session.create_producer(topic)
+        self._reply_to = session.create_temporary_topic()
+        self._replies = session.create_consumer(self._reply_to)
+
+    async def request(self, message: Message, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109
+        """Send the message with a reply-to, and wait for a reply to it; None when so many seconds are over.
+
+        What still comes in reply to an earlier request is passed over, if it says so by its correlation id.
+        """
+        message.reply_to = self._reply_to
+        await self._producer.send(message)
+        try:
+            async with asyncio.timeout(timeout):
+                while (reply := await self._replies.receive()) is not None:
+                    if reply.correlation_id in (None, message.message_id, message.correlation_id):
+                        return reply
+        except TimeoutError:
+            pass
+        return None
+
+    async def close(self) -> None:
+        await self._replies.close()
+        await self._reply_to.delete()
+        await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class QueueRequestor:
+    """ResourceAllocationError: not in this release."""
+
+    def __init__(self, session: Session, queue: Destination) -> NoReturn:  # noqa: ARG002
+        refuse("queues")
+
+
+class Replies:
+    """Any number of requests at a time, told apart by the correlation ids of their replies."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._reply_to = session.create_temporary_topic()
+        self._waiting: dict[str, asyncio.Queue[Message]] = {}
+        self._consumer: MessageConsumer = session.create_consumer(self._reply_to)
+        self._consumer.message_listener = self._take
+        self._producer = session.create_producer()
+
+    async def request(
+        self, dest: Destination, message: Message, timeout_s: float | None, count: int | None
+    ) -> list[Message]:
+        """So many replies, or as many as came in the time."""
+        message.reply_to = self._reply_to
+        await self._producer.send(message, dest)
+        keys = {key for key in (message.message_id, message.correlation_id) if key is not None}
+        arrived: asyncio.Queue[Message] = asyncio.Queue()
+        self._waiting.update(dict.fromkeys(keys, arrived))
+        replies: list[Message] = []
+        try:
+            async with asyncio.timeout(timeout_s):
+                while count is None or len(replies) < count:
+                    replies.append(await arrived.get())
+        except TimeoutError:
+            pass
+        finally:
+            for key in keys:
+                self._waiting.pop(key, None)
+        return replies
+
+    def _take(self, reply: Message) -> None:
+        arrived = self._waiting.get(reply.correlation_id or "")
+        if arrived is not None:
+            arrived.put_nowait(reply)
+
+    async def close(self) -> None:
+        await self._session.close()

@@ -1,0 +1,194 @@
+"""Between threads and the event loop: calls into it, callbacks out of it, and one door for what is sent.
+
+One loop serves all blocking connections of a process, in a thread of its own.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+from .callbacks import calling_thread_of
+from .errors import IllegalStateError
+from .header import FRAME_BYTES, HEADER
+from .message import Message
+from .outbox import CompletionListener, Outbox, Post
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+Put = Callable[[Post], Awaitable[None] | None]
+
+_DOOR_BYTES_MAX = 4 << 20
+_DOOR_POSTS_MAX = 5_000
+"""So much waits in front of the loop before a sender does."""
+
+
+class LoopThread:
+    """Started by its first use; ends with the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="fjm2", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def call(self, awaitable: Awaitable[_T]) -> _T:
+        """Wait for the outcome. An interrupted caller cancels it."""
+        future = self.submit(awaitable)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def submit(self, awaitable: Awaitable[_T]) -> Future[_T]:
+        loop = self.loop
+        if threading.current_thread() is self._thread:
+            if isinstance(awaitable, Coroutine):
+                awaitable.close()
+            raise IllegalStateError("a blocking call in the thread of the event loop would never return")
+        return asyncio.run_coroutine_threadsafe(_wait_for(awaitable), loop)
+
+
+async def _wait_for(awaitable: Awaitable[_T]) -> _T:
+    return await awaitable
+
+
+async def in_loop(function: Callable[_P, _T], *arguments: _P.args, **options: _P.kwargs) -> _T:
+    """For calls that wait for nothing, but are the loop's thread's only."""
+    return function(*arguments, **options)
+
+
+LOOP = LoopThread()
+
+
+class Door:
+    """What threads send through one connection, in order: the loop is called once a burst, not once a message."""
+
+    def __init__(self, report: Callable[[Exception], None]) -> None:
+        self._report = report
+        self.lock = threading.Lock()
+        """Held while a frame is made, so that their order is that of their numbers."""
+        self._posts: list[tuple[Put, Post]] = []
+        self._size = 0
+        self._task: Future[None] | None = None
+
+    def put(self, put: Put, post: Post) -> None:
+        """Have it put into an outbox; with the lock held."""
+        self._posts.append((put, post))
+        self._size += HEADER.unpack_from(post[2][0])[FRAME_BYTES]
+        if self._task is None:
+            self._task = LOOP.submit(self._hand_over())
+
+    def wait_room(self) -> None:
+        """Without the lock."""
+        task = self._task
+        if task is not None and (self._size > _DOOR_BYTES_MAX or len(self._posts) > _DOOR_POSTS_MAX):
+            task.result()
+
+    async def drained(self) -> None:
+        """All that was put in so far is with the bus."""
+        task = self._task
+        if task is not None:
+            await asyncio.wrap_future(task)
+
+    async def _hand_over(self) -> None:
+        while True:
+            with self.lock:
+                posts, self._posts, self._size = self._posts, [], 0
+                if not posts:
+                    self._task = None
+                    return
+            for put, post in posts:
+                try:
+                    waiting = put(post)
+                    if waiting is not None:
+                        await waiting
+                except Exception as error:
+                    self._report(error)
+            await asyncio.sleep(0)
+
+
+class CallbackThread:
+    """Where callbacks of one owner run, one at a time; it is started by the first."""
+
+    def __init__(self, owner: object) -> None:
+        self._owner = owner
+        self._executor: ThreadPoolExecutor | None = None
+
+    async def run(self, function: Callable[..., _T], *arguments: object) -> _T:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, "fjm2-callbacks", calling_thread_of.set, (self._owner,))
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+
+    def bind(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        """A coroutine function that runs the function there."""
+
+        async def run(*arguments: object) -> Any:
+            return await self.run(function, *arguments)
+
+        return run
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+
+
+class Later:
+    """A send the outcome of which a thread asks for, or a listener."""
+
+    def __init__(self, outbox: Outbox, message: object, listener: CompletionListener | None) -> None:
+        self.outcome: Future[None] = Future()
+        self._outbox = outbox
+        self._message = message
+        self._listener = listener
+
+    def put(self, post: Post) -> Awaitable[None] | None:
+        try:
+            future, waiting = self._outbox.put_async(post, self._message, self._listener)
+        except Exception as error:
+            self.outcome.set_exception(error)
+            return None
+        future.add_done_callback(self._finish)
+        return waiting
+
+    def _finish(self, future: asyncio.Future[None]) -> None:
+        error = future.exception()
+        if not self.outcome.set_running_or_notify_cancel():
+            return
+        if error is None:
+            self.outcome.set_result(None)
+        else:
+            self.outcome.set_exception(error)
+
+
+class ThreadCompletion:
+    """A completion listener whose methods run in a thread."""
+
+    def __init__(self, thread: CallbackThread, listener: CompletionListener) -> None:
+        self.on_completion = thread.bind(listener.on_completion)
+        self.on_exception = thread.bind(listener.on_exception)
+
+
+def work_through(
+    listener: Callable[[Message], Any], messages: list[Message], is_interrupted: Callable[[], bool]
+) -> tuple[int, Exception | None]:
+    """See `dispatcher.RunBatch`."""
+    for done, message in enumerate(messages):
+        try:
+            listener(message)
+        except Exception as error:
+            return done, error
+        if is_interrupted():
+            return done + 1, None
+    return len(messages), None

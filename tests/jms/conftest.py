@@ -1,0 +1,43 @@
+"""Each test runs twice: with asyncio, and with blocking calls in threads. Its bus is its own, and on this host only."""
+
+import asyncio
+import inspect
+import socket
+
+import pytest
+from adapter import Api, Asyncio, Blocking
+
+
+@pytest.fixture
+def port() -> int:
+    """A UDP port that nobody has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        number: int = probe.getsockname()[1]
+    return number
+
+
+@pytest.fixture(params=[Asyncio, Blocking], ids=["asyncio", "blocking"])
+def api(request: pytest.FixtureRequest, port: int) -> Api:
+    made: Api = request.param(port)
+    return made
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Coroutine functions run in a loop of their own; what was opened with the API is closed at their end."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+
+    async def run() -> None:
+        try:
+            await pyfuncitem.obj(**arguments)
+        finally:
+            for value in arguments.values():
+                if isinstance(value, Api):
+                    await value.close()
+
+    asyncio.run(run())
+    return True

@@ -1,0 +1,362 @@
+"""Who acknowledges what, and what comes again: rows A1 to A10."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from adapter import QUIET_S, WAIT_S, Api, eventually, listener, send_texts, texts
+
+from fjm2.jms import (
+    BytesMessage,
+    ConsumerFullError,
+    IllegalStateError,
+    JMSError,
+    ListenerError,
+    Message,
+    MessageFormatError,
+    MessagesDroppedError,
+    SessionMode,
+    StreamMessage,
+    TextMessage,
+    Topic,
+)
+
+TOPIC = Topic("fjm2.acknowledgement")
+AUTO, CLIENT = SessionMode.AUTO_ACKNOWLEDGE, SessionMode.CLIENT_ACKNOWLEDGE
+DUPS_OK, TRANSACTED = SessionMode.DUPS_OK_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED
+
+
+async def pair(api: Api, mode: int, **options: Any) -> tuple[Any, Any, Any]:
+    """A session in a mode, a consumer of it, and a session to send with."""
+    connection = await api.connect(**options)
+    session = await connection.create_session(mode)
+    return session, await session.create_consumer(TOPIC), await connection.create_session()
+
+
+@pytest.mark.parametrize("mode", [AUTO, DUPS_OK])
+async def test_a1_received_messages_are_acknowledged_by_receive(api: Api, mode: int) -> None:
+    session, consumer, sender = await pair(api, mode)
+    await send_texts(sender, TOPIC, "a", "b")
+    assert (await consumer.receive(WAIT_S)).text == "a"
+    await session.recover()
+    assert await texts(consumer, 1) == ["b"]
+
+
+async def test_a1_recover_in_a_listener_brings_only_the_last_message_back(api: Api) -> None:
+    session, consumer, sender = await pair(api, AUTO)
+    heard: list[tuple[str, bool]] = []
+
+    async def hear(message: TextMessage) -> None:
+        heard.append((str(message.text), message.redelivered))
+        if len(heard) == 2:
+            await session.recover()
+
+    consumer.message_listener = listener(api, hear)
+    await send_texts(sender, TOPIC, "a", "b", "c")
+    await eventually(lambda: len(heard) == 4)
+    assert heard == [("a", False), ("b", False), ("b", True), ("c", False)]
+
+
+async def test_a1_a_loop_acknowledges_when_it_asks_for_the_next(api: Api) -> None:
+    session, consumer, sender = await pair(api, AUTO)
+    await send_texts(sender, TOPIC, "a", "b", "c")
+    with pytest.raises(ZeroDivisionError):
+        await fail_at(consumer, "b")
+    await session.recover()
+    again = await consumer.receive(WAIT_S)
+    assert (again.text, again.redelivered) == ("b", True)
+    assert await texts(consumer, 1) == ["c"]
+
+
+async def fail_at(consumer: Any, text: str) -> None:
+    async for message in consumer:
+        if message.text == text:
+            raise ZeroDivisionError
+
+
+async def test_a2_acknowledge_covers_all_delivered_by_the_session_and_nothing_later(api: Api) -> None:
+    session, one, sender = await pair(api, CLIENT)
+    other = await session.create_consumer(Topic("fjm2.other"))
+    await send_texts(sender, TOPIC, "a", "b")
+    await send_texts(sender, Topic("fjm2.other"), "c", "d")
+    first = await one.receive(WAIT_S)
+    await other.receive(WAIT_S)
+    await api.acknowledge(first)
+    await one.receive(WAIT_S)
+    await session.recover()
+    assert await texts(one, 1) == ["b"]
+    assert await texts(other, 1) == ["d"]
+
+
+@pytest.mark.parametrize("mode", [AUTO, DUPS_OK, TRANSACTED])
+async def test_a2_acknowledge_means_nothing_in_other_modes(api: Api, mode: int) -> None:
+    session, consumer, sender = await pair(api, mode)
+    await send_texts(sender, TOPIC, "a")
+    await api.acknowledge(await consumer.receive(WAIT_S))
+    if mode == TRANSACTED:
+        await session.rollback()
+        assert await texts(consumer, 1) == ["a"]
+    else:
+        assert await consumer.receive(QUIET_S) is None
+
+
+async def test_a2_a_context_acknowledges(api: Api) -> None:
+    context = await api.context(CLIENT)
+    consumer = await context.create_consumer(TOPIC)
+    await (await context.create_producer()).send(TOPIC, "a")
+    await consumer.receive(WAIT_S)
+    await context.acknowledge()
+    await context.recover()
+    assert await consumer.receive(QUIET_S) is None
+
+
+async def test_a3_dups_ok_repeats_nothing_without_a_failure(api: Api) -> None:
+    _, consumer, sender = await pair(api, DUPS_OK)
+    heard: list[str] = []
+    consumer.message_listener = lambda message: heard.append(message.text)
+    await send_texts(sender, TOPIC, *map(str, range(300)))
+    await eventually(lambda: len(heard) >= 300)
+    assert heard == [str(number) for number in range(300)]
+
+
+async def test_a4_acknowledged_messages_never_come_back(api: Api) -> None:
+    session, consumer, sender = await pair(api, CLIENT)
+    await send_texts(sender, TOPIC, "a", "b", "c")
+    await consumer.receive(WAIT_S)
+    await api.acknowledge(await consumer.receive(WAIT_S))
+    for _ in range(3):
+        await session.recover()
+        assert await texts(consumer, 1) == ["c"]
+
+
+async def test_a4_acknowledgements_are_each_subscription_s_own(api: Api) -> None:
+    session, consumer, sender = await pair(api, CLIENT)
+    other = await (await api.connect()).create_session(CLIENT)
+    others = await other.create_consumer(TOPIC)
+    await send_texts(sender, TOPIC, "a")
+    await others.receive(WAIT_S)
+    await api.acknowledge(await consumer.receive(WAIT_S))
+    await session.recover()
+    await other.recover()
+    assert await consumer.receive(QUIET_S) is None
+    assert await texts(others, 1) == ["a"]
+
+
+async def test_a5_recover_starts_over_with_the_first_unacknowledged(api: Api) -> None:
+    session, consumer, sender = await pair(api, CLIENT)
+    await send_texts(sender, TOPIC, "a", "b", "c", "d")
+    await api.acknowledge(await consumer.receive(WAIT_S))
+    for expected in (1, 2, 3):
+        found = [await consumer.receive(WAIT_S) for _ in range(2)]
+        assert [message.text for message in found] == ["b", "c"]
+        assert [message.delivery_count for message in found] == [expected] * 2
+        assert [message.get_int_property("JMSXDeliveryCount") for message in found] == [expected] * 2
+        assert [message.redelivered for message in found] == [expected > 1] * 2
+        await session.recover()
+    await texts(consumer, 3)
+
+
+async def test_a5_what_has_expired_does_not_come_again(api: Api) -> None:
+    session, consumer, sender = await pair(api, CLIENT)
+    await send_texts(sender, TOPIC, "short", time_to_live=300)
+    await send_texts(sender, TOPIC, "long")
+    assert await texts(consumer, 2) == ["short", "long"]
+    await asyncio.sleep(0.35)
+    await session.recover()
+    assert await texts(consumer, 1) == ["long"]
+
+
+async def test_a5_recover_is_not_for_transacted_sessions(api: Api) -> None:
+    session, _, _ = await pair(api, TRANSACTED)
+    with pytest.raises(IllegalStateError, match="roll back"):
+        await session.recover()
+
+
+async def test_a6_what_comes_again_is_the_original(api: Api) -> None:
+    session, consumer, sender = await pair(api, CLIENT)
+    message = TextMessage("as it was")
+    message.set_int_property("number", 1)
+    await (await sender.create_producer(TOPIC)).send(message)
+    first = await consumer.receive(WAIT_S)
+    first.clear_properties()
+    first.clear_body()
+    first.text, first.type = "spoiled", "spoiled"
+    await session.recover()
+    again = await consumer.receive(WAIT_S)
+    assert (again.text, again.type, again.get_int_property("number")) == ("as it was", None, 1)
+    assert again.message_id == message.message_id
+
+
+@pytest.mark.parametrize("mode", [AUTO, DUPS_OK])
+async def test_a7_a_listener_that_raises_gets_the_message_again(api: Api, mode: int) -> None:
+    _, consumer, sender = await pair(api, mode)
+    heard: list[tuple[str, int]] = []
+
+    def hear(message: TextMessage) -> None:
+        heard.append((str(message.text), message.delivery_count))
+        if message.text == "a" and message.delivery_count < 3:
+            raise ZeroDivisionError
+
+    consumer.message_listener = hear
+    await send_texts(sender, TOPIC, "a", "b")
+    await eventually(lambda: len(heard) == 4)
+    assert heard == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
+
+
+async def test_a7_after_so_many_times_the_exception_listener_hears_of_it(api: Api) -> None:
+    connection = await api.connect(redeliveries_max=2)
+    errors: list[Exception] = []
+    connection.exception_listener = errors.append
+    session = await connection.create_session()
+    consumer = await session.create_consumer(TOPIC)
+    heard: list[str] = []
+
+    def hear(message: TextMessage) -> None:
+        heard.append(str(message.text))
+        if message.text == "a":
+            raise ZeroDivisionError
+
+    consumer.message_listener = hear
+    await send_texts(await connection.create_session(), TOPIC, "a", "b")
+    await eventually(lambda: len(heard) == 4 and errors)
+    assert heard == ["a", "a", "a", "b"]
+    assert isinstance(errors[0], ListenerError)
+    assert isinstance(errors[0].linked_exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("mode", [CLIENT, TRANSACTED])
+async def test_a7_other_modes_go_on_with_the_next(api: Api, mode: int) -> None:
+    connection = await api.connect()
+    errors: list[Exception] = []
+    connection.exception_listener = errors.append
+    session = await connection.create_session(mode)
+    consumer = await session.create_consumer(TOPIC)
+    heard: list[str] = []
+
+    def hear(message: TextMessage) -> None:
+        heard.append(str(message.text))
+        raise ZeroDivisionError
+
+    consumer.message_listener = hear
+    await send_texts(await connection.create_session(), TOPIC, "a", "b")
+    await eventually(lambda: len(errors) == 2)
+    assert heard == ["a", "b"]
+
+
+@pytest.mark.parametrize("mode", [AUTO, DUPS_OK])
+@pytest.mark.parametrize("sent", [TextMessage("a"), StreamMessage(), Message()], ids=["text", "stream", "none"])
+async def test_a8_a_body_of_another_type_stays_for_the_next_call(api: Api, mode: int, sent: Message) -> None:
+    context = await api.context(mode)
+    consumer = await context.create_consumer(TOPIC)
+    producer = await context.create_producer()
+    await producer.send(TOPIC, sent)
+    await producer.send(TOPIC, "next")
+    for _ in range(2):
+        with pytest.raises(MessageFormatError):
+            await consumer.receive_body(bytes, WAIT_S)
+    message = await consumer.receive(WAIT_S)
+    assert type(message) is type(sent)
+    assert (message.redelivered, message.delivery_count) == (False, 1)
+    assert await consumer.receive_body(str, WAIT_S) == "next"
+    assert await consumer.receive_body_no_wait(str) is None
+
+
+@pytest.mark.parametrize("mode", [CLIENT, TRANSACTED])
+async def test_a8_a_body_of_another_type_counts_as_delivered(api: Api, mode: int) -> None:
+    context = await api.context(mode)
+    consumer = await context.create_consumer(TOPIC)
+    producer = await (await context.create_context()).create_producer()
+    for body in ("a", b"b"):
+        await producer.send(TOPIC, body)
+    with pytest.raises(MessageFormatError):
+        await consumer.receive_body(bytes, WAIT_S)
+    assert await consumer.receive_body(bytes, WAIT_S) == b"b"
+    await (context.rollback() if mode == TRANSACTED else context.recover())
+    again = await consumer.receive(WAIT_S)
+    assert (again.text, again.redelivered) == ("a", True)
+
+
+@pytest.mark.parametrize(("overflow", "kept"), [("drop_oldest", ["5", "6", "7"]), ("drop_newest", ["0", "1", "2"])])
+async def test_a9_a_full_consumer_drops_and_says_so(api: Api, overflow: str, kept: list[str]) -> None:
+    connection = await api.connect()
+    errors: list[Exception] = []
+    connection.exception_listener = errors.append
+    session = await connection.create_session()
+    consumer = await session.create_consumer(TOPIC, overflow=overflow, max_messages=3)
+    other = await session.create_consumer(TOPIC)
+    await send_texts(session, TOPIC, *map(str, range(8)))
+    await eventually(lambda: errors)
+    found = [await consumer.receive(WAIT_S) for _ in range(3)]
+    assert [message.text for message in found] == kept
+    assert [message.property_exists("JMS_FJM2_Gap") for message in found] == [True, False, False]
+    assert found[0].get_boolean_property("JMS_FJM2_Gap") is True
+    assert await consumer.receive(0) is None
+    assert len(await texts(other, 8)) == 8
+    (error,) = errors
+    assert isinstance(error, MessagesDroppedError)
+    assert (error.count, error.destination) == (5, TOPIC)
+
+
+async def test_a9_bytes_are_bounded_as_well(api: Api) -> None:
+    session = await (await api.connect()).create_session()
+    consumer = await session.create_consumer(TOPIC, overflow="drop_newest", max_bytes=2500)
+    producer = await session.create_producer(TOPIC)
+    for _ in range(5):
+        message = BytesMessage()
+        message.write_bytes(bytes(1000))
+        await producer.send(message)
+    assert await consumer.receive(WAIT_S) is not None
+    assert await consumer.receive(WAIT_S) is not None
+    assert await consumer.receive(QUIET_S) is None
+
+
+async def test_a9_unacknowledged_messages_count(api: Api) -> None:
+    session = await (await api.connect()).create_session(CLIENT)
+    consumer = await session.create_consumer(TOPIC, overflow="drop_newest", max_messages=2)
+    sender = await (await api.connect()).create_session()
+    await send_texts(sender, TOPIC, "a", "b")
+    await texts(consumer, 2)
+    await send_texts(sender, TOPIC, "dropped")
+    assert await consumer.receive(QUIET_S) is None
+    await session.recover()
+    await consumer.receive(WAIT_S)
+    await api.acknowledge(await consumer.receive(WAIT_S))
+    await send_texts(sender, TOPIC, "c")
+    assert await texts(consumer, 1) == ["c"]
+
+
+async def test_a9_a_consumer_that_blocks_loses_nothing(api: Api) -> None:
+    connection = await api.connect()
+    errors: list[Exception] = []
+    connection.exception_listener = errors.append
+    session = await connection.create_session()
+    consumer = await session.create_consumer(TOPIC, overflow="block", max_messages=10)
+    sending = asyncio.create_task(send_texts(session, TOPIC, *map(str, range(50))))
+    await eventually(lambda: errors)
+    assert isinstance(errors[0], ConsumerFullError)
+    found = [(await consumer.receive(WAIT_S)).text for _ in range(50)]
+    await sending
+    assert found == [str(number) for number in range(50)]
+    assert await consumer.receive(0) is None
+
+
+@pytest.mark.parametrize("mode", [AUTO, CLIENT])
+async def test_a10_after_the_close_a_message_can_be_read_but_not_acknowledged(api: Api, mode: int) -> None:
+    session, consumer, sender = await pair(api, mode)
+    await send_texts(sender, TOPIC, "a")
+    message = await consumer.receive(WAIT_S)
+    await session.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        await api.acknowledge(message)
+    assert message.text == "a"
+
+
+async def test_a10_closing_a_consumer_acknowledges_nothing(api: Api) -> None:
+    session, consumer, sender = await pair(api, CLIENT)
+    await send_texts(sender, TOPIC, "a")
+    message = await consumer.receive(WAIT_S)
+    await consumer.close()
+    await api.acknowledge(message)
+    await session.close()
+    with pytest.raises(JMSError):
+        await api.acknowledge(message)

@@ -1,0 +1,270 @@
+"""Presence: what is announced, what is believed of it, and when."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjm2.jms.presence import INTERVAL_S, Announcement, Announcer, Flag, PresenceTable, decode
+
+U32 = st.integers(0, 0xFFFFFFFF)
+
+
+@given(
+    connection=st.integers(0, (1 << 64) - 1),
+    lanes=st.lists(U32, max_size=8).map(tuple),
+    client_id=st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60),
+    topics=st.frozensets(U32, max_size=50),
+    flags=st.integers(0, 7),
+    valid_s=st.integers(1, 600),
+)
+def test_what_is_announced_arrives(
+    connection: int,
+    lanes: tuple[int, ...],
+    client_id: str | None,
+    topics: frozenset[int],
+    flags: int,
+    valid_s: int,
+) -> None:
+    announcement = Announcement(connection, lanes, client_id, topics, flags, valid_s)
+    assert decode(announcement.encode(1400)) == announcement
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=200).map(lambda data: b"\x01" + data))
+def test_anything_can_be_decoded_or_refused(content: bytes) -> None:
+    announcement = decode(content)
+    if announcement is not None:
+        assert PresenceTable().update(1, announcement, 0.0) is not bool(announcement.flags & Flag.GOODBYE)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 19, -1])
+def test_what_is_cut_is_no_announcement(cut: int) -> None:
+    content = Announcement(1, (2, 0, 3), "client", frozenset((4, 5))).encode(1400)
+    assert decode(content[:cut]) is None
+
+
+def test_another_version_is_not_understood() -> None:
+    content = Announcement(1).encode(1400)
+    assert decode(b"\x02" + content[1:]) is None
+
+
+@pytest.mark.parametrize("bytes_max", [64, 300, 1400])
+def test_what_does_not_fit_is_everything(bytes_max: int) -> None:
+    announcement = Announcement(1, (2, 3, 4), "c" * 100, frozenset(range(1000)))
+    content = announcement.encode(bytes_max)
+    assert len(content) <= bytes_max
+    heard = decode(content)
+    assert heard is not None
+    assert heard.flags & Flag.WANTS_ALL
+    table = PresenceTable()
+    table.update(9, heard, 0.0)
+    assert table.receivers({999_999}) == {9}
+
+
+def test_a_long_client_id_is_left_out() -> None:
+    heard = decode(Announcement(1, (), "c" * 256, frozenset((7,))).encode(1400))
+    assert heard is not None
+    assert heard.client_id is None
+    assert heard.topics == {7}
+
+
+# The table.
+
+
+def test_receivers_and_strangers() -> None:
+    table = PresenceTable()
+    table.update(10, Announcement(1, (10, 0, 12), "a", frozenset((100, 200))), 0.0)
+    table.update(10, Announcement(2, (10, 0, 12), "b", frozenset((300,))), 0.0)
+    table.update(20, Announcement(3, (20, 0, 0), None, frozenset((300,))), 0.0)
+    assert table.receivers({200}) == {10}
+    assert table.receivers({300, 999}) == {10, 20}
+    assert table.strangers({200}) == {20}
+    assert table.strangers(set()) == {10, 20}
+    assert table.subscribers(300) == 2
+    assert table.senders == {10, 12, 20}
+    found = table.lane_of(12)
+    assert found is not None
+    assert (found[0], found[1].client_id) == (2, "a")
+    assert table.lane_of(99) is None
+    assert table.has_client("b") == 10
+    assert table.has_client("c") is None
+
+
+def test_updates_tell_whether_anything_changed() -> None:
+    table = PresenceTable()
+    announcement = Announcement(1, (10,), None, frozenset((100,)))
+    assert table.update(10, announcement, 0.0)
+    assert not table.update(10, announcement, 1.0)
+    assert table.update(10, Announcement(1, (10,), None, frozenset((101,))), 2.0)
+    assert table.receivers({100}) == frozenset()
+    assert table.update(10, Announcement(1, flags=Flag.GOODBYE), 3.0)
+    assert not table.update(10, Announcement(1, flags=Flag.GOODBYE), 3.0)
+    assert len(table) == 0
+
+
+def test_the_silent_are_forgotten() -> None:
+    table = PresenceTable()
+    table.update(10, Announcement(1, valid_s=15), 0.0)
+    table.update(20, Announcement(2, valid_s=30), 0.0)
+    assert not table.expire(14.9)
+    assert table.expire(15.0)
+    assert len(table) == 1
+    table.renew(29.0)
+    assert not table.expire(58.9)
+    assert table.expire(59.0)
+
+
+def test_nobody_speaks_for_others() -> None:
+    table = PresenceTable()
+    table.update(10, Announcement(1, (), "me", frozenset((100,)), valid_s=15), 0.0)
+    assert not table.update(66, Announcement(1, flags=Flag.GOODBYE), 1.0)
+    assert not table.update(66, Announcement(1, (), "them", frozenset((200,))), 1.0)
+    assert table.refused == 2
+    assert table.receivers({100}) == {10}
+    assert table.update(66, Announcement(1, (), "them", frozenset((200,))), 15.0)  # which was forgotten by then
+    assert table.receivers({200}) == {66}
+
+
+def test_a_flood_of_newcomers_finds_an_end() -> None:
+    table = PresenceTable(peers_max=50, topics_max=1000)
+    table.update(1, Announcement(1, (), "first", frozenset((5,)), valid_s=600), 0.0)
+    for number in range(2, 2000):
+        table.update(number, Announcement(number, (), None, frozenset(range(300)), valid_s=15), number / 1000)
+    assert len(table) == 50
+    assert table.refused == 1949
+    assert table.has_client("first") == 1
+    assert sum(len(peer.topics) for peer in table.peers) <= 1000
+    assert len(table.receivers({299})) == 49  # those for whose topics there was no room may want anything
+    assert table.update(3000, Announcement(3000), 20.0)  # there is room again when the flood is over
+    assert len(table) == 2
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(1, 4), st.frozensets(st.integers(0, 9), max_size=4), st.booleans()),
+        max_size=40,
+    )
+)
+def test_the_sum_of_topics_is_kept(steps: list[tuple[int, int, frozenset[int], bool]]) -> None:
+    table = PresenceTable(peers_max=3, topics_max=8)
+    for now, (node, connection, topics, is_goodbye) in enumerate(steps):
+        flags = Flag.GOODBYE if is_goodbye else 0
+        table.update(node, Announcement(connection, (), None, topics, flags, valid_s=5), float(now))
+        held = sum(len(peer.topics) for peer in table.peers)
+        assert held == table._topics <= 8
+        assert len(table) <= 3
+
+
+# When to announce.
+
+
+class Clock:
+    """An event loop's clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> "Call":
+        self._count += 1
+        entry = (self.now + delay, self._count, callback)
+        self._calls.append(entry)
+        return Call(self._calls, entry)
+
+    def advance(self, seconds: float) -> None:
+        end = self.now + seconds
+        while due := sorted(call for call in self._calls if call[0] <= end):
+            self.now = due[0][0]
+            self._calls.remove(due[0])
+            due[0][2]()
+        self.now = end
+
+
+class Call:
+    def __init__(
+        self, calls: list[tuple[float, int, Callable[[], None]]], entry: tuple[float, int, Callable[[], None]]
+    ) -> None:
+        self._calls, self._entry = calls, entry
+
+    def cancel(self) -> None:
+        if self._entry in self._calls:
+            self._calls.remove(self._entry)
+
+
+class Schedule:
+    """An announcer, and when it announced."""
+
+    def __init__(self, peers: int = 0) -> None:
+        self.clock = Clock()
+        self.times: list[float] = []
+        self.announcer = Announcer(
+            lambda: self.times.append(self.clock.now), lambda: peers, Random(1), clock=self.clock
+        )
+
+
+def test_changes_are_collected_and_repeated() -> None:
+    schedule = Schedule()
+    for _ in range(10):
+        schedule.announcer.change()
+        schedule.clock.advance(0.004)
+    schedule.clock.advance(3.0)
+    assert len(schedule.times) == 4
+    assert schedule.times[0] == pytest.approx(0.05)
+    assert schedule.times[-1] < 2.0
+
+
+def test_then_it_is_announced_regularly_and_not_at_once_with_others() -> None:
+    schedule = Schedule()
+    schedule.announcer.change()
+    schedule.clock.advance(1000.0)
+    gaps = [after - before for before, after in zip(schedule.times[4:], schedule.times[5:], strict=False)]
+    assert len(gaps) > 150
+    assert min(gaps) >= 0.8 * INTERVAL_S - 1e-9
+    assert max(gaps) <= 1.2 * INTERVAL_S + 1e-9
+    assert max(gaps) - min(gaps) > 0.5
+
+
+def test_a_burst_of_changes_costs_little() -> None:
+    schedule = Schedule()
+    for _ in range(1000):
+        schedule.announcer.change()
+        schedule.clock.advance(0.01)
+    assert len(schedule.times) <= 10 / 0.05 + 1
+
+
+def test_answers_are_spread() -> None:
+    first = []
+    for seed in range(30):
+        schedule = Schedule()
+        schedule.announcer._random = Random(seed)
+        schedule.announcer.answer()
+        schedule.announcer.answer()
+        schedule.clock.advance(0.2)
+        assert len(schedule.times) == 1
+        first.append(schedule.times[0])
+    assert max(first) <= 0.1
+    assert max(first) - min(first) > 0.05
+
+
+def test_the_more_there_are_the_less_each_speaks() -> None:
+    schedule = Schedule(peers=4000)
+    assert schedule.announcer.interval_s == pytest.approx(40.01)
+    assert schedule.announcer.valid_s == 120
+    schedule.announcer.change()
+    schedule.clock.advance(400.0)
+    assert len(schedule.times) <= 4 + 400 / 32
+
+
+def test_now_is_now_and_closed_is_closed() -> None:
+    schedule = Schedule()
+    schedule.announcer.now()
+    assert schedule.times == [0.0]
+    schedule.announcer.close()
+    schedule.clock.advance(100.0)
+    assert schedule.times == [0.0]
