@@ -323,6 +323,8 @@ class Bus:
         self._announcer.now()
         while not self._is_closed and self._loop.time() < deadline and not self._is_in_sync(_LISTEN_S):  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
+        if self._is_in_sync(_LISTEN_S):
+            self._settle()
 
     def _is_in_sync(self, after_s: float) -> bool:
         is_heard = self._loop.time() - self._opened_at >= after_s
@@ -484,7 +486,12 @@ class Bus:
         elif self.presence.expire(now):
             self._update_soon()
         age_s = now - self._opened_at
-        if not self._is_settled and (self._is_in_sync(_SETTLED_AFTER_S) or age_s >= _SETTLED_AT_LAST_S):
+        if self._is_in_sync(_SETTLED_AFTER_S) or age_s >= _SETTLED_AT_LAST_S:
+            self._settle()
+
+    def _settle(self) -> None:
+        """All streams that were there before us have been heard of: of new ones we want everything."""
+        if not self._is_settled and not self._is_closed:
             self._is_settled = True
             self._main.set_sync(Sync.STREAM)
 

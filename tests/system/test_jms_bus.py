@@ -469,6 +469,7 @@ def test_a_dead_subscriber_holds_up_neither_the_others_nor_the_end(port: int) ->
                 await receiving.bus.ready()
                 config = BusConfig.from_uri(uri(port, window_bytes="256KiB", stream_bytes="512KiB"), BUS_DEFAULTS)
                 sending = Node(await Bus.open(config), 5)
+                sending.announce()
                 await sending.bus.ready()
                 assert sending.bus.subscribers(TOPIC) == 2
                 await flood(sending, 10)
@@ -567,7 +568,6 @@ def test_the_first_message_arrives_as_well_where_the_network_loses_much(network:
                 receiving = Node(await Bus.open(on_veth(port)), 1)
             subscriber = receiving.subscribe()
             await receiving.bus.ready()
-            await asyncio.sleep(1.2)
             for number in range(8):
                 with right.entered():
                     bus = await Bus.open(on_veth(port, inactivity_s=60 + number))
@@ -593,6 +593,7 @@ def test_nothing_is_lost_where_the_network_loses_some(network: Network, port: in
                 receiving = Node(await Bus.open(on_veth(port)), 1)
             with right.entered():
                 sending = Node(await Bus.open(on_veth(port, inactivity_s=60)), 2)
+                sending.announce()
             subscriber = receiving.subscribe()
             await asyncio.gather(receiving.bus.ready(), sending.bus.ready())
             count = 10_000
