@@ -10,7 +10,7 @@ from .nack import LEVELS, Ask, Place, RequestBuilder, read_requests, resolve
 from .partition import ObjectPartition, locate
 from .ranges import RangeSet
 from .remote import Remote
-from .repairset import RepairSet
+from .repairset import RecentRepairs, RepairSet
 from .stats import Stats
 from .timers import Timer, TimerTable
 from .window import ObjectWindow
@@ -20,6 +20,10 @@ MESSAGES_MAX = 16
 """So many NACKs at once at the most; what is missing besides is asked for next time."""
 PIECES_MAX = 2048
 """So many ranges or blocks at once, likewise. As many of what others ask for are noted."""
+_PAUSE_MIN_S = 0.001
+_PAUSES_PER_GRTT = 8
+"""Where nobody else need be heard, what has got lost since is asked for so often."""
+_OBJECT_RANGES_MAX = 64
 _MESSAGE_BYTES_MIN = 40  # libnorm's, while it knows no segment size
 _CREDIT_MIN_BYTES = 128
 _HEADER_BYTES = 64  # of a NACK: NORM, UDP and IP
@@ -55,6 +59,8 @@ class Asking:
         self.cycle = NackCycle()
         self._heard_objects = RangeSet()
         self._heard_left = 0
+        self._asked_objects = RecentRepairs()
+        """Objects never heard of that were asked for a moment ago."""
         self._asked_at = 0.0
 
     def check(self, now: float) -> None:
@@ -76,6 +82,9 @@ class Asking:
             if self.remote.data_at > self._asked_at:  # to a sender that has fallen silent `Receiver` will look
                 self.check(now)
             return
+        if self._is_prompt():
+            self._ask_for_new(now)
+            return
         needs = self._needs()
         unheard = list(self.window.unheard())
         if not needs and not unheard:
@@ -89,8 +98,37 @@ class Asking:
             self.credit_bytes = 0
         self._asked_at = now
         self.cycle.move_to(Phase.HOLDING_OFF)
-        hold_off = self.remote.backoff_factor + 2 if self.is_suppressible else 2
-        self.timers.set(Timer.BACKOFF, now + hold_off * self.remote.grtt_s)
+        self.timers.set(Timer.BACKOFF, now + self._hold_off_s)
+
+    @property
+    def _hold_off_s(self) -> float:
+        """The time that a repair is given to come."""
+        return (self.remote.backoff_factor + 2 if self.is_suppressible else 2) * self.remote.grtt_s
+
+    def _is_prompt(self) -> bool:
+        """Whether only what was asked for has to wait for its repair, not what gets lost meanwhile.
+
+        So it is where nobody else is to be spared, and where the sender does not gather requests for its parity.
+        """
+        is_alone = self.remote.backoff_factor == 0 or not self.is_suppressible
+        return is_alone and not any(item.has_parity for item in self.window.open.values())
+
+    def _ask_for_new(self, now: float) -> None:
+        """Ask for what was not asked for a moment ago, and look again soon."""
+        if not self._is_wanting():
+            self.cycle.move_to(Phase.IDLE)
+            return
+        until = now + self._hold_off_s
+        if self.credit_bytes >= _CREDIT_MIN_BYTES or now >= self._asked_at + self._hold_off_s:
+            needs = self._new_needs(now, until)
+            unheard = self._new_unheard(now, until)
+            if needs or unheard:
+                for requests in self._messages(needs, unheard):
+                    self.send(requests, now)
+                self.credit_bytes = 0
+                self._asked_at = now
+        self.cycle.move_to(Phase.HOLDING_OFF)
+        self.timers.set(Timer.BACKOFF, now + max(self.remote.grtt_s / _PAUSES_PER_GRTT, _PAUSE_MIN_S))
 
     def overhear(self, requests: tuple[RepairRequest, ...]) -> None:
         """Others ask the same sender, or it repeats what they asked."""
@@ -138,6 +176,27 @@ class Asking:
                 if wants:
                     needs.append((count, item, wants))
         return needs
+
+    def _new_needs(self, now: float, until: float) -> list[tuple[int, IncomingObject, RepairSet]]:
+        needs: list[tuple[int, IncomingObject, RepairSet]] = []
+        most = PIECES_MAX
+        for count, item in sorted(self.window.open.items()):
+            if most > 0 and item.is_wanting():
+                wants = item.new_needs(most, now, until)
+                most -= wants.segments.range_count + 1
+                if wants:
+                    needs.append((count, item, wants))
+        return needs
+
+    def _new_unheard(self, now: float, until: float) -> list[tuple[int, int]]:
+        asked = self._asked_objects
+        unheard: list[tuple[int, int]] = []
+        for start, end in self.window.unheard():
+            for fresh_start, fresh_end in asked.fresh(start, end, now):
+                if len(asked) < _OBJECT_RANGES_MAX:
+                    asked.add(fresh_start, fresh_end, until)
+                    unheard.append((fresh_start, fresh_end))
+        return unheard
 
     def _is_covered(self, needs: list[tuple[int, IncomingObject, RepairSet]], unheard: list[tuple[int, int]]) -> bool:
         return all(self._heard_objects.covers(start, end) for start, end in unheard) and all(

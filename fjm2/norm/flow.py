@@ -84,6 +84,10 @@ class FlowWindow:
         self._answers_by: float | None = None
         self._repairs = 0
         """Segments asked for again since the last mark was confirmed."""
+        self._sent_before = 0
+        """Segments that had been sent when it was."""
+        self._last_lost = (0, 0)
+        """Segments asked for again, and sent, between the last mark and the one before."""
         self.mark: Mark | None = None
 
     @property
@@ -211,13 +215,17 @@ class FlowWindow:
 
     def _resize(self, confirmed: int, took_s: float) -> None:
         """Grow with what is confirmed; shrink where it took long, or more than usual had to be sent again."""
-        loss = min(self._repairs / max(confirmed, 1), 1.0)
-        self._repairs = 0
+        repairs, sent = self._repairs, self.sent - self._sent_before
+        self._repairs, self._sent_before = 0, self.sent
         if self._is_fixed:
             return
+        # Requests come some time after what they are about. Two marks together even that out.
+        before, self._last_lost = self._last_lost, (repairs, sent)
+        of = max(before[1] + sent, confirmed)
+        loss = min((before[0] + repairs) / of, 1.0)
         self._losses.append(loss)
         # What is lost at any window is the network's doing. What comes on top of it is a buffer that overflows.
-        chance = _DEVIATIONS * math.sqrt(sum(self._losses) / len(self._losses) / max(confirmed, 1))
+        chance = _DEVIATIONS * math.sqrt(sum(self._losses) / len(self._losses) / of)
         overrun = loss - min(self._losses) - chance
         if overrun > _OVERRUN_IGNORED:
             self._ceiling = max(self._least, int(self._window * _CEILING_DROP))

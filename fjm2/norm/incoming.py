@@ -11,7 +11,7 @@ from .fec import Code, NoCode, ReedSolomon
 from .nack import Place
 from .partition import ObjectPartition, locate
 from .ranges import RangeSet
-from .repairset import RepairSet
+from .repairset import INFO_INDEX, RecentRepairs, RepairSet
 from .stats import Drop, Stats
 from .stores import Store
 from .wire import Fti
@@ -21,6 +21,8 @@ M16_SYMBOLS_MAX = 1024
 FRAGMENTS_MAX = 1 << 16
 """Most pieces that what has come of an object may lie in. What would make more is dropped, and comes again."""
 _FRAGMENT_BYTES = 128
+_ASKED_MAX = 64
+"""So many ranges are remembered as asked for; beyond, nothing more is asked for until some may be again."""
 _OBJECT_BYTES = 4096
 """What an object takes besides its content, and a fragment of it, generously: many small ones add up."""
 
@@ -56,6 +58,8 @@ class IncomingObject(ABC):
         """Index after the last segment that may be asked for: the sender may still be sending what comes then."""
         self.heard = RepairSet()
         """What others have asked for since our own back-off began."""
+        self._asked = RecentRepairs()
+        """Ranges all of whose gaps were asked for a moment ago."""
         self.symbol_bytes = symbol_bytes
         """Length of a full symbol: of a segment, or of a stream's segment with its header."""
         self.accounted_bytes = 0
@@ -155,7 +159,11 @@ class IncomingObject(ABC):
 
     def is_wanting(self) -> bool:
         """Whether there is anything to be asked for."""
-        return self.first_wanted < self.askable_end or (self.is_info_expected and self.info is None)
+        return self.lacks(self.askable_end)
+
+    def lacks(self, end: int) -> bool:
+        """Whether anything before a segment, or the INFO, has not come."""
+        return self.first_wanted < end or (self.is_info_expected and self.info is None)
 
     def needs(self, most: int) -> RepairSet:
         """What is to be asked for: all, or the first of it in about so many pieces."""
@@ -169,6 +177,29 @@ class IncomingObject(ABC):
                 most -= 1
             if most <= 0:
                 break
+        return needs
+
+    def new_needs(self, most: int, now: float, until: float) -> RepairSet:
+        """What is to be asked for, without parity, but for what was a moment ago. That is remembered until some time.
+
+        What is remembered are the places looked through, not the gaps: there are far fewer.
+        """
+        needs = RepairSet()
+        asked = self._asked
+        if self.is_info_expected and self.info is None and asked.fresh(INFO_INDEX, INFO_INDEX + 1, now):
+            needs.info = True
+            asked.add(INFO_INDEX, INFO_INDEX + 1, until)
+        for start, end in asked.fresh(self.first_wanted, self.askable_end, now):
+            if most <= 0 or len(asked) >= _ASKED_MAX:
+                break
+            looked = start
+            for gap_start, gap_end in self.received.gaps(start, end):
+                if most <= 0:
+                    break
+                needs.segments.add(gap_start, gap_end)
+                looked = gap_end
+                most -= 1
+            asked.add(start, end if most > 0 else looked, until)
         return needs
 
     def _need_parity(self, needs: RepairSet, start: int, end: int, most: int) -> int:

@@ -210,11 +210,17 @@ class Inventory:
         self.used_bytes += more
         self._context.used_bytes += more
 
-    def has_all_to(self, newest: int) -> bool:
-        """Whether nothing that the sender has sent, up to an object, is missing."""
-        if any(start <= newest for start, _ in self.window.unheard()):
-            return False
-        return not any(item.is_wanting() for count, item in self.window.open.items() if count <= newest)
+    def has_heard_of_all_to(self, newest: int) -> bool:
+        """Whether something of every object up to one has come."""
+        return not any(start <= newest for start, _ in self.window.unheard())
+
+    def missing_to(self, newest: int, end: int) -> list[tuple[int, int]]:
+        """Objects of which something is missing, by count, and up to where they matter: the newest to a segment, and
+        of those before it all that the sender has sent.
+        """
+        items = self.window.open.items()
+        ends = [(count, item, end if count == newest else item.askable_end) for count, item in items if count <= newest]
+        return [(count, end) for count, item, end in ends if item.lacks(end)]
 
     def index_of(self, item: IncomingObject, payload_id: int) -> int:
         """The segment that a position names, as near as it can be."""

@@ -3,6 +3,7 @@
 Whatever arrives updates what is wanted; `Asking` decides when to say so.
 """
 
+from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
@@ -49,6 +50,8 @@ _SELF_CHECK_ROUNDS = 20
 ACKS_AT_ONCE = 8
 """So few nodes may confirm a watermark at once; more spread their answers over a round trip (RFC 5740, 5.5.3)."""
 _PROOF_BYTES = 1 << 16
+_CONFIRMATIONS_MAX = 4
+"""So many watermarks at once are confirmed as soon as it can be done; others when the sender asks again."""
 _NO_TAIL = np.empty(0, np.uint8)
 
 
@@ -61,6 +64,27 @@ class Answer(TypedDict):
     grtt_response_s: int
     grtt_response_us: int
     extensions: tuple[CcFeedback, ...]
+
+
+@dataclass(slots=True)
+class Confirmation:
+    """What is to come before a watermark is confirmed."""
+
+    missing: list[tuple[int, int]]
+    """Objects by count, and up to where they have to be whole."""
+    is_crowd: bool
+    """Whether so many are asked that answers are to be spread."""
+
+    def is_due(self, open_items: dict[int, IncomingObject]) -> bool:
+        """Whether all of it is there, or given up."""
+        missing = self.missing
+        while missing:
+            count, end = missing[-1]
+            item = open_items.get(count)
+            if item is not None and item.lacks(end):
+                return False
+            missing.pop()
+        return True
 
 
 class Receiver:
@@ -92,6 +116,8 @@ class Receiver:
         """What most likely comes next."""
         self._last_ahead: Ahead | None = None
         self._ack_position: Position | None = None
+        self._confirmations: dict[Position, Confirmation] = {}
+        """Watermarks that are to be confirmed when what is missing before them has come."""
         self._self_checks_left = 0
         self.timers.set(Timer.INACTIVE, now + self._config.inactivity_s)
         context.emit(SenderAppeared(self.remote.node_id, self.remote.instance_id, address))
@@ -260,17 +286,36 @@ class Receiver:
         if count >= self._window.end:
             self._inventory.extend(count + 1)
         item = self._window.open.get(count)
+        end = 0
         if item is not None:
-            self._inventory.see(item, self._inventory.index_of(item, payload_id) + 1, is_flush=True)
+            end = self._inventory.index_of(item, payload_id) + 1
+            self._inventory.see(item, end, is_flush=True)
+            end = end or item.askable_end
         self._asking.check(now)
-        if is_asked and self._inventory.has_all_to(count):
-            self._ack_position = flush.position
+        if is_asked:
             is_crowd = self._context.group_is_multicast and len(flush.acking_nodes) > ACKS_AT_ONCE
-            if not is_crowd:
-                self._send_ack(AckType.FLUSH, flush.position, now)
+            self._prepare_confirmation(flush.position, count, end, is_crowd)
+            self._confirm(now)
+        self._arm_self_check(now)
+
+    def _prepare_confirmation(self, position: Position, count: int, end: int, is_crowd: bool) -> None:
+        """Note what is missing before a watermark. What gets lost behind it later does not matter."""
+        if position in self._confirmations or not self._inventory.has_heard_of_all_to(count):
+            return
+        if len(self._confirmations) >= _CONFIRMATIONS_MAX:
+            del self._confirmations[next(iter(self._confirmations))]
+        self._confirmations[position] = Confirmation(self._inventory.missing_to(count, end), is_crowd)
+
+    def _confirm(self, now: float) -> None:
+        """Confirm the watermarks before which nothing is missing any more."""
+        open_items = self._window.open
+        for position in [at for at, confirmation in self._confirmations.items() if confirmation.is_due(open_items)]:
+            confirmation = self._confirmations.pop(position)
+            self._ack_position = position
+            if not confirmation.is_crowd:
+                self._send_ack(AckType.FLUSH, position, now)
             elif not self.timers.is_set(Timer.ACK):
                 self.timers.set(Timer.ACK, now + self._context.random.uniform(0.0, self.remote.grtt_s))
-        self._arm_self_check(now)
 
     def receive_squelch(self, squelch: Squelch, now: float) -> None:
         """The sender no longer holds what comes before a position."""
@@ -356,6 +401,8 @@ class Receiver:
         self._inventory.account(item)
         if item.is_complete:
             self._inventory.complete(count, item)
+        if self._confirmations:
+            self._confirm(now)
         self._asking.check(now)
         self._arm_self_check(now)
 

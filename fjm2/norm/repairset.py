@@ -41,7 +41,9 @@ class RepairSet:
 
 
 class RecentRepairs:
-    """Segments sent again a moment ago: a request for them is older than their repair, and is not answered twice."""
+    """Segments dealt with a moment ago, which need not be again: at the sender those repaired, of which requests are
+    older than their repair; at a receiver those looked through and asked for.
+    """
 
     __slots__ = ("_expiry", "_segments")
 
@@ -54,8 +56,12 @@ class RecentRepairs:
         self._segments.add(start, end)
         self._expiry.append((until, start, end))
 
+    def __len__(self) -> int:
+        """So many calls of `add` are remembered."""
+        return len(self._expiry)
+
     def fresh(self, start: int, end: int, now: float) -> list[tuple[int, int]]:
-        """Those of a range that have not been sent again recently."""
+        """Those of a range that have not been dealt with recently."""
         while self._expiry and self._expiry[0][0] <= now:
             _, old_start, old_end = self._expiry.popleft()
             self._segments.remove(old_start, old_end)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -26,6 +27,7 @@ from fjm2.norm.events import (
     TransmissionFlushed,
     WatermarkCompleted,
 )
+from fjm2.norm.nack import read_requests
 from fjm2.norm.sim import GROUP, Network, Node
 from fjm2.norm.stats import Drop
 from fjm2.norm.train import Train
@@ -43,6 +45,7 @@ from fjm2.norm.wire import (
     RepairRequest,
     Squelch,
     decode,
+    payload_id_format,
 )
 
 Chooser = Callable[..., Callable[[bytes], bool]]
@@ -57,10 +60,11 @@ CODES = [
     SenderConfig(
         segment_bytes=100, block_segments=16, stream_bytes=1 << 16, fec=Fec.RS, parity_segments=8, auto_parity=2
     ),
+    replace(SMALL, backoff_factor=0),
 ]
 WIDE = SenderConfig(segment_bytes=100, block_segments=16, fec=Fec.RS, parity_segments=8, grtt_s=0.02)
 """Knows from the start how long the way is."""
-NAMES = ["none", "nocode", "rs", "rs-auto"]
+NAMES = ["none", "nocode", "rs", "rs-auto", "prompt"]
 
 
 class Tap:
@@ -101,6 +105,78 @@ def test_lost_segments_are_repaired_once(net: Network, fec: Fec) -> None:
     net.run(until=5.0)
     assert sub.received == PAYLOAD
     assert (sub.stats.nacks_sent, pub.stats.repair_segments_sent) == (1, 4)
+
+
+SLOW = SenderConfig(segment_bytes=100, block_segments=16, grtt_s=0.1, grtt_min_s=0.1, rate_bps=1e5, backoff_factor=0)
+"""A segment every 13 ms or so, many of them within the time that a repair is given to come."""
+HOLD_OFF_S = 0.2
+
+
+def asked_at(tap: Tap, config: SenderConfig) -> dict[int, list[float]]:
+    """When each segment was asked for, by its index. None is next to another that is missing."""
+    asked: dict[int, list[float]] = {}
+    pid = payload_id_format(config.fec.fec_id)
+    for now, _, message in tap.messages:
+        for ask in read_requests(message.requests) if isinstance(message, Nack) else ():
+            assert ask.first == ask.last
+            index = pid.block(ask.first.payload_id) * config.block_segments + pid.symbol(ask.first.payload_id)
+            asked.setdefault(index, []).append(now)
+    return asked
+
+
+def test_what_is_lost_during_the_hold_off_is_asked_for_at_once(net: Network) -> None:
+    tap = Tap(net)
+    pub, sub = net.sender(SLOW), net.receiver()
+    net.link(pub, sub).lose(segments=[5, 8])  # the repair of the first comes between them
+    pub.send(PAYLOAD[:3000])
+    net.run(until=5.0)
+    assert sub.objects == [PAYLOAD[:3000]]
+    asked = asked_at(tap, SLOW)
+    assert {index: len(times) for index, times in asked.items()} == {5: 1, 7: 1}
+    assert 0.0 < asked[7][0] - asked[5][0] < HOLD_OFF_S / 3
+    assert pub.stats.repair_segments_sent == 2
+
+
+def test_a_repair_that_is_lost_is_asked_for_after_the_hold_off(net: Network, is_kind: Chooser) -> None:
+    tap = Tap(net)
+    pub, sub = net.sender(SLOW), net.receiver()
+    link = net.link(pub, sub).lose(segments=[5, 8, 11, 14])
+    link.back.lose(where=is_kind(Nack))
+    pub.send(PAYLOAD[:9000])
+    net.run(until=0.5)
+    link.back.mend()
+    net.run(until=5.0)
+    assert sub.objects == [PAYLOAD[:9000]]
+    asked = asked_at(tap, SLOW)
+    assert set(asked) == {5, 8, 11, 14}
+    for times in asked.values():
+        assert len(times) > 1
+        assert all(HOLD_OFF_S <= later - before <= 1.25 * HOLD_OFF_S for before, later in pairwise(times))
+
+
+def test_a_crowd_holds_off_before_it_asks_for_more(net: Network) -> None:
+    config = replace(SLOW, backoff_factor=1)
+    tap = Tap(net)
+    pub, sub = net.sender(config), net.receiver()
+    net.link(pub, sub).lose(segments=[5, 8, 28])
+    pub.send(PAYLOAD[:6000])
+    net.run(until=5.0)
+    assert sub.objects == [PAYLOAD[:6000]]
+    times = sorted({now for times in asked_at(tap, config).values() for now in times})
+    assert len(times) > 1
+    assert all(later - before >= HOLD_OFF_S + 0.1 for before, later in pairwise(times))
+
+
+def test_requests_are_paid_for_by_data_that_came(net: Network) -> None:
+    """Every segment that comes tells of two that are missing, and is hardly longer than the request for them."""
+    pub, sub = net.sender(replace(SLOW, segment_bytes=64)), net.receiver()
+    link = net.link(pub, sub)
+    link.lose(segments={number for number in range(3000) if number % 3})
+    link.back.lose(1.0)
+    pub.send(PAYLOAD)
+    net.run(until=3.0)
+    received_bytes = sub.stats.datagrams_received * 64
+    assert 3.0 / HOLD_OFF_S < sub.stats.nacks_sent <= received_bytes / 128 + 3.0 / HOLD_OFF_S
 
 
 @pytest.mark.parametrize("config", CODES, ids=NAMES)
@@ -217,8 +293,9 @@ def test_lost_info_is_repaired(net: Network, is_kind: Chooser) -> None:
     assert infos == [(b"info", b"content"), (b"nothing but info", b"")]
 
 
-def test_objects_never_heard_of_are_asked_for(net: Network) -> None:
-    pub, sub = net.sender(SMALL), net.receiver()
+@pytest.mark.parametrize("config", [SMALL, replace(SMALL, backoff_factor=0)], ids=["crowd", "prompt"])
+def test_objects_never_heard_of_are_asked_for(net: Network, config: SenderConfig) -> None:
+    pub, sub = net.sender(config), net.receiver()
     link = net.link(pub, sub)
     pub.send(b"first" * 100)
     net.run(until=0.1)
@@ -378,6 +455,27 @@ def test_watermark_waits_for_repairs(net: Network, is_kind: Chooser) -> None:
     assert net.run_until(lambda: bool(pub.events(WatermarkCompleted)), deadline=10.0)
     assert pub.events(WatermarkCompleted) == [WatermarkCompleted(mark, frozenset([sub.node_id]), frozenset())]
     assert sub.objects == [PAYLOAD]
+
+
+def test_watermark_does_not_wait_for_what_is_lost_behind_it(net: Network, is_kind: Chooser) -> None:
+    """Something is always missing, but what was before the watermark is confirmed when it comes."""
+    tap = Tap(net)
+    pub, sub = net.sender(SLOW), net.receiver()
+    link = net.link(pub, sub).lose(segments=[3, *range(11, 400, 3)])
+    link.back.lose(where=is_kind(Nack))
+    pub.write(PAYLOAD[:1000])
+    net.run(until=0.1)
+    mark = pub.watermark([sub])
+    pub.write(PAYLOAD[1000:20000])
+    net.run(until=0.2)
+    link.back.mend()
+    assert net.run_until(lambda: sub.received >= PAYLOAD[:1000], deadline=2.0)
+    asked = len(tap.all(Flush))
+    assert net.run_until(lambda: bool(pub.events(WatermarkCompleted)), deadline=2.0)
+    assert pub.events(WatermarkCompleted) == [WatermarkCompleted(mark, frozenset([sub.node_id]), frozenset())]
+    assert len(tap.all(Flush)) == asked
+    assert len(sub.received) < 1200
+    assert net.run_until(lambda: sub.received == PAYLOAD[:20000], deadline=10.0)
 
 
 def test_watermarks_one_after_the_other_on_a_stream(net: Network) -> None:
