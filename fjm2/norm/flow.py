@@ -14,7 +14,7 @@ from .timers import NEVER
 from .wire import Position
 
 _START_BYTES = 2 << 20
-_LEAST_BYTES = 128 << 10
+_LEAST_BYTES = 256 << 10
 _MARKS_PER_WINDOW = 3
 """A window has about so many marks: enough that one is always under way, few enough that answers cost little."""
 _GROWTH = 0.01
@@ -24,7 +24,7 @@ _CEILING_DROP = 0.75
 """So much lower than what was too large the window stays at first: buffers are not always as empty."""
 _QUEUE_S = 0.025
 """A confirmation that takes longer, though nothing was lost, has waited behind data in a receiver's buffer."""
-_OVERRUN_IGNORED = 0.01
+_OVERRUN_IGNORED = 0.08
 _DEVIATIONS = 4.0
 """So far from the mean, in standard deviations, loss may lie by chance."""
 _LOSSES_KEPT = 8
