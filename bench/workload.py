@@ -247,7 +247,8 @@ class Checker:
         should_be = self._expected.piece(self._next, skip, len(data))
         if isinstance(data, bytes):
             return data == should_be.tobytes()  # half the time that an array takes, copy and all
-        return np.array_equal(np.frombuffer(data, np.uint8), should_be)
+        word_type = np.uint64 if len(data) % 8 == 0 else np.uint8  # eight bytes at once are compared faster
+        return np.array_equal(np.frombuffer(data, word_type), should_be.view(word_type))
 
     def _hold(self, data: Buffer) -> None:
         if len(data):

@@ -15,6 +15,8 @@ from .wire import Position
 
 _START_BYTES = 2 << 20
 _LEAST_BYTES = 256 << 10
+_LIKELY_BUFFER_BYTES = 6 << 20
+"""What a receiver's kernel most likely has room for: it is asked for 8 MiB, and counts more than the bytes."""
 _MARKS_PER_WINDOW = 3
 """A window has about so many marks: enough that one is always under way, few enough that answers cost little."""
 _GROWTH = 0.01
@@ -64,8 +66,8 @@ class FlowWindow:
         """With congestion control the rate follows what gets lost, and that is enough."""
         start_bytes = config.window_bytes if config.cc else _START_BYTES
         self._window = min(self._most, max(2, start_bytes // config.segment_bytes))
-        self._ceiling = self._most
-        """The window that was too large when one was last."""
+        self._ceiling = min(self._most, max(2, _LIKELY_BUFFER_BYTES // config.segment_bytes))
+        """The window that was too large when one was last; before, what is likely to be."""
         self._losses: deque[float] = deque(maxlen=_LOSSES_KEPT)
         """Of the last marks, what part had to be sent again."""
         self._heard_at: dict[int, float] = {}

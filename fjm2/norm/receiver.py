@@ -147,12 +147,10 @@ class Receiver:
         item, first = ahead.item, ahead.item.seen_end
         if self._window.open.get(ahead.count) is not item or not ahead.matches(train, first):
             return False
-        is_whole = item.first_wanted == first
         try:
-            if not is_whole:
+            is_plain = item.first_wanted == first and item.append(ahead.payloads, ahead.tail)
+            if not is_plain:
                 item.receive(first, ahead.payloads, ahead.tail)
-            elif not item.append(ahead.payloads, ahead.tail):
-                return False
         except (OSError, MemoryError):
             return False  # it will fail again there, and be dealt with
         size = ahead.size
@@ -162,7 +160,7 @@ class Receiver:
         self._inventory.see(item, first + ahead.segments, is_flush=False)
         remote.heard_at = remote.data_at = now
         self._self_checks_left = _SELF_CHECK_ROUNDS
-        if item.is_complete or not is_whole:
+        if item.is_complete or not is_plain:
             self._progress(ahead.count, item, now)
         else:
             if not item.is_stream:
