@@ -234,9 +234,9 @@ class SendStream(SendObject):
         """Whether what has been written goes out though it fills no train."""
         self._train_segments = max(1, min(TRAIN_SEGMENTS_MAX, TRAIN_BYTES_MAX // self.ring.row_bytes))
         self.is_room_wanted = False
+        """Whether the writer found no room and is to be told when there is some."""
         self.confirmed_index: int | None = None
         """The first segment that those who are waited for may still need; None if nobody is."""
-        """Whether the writer found no room and is to be told when there is some."""
 
     @property
     def sendable(self) -> int:

@@ -234,7 +234,7 @@ async def test_a_full_low_lane_delays_no_high_one(port: int) -> None:
         began = time.monotonic()
         await sending.publish("urgent", 9)
         await soon(lambda: "urgent" in subscriber.texts)
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 0.3
         assert sending.bus._lanes[0].pending_bytes > 100_000
         await subscriber.until(301)
 
@@ -256,15 +256,15 @@ async def test_who_comes_late_gets_what_is_sent_from_then_on(port: int) -> None:
         async with node(port) as late:
             subscriber = late.subscribe()
             began = time.monotonic()
-            await late.bus.ready(30.0)
-            assert time.monotonic() - began < 15.0  # and not because the time was over
+            await late.bus.ready()
+            assert time.monotonic() - began < 0.9  # and not because the time was over
             for number in range(100):
                 await sending.publish(f"new {number}", number % 10)
             await subscriber.until(100)
             assert sorted(subscriber.texts) == sorted(f"new {number}" for number in range(100))
             began = time.monotonic()
-            await late.bus.ready(30.0)
-            assert time.monotonic() - began < 1.0
+            await late.bus.ready()
+            assert time.monotonic() - began < 0.02
             assert not late.reports
 
 
@@ -273,8 +273,8 @@ async def test_alone_one_is_ready_as_well(port: int) -> None:
     async with node(port) as alone:
         alone.subscribe()
         began = time.monotonic()
-        await alone.bus.ready(30.0)
-        assert time.monotonic() - began < 15.0
+        await alone.bus.ready()
+        assert time.monotonic() - began < 0.5
 
 
 # Presence and flow control.
