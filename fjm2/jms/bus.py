@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from random import Random
+from time import perf_counter
 from typing import Any, Final, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -58,8 +59,8 @@ BUS_DEFAULTS: Final = BusConfig(
 """What a bus is set to where its URI says nothing: no rate, but the slowest live subscriber is waited for; who comes
 late begins with what is current."""
 
-_EVENTS_PER_TURN: Final = 64
-"""So much is taken up before other tasks of the loop get their turn."""
+_TURN_S: Final = 0.001
+"""For so long events are taken up before other tasks of the loop get their turn; listeners get twice as much."""
 _TICK_S: Final = 1.0
 _LISTEN_S: Final = 0.25
 """So long after the opening, all who are there have most likely said so."""
@@ -210,7 +211,7 @@ class Bus:
 
     # Publishing.
 
-    def publish(self, destination: Destination, priority: int, parts: Parts, origin: int) -> Awaitable[None] | None:  # noqa: ARG002
+    def publish(self, destination: Destination, priority: int, parts: Parts) -> Awaitable[None] | None:
         """Send a frame to all subscribers, those of this process at once. An awaitable is to be awaited: there is no
         room for more.
         """
@@ -411,8 +412,9 @@ class Bus:
     def _take_events(self) -> None:
         """Whatever has come, unless a subscription is full."""
         take, receive = self._main.take, self.router.receive
+        end = perf_counter() + _TURN_S
         try:
-            for _ in range(_EVENTS_PER_TURN):
+            while perf_counter() < end:
                 if self.router.is_blocked:
                     return
                 event = take()

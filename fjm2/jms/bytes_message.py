@@ -63,7 +63,7 @@ class BytesMessage(SequentialMessage):
     @property
     def body_length(self) -> int:
         """All of the body, in bytes, however much of it was read."""
-        return len(self._readable()) - self._start
+        return len(self._readable())
 
     # Reading.
 
@@ -100,7 +100,7 @@ class BytesMessage(SequentialMessage):
     def read_utf(self) -> str:
         """A string in modified UTF-8 behind its length of two bytes."""
         data = self._readable()
-        at = self._start + self._position
+        at = self._position
         length = self._peek(_UNSIGNED_SHORT)
         if at + 2 + length > len(data):
             raise MessageEOFError(f"a string of {length} bytes, of which {len(data) - at - 2} are left")
@@ -111,7 +111,7 @@ class BytesMessage(SequentialMessage):
     def read_bytes(self, n: int = -1) -> bytes | None:
         """The next `n` bytes, or all that are left if there are fewer or `n` is negative; None at the end."""
         data = self._readable()
-        at = self._start + self._position
+        at = self._position
         if at >= len(data) and n:
             return None
         piece = data[at:] if n < 0 else data[at : at + n]
@@ -120,7 +120,7 @@ class BytesMessage(SequentialMessage):
 
     def _peek(self, layout: struct.Struct) -> Any:
         try:
-            return layout.unpack_from(self._readable(), self._start + self._position)[0]
+            return layout.unpack_from(self._readable(), self._position)[0]
         except struct.error:
             raise MessageEOFError(f"fewer than {layout.size} bytes are left") from None
 
@@ -183,7 +183,7 @@ class BytesMessage(SequentialMessage):
         if not self._is_body_read_only:
             raise MessageFormatError("a BytesMessage that is being written has no body to give: reset() it first")
         self._position = 0
-        return self._readable()[self._start :]
+        return self._readable()
 
     def _is_nothing(self, body: object) -> bool:
         return not body

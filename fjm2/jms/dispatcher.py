@@ -21,7 +21,7 @@ from .object_message import ObjectMessage
 from .reports import ListenerError
 from .settings import SessionMode
 
-TURN_S = 0.001
+TURN_S = 0.002
 """After so much work for listeners, others get their turn."""
 _BATCH = 64
 """So many messages of one consumer before the next consumer's turn."""
@@ -220,7 +220,12 @@ class Dispatcher:
     def open(self, delivery: Delivery) -> Message:
         received = delivery.received
         message = open_message(
-            received.frame, received.header, delivery.count, self.acknowledge_hook, delivery.inbox.destination
+            received.head,
+            received.body,
+            received.header,
+            delivery.count,
+            self.acknowledge_hook,
+            delivery.inbox.destination,
         )
         if received.header[KIND] == _OBJECT:
             cast(ObjectMessage, message).codec = self._codec
@@ -371,7 +376,7 @@ class Dispatcher:
                 if delivery is None or not await self._run_one(delivery, listener):
                     return
                 continue
-            message = open_message(received.frame, header, 1, hook, destination)
+            message = open_message(received.head, received.body, header, 1, hook, destination)
             try:
                 result = listener(message)
                 if result is not None and isawaitable(result):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .bus import Bus
 
 _DROPS_REPORTED_AFTER_S = 0.1
+_FULL_REPORTED_AFTER_S = 0.5
+"""A consumer that is soon less full again only keeps the senders to its own pace."""
 
 
 class Endpoint:
@@ -97,6 +99,10 @@ class Endpoint:
         if dropped:
             self.loop.call_later(_DROPS_REPORTED_AFTER_S, self._report_drops, inbox)
         else:
+            self.loop.call_later(_FULL_REPORTED_AFTER_S, self._report_full, inbox, inbox.times_full)
+
+    def _report_full(self, inbox: Inbox, times_full: int) -> None:
+        if inbox.is_full and inbox.times_full == times_full and inbox in self._subscribed:
             self.report(ConsumerFullError(inbox.destination, inbox.held))
 
     def _report_drops(self, inbox: Inbox) -> None:

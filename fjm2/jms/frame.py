@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final, cast
+from typing import Final
 
 from .destination import KIND_FLAGS, Destination
 from .errors import JMSError, MessageFormatError
@@ -44,7 +44,7 @@ from .header import (
     sections_of,
     transaction_section,
 )
-from .message import ClientHeaders, Message, snapshot, stamp
+from .message import ClientHeaders, Message, snapshot
 from .properties import decode_properties, find_property
 from .selector.names import HEADERS
 from .types import PropertyValue
@@ -55,8 +55,9 @@ DEFAULT_RECEIVED_BYTES_MAX: Final = 64 << 20
 
 Parts = tuple[bytes, bytes]
 """A frame as it is sent: everything up to the body, and the body."""
-Frame = tuple[bytes, int, int, Header]
-"""A frame as it is received: a buffer, where in it the frame begins and ends, and the fields of the fixed header."""
+Frame = tuple[bytes, int, int, int, Header]
+"""A frame as it is received: a buffer, where in it the frame, and its body, begin and end, and the fields of the fixed
+header."""
 
 
 class FrameWriter:
@@ -99,7 +100,7 @@ class FrameWriter:
         self.number = number = self.number + 1
         header = (
             VERSION,
-            int(message.kind),
+            message._kind_code,
             flags,
             priority,
             frame_bytes,
@@ -112,7 +113,9 @@ class FrameWriter:
             timestamp,
             expiration,
         )
-        stamp(message, header, destination, timestamp + delivery_delay if delivery_delay else None)
+        message._header = header
+        message._destination = destination
+        message._local = {"delivery_time": timestamp + delivery_delay} if delivery_delay else None
         return HEADER.pack(*header) + name + properties + sections, body
 
 
@@ -168,6 +171,11 @@ def _look_up_header(buffer: bytes, start: int, header: Header, name: str) -> Pro
         return 0 if header[FLAGS] & NO_TIMESTAMP else header[TIMESTAMP]
     client = ClientHeaders.decode(sections_of(buffer, header, start)) if header[SECTION_BYTES] else ClientHeaders()
     return client.type if name == "JMSType" else client.correlation_text
+
+
+def body_place(header: Header) -> int:
+    """Where in a frame the body begins."""
+    return HEADER_BYTES + header[NAME_BYTES] + header[PROPERTY_BYTES] + header[SECTION_BYTES]
 
 
 def is_well_formed(buffer: bytes, start: int, header: Header) -> bool:
@@ -250,19 +258,21 @@ class FrameReader:
             self._release()
         unpack, longest, size = HEADER.unpack_from, self.frame_bytes_max, len(run)
         while at + HEADER_BYTES <= size:
-            header = cast(Header, unpack(run, at))
+            header: Header = unpack(run, at)
             version, kind, _, priority, length, _, name, properties, sections, _, _, _, _ = header
             end = at + length
+            body = at + HEADER_BYTES + name + properties + sections
             if (
                 version != VERSION
                 or kind > KIND_MAX
                 or priority > PRIORITY_MAX
                 or not name
-                or not HEADER_BYTES + name + properties + sections <= length <= longest
+                or body > end
+                or length > longest
             ):
                 at = self._skip(header, end, size) or shift + self._resume(marks, at + 1 - shift, size - shift)
             elif end <= size:
-                frames.append((run, at, end, header))
+                frames.append((run, at, body, end, header))
                 at = end
             else:
                 self._header = header
@@ -278,7 +288,7 @@ class FrameReader:
             self._pieces.append(run[:missing])
             frame = b"".join(self._pieces)
             self._release()
-            frames.append((frame, 0, len(frame), header))
+            frames.append((frame, 0, body_place(header), len(frame), header))
             return missing
         if len(marks):
             # A message begins where this frame claims that all is its own.

@@ -17,7 +17,9 @@ class Received(Protocol):
     """What the router hands out."""
 
     @property
-    def frame(self) -> bytes: ...
+    def head(self) -> bytes: ...
+    @property
+    def body(self) -> bytes: ...
     @property
     def header(self) -> Header: ...
     @property
@@ -65,6 +67,7 @@ class Inbox:
         "on_room",
         "selector",
         "settings",
+        "times_full",
         "wake",
     )
 
@@ -89,6 +92,7 @@ class Inbox:
         """What is to be delivered once more, before anything else."""
         self.is_full = False
         """The router takes no more from the bus; stays unset where overflow means to drop."""
+        self.times_full = 0
         self.is_closed = False
         self.wake: Callable[[], None] | None = None
         """Set by those who wait for a message."""
@@ -127,6 +131,7 @@ class Inbox:
             # A run that was already taken from the bus may take it somewhat above its bounds.
             if not self.is_full:
                 self.is_full = True
+                self.times_full += 1
                 self.on_full(self, 0)
             return
         while self.held > self._max_messages or self.held_bytes > self._max_bytes:

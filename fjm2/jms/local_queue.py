@@ -55,7 +55,7 @@ class QueueInbox(Inbox):
         if self.selector is None:
             return True
         try:
-            return self.selector.evaluate(partial(look_up, received.frame, 0, received.header))
+            return self.selector.evaluate(partial(look_up, received.head, 0, received.header))
         except MessageFormatError:
             return False
 

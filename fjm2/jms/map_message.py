@@ -171,8 +171,8 @@ class MapMessage(Message, Mapping[str, Value]):
         return not body
 
     def _load_body(self) -> None:
-        if self._body is UNREAD and self._frame is not None:
-            self._body = _decode_items(self._frame, self._start)
+        if self._body is UNREAD and self._encoded_body is not None:
+            self._body = _decode_items(self._encoded_body)
 
     def _encode_body(self) -> bytes:
         if self._encoded_body is None:
@@ -181,9 +181,10 @@ class MapMessage(Message, Mapping[str, Value]):
         return self._encoded_body
 
 
-def _decode_items(data: bytes, at: int) -> dict[str, Value]:
+def _decode_items(data: bytes) -> dict[str, Value]:
     """Names are values too, of type String."""
     items: dict[str, Value] = {}
+    at = 0
     while at < len(data):
         name, at = decode_value(data, at, len(data))
         if type(name) is not str or not name:

@@ -4,11 +4,11 @@ Seams for what lies above (producers, sessions, routers); users have no need of 
 
 - `snapshot(message)` gives the encoded parts of a message as it is now. They are kept until the message changes, so
   sending it again encodes nothing.
-- `stamp(message, header, destination)` fills the headers that a send sets, and wipes what the client had put there.
-  `frame.FrameWriter` does both.
-- `open_message(frame, header, ...)` makes a received message of a frame; nothing is decoded before it is asked for. A
-  frame is bytes and never changes, so a redelivery is made in the same way again, with a higher `delivery_count`,
-  whatever has become of the first copy.
+- `frame.FrameWriter` takes it, and stamps the message: it fills the headers that a send sets, and wipes what the client
+  had put there.
+- `open_message(head, body, header, ...)` makes a received message of a frame's two parts; nothing is decoded before it
+  is asked for. They are bytes and never change, so a redelivery is made in the same way again, with a higher
+  `delivery_count`, whatever has become of the first copy.
 - `acknowledge` of `open_message` is the callable behind `message.acknowledge()`.
 - `put_property(message, name, value)` sets a property whether the message is read-only or not: what the receiving side
   knows, such as JMS_FJM2_Gap (of those that begin with JMS, only the client's own are sent on), or what a JMSProducer
@@ -25,7 +25,6 @@ from .errors import InvalidDestinationError, MessageFormatError, MessageNotWrite
 from .header import (
     EXPIRATION,
     FLAGS,
-    HEADER,
     HEADER_BYTES,
     KIND,
     NAME_BYTES,
@@ -199,19 +198,22 @@ class Message:
         "_destination",
         "_encoded_body",
         "_encoded_properties",
-        "_frame",
+        "_head",
         "_header",
         "_is_body_read_only",
         "_local",
         "_position",
         "_properties",
-        "_start",
     )
 
     kind: ClassVar[Kind] = Kind.MESSAGE
+    _kind_code: ClassVar[int] = int(Kind.MESSAGE)  # the Enum itself is slow
 
-    _frame: bytes | None
-    """What it was received as; None if it was not, or once it is the client's own again."""
+    _new_body: ClassVar[Any] = None
+    """Of a message that is new, or cleared."""
+
+    _head: bytes | None
+    """What it was received as, up to the body; None if it was not, or once it is the client's own again."""
     _header: Header | None
     _destination: Destination | None
     _client: ClientHeaders | None
@@ -221,11 +223,9 @@ class Message:
     _encoded_properties: bytes | None
     _are_properties_read_only: bool
     _body: Any
-    """The subclass's; UNREAD as long as it is in the frame only."""
+    """The subclass's; UNREAD as long as it is only there as it was received."""
     _encoded_body: bytes | None
-    """For the subclass to keep what it encoded, until the body changes."""
-    _start: int
-    """Where the body begins in the frame."""
+    """As it was received, or as the subclass encoded it; None once the body has changed."""
     _position: int
     """How far a subclass has read."""
     _is_body_read_only: bool
@@ -233,23 +233,25 @@ class Message:
     _acknowledge: _Acknowledge | None
 
     def __init__(self) -> None:
-        self._frame = self._header = self._destination = self._client = self._local = None
-        self._properties = self._encoded_properties = self._body = self._encoded_body = self._acknowledge = None
+        self._head = self._header = self._destination = self._client = self._local = None
+        self._properties = self._encoded_properties = self._encoded_body = self._acknowledge = None
         self._are_properties_read_only = self._is_body_read_only = False
-        self._start = self._position = self._delivery_count = 0
+        self._position = self._delivery_count = 0
+        self._body = self._new_body
 
     def __init_subclass__(cls) -> None:
         # A kind of one's own makes a class of this library; subclasses of users are sent as what they derive from.
         if "kind" in cls.__dict__:
             _CLASSES[cls.kind] = cls
+            cls._kind_code = int(cls.kind)
 
     # Headers that a send sets.
 
     @_Stamped
     def destination(self) -> Destination | None:
         """Where it was sent to; None before."""
-        if self._destination is None and self._frame is not None and self._header is not None:
-            name = self._frame[HEADER_BYTES : HEADER_BYTES + self._header[NAME_BYTES]]
+        if self._destination is None and self._head is not None and self._header is not None:
+            name = self._head[HEADER_BYTES : HEADER_BYTES + self._header[NAME_BYTES]]
             try:
                 self._destination = destination_from(self._header[FLAGS], name)
             except InvalidDestinationError as error:
@@ -296,9 +298,9 @@ class Message:
         return self._delivery_count > 1
 
     def _delay(self) -> int:
-        if self._frame is None or self._header is None or not self._header[SECTION_BYTES]:
+        if self._head is None or self._header is None or not self._header[SECTION_BYTES]:
             return 0
-        content = sections_of(self._frame, self._header).get(Section.DELIVERY_DELAY)
+        content = sections_of(self._head, self._header).get(Section.DELIVERY_DELAY)
         return decode_delay(content) if content is not None else 0
 
     @property
@@ -312,8 +314,8 @@ class Message:
         client = self._client
         if client is None:
             client = ClientHeaders()
-            if self._frame is not None and self._header is not None and self._header[SECTION_BYTES]:
-                client = ClientHeaders.decode(sections_of(self._frame, self._header))
+            if self._head is not None and self._header is not None and self._header[SECTION_BYTES]:
+                client = ClientHeaders.decode(sections_of(self._head, self._header))
             self._client = client
         return client
 
@@ -369,8 +371,9 @@ class Message:
         properties = self._properties
         if properties is None:
             properties = {}
-            if self._frame is not None and self._header is not None:
-                properties = _decode_frame_properties(self._frame, self._header)
+            if self._head is not None and self._header is not None:
+                at = HEADER_BYTES + self._header[NAME_BYTES]
+                properties = decode_properties(self._head, at, at + self._header[PROPERTY_BYTES])
                 properties[DELIVERY_COUNT] = self._delivery_count
             self._properties = properties
         return properties
@@ -462,8 +465,9 @@ class Message:
 
     def clear_body(self) -> None:
         """Back to the empty body of a new message, which can be written. Headers and properties stay."""
-        self._body = self._encoded_body = None
-        self._start = self._position = 0
+        self._body = self._new_body
+        self._encoded_body = None
+        self._position = 0
         self._is_body_read_only = False
 
     def get_body(self, type: builtins.type[_T]) -> _T | None:  # noqa: A002
@@ -499,7 +503,7 @@ class Message:
             raise MessageNotWriteableError("this body is read-only until it is cleared")
 
     def _load_body(self) -> None:
-        """Decode what is in the frame only."""
+        """Decode what is only there as it was received."""
 
     def _encode_body(self) -> bytes | None:
         """The body as it travels; None if it is null."""
@@ -523,7 +527,7 @@ _FIRST_WITH_MORE: Final = int(Kind.STREAM)
 
 
 class _Unread(Enum):
-    BODY = "still in the frame only"
+    BODY = "as it was received"
 
 
 UNREAD: Final = _Unread.BODY
@@ -533,34 +537,27 @@ def _name_of(message: Message) -> str:
     return type(message).__name__
 
 
-def _decode_frame_properties(frame: bytes, header: Header) -> dict[str, PropertyValue]:
-    at = HEADER_BYTES + header[NAME_BYTES]
-    return decode_properties(frame, at, at + header[PROPERTY_BYTES])
-
-
 def open_message(
-    frame: bytes,
-    header: Header | None = None,
+    head: bytes,
+    body: bytes,
+    header: Header,
     delivery_count: int = 1,
     acknowledge: _Acknowledge | None = None,
     destination: Destination | None = None,
 ) -> Message:
-    """A received message of one whole frame whose fixed header was checked, as `FrameReader` does.
+    """A received message of a frame, cut where its body begins, whose fixed header was checked, as `FrameReader` does.
 
-    Pass what is known already: the unpacked header, the destination. Parts that turn out malformed raise
-    MessageFormatError when they are asked for.
+    What turns out malformed raises MessageFormatError when it is asked for.
     """
-    if header is None:
-        header = cast(Header, HEADER.unpack_from(frame))
     kind = _CLASSES[header[KIND]]
     message = kind.__new__(kind)
-    message._frame = frame
+    message._head = head
     message._header = header
     message._destination = destination
-    message._client = message._local = message._properties = message._encoded_properties = message._encoded_body = None
+    message._client = message._local = message._properties = message._encoded_properties = None
     message._are_properties_read_only = message._is_body_read_only = True
-    message._start = HEADER_BYTES + header[NAME_BYTES] + header[PROPERTY_BYTES] + header[SECTION_BYTES]
     message._body = UNREAD
+    message._encoded_body = body
     message._position = 0
     message._delivery_count = delivery_count
     message._acknowledge = acknowledge
@@ -571,29 +568,23 @@ def open_message(
 
 def snapshot(message: Message) -> tuple[bytes, bytes, bytes | None]:
     """Properties, client's headers and body as they travel, as they are now; the body is None if it is null."""
-    if message._frame is not None:
+    if message._head is not None:
         _detach(message)
     properties = message._encoded_properties
     if properties is None:
         properties = encode_properties(message._properties) if message._properties else b""
         message._encoded_properties = properties
-    return properties, message._client.encode() if message._client is not None else b"", message._encode_body()
-
-
-def stamp(message: Message, header: Header, destination: Destination, delivery_time: int | None = None) -> None:
-    """Fill the headers that a send sets; `delivery_time` only where it is not the timestamp."""
-    message._header = header
-    message._destination = destination
-    message._local = None if delivery_time is None else {"delivery_time": delivery_time}
+    client = message._client
+    return properties, b"" if client is None else client.encode(), message._encode_body()
 
 
 def _detach(message: Message) -> None:
-    """Make a received message independent of its frame, since it is to be sent on."""
+    """Make a received message the client's own, since it is to be sent on."""
     message._load_body()
     message._read_client()
     properties = message._read_properties()
     message._properties = {name: value for name, value in properties.items() if travels(name)}
-    message._frame = None
+    message._head = None
 
 
 def put_property(message: Message, name: str, value: PropertyValue) -> None:

@@ -46,7 +46,7 @@ class ObjectMessage(Message):
         self._encode_body()
 
     def _encode_body(self) -> bytes | None:
-        if self._body is UNREAD and self._frame is not None and self._header is not None:
-            self._body = None if self._header[FLAGS] & NULL_BODY else self._frame[self._start :]
+        if self._body is UNREAD and self._header is not None:
+            self._body = None if self._header[FLAGS] & NULL_BODY else self._encoded_body
         body: bytes | None = self._body
         return body

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable
-from time import time
+from time import time_ns
 from typing import Any, Protocol, TypeAlias
 
 from .callbacks import Callbacks, invoke
@@ -31,7 +31,7 @@ Post: TypeAlias = tuple[Destination, int, Parts, int]
 """A message as it was when it was sent: where to, its priority, its frame, and its flags."""
 
 
-_Publish: TypeAlias = Callable[[Destination, int, Parts, int], Awaitable[None] | None]
+_Publish: TypeAlias = Callable[[Destination, int, Parts], Awaitable[None] | None]
 
 
 class Outbox:
@@ -42,7 +42,6 @@ class Outbox:
         """Asynchronous sends, in order: each waits for its outcome there, and calls its listener."""
         self._pending: list[Post] | None = [] if is_transacted else None
         self._publish: _Publish = endpoint.bus.publish
-        self._origin = endpoint.connection_id
         self._write = endpoint.writer.write
         self._accept = endpoint.confirmation.accept_unasked
         self._added = 0
@@ -59,7 +58,7 @@ class Outbox:
             raise IllegalStateError("the session is closed")
         if destination.kind_flags:
             self.check_destination(destination)
-        now = int(time() * 1000)
+        now = time_ns() // 1_000_000
         expiration = now + time_to_live if time_to_live else 0
         if isinstance(message, Message):
             parts = self._write(message, destination, flags, priority, now, expiration)
@@ -84,7 +83,7 @@ class Outbox:
         destination, priority, parts, flags = post
         if flags & PERSISTENT:
             self._accept()
-        return self._publish(destination, priority, parts, self._origin)
+        return self._publish(destination, priority, parts)
 
     def put_async(
         self, post: Post, message: object, listener: CompletionListener | None
@@ -97,7 +96,7 @@ class Outbox:
             destination, priority, parts, flags = post
             if flags & PERSISTENT:
                 number = self.endpoint.confirmation.accept()
-            waiting = self._publish(destination, priority, parts, self._origin)
+            waiting = self._publish(destination, priority, parts)
         self._added += 1
         future: asyncio.Future[None] = self.endpoint.loop.create_future()
         self.completions.post(self._complete, number, self._added, message, future, listener)
@@ -180,7 +179,7 @@ class Outbox:
                     self.check_destination(destination)
             for place, (destination, priority, parts, _) in enumerate(posts):
                 sealed = parts if size == 1 else seal(parts, Transaction(number, place, size))
-                waiting = self._publish(destination, priority, sealed, self._origin)
+                waiting = self._publish(destination, priority, sealed)
                 sent += 1
                 if waiting is not None:
                     await waiting

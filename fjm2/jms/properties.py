@@ -73,16 +73,14 @@ def travels(name: str) -> bool:
 def encode_properties(properties: Mapping[str, PropertyValue]) -> bytes:
     parts = []
     for name, value in properties.items():
-        parts.append(known_names.get(name) or _reserved_names.get(name) or _encode_name(name))
-        kind = type(value)
-        if kind is str:
-            content = value.encode()  # type: ignore[union-attr]
-            parts.append(_STRING.pack(_STRING_TAG, len(content)))
-            parts.append(content)
-        elif kind is int:
-            parts.append(_INT.pack(_INT_TAG, value))
+        entry = known_names.get(name) or _reserved_names.get(name) or _encode_name(name)
+        if type(value) is str:
+            content = value.encode()
+            parts.append(entry + _STRING.pack(_STRING_TAG, len(content)) + content)
+        elif type(value) is int:
+            parts.append(entry + _INT.pack(_INT_TAG, value))
         else:
-            parts.append(encode_value(value))
+            parts.append(entry + encode_value(value))
     return b"".join(parts)
 
 

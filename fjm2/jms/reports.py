@@ -27,7 +27,7 @@ class MessagesDroppedError(JMSError):
 
 
 class ConsumerFullError(JMSError):
-    """A consumer with `overflow="block"` is full: nothing more is taken from the bus until it catches up."""
+    """A consumer with `overflow="block"` stays full: nothing is taken from the bus until it catches up."""
 
     def __init__(self, destination: Destination, count: int) -> None:
         super().__init__(f"a consumer of {destination} holds {count} messages, and the senders back")

@@ -42,10 +42,12 @@ _LEFT_MAX: Final = 1024
 class Received:
     """A message as it came, to be opened by whom it is delivered to."""
 
-    __slots__ = ("frame", "has_gap", "header", "sender_id")
+    __slots__ = ("body", "has_gap", "head", "header", "sender_id")
 
-    def __init__(self, frame: bytes, header: Header, sender_id: int, has_gap: bool) -> None:
-        self.frame = frame
+    def __init__(self, head: bytes, body: bytes, header: Header, sender_id: int, has_gap: bool) -> None:
+        self.head = head
+        """Of the frame all but its body."""
+        self.body = body
         self.header = header
         self.sender_id = sender_id
         """Node id of the lane that it came by; that of the bus itself if it was published here."""
@@ -300,12 +302,12 @@ class Router:
         in_transaction = head[FLAGS] & IN_TRANSACTION
         if targets is None and not in_transaction:
             return False
-        header: Header = HEADER.unpack_from(head)
         buffer = head + body
+        frame: Frame = (buffer, 0, len(head), len(buffer), HEADER.unpack_from(head))
         if in_transaction:
-            self._take_part((buffer, 0, len(buffer), header), targets, self._own)
+            self._take_part(frame, targets, self._own)
         elif targets is not None:
-            self._deliver(buffer, 0, len(buffer), header, targets, self._own)
+            self._deliver(frame, targets, self._own)
         if not self._full or targets is None:
             return False
         return any(one in self._full for target in targets for one in target.subscriptions)
@@ -316,14 +318,15 @@ class Router:
         wanted = self._by_hash.get
         deliver = self._deliver
         for frame in frames:
-            buffer, start, end, header = frame
+            header = frame[4]
             targets = wanted(header[DESTINATION_HASH])
             if header[FLAGS] & IN_TRANSACTION:
                 self._take_part(frame, targets, sender)
             elif targets is not None:
-                deliver(buffer, start, end, header, targets, sender)
+                deliver(frame, targets, sender)
 
-    def _deliver(self, buffer: bytes, start: int, end: int, header: Header, targets: _Targets, sender: _Sender) -> None:
+    def _deliver(self, frame: Frame, targets: _Targets, sender: _Sender) -> None:
+        buffer, start, body, end, header = frame
         expiration = header[EXPIRATION]
         if expiration and expiration <= time() * 1000:
             self.stats.expired += 1
@@ -341,10 +344,10 @@ class Router:
             if selector is not None and not self._is_selected(selector, buffer, start, header):
                 continue
             if received is None:
-                received = Received(buffer[start:end], header, sender.node_id, False)
+                received = Received(buffer[start:body], buffer[body:end], header, sender.node_id, False)
             if sender.gapped and one in sender.gapped:
                 sender.gapped.discard(one)
-                one.deliver(Received(received.frame, header, sender.node_id, True))
+                one.deliver(Received(received.head, received.body, header, sender.node_id, True))
             else:
                 one.deliver(received)
             self.stats.delivered += 1
@@ -360,7 +363,7 @@ class Router:
 
     def _take_part(self, frame: Frame, targets: _Targets | None, sender: _Sender) -> None:
         """A message of a transaction: those that nobody here wants count all the same."""
-        buffer, start, end, header = frame
+        buffer, start, body, end, header = frame
         try:
             transaction = transaction_of(buffer, header, start)
         except MessageFormatError:
@@ -373,14 +376,15 @@ class Router:
             return  # nobody here wanted anything when it began
         part, size = None, 0
         if targets is not None and any(is_sent_to(buffer, start, header, one.destination) for one in targets):
-            part, size = ((buffer[start:end], 0, end - start, header), sender), end - start
+            size = end - start
+            part = (buffer[start:end], 0, body - start, size, header), sender
         self.transactions.add(connection_id, transaction, part, size, sender.node_id, self._clock())
 
     def _release(self, part: _Part) -> None:
-        (buffer, start, end, header), sender = part
-        targets = self._by_hash.get(header[DESTINATION_HASH])
+        frame, sender = part
+        targets = self._by_hash.get(frame[4][DESTINATION_HASH])
         if targets is not None:
-            self._deliver(buffer, start, end, header, targets, sender)
+            self._deliver(frame, targets, sender)
 
     # Streams.
 

@@ -10,18 +10,11 @@ class SequentialMessage(Message):
     """Write-only when new, read-only once received or `reset`.
 
     While it is written the body is bytes as long as there was one write, and then a bytearray. While it is read it is
-    bytes, perhaps the whole frame: it begins at `_start`, and `_position` counts from there.
+    bytes.
     """
 
     __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._body = b""
-
-    def clear_body(self) -> None:
-        super().clear_body()
-        self._body = b""
+    _new_body = b""
 
     def reset(self) -> None:
         """End writing; reading begins at the start."""
@@ -33,7 +26,7 @@ class SequentialMessage(Message):
         if not self._is_body_read_only:
             raise MessageNotReadableError("this body is being written: reset() makes it readable")
         if self._body is UNREAD:
-            self._body = self._frame
+            self._body = self._encoded_body
         return cast(bytes, self._body)
 
     def _write(self, data: bytes) -> None:
@@ -52,11 +45,7 @@ class SequentialMessage(Message):
 
     def _encode_body(self) -> bytes:
         if self._body is UNREAD:
-            self._body = self._frame
-        body = self._body
-        if self._start:
-            body = self._body = body[self._start :]
-            self._start = 0
-        elif type(body) is bytearray:
-            body = self._body = bytes(body)
-        return cast(bytes, body)
+            self._body = self._encoded_body
+        elif type(self._body) is bytearray:
+            self._body = bytes(self._body)
+        return cast(bytes, self._body)

@@ -127,12 +127,11 @@ class StreamMessage(SequentialMessage):
         data = self._readable()
         if self._array is not None:
             raise MessageFormatError("a byte array has not been read to its end")
-        at = self._start + self._position
-        if at >= len(data):
+        if self._position >= len(data):
             raise MessageEOFError("no value is left")
-        value, after = decode_value(data, at, len(data))
+        value, after = decode_value(data, self._position, len(data))
         converted = convert(value)
-        self._position = after - self._start
+        self._position = after
         return converted
 
     # Writing.

@@ -34,9 +34,8 @@ class TextMessage(Message):
         return self.text
 
     def _load_body(self) -> None:
-        if self._body is not UNREAD or self._frame is None or self._header is None:
-            return
-        self._body = None if self._header[FLAGS] & NULL_BODY else decode_text(self._frame[self._start :])
+        if self._body is UNREAD and self._encoded_body is not None and self._header is not None:
+            self._body = None if self._header[FLAGS] & NULL_BODY else decode_text(self._encoded_body)
 
     def _encode_body(self) -> bytes | None:
         if self._body is None:

@@ -14,6 +14,8 @@ from .udp import LinkState, UdpSocket, UdpTransport
 
 TRAINS_PER_TURN = 8
 """So much is done before other tasks of the loop get their turn: well under a millisecond."""
+SEND_S = 0.001
+"""For so long trains are sent. Fewer would leave behind what a busy application writes in each of its turns."""
 _CHECK_S = 1.0
 """How often the interface is looked at: a dead one does not say so to those who only listen."""
 
@@ -98,8 +100,8 @@ class Driver:
             if train is None:
                 break
             self._engine.receive_train(train, now, by_unicast)
-        else:
-            # What a socket has taken from the kernel already makes no file readable.
+        if socket.has_taken:
+            # What it has taken from the kernel already makes no file readable.
             self._loop.call_soon(self._receive, socket, by_unicast)
         self._settle(now)
 
@@ -134,7 +136,8 @@ class Driver:
             self._sink(event)
 
     def _send(self, now: float) -> None:
-        for _ in range(TRAINS_PER_TURN):
+        end = now + SEND_S
+        while True:
             train = self._held or self._engine.poll_train(now)
             if train is None:
                 return
@@ -143,6 +146,8 @@ class Driver:
                 self._loop.add_writer(self._transport.transmit.fileno(), self._on_writable)
                 return
             self._held = None
+            if time.monotonic() > end:
+                break
         self.wake()  # more to do, but others first
 
     def _arm(self, at: float, now: float) -> None:

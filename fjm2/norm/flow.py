@@ -25,7 +25,8 @@ _NEAR_CEILING = 0.8
 _CEILING_DROP = 0.75
 """So much lower than what was too large the window stays at first: buffers are not always as empty."""
 _QUEUE_S = 0.025
-"""A confirmation that takes longer, though nothing was lost, has waited behind data in a receiver's buffer."""
+"""Confirmations that take longer, twice in a row and though nothing was lost, have waited behind data in a receiver's
+buffer. Once may be an application that was busy."""
 _OVERRUN_IGNORED = 0.08
 _DEVIATIONS = 4.0
 """So far from the mean, in standard deviations, loss may lie by chance."""
@@ -90,6 +91,7 @@ class FlowWindow:
         """Segments that had been sent when it was."""
         self._last_lost = (0, 0)
         """Segments asked for again, and sent, between the last mark and the one before."""
+        self._last_took_s = 0.0
         self.mark: Mark | None = None
 
     @property
@@ -219,6 +221,7 @@ class FlowWindow:
         """Grow with what is confirmed; shrink where it took long, or more than usual had to be sent again."""
         repairs, sent = self._repairs, self.sent - self._sent_before
         self._repairs, self._sent_before = 0, self.sent
+        queued_s, self._last_took_s = min(took_s, self._last_took_s), took_s
         if self._is_fixed:
             return
         # Requests come some time after what they are about. Two marks together even that out.
@@ -232,9 +235,9 @@ class FlowWindow:
         if overrun > _OVERRUN_IGNORED:
             self._ceiling = max(self._least, int(self._window * _CEILING_DROP))
             self._window = max(self._least, int(self._ceiling * (1.0 - overrun / 2)))
-        elif took_s > _QUEUE_S and not loss:
+        elif queued_s > _QUEUE_S and not loss:
             self._ceiling = self._window
-            self._window = max(self._least, int(self._window * max(_QUEUE_S / took_s, _SHRINK_MOST)))
+            self._window = max(self._least, int(self._window * max(_QUEUE_S / queued_s, _SHRINK_MOST)))
         else:
             growth = confirmed * (1.0 if self._window < self._ceiling * _NEAR_CEILING else _GROWTH)
             self._window = min(self._most, self._window + int(growth))

@@ -76,20 +76,20 @@ class OutgoingStream:
         if self._size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES:
             await self.drain()
 
-    def append(self, *parts: bytes) -> bool:
-        """Write one message, given in parts, without waiting. True when it is time to await `drain()` before more."""
+    def append(self, head: bytes, body: bytes = b"") -> bool:
+        """Write one message, given in two parts, without waiting. True: await `drain()` before more."""
         if self._is_closed:
             raise NormError("write to a closed stream")
         size = self._size
         if not size:
             self._session._is_flushed = False
             self._session._driver.wake(self)
+        parts = self._parts
         self._marks.append(size)
-        self._parts += parts
-        for part in parts:
-            size += len(part)
-        self._size = size
-        return size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES
+        parts.append(head)
+        parts.append(body)
+        self._size = size = size + len(head) + len(body)
+        return size >= _BATCH_BYTES or len(parts) >= _BATCH_WRITES
 
     @property
     def pending_bytes(self) -> int:
@@ -412,7 +412,8 @@ class Session:
 
     def ignore(self, addresses: Iterable[Address]) -> None:
         """Take nothing that comes from these: other sessions of the same application."""
-        self._engine.ignored_addresses = frozenset(addresses)
+        self._engine.ignored_addresses = ignored = frozenset(addresses)
+        self._transport.ignore(ignored)
 
     def _take(self, event: Event) -> None:
         """What the driver hands up."""

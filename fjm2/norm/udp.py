@@ -7,12 +7,14 @@ peers send back to it. A session needs both: on the group's port a host has many
 
 import contextlib
 import logging
+from collections.abc import Iterable
 from enum import Enum
 from typing import Self
 
 from fjm2.errors import ConfigError
 from fjm2.norm.interfaces import HAS_NETLINK, LOST_COUNT, Interface, InterfaceWatch
 from fjm2.norm.train import Address, Train
+from fjm2.norm.udp_filter import shorten
 from fjm2.norm.udp_opening import UdpConfig, can_offload, find_place, leave, open_sockets
 from fjm2.norm.udp_socket import TrainSocket, UdpSocket, UdpStats
 
@@ -56,6 +58,8 @@ class UdpTransport:
         """Sends all, and receives what peers send back."""
         self.destination: Address = (config.group, config.port)
         """Where trains for the session go."""
+        self._ignored: frozenset[Address] = frozenset()
+        self._shorten_own()
         self._is_closed = False
         self._must_reopen = False
         self._must_look = True
@@ -85,6 +89,15 @@ class UdpTransport:
     def send(self, train: Train) -> bool:
         """As `transmit.send`."""
         return self.transmit.send(train)
+
+    def ignore(self, addresses: Iterable[Address]) -> None:
+        """What these send to the group need not be received whole, nor what we send ourselves."""
+        self._ignored = frozenset(addresses)
+        self._shorten_own()
+
+    def _shorten_own(self) -> None:
+        if self.config.is_multicast and self.config.loopback:
+            shorten(self.group.kernel, self._ignored | {self.address})
 
     def kernel_drops(self) -> int:
         """Datagrams that came, since the sockets were opened, and found no room in their buffers."""
@@ -130,6 +143,7 @@ class UdpTransport:
             ours.close()
             ours.replace(kernel)
         self._place = place
+        self._shorten_own()
         self._must_reopen, self._must_look = False, True
         return self.check()
 

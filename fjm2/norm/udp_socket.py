@@ -166,6 +166,11 @@ class UdpSocket:
         self.is_failing = False
         return True
 
+    @property
+    def has_taken(self) -> bool:
+        """Whether the next train is here already, and no longer the kernel's."""
+        return self._next is not None
+
     def receive(self) -> Train | None:
         """The next train, borrowed until the next call; None when nothing is there.
 

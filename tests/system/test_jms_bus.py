@@ -60,7 +60,7 @@ class Subscriber:
 
     @property
     def texts(self) -> list[str]:
-        return [str(open_message(each.frame, each.header).get_body(str)) for each in self.received]
+        return [str(open_message(each.head, each.body, each.header).get_body(str)) for each in self.received]
 
     async def until(self, count: int) -> list[str]:
         await soon(lambda: len(self.received) >= count, lambda: f"{len(self.received)} of {count}")
@@ -94,7 +94,7 @@ class Node:
         parts = self.writer.write(TextMessage(text), destination, 0, priority, 0)
         if transaction is not None:
             parts = seal(parts, transaction)
-        waiting = self.bus.publish(destination, priority, parts, self.connection)
+        waiting = self.bus.publish(destination, priority, parts)
         if waiting is not None:
             await waiting
 
@@ -437,8 +437,8 @@ CHILD = textwrap.dedent(
             writer, topic = FrameWriter(1), Subscriber.destination
             for place in range(2):
                 parts = seal(writer.write(TextMessage("never"), topic, 0, 4, 0), Transaction(1, place, 3))
-                bus.publish(topic, 4, parts, 1)
-            bus.publish(topic, 4, writer.write(TextMessage("done"), topic, 0, 4, 0), 1)
+                bus.publish(topic, 4, parts)
+            bus.publish(topic, 4, writer.write(TextMessage("done"), topic, 0, 4, 0))
         print(bus.node_id, flush=True)
         await asyncio.sleep(60)
 

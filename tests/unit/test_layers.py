@@ -47,7 +47,7 @@ FLOORS: list[list[str]] = [
     ],
     ["sender", "receiver"],
     ["engine"],
-    ["interfaces", "udp_socket", "udp_opening", "udp"],
+    ["interfaces", "udp_socket", "udp_filter", "udp_opening", "udp"],
     ["driver", "sim_link", "sim_node", "sim", "session"],
 ]
 JMS_FLOORS: list[list[str]] = [

@@ -1,5 +1,6 @@
 """A message's way from one process to another, without the network between."""
 
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from fjm2.jms import Destination, Message, Topic
@@ -27,9 +28,13 @@ def read_one(frame: bytes) -> Frame:
     return only
 
 
+def opened(frame: Frame, delivery_count: int = 1, acknowledge: Callable[[], Awaitable[None]] | None = None) -> Message:
+    buffer, start, body, end, header = frame
+    return open_message(buffer[start:body], buffer[body:end], header, delivery_count, acknowledge)
+
+
 def receive(frame: bytes, delivery_count: int = 1) -> Message:
-    buffer, start, end, header = read_one(frame)
-    return open_message(buffer[start:end], header, delivery_count)
+    return opened(read_one(frame), delivery_count)
 
 
 def passed(message: M, **how: int) -> M:

@@ -46,7 +46,7 @@ class Subscriber:
 
 
 def text_of(received: Received) -> str:
-    text = open_message(received.frame, received.header).get_body(str)
+    text = open_message(received.head, received.body, received.header).get_body(str)
     assert text is not None
     return text
 

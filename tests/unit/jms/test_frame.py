@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from passing import CONNECTION, NOW, TOPIC, encode, read_one, receive
+from passing import CONNECTION, NOW, TOPIC, encode, opened, read_one, receive
 
 from fjm2.jms import (
     Byte,
@@ -52,7 +52,7 @@ from fjm2.jms.header import (
     PRIORITY,
     Transaction,
 )
-from fjm2.jms.message import open_message, snapshot
+from fjm2.jms.message import snapshot
 
 
 def bytes_of(data: bytes) -> BytesMessage:
@@ -70,7 +70,7 @@ def full_message(body: bytes = b"body") -> BytesMessage:
 
 
 def contents(frames: list[Frame]) -> list[bytes]:
-    return [buffer[start:end] for buffer, start, end, _ in frames]
+    return [buffer[start:end] for buffer, start, _, end, _ in frames]
 
 
 def test_a_frame_byte_by_byte() -> None:
@@ -134,8 +134,9 @@ def test_what_has_not_changed_is_not_encoded_again() -> None:
 
 def test_the_reader_gives_the_fields_of_the_fixed_header() -> None:
     frame = encode(full_message(), priority=7, writer=FrameWriter(CONNECTION, 41))
-    buffer, start, end, header = read_one(frame)
+    buffer, start, body, end, header = read_one(frame)
     assert (buffer, start, end) == (frame, 0, len(frame))
+    assert buffer[body:end] == full_message()._encode_body()
     assert (header[KIND], header[FLAGS], header[PRIORITY], header[FRAME_BYTES]) == (2, PERSISTENT, 7, len(frame))
     assert (header[CONNECTION_ID], header[NUMBER]) == (CONNECTION, 42)
     assert header[DESTINATION_HASH] == TOPIC.frame_hash
@@ -147,7 +148,7 @@ def test_frames_are_matched_by_kind_and_name_of_their_destination() -> None:
     asked = [TOPIC, Queue("other"), Topic("other"), Queue("othe"), TemporaryTopic(TOPIC.name)]
     matched = [
         [destination for destination in asked if is_sent_to(buffer, start, header, destination)]
-        for buffer, start, _, header in frames
+        for buffer, start, _, _, header in frames
     ]
     assert matched == [[TOPIC], [Queue("other")]]
 
@@ -192,9 +193,9 @@ def test_frames_are_found_in_any_runs(cuts: list[int]) -> None:
 def test_the_header_of_a_frame_in_pieces_is_that_of_the_frame() -> None:
     reader = FrameReader()
     reader.feed(FRAMES[4][:100], (0,))
-    ((buffer, start, _, header),) = reader.feed(FRAMES[4][100:])
-    assert header == read_one(FRAMES[4])[3]
-    assert open_message(buffer[start:], header).get_int_property("count") == 7
+    (frame,) = reader.feed(FRAMES[4][100:])
+    assert frame[4] == read_one(FRAMES[4])[4]
+    assert opened(frame).get_int_property("count") == 7
 
 
 def test_a_late_joiner_starts_at_the_first_mark() -> None:
@@ -301,14 +302,14 @@ def test_a_frame_in_one_transaction_says_which_it_is() -> None:
     parts = [writer.write(full_message(bytes((index,))), TOPIC, PERSISTENT, 4, NOW) for index in range(3)]
     sealed = [b"".join(seal(part, Transaction(99, index, 3))) for index, part in enumerate(parts)]
     frames = FrameReader().feed(b"".join(sealed), (0,))
-    assert [transaction_of(buffer, header, start) for buffer, start, _, header in frames] == [
+    assert [transaction_of(buffer, header, start) for buffer, start, _, _, header in frames] == [
         Transaction(99, 0, 3),
         Transaction(99, 1, 3),
         Transaction(99, 2, 3),
     ]
     message = receive(sealed[1])
     assert (message.get_body(bytes), message.type, message.get_string_property("colour")) == (b"\1", "t", "blue")
-    buffer, start, _, header = read_one(b"".join(parts[0]))
+    buffer, start, _, _, header = read_one(b"".join(parts[0]))
     assert transaction_of(buffer, header, start) is None
 
 
@@ -318,7 +319,7 @@ def test_a_transaction_that_makes_no_sense(section: bytes) -> None:
     frame[2] |= 16
     frame[4:8] = len(frame).to_bytes(4, "big")
     frame[20:24] = len(section).to_bytes(4, "big")
-    buffer, start, _, header = read_one(bytes(frame))
+    buffer, start, _, _, header = read_one(bytes(frame))
     with pytest.raises(MessageFormatError):
         transaction_of(buffer, header, start)
     assert not is_well_formed(buffer, start, header)
@@ -327,7 +328,7 @@ def test_a_transaction_that_makes_no_sense(section: bytes) -> None:
 def test_s9_selectors_see_headers_and_properties_of_a_frame() -> None:
     message = full_message()
     run = b"before" + encode(message, priority=8) + b"behind"
-    ((buffer, start, _, header),) = FrameReader().feed(run, (6,))
+    ((buffer, start, _, _, header),) = FrameReader().feed(run, (6,))
     names = ("JMSPriority", "JMSDeliveryMode", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType")
     assert [look_up(buffer, start, header, name) for name in (*names, "count", "colour", "absent")] == [
         8,
@@ -346,7 +347,7 @@ def test_s9_selectors_see_headers_and_properties_of_a_frame() -> None:
 
 
 def test_s9_headers_that_a_frame_has_not_are_null() -> None:
-    buffer, start, _, header = read_one(encode(Message(), flags=2 | 4))
+    buffer, start, _, _, header = read_one(encode(Message(), flags=2 | 4))
     names = ("JMSDeliveryMode", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType", "JMSXDeliveryCount")
     assert [look_up(buffer, start, header, name) for name in names] == ["NON_PERSISTENT", None, 0, None, None, None]
 
@@ -378,7 +379,7 @@ def test_malformed_sections_are_an_error_of_format(section: bytes) -> None:
     frame = bytearray(encode(Message()) + section)
     frame[4:8] = len(frame).to_bytes(4, "big")
     frame[20:24] = len(section).to_bytes(4, "big")
-    buffer, start, _, header = read_one(bytes(frame))
+    buffer, start, _, _, header = read_one(bytes(frame))
     assert not is_well_formed(buffer, start, header)
     message = receive(bytes(frame))
     for name in ("correlation_id", "type", "reply_to"):
@@ -440,14 +441,15 @@ ACCESSES: list[Callable[[Any], object]] = [
 
 def exercise(frames: list[Frame]) -> None:
     """Do with each frame all that may be done; only errors of format may come of it."""
-    for buffer, start, end, header in frames:
+    for frame in frames:
+        buffer, start, _, _, header = frame
         is_good = is_well_formed(buffer, start, header)
         for name in ("count", "colour", "JMSType", "JMSCorrelationID", "JMSMessageID"):
             try:
                 look_up(buffer, start, header, name)
             except MessageFormatError:
                 assert not is_good
-        message = open_message(buffer[start:end], header)
+        message = opened(frame)
         for access in ACCESSES:
             try:
                 access(message)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from passing import CONNECTION, NOW, TOPIC, encode, passed, read_one, receive
+from passing import CONNECTION, NOW, TOPIC, encode, opened, passed, read_one, receive
 
 from fjm2.jms import (
     DEFAULT_DELIVERY_DELAY,
@@ -33,7 +33,6 @@ from fjm2.jms import (
 from fjm2.jms.foreign import adopt, stamp_foreign
 from fjm2.jms.frame import FrameWriter
 from fjm2.jms.header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT
-from fjm2.jms.message import open_message
 
 STAMPED: dict[str, Any] = {
     "destination": Queue("elsewhere"),
@@ -369,15 +368,14 @@ def test_h17_own_messages_are_not_copied_and_others_are_refused() -> None:
 def test_a6_a_redelivered_message_is_the_original() -> None:
     sent = TextMessage("original")
     sent.set_int_property("p", 1)
-    buffer, start, end, header = read_one(encode(sent))
-    frame = buffer[start:end]
-    first_id, first = sent.message_id, open_message(frame, header)
+    frame = read_one(encode(sent))
+    first_id, first = sent.message_id, opened(frame)
     assert isinstance(first, TextMessage)
     first.clear_body()
     first.clear_properties()
     first.text, first.type, first.priority = "changed", "changed", 0
     encode(first)  # sent on, too
-    second = open_message(frame, header, 2)
+    second = opened(frame, 2)
     assert isinstance(second, TextMessage)
     assert (second.text, second.type, second.priority, second.get_int_property("p")) == ("original", None, 4, 1)
     assert (second.redelivered, second.delivery_count, second.message_id) == (True, 2, first_id)
@@ -390,7 +388,7 @@ def test_a2_acknowledge_reaches_the_session() -> None:
         calls.append("acknowledged")
 
     async def use() -> None:
-        await open_message(encode(Message()), acknowledge=acknowledge).acknowledge()
+        await opened(read_one(encode(Message())), acknowledge=acknowledge).acknowledge()
         await Message().acknowledge()  # nothing to acknowledge, and nothing happens
 
     asyncio.run(use())

@@ -375,7 +375,7 @@ def test_one_property_is_found_without_the_others(properties: dict[str, Any], ot
     message = Message()
     for name, value in properties.items():
         message.set_object_property(name, value)
-    buffer, start, _, header = read_one(encode(message))
+    buffer, start, _, _, header = read_one(encode(message))
     for name in (*properties, other):
         assert look_up(buffer, start, header, name) == properties.get(name)
 
@@ -384,7 +384,7 @@ def test_a_property_is_not_found_inside_of_anothers_value() -> None:
     message = Message()
     message.set_string_property("decoy", "\0\1p\x05\0\0\0\7")
     message.set_int_property("p", 9)
-    buffer, start, _, header = read_one(encode(message))
+    buffer, start, _, _, header = read_one(encode(message))
     assert look_up(buffer, start, header, "p") == 9
     assert look_up(buffer, start, header, "\0") is None
     assert look_up(buffer, start, header, "x" * 70_000) is None
@@ -426,7 +426,7 @@ def _with_section(section: bytes) -> bytes:
 def test_of_two_properties_with_one_name_the_first_counts() -> None:
     frame = _with_section(b"\0\1p\5\0\0\0\1\0\1p\5\0\0\0\2")
     assert receive(frame).get_int_property("p") == 1
-    buffer, start, _, header = read_one(frame)
+    buffer, start, _, _, header = read_one(frame)
     assert look_up(buffer, start, header, "p") == 1
 
 
