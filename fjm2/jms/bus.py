@@ -103,13 +103,15 @@ class Bus:
         self._is_closed = False
         self._lanes = [Lane(number, config, self._handle) for number in range(LANE_COUNT)]
         self._main = self._lanes[0].session
-        self._main.on_events = self._take_events
+        self._main.on_events = self._take_now
         self.router = Router(self._main.node_id, self._report, on_resume=self._resume)
         self.presence = PresenceTable()
         self._listeners: list[Listener] = []
         self._announced: dict[int, tuple[str | None, frozenset[int]]] = {}
         """Of our connections: client id and topics."""
         self._duplicates: set[tuple[str, int]] = set()
+        self._is_taking = False
+        """Whether more events are to be taken in the loop's next turn."""
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._opened_at = self._loop.time()
@@ -409,8 +411,19 @@ class Bus:
 
     # Receiving.
 
+    def _take_now(self) -> None:
+        """Unless there is so much that the next turn is for what is left: listeners shall keep step."""
+        if not self._is_taking:
+            self._take_events()
+
+    def _take_soon(self) -> None:
+        if not self._is_taking:
+            self._is_taking = True
+            self._loop.call_soon(self._take_events)
+
     def _take_events(self) -> None:
         """Whatever has come, unless a subscription is full."""
+        self._is_taking = False
         take, receive = self._main.take, self.router.receive
         end = perf_counter() + _TURN_S
         try:
@@ -426,12 +439,12 @@ class Bus:
                     self._handle(self._lanes[0], event)
         except Exception as error:
             self._loop.call_exception_handler({"message": "an event of a bus was not handled", "exception": error})
-        self._loop.call_soon(self._take_events)
+        self._take_soon()
 
     def _resume(self) -> None:
         self._has_room.set()
         self.presence.renew(self._loop.time())
-        self._loop.call_soon(self._take_events)
+        self._take_soon()
 
     def _handle(self, lane: Lane, event: Event) -> None:
         match event:

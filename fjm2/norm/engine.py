@@ -71,8 +71,6 @@ class Engine:
         self.stats = Stats()
         self.own_address: Address | None = None
         """Whom our datagrams come from, as they are seen when they are looped back."""
-        self.ignored_addresses: frozenset[Address] = frozenset()
-        """Whose datagrams are not for us: our own, sent by other sessions."""
         self._group = group
         self._group_is_multicast = group_is_multicast
         self._events: deque[Event] = deque()
@@ -106,7 +104,7 @@ class Engine:
 
     def receive_train(self, train: Train, now: float, by_unicast: bool = False) -> None:
         """Datagrams have come, from one address."""
-        if train.address == self.own_address or (self.ignored_addresses and train.address in self.ignored_addresses):
+        if train.address == self.own_address:
             self.stats.drop(Drop.OWN, train.count)
             return
         self.stats.datagrams_received += train.count

@@ -412,8 +412,7 @@ class Session:
 
     def ignore(self, addresses: Iterable[Address]) -> None:
         """Take nothing that comes from these: other sessions of the same application."""
-        self._engine.ignored_addresses = ignored = frozenset(addresses)
-        self._transport.ignore(ignored)
+        self._transport.ignore(addresses)
 
     def _take(self, event: Event) -> None:
         """What the driver hands up."""

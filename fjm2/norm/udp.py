@@ -59,7 +59,7 @@ class UdpTransport:
         self.destination: Address = (config.group, config.port)
         """Where trains for the session go."""
         self._ignored: frozenset[Address] = frozenset()
-        self._shorten_own()
+        self._ignore_own()
         self._is_closed = False
         self._must_reopen = False
         self._must_look = True
@@ -91,13 +91,15 @@ class UdpTransport:
         return self.transmit.send(train)
 
     def ignore(self, addresses: Iterable[Address]) -> None:
-        """What these send to the group need not be received whole, nor what we send ourselves."""
+        """Receive nothing of what these send to the group; what we send ourselves never is."""
         self._ignored = frozenset(addresses)
-        self._shorten_own()
+        self._ignore_own()
 
-    def _shorten_own(self) -> None:
-        if self.config.is_multicast and self.config.loopback:
-            shorten(self.group.kernel, self._ignored | {self.address})
+    def _ignore_own(self) -> None:
+        if self.config.is_multicast:
+            self.group.ignored = self._ignored | {self.address}
+            if self.config.loopback:
+                shorten(self.group.kernel, self.group.ignored)
 
     def kernel_drops(self) -> int:
         """Datagrams that came, since the sockets were opened, and found no room in their buffers."""
@@ -143,7 +145,7 @@ class UdpTransport:
             ours.close()
             ours.replace(kernel)
         self._place = place
-        self._shorten_own()
+        self._ignore_own()
         self._must_reopen, self._must_look = False, True
         return self.check()
 

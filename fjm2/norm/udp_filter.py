@@ -1,8 +1,8 @@
 """What comes back of one's own multicast is cut to a byte in the kernel (Linux's socket filters).
 
-A host's other sessions hear us only if multicast loops back, and then our own group socket hears it too. The engine
-leaves it out by its address, so that nothing depends on this; but a publisher at full speed would copy all of it once
-more. Dropping it altogether would count as datagrams lost for want of room.
+A host's other sessions hear us only if multicast loops back, and then our own group socket hears it too, and leaves it
+out. Nothing depends on the filter, but a publisher at full speed would copy all of it once more. Dropping it altogether
+would count as datagrams lost for want of room.
 """
 
 import contextlib

@@ -98,6 +98,8 @@ class UdpSocket:
         """Received, but not to be joined to what was before it."""
         self._is_empty = False
         """The kernel has just been seen to be: it need not be asked again at once."""
+        self.ignored: frozenset[Address] = frozenset()
+        """What these send is not received."""
         self.replace(kernel)
 
     def replace(self, kernel: socket.socket) -> None:
@@ -223,9 +225,11 @@ class UdpSocket:
             elif size == 0:
                 self.stats.empty_dropped += 1
             else:
+                address = sender if self._is_ipv4 else self._normal(sender)
+                if address in self.ignored:
+                    continue
                 # UDP_GRO is all that was asked for: what is there is the size of its segments.
                 segment_bytes = _GRO_BYTES.unpack(ancillary[0][2])[0] if ancillary else size
-                address = sender if self._is_ipv4 else self._normal(sender)
                 return Train(self._piece(offset, size), segment_bytes, address)
         return None
 

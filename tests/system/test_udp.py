@@ -121,7 +121,7 @@ def test_sessions_of_a_host_share_the_group(open_one: Open) -> None:
     assert sender.send(train)
     for session in (other, third):
         assert receive_datagrams(session.group, 8) == datagrams_of(train)
-    assert receive_datagrams(sender.group, 1) == [datagrams_of(train)[0][:1]]  # of its own a byte
+    assert sender.group.receive() is None  # its own it knows
 
 
 def test_answers_find_the_one_they_are_for(open_one: Open) -> None:
@@ -318,8 +318,7 @@ def test_reopening_keeps_the_address(open_one: Open, group: str) -> None:
     assert sender.send(train)
     assert receive_datagrams(transport.group, 4) == datagrams_of(train)
     if transport.config.is_multicast:
-        assert transport.send(train)
-        assert receive_datagrams(transport.group, 1) == [datagrams_of(train)[0][:1]]  # knows itself again
+        assert transport.send(train)  # and knows itself again
     assert transport.group.receive() is None
 
 

@@ -56,7 +56,9 @@ def test_trains_cross_a_switch(network: Network, open_in: Open, offload: bool | 
     hosts = [network.namespace() for _ in range(3)]
     network.switch(*hosts)
     sender, *receivers = [open_in(host, offload=offload) for host in hosts]
-    assert all(hears(receiver, sender) for receiver in (sender, *receivers))
+    beside = open_in(hosts[0], offload=offload)
+    assert all(hears(receiver, sender) for receiver in (beside, *receivers))
+    assert hears_nothing(sender.group)
     assert receivers[0].send(make_train(1, 50, 50, sender.address))
     answer = receive_train(sender.transmit)
     assert answer is not None
@@ -143,7 +145,8 @@ def test_an_interface_made_again_is_joined_again(network: Network, open_in: Open
             assert transport.reopen() is LinkState.UP
     assert receiver.interface.index == number
     assert hears(receiver, sender)
-    assert hears(sender, receiver)
+    with left.entered():  # where its own address has a name, by which it knows what comes back
+        assert hears(sender, receiver)
 
 
 def test_another_address_takes_a_reopen(network: Network, open_in: Open) -> None:
@@ -193,9 +196,9 @@ def test_ipv6_multicast_by_lo_wants_a_route(network: Network, open_in: Open, gro
     assert unheard.stats.send_errors == {errno.ENETUNREACH: 1}
     assert unheard.is_down
     host.run(*warning.partition(": ")[2].split())
-    heard = open_in(host, group=group, interface="lo", ttl=0)
+    heard, hearing = (open_in(host, group=group, interface="lo", ttl=0) for _ in range(2))
     assert heard.warnings == ()
-    assert hears(heard, heard, size=60_000)
+    assert hears(hearing, heard, size=60_000)
 
 
 @pytest.mark.parametrize("offload", [None, False])
