@@ -3,7 +3,7 @@
 Every call runs on one event loop in a thread of its own. Listeners run in a thread of their session.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import TracebackType
@@ -216,6 +216,11 @@ class _Threads:
         """Await a coroutine function, behind everything that was sent before."""
         return _call(self._behind(function, *arguments, **options))
 
+    async def _close_behind(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Likewise, but what holds up those that were sent before does not hold up a close."""
+        await self.door.drained(self.session._endpoint.confirm_by)
+        await close()
+
     async def _behind(self, function: Callable[_P, Any], *arguments: _P.args, **options: _P.kwargs) -> Any:
         await self.door.drained()
         return await function(*arguments, **options)
@@ -288,7 +293,7 @@ class MessageProducer(AnyProducer, _Closing):
 
     def close(self) -> None:
         """Wait for asynchronous sends. Twice does no harm."""
-        self._threads.call(self._close)
+        _call(self._threads._close_behind(self._close))
 
     async def _close(self) -> None:
         self._outbox.check_not_in_callback("close")
@@ -476,7 +481,7 @@ class Session(MessageFactory, _Closing):
 
     def close(self) -> None:
         """Wait for listeners, receives and asynchronous sends; roll back. Twice does no harm."""
-        self._threads.call(self._inner.close)
+        _call(self._threads._close_behind(self._inner.close))
         self._threads.close()
 
 
@@ -515,14 +520,15 @@ class Connection(_Closing):
 
     def close(self) -> None:
         """Close all that was made by it, and wait for listeners, receives and asynchronous sends."""
-        _call(self._close())
+        _call(self._close_behind(self._inner.close))
         for session in self._sessions:
             session._threads.close()
         self._exceptions.close()
 
-    async def _close(self) -> None:
-        await self._door.drained()
-        await self._inner.close()
+    async def _close_behind(self, close: Callable[[], Awaitable[None]]) -> None:
+        """What holds up those that were sent before does not hold up a close."""
+        await self._door.close(self._inner._begin_closing())
+        await close()
 
     def create_session(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE, *, transacted: bool = False) -> Session:
         """With `transacted` the mode does not matter."""
@@ -587,7 +593,8 @@ class JMSContext(MessageFactory, _Closing):
 
     def close(self) -> None:
         """Close the session and, if no other context uses it, the connection. Twice does no harm."""
-        self._threads.call(self._inner.close)
+        sharing = self._threads if self._inner._shared.users > 1 else self._connection
+        _call(sharing._close_behind(self._inner.close))
         self._threads.close()
 
     def start(self) -> None:

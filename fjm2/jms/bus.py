@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 from weakref import WeakKeyDictionary
 
 from fjm2.errors import NormError
-from fjm2.norm import Flow, OutgoingStream, ReceiverConfig, SenderConfig, Sync
+from fjm2.norm import Address, Flow, OutgoingStream, ReceiverConfig, SenderConfig, Sync
 from fjm2.norm.events import (
     CommandReceived,
     Event,
@@ -81,6 +81,8 @@ _CLOSING_S: Final = 0.2
 """Of the time for closing, so much is kept for the end."""
 _FULL_S: Final = 1.0
 """So long a publisher waits for a full subscription of its own process."""
+_REDRAWS_MAX: Final = 8
+"""Of node ids. More than one is no accident any more, but an attack or a network that sends back what it is sent."""
 _REPORTS_PER_S: Final = 100
 _DUPLICATES_MAX: Final = 100
 
@@ -120,6 +122,7 @@ class Bus:
         self._naming_from = 0.0
         self._update_handle: asyncio.TimerHandle | None = None
         self._refresh = FrameWriter(0).write(Message(), _REFRESH_TOPIC, 0, 0, 0)
+        self._redraws = 0
         self._reported_at, self._reported = 0.0, 0
         self.reports_suppressed = 0
 
@@ -164,9 +167,15 @@ class Bus:
         if not nodes and not unsent:
             return None
         report = NotConfirmed(nodes, unsent)
-        logger.warning("%s", report)
+        if not self._listeners:
+            logger.warning("%s", report)
         self._report(report)
         return report
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether one more `close` leaves it open."""
+        return self._users > 1
 
     def _say_goodbye(self) -> None:
         self._announcer.close()
@@ -457,7 +466,7 @@ class Bus:
             case ReceiverEvicted(node):
                 self._note_evicted(lane, node)
             case NodeIdCollided(address):
-                self._report(NodeIdCollision(lane.node_id, address))
+                self._note_collision(lane, address)
             case InterfaceLost(name) | InterfaceRestored(name):
                 self._ignore_own()
                 if not lane.number:
@@ -489,6 +498,24 @@ class Bus:
             self._naming_from = self._loop.time() + _DISTRUST_S
         self._update_soon()
         self._report(SubscriberEvicted(node, lane.number))
+
+    def _note_collision(self, lane: Lane, address: Address) -> None:
+        """Somebody else has our node id. Both draw another: to receivers, neither can be told from the other."""
+        has_another = not self._is_closed and self._redraws < _REDRAWS_MAX
+        self._report(NodeIdCollision(lane.node_id, address, has_another))
+        if has_another:
+            self._redraws += 1
+            if lane.session is self._main:
+                self._say_goodbye()  # else nobody would believe another node that it speaks for the same connections
+            self._loop.call_later(_GOODBYE_S, self._redraw_node_id, lane)
+
+    def _redraw_node_id(self, lane: Lane) -> None:
+        if self._is_closed:
+            return
+        lane.redraw_node_id()
+        self.router.set_node_id(self._main.node_id)
+        self._update_receivers()
+        self._announcer.change()
 
     # Time.
 

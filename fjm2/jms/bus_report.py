@@ -111,9 +111,12 @@ class NodeIdCollision(BusReport):
 
     node_id: int
     address: Address
+    has_another: bool
+    """A new id is drawn. What was sent under the old one, and not confirmed, may be lost."""
 
     def __str__(self) -> str:
-        return f"node id {self.node_id:#x} is in use at {self.address[0]}, too: messages may be lost"
+        then = "another is drawn, but what was sent last" if self.has_another else "messages"
+        return f"node id {self.node_id:#x} is in use at {self.address[0]}, too: {then} may be lost"
 
 
 @dataclass(frozen=True, slots=True)

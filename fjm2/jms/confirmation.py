@@ -72,6 +72,10 @@ class Confirmation:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        waiters, self._waiters = self._waiters, []
+        for _, future in waiters:
+            if not future.done():
+                future.set_result(UnconfirmedError("the connection was closed before it was confirmed"))
 
     async def _run(self) -> None:
         try:

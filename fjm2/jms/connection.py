@@ -98,12 +98,11 @@ class Connection:
     async def close(self) -> None:
         """Close all that was made by it, and wait for listeners, receives and asynchronous sends.
 
-        Transactions are rolled back, nothing is acknowledged. Persistent messages have `close_timeout_s` to be
-        confirmed. Twice does no harm.
+        Transactions are rolled back, nothing is acknowledged. All but the listeners takes `close_timeout_s` at the
+        most; what is not confirmed by then is reported. Twice does no harm.
         """
         endpoint, temporaries = self._endpoint, self._temporaries
-        for session in self._sessions:
-            session._check_may_close()
+        self._begin_closing()
         if self._is_closing or endpoint is None or temporaries is None:
             self._is_closing = True
             return
@@ -112,20 +111,30 @@ class Connection:
             session._dispatcher.halt()
         for session in list(self._sessions):
             await session.close()
-        await self._confirm(endpoint)
+        if endpoint.bus.is_shared:
+            await self._confirm(endpoint)
         temporaries.close()
-        await endpoint.reports.drained()
         endpoint.is_closed = True
         endpoint.bus.withdraw(endpoint.connection_id)
-        endpoint.bus.remove_listener(self._take_report)
         await endpoint.confirmation.close()
-        await endpoint.bus.close(self._settings.close_timeout_s)
+        await endpoint.bus.close(endpoint.closing_s)
+        endpoint.bus.remove_listener(self._take_report)
+        await endpoint.reports.drained()
         self._release_id()
 
+    def _begin_closing(self) -> float:
+        """The time for it runs from now on. When to wait for confirmations no more."""
+        for session in self._sessions:
+            session._check_may_close()
+        if self._endpoint is None:
+            return 0.0
+        self._endpoint.begin_closing()
+        return self._endpoint.confirm_by
+
     async def _confirm(self, endpoint: Endpoint) -> None:
-        """Failures have been reported by then, but not that the time is over."""
+        """The last connection leaves it to the bus. Failures have been reported, but not that the time is over."""
         try:
-            async with asyncio.timeout(self._settings.close_timeout_s):
+            async with asyncio.timeout_at(endpoint.confirm_by):
                 await endpoint.confirmation.settled()
         except TimeoutError:
             endpoint.report(UnconfirmedError("not all subscribers confirmed persistent messages before the close"))

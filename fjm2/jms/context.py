@@ -82,6 +82,8 @@ class JMSContext(MessageFactory):
             return
         self._session._check_may_close()
         self._is_closed = True
+        if self._shared.users == 1:
+            self._session._endpoint.begin_closing()
         if self._replies is not None:
             await self._replies.close()
         await self._session.close()

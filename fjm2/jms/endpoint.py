@@ -35,6 +35,7 @@ class Endpoint:
         self.reports = Callbacks(self)
         self.confirmation = Confirmation(bus, self.report)
         self.is_closed = False
+        self._closing_since: float | None = None
         self.deleted: set[Destination] = set()
         """Temporary destinations of this connection that are no more."""
         self._subscribed: list[Inbox] = []
@@ -56,6 +57,27 @@ class Endpoint:
             loop = None
         if loop is not self.loop:
             raise IllegalStateError("a connection is used in the event loop that it was opened in, and nowhere else")
+
+    # The end.
+
+    def begin_closing(self) -> None:
+        """The time for closing runs from now on, unless it does already."""
+        if self._closing_since is None:
+            self._closing_since = self.loop.time()
+
+    @property
+    def confirm_by(self) -> float:
+        """Until when a close waits for confirmations. That of the connection leaves the bus half of its time."""
+        timeout_s = self.settings.close_timeout_s
+        since = self._closing_since
+        return self.loop.time() + timeout_s if since is None else since + timeout_s / 2
+
+    @property
+    def closing_s(self) -> float:
+        """What is left of the time for closing."""
+        self.begin_closing()
+        assert self._closing_since is not None
+        return max(self._closing_since + self.settings.close_timeout_s - self.loop.time(), 0.0)
 
     def next_transaction(self) -> int:
         self._transactions += 1

@@ -61,6 +61,15 @@ class Lane:
         self.stream = self.session.open_stream_now()
         return self.stream
 
+    def redraw_node_id(self) -> None:
+        """Go on under another node id. What the network was not given yet goes into a new stream."""
+        messages = [] if self.stream is None else self.stream.take_back()
+        self.session.redraw_node_id()
+        if self.stream is not None:
+            self.stream = self.session.open_stream_now()
+            for message in messages:
+                self.stream.append(message)
+
     @property
     def wants_all(self) -> bool:
         """Whether so much is published here that every subscriber may want some."""

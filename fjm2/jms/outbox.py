@@ -147,7 +147,7 @@ class Outbox:
 
     async def close(self) -> None:
         """Wait for asynchronous sends, but not for long; drop the transaction."""
-        self._closes_at = self.endpoint.loop.time() + self.endpoint.settings.close_timeout_s
+        self._closes_at = self.endpoint.confirm_by
         with contextlib.suppress(RuntimeError):  # that wait is over
             if self._waiting is not None:
                 self._waiting.reschedule(self._closes_at)

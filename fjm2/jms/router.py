@@ -158,6 +158,10 @@ class Router:
         self._drops: Counter[FrameDrop] = Counter()
         """Of streams that are no more."""
 
+    def set_node_id(self, node_id: int) -> None:
+        """Of what is published here, from now on."""
+        self._own.node_id = node_id
+
     # Subscriptions.
 
     def add(self, subscription: Subscription) -> None:

@@ -6,7 +6,7 @@ One loop serves all blocking connections of a process, in a thread of its own.
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 from .callbacks import calling_thread_of
@@ -14,6 +14,7 @@ from .errors import IllegalStateError
 from .header import FRAME_BYTES, HEADER
 from .message import Message
 from .outbox import CompletionListener, Outbox, Post
+from .reports import UnconfirmedError
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -81,10 +82,15 @@ class Door:
         """Held while a frame is made, so that their order is that of their numbers."""
         self._posts: list[tuple[Put, Post]] = []
         self._size = 0
+        self._handing = 0
+        """So many of those that were taken from there are still to be put."""
         self._task: Future[None] | None = None
+        self._is_closed = False
 
     def put(self, put: Put, post: Post) -> None:
         """Have it put into an outbox; with the lock held."""
+        if self._is_closed:
+            raise IllegalStateError("the connection is closed")
         self._posts.append((put, post))
         self._size += HEADER.unpack_from(post[2][0])[FRAME_BYTES]
         if self._task is None:
@@ -94,13 +100,30 @@ class Door:
         """Without the lock."""
         task = self._task
         if task is not None and (self._size > _DOOR_BYTES_MAX or len(self._posts) > _DOOR_POSTS_MAX):
-            task.result()
+            try:
+                task.result()
+            except CancelledError:
+                raise IllegalStateError("the connection is closed") from None
 
-    async def drained(self) -> None:
-        """All that was put in so far is with the bus."""
+    async def drained(self, until: float | None = None) -> bool:
+        """All that was put in so far is with the bus. False when the loop's time `until` has come before."""
         task = self._task
+        if task is None:
+            return True
+        timeout_s = None if until is None else max(until - asyncio.get_running_loop().time(), 0.0)
+        done, _ = await asyncio.wait([asyncio.wrap_future(task)], timeout=timeout_s)
+        return bool(done)
+
+    async def close(self, until: float) -> None:
+        """Likewise; what is not with the bus by then never will be, and nothing more is taken."""
+        if await self.drained(until):
+            return
+        with self.lock:
+            self._is_closed = True
+            task, posts, self._posts, self._size = self._task, self._posts, [], 0
         if task is not None:
-            await asyncio.wrap_future(task)
+            task.cancel()
+        self._report(UnconfirmedError(f"{len(posts) + self._handing} messages were not sent before the close"))
 
     async def _hand_over(self) -> None:
         while True:
@@ -109,7 +132,9 @@ class Door:
                 if not posts:
                     self._task = None
                     return
+            self._handing = len(posts)
             for put, post in posts:
+                self._handing -= 1
                 try:
                     waiting = put(post)
                     if waiting is not None:

@@ -77,10 +77,10 @@ class Driver:
         for handle in (self._timer, self._turn_handle, self._check_handle):
             if handle is not None:
                 handle.cancel()
-        self._send_goodbye()
+        self.send_goodbye()
         self._hand_up()
 
-    def _send_goodbye(self) -> None:
+    def send_goodbye(self) -> None:
         """Answers that wait, and the goodbye. A full kernel is not waited for."""
         now = self.now()
         for _ in range(TRAINS_PER_TURN):

@@ -208,6 +208,18 @@ class Engine:
         """Send a short message besides all objects; a robust one is repeated."""
         self._sender.send_command(content, is_robust, now)
 
+    def leave(self) -> None:
+        """Say goodbye as a sender: nothing more goes out but that."""
+        self._sender.close()
+
+    def renew(self, node_id: int, random: Random) -> None:
+        """Go on under another node id, as a sender that has sent nothing yet. What is being received goes on."""
+        self.config = replace(self.config, node_id=node_id)
+        self._context.node_id = node_id
+        self._sender = Sender(node_id, self.config.sender, self._group, random, self.stats, self._events.append)
+        for receiver in self._receivers.values():
+            receiver.renew_node_id()
+
     def close(self) -> None:
         """Say goodbye, and give up what is incomplete."""
         self._sender.close()
@@ -302,7 +314,10 @@ class Engine:
         """The receiver for the sender of a message, made if need be, if it may be."""
         node_id = message.source_id
         if node_id == self.config.node_id:
-            self._note_own(address, now)
+            if message.instance_id == self._sender.instance_id:
+                self.stats.drop(Drop.OWN)  # it was forwarded back to us
+            else:
+                self._note_own(address, now)
             return None
         if not self._is_receiving:
             self.stats.drop(Drop.NOT_RECEIVING)

@@ -100,6 +100,11 @@ class FlowWindow:
         return bool(self._heard_at) and self._strategy is not Flow.MAX
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether anything is still to be confirmed."""
+        return self.sent > self.confirmed
+
+    @property
     def is_holding(self) -> bool:
         """Whether what is sent has to be kept for those who confirm, or who may yet turn out to."""
         return self.is_active or (self._strategy is Flow.MIN and self._answers_by != NEVER)

@@ -127,6 +127,10 @@ class Receiver:
         """Memory that its objects take."""
         return self._inventory.used_bytes
 
+    def renew_node_id(self) -> None:
+        """Our own has become another."""
+        self._cc.node_id = self._context.node_id
+
     # What comes from the network.
 
     def hear(self, message: FromSender, address: Address, now: float) -> None:

@@ -479,7 +479,7 @@ class Sender:
             streams = {stream.id: stream.next_index for stream in self._queue if isinstance(stream, SendStream)}
             self._flow.set_mark(self._trains.position(item, item.next_index - 1), streams, now)
             self._ask_window(now)
-        elif not self.timers.is_set(Timer.WINDOW) and self._flow.is_active:
+        elif self._flow.is_ahead and self._flow.is_active and not self.timers.is_set(Timer.WINDOW):
             self.timers.set(Timer.WINDOW, now + max(self.grtt_s, _IDLE_S))
 
     def _ask_window(self, now: float) -> None:

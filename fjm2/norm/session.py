@@ -5,6 +5,7 @@ import os
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
@@ -133,6 +134,12 @@ class OutgoingStream:
                 engine.end_stream(object_id)
                 self._session._is_flushed = False
                 self._forget()
+
+    def take_back(self) -> list[bytes]:
+        """The whole messages that have not been handed over. They are the caller's from now on."""
+        data, marks = b"".join(self._parts), self._marks
+        self._parts, self._marks, self._size = [], [], 0
+        return [data[start:end] for start, end in pairwise((*marks, len(data)))]
 
     def _end_soon(self) -> None:
         """Write no more; the end follows what is still to be handed over."""
@@ -265,6 +272,26 @@ class Session:
             for future in self._watermarks.values():
                 if not future.done():
                     future.set_exception(NormError(_CLOSED))
+
+    def redraw_node_id(self) -> None:
+        """Leave, and go on under another node id as a new sender, as when the id is somebody else's, too.
+
+        What is being sent is given up: open streams are closed, but what a stream `take_back`s can go into a new one.
+        """
+        self._check_open()
+        self._engine.leave()
+        self._driver.send_goodbye()
+        self._engine.renew(random_node_id(), self._random)
+        self.config = self._engine.config
+        for stream in list(self._streams.values()):
+            stream._drop()
+        watermarks, self._watermarks = self._watermarks, {}
+        for future in watermarks.values():
+            if not future.done():
+                future.set_exception(NormError(f"the node id was in use elsewhere, and is {self.node_id:#x} now"))
+        self._is_flushed = True
+        self._changed.set()
+        self._driver.wake()
 
     # Sending.
 

@@ -1,0 +1,134 @@
+"""Programs of a test that run in network namespaces, say in lines of JSON what they do, and are told what to do."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from netns import Namespace
+
+READY_S = 30.0
+"""What takes no time may take so long on a busy machine: Python alone takes a second there."""
+_POLL_S = 0.01
+_FOLDER = Path(__file__).parent
+
+
+def until(is_true: Callable[[], object], timeout_s: float, what: Callable[[], str]) -> None:
+    """Wait for something. AssertionError, with what there is instead, when the time is over."""
+    deadline = time.monotonic() + timeout_s
+    while not is_true():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {what()}")
+        time.sleep(_POLL_S)
+
+
+class Peer:
+    """A Python program of this folder, to be closed by `peers`."""
+
+    def __init__(self, namespace: Namespace, program: str, *arguments: object) -> None:
+        self._argv = [program, *map(str, arguments)]
+        self._process: subprocess.Popen[str] = namespace.start(sys.executable, str(_FOLDER / program), *self._argv[1:])
+        self.reports: list[dict[str, Any]] = []
+        self._said: list[str] = []
+        self._threads = [threading.Thread(target=read) for read in (self._read_reports, self._read_errors)]
+        for thread in self._threads:
+            thread.start()
+
+    def _read_reports(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.reports.append(json.loads(line) | {"_at": time.monotonic()})
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        self._said += self._process.stderr
+
+    # What it says.
+
+    def all(self, name: str) -> list[Any]:
+        """The values that it has reported under a name."""
+        return [report[name] for report in list(self.reports) if name in report]
+
+    def last(self, name: str, default: Any = None) -> Any:
+        """The newest of them."""
+        return next(iter(reversed(self.all(name))), default)
+
+    def wait_for(self, name: str, wanted: Callable[[Any], object] = lambda _: True, timeout_s: float = READY_S) -> Any:
+        """The first of them that is as wanted."""
+        found: list[Any] = []
+
+        def is_there() -> bool:
+            found[:] = [value for value in self.all(name) if wanted(value)]
+            if not found and self._process.poll() is not None and not any(each.is_alive() for each in self._threads):
+                found[:] = [value for value in self.all(name) if wanted(value)]
+                if not found:
+                    raise AssertionError(f"ended without {name}: {self}")
+            return bool(found)
+
+        until(is_there, timeout_s, lambda: f"{name} of {self}")
+        return found[0]
+
+    def __str__(self) -> str:
+        reports = "\n".join(f"{report}"[:500] for report in self.reports[-20:])
+        return f"{' '.join(self._argv)}\nexit status {self._process.poll()}\n{reports}\n{''.join(self._said)[-3000:]}"
+
+    @property
+    def stderr(self) -> str:
+        return "".join(self._said)
+
+    # What is done to it.
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def tell(self, *words: object) -> None:
+        """Write a line to its stdin."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """SIGKILL, and it is gone."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def wait(self, timeout_s: float = READY_S) -> int:
+        """Its exit status."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running: {self}") from None
+
+    def close(self) -> None:
+        """Kill it, if it still runs."""
+        if self._process.poll() is None:
+            self.kill()
+        for thread in self._threads:
+            thread.join()
+
+
+@contextmanager
+def peers(*started: Peer) -> Iterator[None]:
+    """All of them are killed at the end, and shown if something went wrong."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note("\n".join(map(str, started)))
+        raise
+    finally:
+        for peer in started:
+            peer.close()
