@@ -1,63 +1,230 @@
-"""FJM2 at work on this host: one node sends an object and a stream, three others receive them by multicast.
+"""FJM2 at work on this host: a publisher and three subscribers, each a process of its own, and a network that loses.
 
 Everything stays on the loopback interface.
 """
 
-import argparse
 import asyncio
-import hashlib
+import contextlib
+import json
 import os
+import sys
 import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
-from fjm2.norm import SenderConfig, Session, events
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
 
-GROUP, PORT, INTERFACE = "239.192.57.40", 5740, "127.0.0.1"
-
-
-async def receive(name: str, is_ready: asyncio.Event) -> tuple[str, str, int]:
-    """Take one object and one stream; the object's digest and the stream's messages are the result."""
-    digest, messages = "", 0
-    async with Session(GROUP, PORT, interface=INTERFACE, ttl=0) as session:
-        is_ready.set()
-        async for event in session:
-            match event:
-                case events.ObjectCompleted(data=memoryview() as data):
-                    digest = hashlib.sha256(data).hexdigest()
-                case events.StreamReceived(data=data):
-                    messages += data.count(b"\n")
-                case events.StreamEnded():
-                    break
-                case events.ObjectLost() | events.StreamLost():
-                    print(f"{name}: {event}")
-    return name, digest, messages
+PARTS = Path(__file__).parent / "demo_parts"
+ON_THIS_HOST = "fjm2://239.192.57.40:{port}?interface=127.0.0.1&ttl=0"
+SELECTOR = "symbol = 'ABC'"
+SYMBOLS = 4
+READY_S, ENDING_S = 20.0, 30.0
+console = Console(highlight=False, soft_wrap=True)
 
 
-async def main(megabytes: int, count: int) -> None:
-    ready = [asyncio.Event() for _ in range(3)]
-    receivers = [asyncio.create_task(receive(f"receiver {n + 1}", is_ready)) for n, is_ready in enumerate(ready)]
-    await asyncio.gather(*(is_ready.wait() for is_ready in ready))
-    content = os.urandom(megabytes << 20)
-    config = SenderConfig(rate_bps=1e9)
-    async with Session(GROUP, PORT, interface=INTERFACE, ttl=0, sender=config, is_sender_only=True) as session:
-        print(f"node {session.node_id} sends {megabytes} MiB and {count} messages to {GROUP}:{PORT}")
-        start = time.perf_counter()
-        await session.send_data(content)
-        async with await session.open_stream() as stream:
-            for number in range(count):
-                await stream.write(b"message %d\n" % number)
-        await session.flushed()
-        results = await asyncio.gather(*receivers)
-        elapsed = time.perf_counter() - start
-        repairs, nacks = session.stats.repair_segments_sent, session.stats.nacks_received
-    for name, digest, messages in results:
-        is_same = digest == hashlib.sha256(content).hexdigest()
-        print(f"{name}: {'identical' if is_same else 'DIFFERENT'} object, {messages} messages")
-    print(f"{elapsed:.2f} s, {repairs} segments repaired after {nacks} NACKs")
+class DemoError(Exception):
+    """A part of the demo did not do its part."""
+
+
+class Part:
+    """A process of the demo, and the figures that it told last."""
+
+    def __init__(self, name: str, selector: str = "") -> None:
+        self.name = name
+        self.selector = selector
+        self.figures: dict[str, Any] = {"messages": 0, "lost": 0, "repairs": 0, "requests": 0}
+        self.samples: list[str] = []
+        self.rate = 0.0
+        self.is_ready, self.has_ended = asyncio.Event(), asyncio.Event()
+        self._seen_at = time.monotonic()
+
+    async def start(self, script: str, *arguments: object) -> None:
+        pipe = asyncio.subprocess.PIPE
+        # In a group of their own, Ctrl-C is for us alone to handle.
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, str(PARTS / script), *map(str, arguments), stdin=pipe, stdout=pipe, process_group=0
+        )
+        self.reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            told = json.loads(line)
+            if "sample" in told:
+                self.samples.append(told["sample"])
+                continue
+            now = time.monotonic()
+            if "messages" in told and now - self._seen_at > 0.1:
+                self.rate = (told["messages"] - self.figures["messages"]) / (now - self._seen_at)
+                self._seen_at = now
+            self.figures |= told
+            if "ready" in told:
+                self.is_ready.set()
+        self.has_ended.set()
+        self.is_ready.set()
+
+    async def ready(self) -> None:
+        await within(READY_S, self.is_ready, f"the {self.name} did not start")
+        if "ready" not in self.figures:
+            raise DemoError(f"the {self.name} ended at once")
+
+    def order(self, text: object) -> None:
+        assert self.process.stdin is not None
+        if not self.process.stdin.is_closing():
+            self.process.stdin.write(f"{text}\n".encode())
+
+    async def stop(self) -> None:
+        if not self.has_ended.is_set():
+            self.process.kill()
+        await self.process.wait()
+        await self.reading
+
+
+async def within(seconds: float, event: asyncio.Event, otherwise: str) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        raise DemoError(otherwise) from None
+
+
+class Demo:
+    def __init__(self, uri: str, size: int) -> None:
+        self.uri = uri
+        self.size = size
+        self.topic = f"demo-{os.getpid()}"
+        self.publisher = Part("publisher")
+        self.subscribers = [Part("subscriber 1"), Part("subscriber 2"), Part("subscriber 3", SELECTOR)]
+        self.loss = 0.0
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        started: list[Part] = []
+        try:
+            for part in self.subscribers:
+                step = SYMBOLS if part.selector else 1
+                await part.start("subscriber.py", self.uri, self.topic, part.selector, step)
+                started.append(part)
+            for part in self.subscribers:
+                await part.ready()
+            await self.publisher.start("publisher.py", self.uri, self.topic, self.size)
+            started.append(self.publisher)
+            await self.publisher.ready()
+            yield
+        finally:
+            for part in started:
+                await part.stop()
+
+    async def show_samples(self) -> None:
+        self.publisher.order("show")
+        await asyncio.sleep(0.3 * SYMBOLS + 0.3)
+        for part in self.subscribers:
+            chosen = f" ({part.selector})" if part.selector else ""
+            console.print(f"  {part.name}{chosen} got: {', '.join(part.samples)}")
+
+    async def watch(self, seconds: float) -> None:
+        """Show rates for a while: in place on a terminal, a line a second elsewhere."""
+        ends_at = time.monotonic() + seconds
+        if console.is_terminal:
+            with Live(self.table(), console=console, refresh_per_second=5) as live:
+                while (left := ends_at - time.monotonic()) > 0:
+                    await asyncio.sleep(min(0.2, left))
+                    live.update(self.table())
+            return
+        while (left := ends_at - time.monotonic()) > 0:
+            await asyncio.sleep(min(1.0, left))
+            rates = ", ".join(f"{part.rate:,.0f}" for part in self.subscribers)
+            lost = ", ".join(f"{part.figures['lost']:,}" for part in self.subscribers)
+            console.print(f"  sent {self.publisher.rate:,.0f}/s; received {rates}/s; datagrams lost {lost}")
+
+    def table(self) -> Table:
+        table = Table("", "messages/s", "Mbit/s", "messages", "datagrams lost", box=None, padding=(0, 2))
+        for part in (self.publisher, *self.subscribers):
+            figures = part.figures
+            name = f"{part.name}, selecting" if part.selector else part.name
+            lost = "" if part is self.publisher else f"{figures['lost']:,}"
+            table.add_row(
+                name, f"{part.rate:,.0f}", f"{part.rate * self.size * 8e-6:,.0f}", f"{figures['messages']:,}", lost
+            )
+        for column in table.columns[1:]:
+            column.justify = "right"
+        return table
+
+    def set_loss(self, probability: float) -> None:
+        for part in self.subscribers:
+            part.order(probability)
+
+    async def end(self) -> None:
+        self.publisher.order("end")
+        for part in (*self.subscribers, self.publisher):
+            await within(ENDING_S, part.has_ended, f"the {part.name} did not come to an end")
+
+    def judge(self) -> bool:
+        """Say what arrived, and whether it is all that was sent."""
+        total = self.publisher.figures["messages"]
+        is_right = True
+        for part in self.subscribers:
+            figures = part.figures
+            expected = -(-total // SYMBOLS) if part.selector else total
+            is_whole = figures["messages"] == expected and figures.get("total") == total
+            is_good = is_whole and not figures["repeated"] and not figures["missed"] and not figures["troubles"]
+            verdict = "all, once, in order" if is_good else f"NOT RIGHT: {json.dumps(figures)}"
+            console.print(f"  {part.name}: {figures['messages']:,} of {expected:,} messages: {verdict}")
+            is_right &= is_good
+        lost = sum(part.figures["lost"] for part in self.subscribers)
+        repairs, requests = self.publisher.figures["repairs"], self.publisher.figures["requests"]
+        console.print(
+            f"  {lost:,} datagrams were lost on the way to the subscribers; after {requests:,} requests for repair the "
+            f"publisher sent {repairs:,} again, to all at once"
+        )
+        return is_right
+
+
+def tell_what_next() -> None:
+    fjm2 = os.path.relpath(Path(sys.executable).with_name("fjm2"))
+    bus = ON_THIS_HOST.format(port=5740)
+    console.print("\n[bold]Try it yourself[/bold], in two terminals; without the first line, over your network:")
+    console.print(f"  export FJM2_URI='{bus}'\n  {fjm2} sub greetings", markup=False)
+    console.print(f"\n  export FJM2_URI='{bus}'\n  {fjm2} pub greetings hello", markup=False)
+
+
+async def run(uri: str, size: int, seconds: float, loss: float) -> bool:
+    demo = Demo(uri, size)
+    console.print("[bold]Starting[/bold] a publisher and three subscribers, the third with a selector")
+    async with demo.running():
+        await demo.show_samples()
+        console.print(f"[bold]Full speed[/bold], messages of {size:,} bytes")
+        demo.publisher.order("flood")
+        await demo.watch(seconds)
+        console.print(f"[bold]Losing[/bold] {loss:.0%} of the datagrams that each subscriber receives")
+        demo.set_loss(loss)
+        await demo.watch(seconds)
+        demo.set_loss(0.0)
+        await demo.end()
+        console.print("[bold]What arrived[/bold]")
+        return demo.judge()
+
+
+@click.command(help=__doc__)
+@click.option("--port", default=5741, show_default=True, help="UDP port of the demo's bus.")
+@click.option("--size", default=1024, show_default=True, type=click.IntRange(1, 1 << 20), help="Bytes of a message.")
+@click.option("--seconds", default=4.0, show_default=True, help="How long without losses, and again with them.")
+@click.option("--loss", default=0.02, show_default=True, type=click.FloatRange(0, 0.5), help="How much is lost then.")
+def main(port: int, size: int, seconds: float, loss: float) -> None:
+    try:
+        is_right = asyncio.run(run(ON_THIS_HOST.format(port=port), size, seconds, loss))
+    except DemoError as error:
+        raise click.ClickException(str(error)) from None
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if is_right:
+        tell_what_next()
+    sys.exit(not is_right)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=int, default=20, help="size of the object (default: %(default)s)")
-    parser.add_argument("--count", type=int, default=100_000, help="messages in the stream (default: %(default)s)")
-    arguments = parser.parse_args()
-    asyncio.run(main(arguments.megabytes, arguments.count))
+    main()

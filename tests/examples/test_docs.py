@@ -5,7 +5,6 @@ import contextlib
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -71,25 +70,22 @@ def test_all_python_can_be_compiled(block: Block) -> None:
     compile(block.code, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-def bound_sockets(port: str) -> int:
+def bound_sockets(port: int) -> int:
     """How many UDP sockets of this host have a port."""
-    return len(re.findall(rf"^ *\d+: [0-9A-F]+:{int(port):04X} ", Path("/proc/net/udp").read_text(), re.MULTILINE))
+    return len(re.findall(rf"^ *\d+: [0-9A-F]+:{port:04X} ", Path("/proc/net/udp").read_text(), re.MULTILINE))
 
 
 @pytest.mark.skipif(not Path("/proc/net/udp").exists(), reason="tells which programs listen, on Linux")
 @pytest.mark.parametrize(("page", "section"), SECTIONS)
-def test_the_programs_of_a_section_run_together(page: str, section: str, tmp_path: Path) -> None:
+def test_the_programs_of_a_section_run_together(page: str, section: str, tmp_path: Path, port: int) -> None:
     """In the order in which they are shown: receivers come first."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        port = str(probe.getsockname()[1])
     programs = [block.code for block in PROGRAMS if (block.page, block.section) == (page, section)]
     with contextlib.ExitStack() as started:
         running = []
         for number, code in enumerate(programs):
             assert "Session(" not in code or '"127.0.0.1"' in code  # nothing leaves this host
             path = tmp_path / f"program{number}.py"
-            path.write_text(re.sub(rf"\b{PORT}\b", port, code))
+            path.write_text(re.sub(rf"\b{PORT}\b", str(port), code))
             before = bound_sockets(port)
             process = start(path)
             started.enter_context(process)
@@ -107,7 +103,7 @@ def start(path: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=path.parent)
 
 
-def wait_until_bound(process: subprocess.Popen[str], port: str, before: int) -> None:
+def wait_until_bound(process: subprocess.Popen[str], port: int, before: int) -> None:
     """Until the program listens, or has come to its end."""
     deadline = time.monotonic() + DEADLINE_S
     while bound_sockets(port) <= before and process.poll() is None:

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import runpy
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,11 +17,9 @@ VECTORS = ROOT / "tests" / "vectors"
 
 
 @pytest.fixture
-def port() -> str:
-    """A UDP port that nobody has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        return str(probe.getsockname()[1])
+def port(port: int) -> str:
+    """As an argument of a command."""
+    return str(port)
 
 
 Listen = Callable[..., subprocess.Popen[str]]

@@ -1,0 +1,95 @@
+"""The demo's publisher: numbered messages, as fast as its subscribers take them."""
+
+import asyncio
+import sys
+from typing import Any
+
+from process import orders, report, run, say
+
+from fjm2.jms import BytesMessage, ConnectionFactory, Message, MessageProducer, Session, TextMessage, Topic
+from fjm2.jms.bus import Bus
+from fjm2.uri import BusConfig
+
+SYMBOLS = ("ABC", "FJM", "NRL", "XYZ")
+SAMPLES = 4
+BATCH = 50
+CLOSE_S = 20.0
+"""Long, for three subscribers on a machine that is busy."""
+
+
+class Publisher:
+    def __init__(self, session: Session, topic: Topic, bus: Bus, size: int) -> None:
+        self.producer: MessageProducer = session.create_producer(topic)
+        self.bus = bus
+        self.body = bytes(size)
+        self.messages = 0
+        self.is_running = False
+
+    async def send(self, message: Message) -> None:
+        symbol = SYMBOLS[self.messages % len(SYMBOLS)]
+        self.messages += 1
+        message.set_string_property("symbol", symbol)
+        message.set_int_property("number", self.messages)
+        await self.producer.send(message)
+
+    async def show(self) -> None:
+        """A few messages that people can read."""
+        for number in range(SAMPLES):
+            await self.send(TextMessage(f"{SYMBOLS[number]} costs {17 + number * 0.25:.2f}"))
+            await asyncio.sleep(0.3)
+
+    async def flood(self) -> None:
+        while self.is_running:
+            for _ in range(BATCH):
+                message = BytesMessage()
+                message.write_bytes(self.body)
+                await self.send(message)
+            await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        last = Message()
+        last.type = "end"
+        last.set_int_property("total", self.messages)
+        await self.producer.send(last)
+        await self.bus.confirmed()
+
+    def figures(self) -> dict[str, Any]:
+        lane = self.bus.statistics()["lanes"][0]
+        return {
+            "messages": self.messages,
+            "requests": lane["nacks_received"],
+            "repairs": lane["repair_segments_sent"],
+        }
+
+
+async def publish(uri: str, topic: Topic, size: int) -> None:
+    factory = ConnectionFactory(uri, close_timeout_s=CLOSE_S)
+    bus = await Bus.open(BusConfig.from_uri(factory.uri))
+    async with factory.create_connection() as connection:
+        publisher = Publisher(connection.create_session(), topic, bus, size)
+        await bus.ready()
+        say(ready=True, subscribers=bus.subscribers(topic))
+        reader = await orders()
+        reporter = asyncio.create_task(report(publisher.figures))
+        flood = None
+        while order := (await reader.readline()).decode().strip():
+            match order:
+                case "show":
+                    await publisher.show()
+                case "flood":
+                    publisher.is_running = True
+                    flood = asyncio.create_task(publisher.flood())
+                case "end":
+                    publisher.is_running = False
+                    if flood is not None:
+                        await flood
+                    await publisher.end()
+                    break
+        publisher.is_running = False
+        reporter.cancel()
+        say(**publisher.figures(), ended=True)
+    await bus.close(CLOSE_S)
+
+
+if __name__ == "__main__":
+    run(publish(sys.argv[1], Topic(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,122 @@
+"""What a command sends: where bodies come from, and the messages that they become."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from fjm2.jms import BytesMessage, DeliveryMode, Message, MessageProducer, TextMessage
+
+from .streams import read_all, read_lines
+
+STDIN = "-"
+NUMBER = "number"
+"""The property that test messages are numbered by."""
+_FILLING = "abcdefghijklmnopqrstuvwxyz"
+_PAUSE_S = 0.001
+"""Shorter waits are left to the next."""
+_MADE_UP_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What messages are like, whatever their bodies."""
+
+    properties: dict[str, Any]
+    jms_type: str | None
+    correlation_id: str | None
+    priority: int
+    time_to_live_s: float | None
+    non_persistent: bool
+    as_bytes: bool
+
+    def configure(self, producer: MessageProducer) -> None:
+        """What holds for all messages."""
+        producer.delivery_mode = DeliveryMode.NON_PERSISTENT if self.non_persistent else DeliveryMode.PERSISTENT
+        producer.priority = self.priority
+        producer.time_to_live = round((self.time_to_live_s or 0) * 1000)
+
+    def message(self, body: bytes) -> Message:
+        """ClickException if it was to be a text, and is none."""
+        made = self._empty(body)
+        for name, value in self.properties.items():
+            made.set_object_property(name, value)
+        made.type = self.jms_type
+        made.correlation_id = self.correlation_id
+        return made
+
+    def _empty(self, body: bytes) -> Message:
+        if self.as_bytes:
+            made = BytesMessage()
+            made.write_bytes(body)
+            return made
+        try:
+            return TextMessage(body.decode())
+        except UnicodeDecodeError as error:
+            raise click.ClickException(f"a body is no UTF-8 ({error.reason}): --bytes sends it as it is") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """The bodies of a `pub`: one for each message."""
+
+    text: str | None
+    """STDIN for standard input; None for test bodies."""
+    is_whole: bool
+    count: int | None
+    size: int
+
+    @property
+    def total(self) -> int | None:
+        """How many there will be, if that is known."""
+        return None if self.is_input and not self.is_whole else self.count or 1
+
+    @property
+    def is_input(self) -> bool:
+        return self.text == STDIN
+
+    @property
+    def is_test(self) -> bool:
+        return self.text is None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self.is_input and self.is_whole:
+            yield await read_all()
+        elif self.is_input:
+            async for line in read_lines():
+                yield line
+        else:
+            make = self._numbered() if self.is_test else self._same()
+            for number in range(1, (self.count or 1) + 1):
+                yield make(number)
+
+    def _same(self) -> Callable[[int], bytes]:
+        body = os.fsencode(self.text or "")
+        return lambda _: body
+
+    def _numbered(self) -> Callable[[int], bytes]:
+        size = self.size
+        filling = (_FILLING * (size // len(_FILLING) + 1)).encode()
+        return lambda number: (b"%d " % number + filling)[:size]
+
+
+class Pace:
+    """So many messages a second from now on. What a moment's wait costs is made up for, longer ones are not."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._interval_s = 1 / rate if rate else 0.0
+        self._now = asyncio.get_running_loop().time
+        self._due_at = self._now()
+
+    async def wait(self) -> None:
+        """Until the next one is due."""
+        if not self._interval_s:
+            return
+        now = self._now()
+        self._due_at = max(self._due_at, now - _MADE_UP_S)
+        if self._due_at - now > _PAUSE_S:
+            await asyncio.sleep(self._due_at - now)
+        self._due_at += self._interval_s

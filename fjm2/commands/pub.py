@@ -1,0 +1,158 @@
+"""`fjm2 pub`."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fjm2.jms import Topic
+
+from .bodies import NUMBER, STDIN, Bodies, Form, Pace
+from .bus_options import TopicName, bus_options, message_options, timeout_option
+from .common import is_quiet, run
+from .link import Link, open_link, people, say
+
+_SIZE = 1024
+
+
+@click.command()
+@click.argument("topic", type=TopicName())
+@click.argument("body", required=False)
+@click.option("--count", type=click.IntRange(min=1), help="Send so many messages.  [default: 1]")
+@click.option("--size", type=click.IntRange(1, 1 << 28), help=f"Bytes of a test message.  [default: {_SIZE}]")
+@click.option("--rate", type=click.FloatRange(1e-6, 1e9), help="Messages a second.  [default: as fast as it goes]")
+@click.option("--whole", is_flag=True, help="Standard input is one message, not one a line.")
+@message_options
+@bus_options
+@timeout_option("So long subscribers have, at the end, to confirm everything.", 30.0)
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but what went wrong.")
+def pub(
+    topic: Topic,
+    body: str | None,
+    count: int | None,
+    size: int | None,
+    rate: float | None,
+    whole: bool,
+    uri: str,
+    client_id: str | None,
+    timeout_s: float,
+    quiet: bool,
+    **form: Any,
+) -> None:
+    """Publish messages on TOPIC.
+
+    BODY is the text to send, or - for standard input, a message for each line. Without BODY, --count or --size send
+    numbered test messages, whose property "number" counts from 1. It ends when the subscribers that are known have
+    everything; without any it does not wait. The exit code is 1 if one of them did not confirm.
+
+    \b
+    Example: fjm2 pub prices 17.25 -p symbol=ABC
+             tail -f log | fjm2 pub logs -
+             fjm2 pub test --count 100000 --size 512 --rate 5000
+    """
+    if body is None and count is None and size is None:
+        raise click.UsageError("give a BODY, - for standard input, or --count or --size for test messages")
+    if body is not None and size is not None:
+        raise click.UsageError("--size is for test messages, which have no BODY")
+    if body == STDIN and count is not None:
+        raise click.UsageError("--count is not for standard input, which has an end of its own")
+    if whole and body != STDIN:
+        raise click.UsageError("--whole is for standard input: fjm2 pub TOPIC - --whole")
+    bodies = Bodies(body, whole, count, size or _SIZE)
+    run(_pub(topic, bodies, Form(**form), rate, uri, client_id, timeout_s, quiet))
+
+
+async def _pub(
+    topic: Topic,
+    bodies: Bodies,
+    form: Form,
+    rate: float | None,
+    uri: str,
+    client_id: str | None,
+    timeout_s: float,
+    quiet: bool,
+) -> int:
+    async with open_link(uri, client_id) as link:
+        tally = _Tally()
+        try:
+            with _progress(tally, bodies.total, quiet or is_quiet(False) or bodies.total == 1):
+                # Who is there has to be known before anything is sent: flow control waits for them, and then we do.
+                await link.bus.ready()
+                tally.subscribers = link.bus.subscribers(topic)
+                tally.began_at = monotonic()
+                await _send(link, topic, bodies, form, Pace(rate), tally)
+                if not form.non_persistent:
+                    await link.confirmed(timeout_s)
+        finally:
+            if not quiet:
+                tally.subscribers = max(tally.subscribers, link.bus.subscribers(topic))
+                say(tally.summary(topic))
+    return 1 if link.is_unconfirmed else 0
+
+
+class _Tally:
+    """What has been sent so far."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self.subscribers = 0
+        self.began_at = monotonic()
+
+    def summary(self, topic: Topic) -> str:
+        took_s = monotonic() - self.began_at
+        told = f"{people(self.messages, 'message')} of {people(self.bytes, 'byte')} to {topic}"
+        if self.messages > 1:
+            told += f" in {took_s:.2f} s, {self.messages / took_s:,.0f}/s, {self.bytes * 8e-6 / took_s:,.1f} Mbit/s"
+        return (
+            f"{told}; {people(self.subscribers, 'subscriber') if self.subscribers else 'nobody is known to subscribe'}"
+        )
+
+
+async def _send(link: Link, topic: Topic, bodies: Bodies, form: Form, pace: Pace, tally: _Tally) -> None:
+    producer = link.session.create_producer(topic)
+    form.configure(producer)
+    async for body in bodies:
+        await pace.wait()
+        message = form.message(body)
+        if bodies.is_test:
+            message.set_object_property(NUMBER, tally.messages + 1)
+        await producer.send(message)
+        tally.messages += 1
+        tally.bytes += len(body)
+
+
+@contextmanager
+def _progress(tally: _Tally, total: int | None, is_hidden: bool) -> Iterator[None]:
+    """A bar on the terminal while messages go out."""
+    if is_hidden:
+        yield
+        return
+    columns = (
+        TextColumn("sending"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]:,.0f}/s"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total, rate=0.0)
+
+        async def update() -> None:
+            before, seen_at = tally.messages, monotonic()
+            while True:
+                await asyncio.sleep(0.2)
+                now = monotonic()
+                bar.update(task, completed=tally.messages, rate=(tally.messages - before) / (now - seen_at))
+                before, seen_at = tally.messages, now
+
+        updater = asyncio.get_running_loop().create_task(update())
+        try:
+            yield
+        finally:
+            updater.cancel()

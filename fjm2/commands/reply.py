@@ -1,0 +1,166 @@
+"""`fjm2 reply`."""
+
+import asyncio
+import contextlib
+import re
+import shlex
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+import click
+
+from fjm2.errors import FJM2Error
+from fjm2.jms import BytesMessage, Message, MessageConsumer, TextMessage, Topic
+
+from .bus_options import SelectorText, TopicName, bus_options, timeout_option
+from .common import run
+from .link import Link, open_link, people, say
+from .shown import body_bytes, told_of
+
+_PLACE = re.compile(rb"\{(request|number|time)\}")
+
+Answer = Callable[[bytes, int], Awaitable[bytes | None]]
+"""The reply to a body, which is the request of so many; None if there is none to be."""
+
+
+@click.command()
+@click.argument("topic", type=TopicName())
+@click.argument("body", required=False)
+@click.option("--echo", is_flag=True, help="Reply with the request's own body.")
+@click.option("--command", metavar="COMMAND", help="Reply with what it prints, when it is given the request's body.")
+@click.option("--selector", type=SelectorText(), metavar="SELECTOR", help="Only requests that it wants.")
+@click.option("--count", type=click.IntRange(min=1), help="End after so many requests.  [default: at Ctrl-C]")
+@timeout_option("End after so long in any case.")
+@bus_options
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but what went wrong.")
+def reply(
+    topic: Topic,
+    body: str | None,
+    echo: bool,
+    command: str | None,
+    selector: str | None,
+    count: int | None,
+    timeout_s: float | None,
+    uri: str,
+    client_id: str | None,
+    quiet: bool,
+) -> None:
+    """Answer requests on TOPIC with BODY, in which {request}, {number} and {time} are filled in.
+
+    Requests of bytes get bytes, all others text. With --command there is no reply if it fails; it is run once for each
+    request, without a shell. The exit code is 1 if messages were lost, or --count requests did not come.
+
+    \b
+    Example: fjm2 reply time "it is {time}"
+             fjm2 reply upper --command "tr a-z A-Z"
+    """
+    if (body is not None) + echo + (command is not None) != 1:
+        raise click.UsageError("give one of BODY, --echo and --command")
+    answer = _echo if echo else _filled_in(body) if body is not None else _output_of(command or "")
+    run(_reply(topic, answer, selector, count, timeout_s, uri, client_id, quiet))
+
+
+async def _echo(request: bytes, _: int) -> bytes:
+    return request
+
+
+def _filled_in(template: str) -> Answer:
+    async def answer(request: bytes, number: int) -> bytes:
+        now = datetime.now().astimezone().isoformat(timespec="milliseconds")
+        values = {b"request": request, b"number": b"%d" % number, b"time": now.encode()}
+        return _PLACE.sub(lambda place: values[place[1]], template.encode(errors="surrogateescape"))
+
+    return answer
+
+
+def _output_of(command: str) -> Answer:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise click.UsageError(f"--command {command!r}: {error}") from None
+    if not words:
+        raise click.UsageError("--command is empty")
+
+    async def answer(request: bytes, _: int) -> bytes | None:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe)
+        try:
+            out, _err = await process.communicate(request)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        if process.returncode:
+            say(f"warning: {words[0]} ended with {process.returncode}: no reply")
+            return None
+        return out
+
+    return answer
+
+
+async def _reply(
+    topic: Topic,
+    answer: Answer,
+    selector: str | None,
+    count: int | None,
+    timeout_s: float | None,
+    uri: str,
+    client_id: str | None,
+    quiet: bool,
+) -> int:
+    async with open_link(uri, client_id) as link:
+        replier = _Replier(link, answer)
+        consumer = link.session.create_consumer(topic, selector)
+        await consumer.ready()
+        if not quiet:
+            say(f"listening on {topic}")
+        try:
+            async with asyncio.timeout(timeout_s):
+                await replier.serve(consumer, count)
+        except TimeoutError:
+            pass
+        finally:
+            if not quiet:
+                say(f"{people(replier.replies, 'reply')} to {people(replier.requests, 'request')}")
+    return 0 if not link.losses and (count is None or replier.requests >= count) else 1
+
+
+class _Replier:
+    """Answers requests, one after the other."""
+
+    def __init__(self, link: Link, answer: Answer) -> None:
+        self._producer = link.session.create_producer()
+        self._answer = answer
+        self.requests = 0
+        self.replies = 0
+
+    async def serve(self, consumer: MessageConsumer, count: int | None) -> None:
+        while count is None or self.requests < count:
+            request = await consumer.receive()
+            if request is not None:
+                self.requests += 1
+                await self._serve_one(request)
+
+    async def _serve_one(self, request: Message) -> None:
+        if request.reply_to is None:
+            say(f"warning: {request.message_id} does not say where to reply to")
+            return
+        try:
+            body = await self._answer(body_bytes(request), self.requests)
+        except FJM2Error as error:
+            say(f"warning: {told_of(error, request)}")
+            return
+        if body is not None:
+            reply = _message(body, isinstance(request, BytesMessage))
+            reply.correlation_id = request.message_id or request.correlation_id
+            await self._producer.send(reply, request.reply_to)
+            self.replies += 1
+
+
+def _message(body: bytes, as_bytes: bool) -> Message:
+    """A text if it is to be one, and can be."""
+    if not as_bytes:
+        with contextlib.suppress(UnicodeDecodeError):
+            return TextMessage(body.decode())
+    made = BytesMessage()
+    made.write_bytes(body)
+    return made

@@ -1,0 +1,90 @@
+"""`fjm2 request`."""
+
+import asyncio
+import os
+from typing import Any
+
+import click
+
+from fjm2.jms import Message, Topic
+
+from .bodies import STDIN, Form
+from .bus_options import TopicName, bus_options, message_options, output_options, timeout_option
+from .common import run
+from .link import Link, open_link, people
+from .receiving import Printer, abandon_stdout
+from .shown import shower
+from .streams import read_all
+
+
+@click.command()
+@click.argument("topic", type=TopicName())
+@click.argument("body")
+@click.option("--replies", default=1, show_default=True, type=click.IntRange(min=0), help="So many; 0: all in time.")
+@timeout_option("So long replies are waited for.", 5.0)
+@message_options
+@output_options
+@bus_options
+def request(
+    topic: Topic,
+    body: str,
+    replies: int,
+    timeout_s: float,
+    as_json: bool,
+    with_headers: bool,
+    no_newline: bool,
+    uri: str,
+    client_id: str | None,
+    **form: Any,
+) -> None:
+    """Send BODY (- for all of standard input) to TOPIC, and print the replies.
+
+    The exit code is 1 if fewer replies came in time than --replies, or none at all.
+
+    \b
+    Example: fjm2 request time "what time is it?" --timeout 2
+    """
+    printer = Printer(shower(as_json, with_headers, no_newline))
+    run(_request(topic, body, replies, timeout_s, Form(**form), printer, uri, client_id))
+
+
+async def _request(
+    topic: Topic,
+    body: str,
+    replies: int,
+    timeout_s: float,
+    form: Form,
+    printer: Printer,
+    uri: str,
+    client_id: str | None,
+) -> int:
+    message = form.message(await read_all() if body == STDIN else os.fsencode(body))
+    subscribers = 0
+    async with open_link(uri, client_id) as link:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await link.bus.ready()
+                subscribers = link.bus.subscribers(topic)
+                await _ask(link, topic, message, form, printer, replies or None)
+        except TimeoutError:
+            if not printer.messages or printer.messages < replies:
+                who = "" if subscribers else f": nobody is known to subscribe to {topic}"
+                raise click.ClickException(_missing(printer.messages, replies, timeout_s) + who) from None
+        except BrokenPipeError:
+            abandon_stdout()
+    return 1 if link.losses or printer.unreadable else 0
+
+
+async def _ask(link: Link, topic: Topic, message: Message, form: Form, printer: Printer, replies: int | None) -> None:
+    reply_to = link.session.create_temporary_topic()
+    consumer = link.session.create_consumer(reply_to)
+    message.reply_to = reply_to
+    producer = link.session.create_producer(topic)
+    form.configure(producer)
+    await producer.send(message)
+    await printer.print_from(consumer, replies)
+
+
+def _missing(came: int, wanted: int, timeout_s: float) -> str:
+    told = f"{came} of {people(wanted, 'reply')}" if came else "no reply"
+    return f"{told} within {timeout_s:g} s"

@@ -1,0 +1,70 @@
+"""Standard input and output without blocking the event loop: a subscriber whose reader is slow goes on answering its
+senders, and Ctrl-C works whatever is waited for.
+"""
+
+import asyncio
+import os
+import select
+import sys
+from collections.abc import AsyncIterator, Callable
+
+_READ_BYTES = 1 << 16
+_WRITE_BYTES = 4096
+"""So much never blocks once a pipe is writable (PIPE_BUF)."""
+
+
+def _is_ready(descriptor: int, event: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, event)
+    return bool(poll.poll(0))
+
+
+async def _until(descriptor: int, event: int, watch: Callable[..., None], forget: Callable[[int], object]) -> None:
+    """Wait, unless it is ready at once, as files are, which cannot be watched."""
+    if _is_ready(descriptor, event):
+        return
+    happened = asyncio.Event()
+    watch(descriptor, happened.set)
+    try:
+        await happened.wait()
+    finally:
+        forget(descriptor)
+
+
+async def write(data: bytes) -> None:
+    """To standard output. BrokenPipeError if nobody reads it any more."""
+    loop, descriptor = asyncio.get_running_loop(), sys.stdout.fileno()
+    view = memoryview(data)
+    while view:
+        await _until(descriptor, select.POLLOUT, loop.add_writer, loop.remove_writer)
+        view = view[os.write(descriptor, view[:_WRITE_BYTES]) :]
+
+
+async def read() -> AsyncIterator[bytes]:
+    """Standard input, in pieces as they come."""
+    loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
+    while True:
+        await _until(descriptor, select.POLLIN, loop.add_reader, loop.remove_reader)
+        piece = os.read(descriptor, _READ_BYTES)
+        if not piece:
+            return
+        yield piece
+        await asyncio.sleep(0)  # a long file is no reason to keep others waiting
+
+
+async def read_all() -> bytes:
+    """Standard input to its end."""
+    return b"".join([piece async for piece in read()])
+
+
+async def read_lines() -> AsyncIterator[bytes]:
+    """The lines of standard input, without their ends."""
+    rest: list[bytes] = []
+    async for piece in read():
+        first, *lines = piece.split(b"\n")
+        rest.append(first)
+        for line in lines:
+            yield b"".join(rest)
+            rest = [line]
+    if last := b"".join(rest):
+        yield last

@@ -1,0 +1,91 @@
+"""`fjm2 sub`."""
+
+import asyncio
+from time import monotonic
+
+import click
+
+from fjm2.jms import Overflow, Topic
+
+from .bus_options import SelectorText, TopicName, bus_options, output_options, timeout_option
+from .common import run
+from .link import open_link, people, say
+from .receiving import Printer, abandon_stdout
+from .shown import shower
+
+
+@click.command()
+@click.argument("topic", type=TopicName())
+@click.option(
+    "--selector", type=SelectorText(), metavar="SELECTOR", help='Only messages that it wants, as "price > 5".'
+)
+@click.option("--count", type=click.IntRange(min=1), help="End after so many messages.  [default: at Ctrl-C]")
+@timeout_option("End after so long in any case.")
+@output_options
+@click.option(
+    "--overflow",
+    default=Overflow.BLOCK.value,
+    show_default=True,
+    type=click.Choice([overflow.value for overflow in Overflow]),
+    help="When output is too slow: hold back the publishers, or drop messages.",
+)
+@bus_options
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but what went wrong.")
+def sub(
+    topic: Topic,
+    selector: str | None,
+    count: int | None,
+    timeout_s: float | None,
+    as_json: bool,
+    with_headers: bool,
+    no_newline: bool,
+    overflow: str,
+    uri: str,
+    client_id: str | None,
+    quiet: bool,
+) -> None:
+    """Print the messages of TOPIC.
+
+    Text and bytes are printed as they are, maps, streams and objects as JSON. The exit code is 1 if messages were lost
+    or dropped, or --count of them did not come.
+
+    \b
+    Example: fjm2 sub prices --selector "symbol = 'ABC' AND price > 17"
+             fjm2 sub prices --json --count 10
+    """
+    show = shower(as_json, with_headers, no_newline)
+    run(_sub(topic, selector, count, timeout_s, Printer(show), overflow, uri, client_id, quiet))
+
+
+async def _sub(
+    topic: Topic,
+    selector: str | None,
+    count: int | None,
+    timeout_s: float | None,
+    printer: Printer,
+    overflow: str,
+    uri: str,
+    client_id: str | None,
+    quiet: bool,
+) -> int:
+    is_read = True
+    async with open_link(uri, client_id) as link:
+        consumer = link.session.create_consumer(topic, selector, overflow=overflow)
+        await consumer.ready()
+        if not quiet:
+            say(f"listening on {topic}")
+        began_at = monotonic()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await printer.print_from(consumer, count)
+        except TimeoutError:
+            pass
+        except BrokenPipeError:
+            is_read = False
+            abandon_stdout()
+        finally:
+            if not quiet:
+                losses = f", {people(link.losses, 'loss')}" if link.losses else ""
+                say(f"{people(printer.messages, 'message')} in {monotonic() - began_at:.1f} s{losses}")
+    is_complete = count is None or printer.messages >= count or not is_read
+    return 0 if is_complete and not link.losses and not printer.unreadable else 1
