@@ -12,7 +12,7 @@ from .commands.peer import peer
 from .commands.ping import echo, ping
 from .commands.pub import pub
 from .commands.sub import sub
-from .micro import fec, wire
+from .micro import fec, jms, wire
 from .scale import scale_command
 
 
@@ -25,25 +25,33 @@ def main() -> None:
 @click.option("--repeat", default=5, show_default=True, type=click.IntRange(min=1), help="Measurements a median is of.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def micro(repeat: int, as_json: bool) -> None:
-    """What the inner functions cost: a train's headers, and Reed-Solomon beside its peers.
+    """What the inner functions cost: a train's headers, a message of JMS, and Reed-Solomon beside its peers.
 
     \b
     Example: fjm2-bench micro --repeat 3
     """
     costs = wire.run(repeat)
+    messages = jms.run(repeat)
     rows = fec.run(repeat)
     if as_json:
-        result = {"train": [asdict(cost) for cost in costs], "fec": [asdict(row) for row in rows]}
-        click.echo(json.dumps(result | {"missing": fec.missing()}))
+        result = {"train": [asdict(cost) for cost in costs], "jms": [asdict(cost) for cost in messages]}
+        click.echo(json.dumps(result | {"fec": [asdict(row) for row in rows], "missing": fec.missing()}))
         return
     console = Console()
-    table = Table(title=f"A train of {wire.SEGMENTS} x {wire.SEGMENT_BYTES} B")
-    table.add_column("step")
-    table.add_column("us a train", justify="right")
-    for cost in costs:
-        table.add_row(cost.step, f"{cost.us:.2f}")
-    console.print(table)
+    train = f"A train of {wire.SEGMENTS} x {wire.SEGMENT_BYTES} B"
+    _print_costs(console, train, "us a train", [(cost.step, cost.us) for cost in costs])
+    message = f"A message of {jms.SIZE} B with {jms.PROPERTIES} properties"
+    _print_costs(console, message, "us a message", [(cost.step, cost.us) for cost in messages])
     fec.print_table(rows, console)
+
+
+def _print_costs(console: Console, title: str, unit: str, costs: list[tuple[str, float]]) -> None:
+    table = Table(title=title)
+    table.add_column("step")
+    table.add_column(unit, justify="right")
+    for step, us in costs:
+        table.add_row(step, f"{us:.2f}")
+    console.print(table)
 
 
 for command in (pub, sub, ping, echo, peer, compare, scale_command):

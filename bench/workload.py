@@ -23,6 +23,11 @@ PATTERNS = 5
 END_NUMBER = NUMBER_MAX
 """A message with this number is no content: peers that have no other way say so that no more will come."""
 
+PERIOD = 10
+"""Properties depend on the last digit of the number, as do patterns."""
+PROPERTIES_MAX = 8
+_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
 # splitmix64
 _STEP, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _CHECK_BITS = 24
@@ -38,13 +43,59 @@ def word(number: int) -> int:
 
 def words(first: int, count: int) -> NDArray[np.uint64]:
     """Those of messages that follow each other, as they are on the wire."""
-    numbers = np.arange(first, first + count, dtype=np.uint64)
-    return _with_check(numbers).astype(">u8")
+    return ALL.words(first, count)
+
+
+def number_of(message: bytes) -> int:
+    """What a message's first bytes say; of any use only if it is whole."""
+    return int.from_bytes(message[:WORD_BYTES]) >> _CHECK_BITS
+
+
+def property_values(count: int) -> dict[str, tuple[int, ...] | tuple[str, ...]]:
+    """Names of so many properties, and the values of each by the last digit: the digit, its name, and so on in turn."""
+    return {f"p{place}": _DIGITS if place % 2 else tuple(range(PERIOD)) for place in range(count)}
 
 
 def _with_check(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     check: NDArray[np.uint64] = (numbers * np.uint64(_STEP)) >> np.uint64(64 - _CHECK_BITS)
     return (numbers << np.uint64(_CHECK_BITS)) | check
+
+
+class Series:
+    """Which messages there are: all, or those with numbers that end in certain digits. Their places count from 0."""
+
+    def __init__(self, digits: Sequence[int] = range(PERIOD)) -> None:
+        if not digits:
+            raise ValueError("expected at least one digit")
+        self.digits = sorted(set(digits))
+        self._is_all = len(self.digits) == PERIOD
+        self._digits = np.array(self.digits, dtype=np.uint64)
+        self._rank = np.full(PERIOD, -1)
+        self._rank[self.digits] = np.arange(len(self.digits))
+
+    def words(self, first: int, count: int) -> NDArray[np.uint64]:
+        """The first 8 bytes of messages at places that follow each other, as they are on the wire."""
+        numbers = np.arange(first, first + count, dtype=np.uint64)
+        if not self._is_all:
+            rounds, rest = np.divmod(numbers, np.uint64(len(self.digits)))
+            numbers = rounds * np.uint64(PERIOD) + self._digits[rest.astype(np.intp)]
+        return _with_check(numbers).astype(">u8")
+
+    def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of messages with these numbers; negative where there is no such message."""
+        if self._is_all:
+            return numbers
+        rounds, digits = np.divmod(numbers, PERIOD)
+        rank = self._rank[digits]
+        return np.where(rank < 0, -1, rounds * len(self.digits) + rank)
+
+    def count(self, total: int) -> int:
+        """How many there are with numbers below this one."""
+        rounds, rest = divmod(total, PERIOD)
+        return rounds * len(self.digits) + sum(digit < rest for digit in self.digits)
+
+
+ALL = Series()
 
 
 def patterns(size: int) -> NDArray[np.uint8]:
@@ -60,21 +111,23 @@ def patterns(size: int) -> NDArray[np.uint8]:
 
 
 class Expected:
-    """Any piece of the run of messages of a size."""
+    """Any piece of the run of messages of a size; messages go by their places."""
 
-    def __init__(self, size: int, run_bytes: int = _RUN_BYTES) -> None:
+    def __init__(self, size: int, run_bytes: int = _RUN_BYTES, series: Series = ALL) -> None:
         if size < MESSAGE_BYTES_MIN:
             raise ValueError(f"size={size}: expected {MESSAGE_BYTES_MIN} or more")
         self.size = size
         self.run = max(2, run_bytes // size)
         """So many messages are made, or touched by a piece, at most."""
-        self._grid = np.zeros((self.run + PATTERNS, size), np.uint8)
+        self._series = series
+        self._period = len(series.digits)
+        self._grid = np.zeros((self.run + self._period, size), np.uint8)
         self._words = self._grid[:, :WORD_BYTES].view(">u8")[:, 0]
         self._flat = self._grid.reshape(-1)
         content = patterns(size)
         for row in range(len(self._grid)):
-            self._grid[row, WORD_BYTES:] = content[row % PATTERNS]
-        self._table = words(0, 0)
+            self._grid[row, WORD_BYTES:] = content[series.digits[row % self._period] % PATTERNS]
+        self._table = series.words(0, 0)
         self._table_from = 0
 
     def messages(self, first: int, count: int) -> bytes:
@@ -90,9 +143,9 @@ class Expected:
         assert count <= self.run
         at = first - self._table_from
         if at < 0 or at + count > len(self._table):
-            self._table = words(first, max(count, _TABLE_NUMBERS))
+            self._table = self._series.words(first, max(count, _TABLE_NUMBERS))
             self._table_from, at = first, 0
-        row = first % PATTERNS
+        row = first % self._period
         self._words[row : row + count] = self._table[at : at + count]
         start = row * self.size + skip
         return self._flat[start : start + length]
@@ -148,11 +201,12 @@ class Tally:
 
 
 class Checker:
-    """Takes what arrives, in whatever pieces, and keeps the tally."""
+    """Takes what arrives, in whatever pieces, and keeps the tally. Messages go by their places in the series."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, series: Series = ALL) -> None:
         self.size = size
-        self._expected = Expected(size)
+        self._series = series
+        self._expected = Expected(size, series=series)
         self._step = (self._expected.run - 1) * size
         self._patterns = patterns(size)
         self._next = 0
@@ -262,8 +316,10 @@ class Checker:
         numbers = values >> np.uint64(_CHECK_BITS)
         is_good = (values == _with_check(numbers)) & (numbers != END_NUMBER)
         is_good &= (rows[:, WORD_BYTES:] == self._patterns[(numbers % np.uint64(PATTERNS)).astype(np.intp)]).all(axis=1)
+        places = self._series.places(numbers.astype(np.int64))
+        is_good &= places >= 0
         self._tally.corrupt += int(len(rows) - np.count_nonzero(is_good))
-        good = numbers[is_good].astype(np.int64)
+        good = places[is_good]
         for run in np.split(good, np.flatnonzero(np.diff(good) != 1) + 1):
             if run.size:
                 self._take_run(int(run[0]), int(run[-1]) + 1)

@@ -4,43 +4,87 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from fjm2.errors import ConfigError, FJM2Error
-from fjm2.norm import Session
+from fjm2.errors import ConfigError
+from fjm2.jms import InvalidSelectorError, Selector
 from fjm2.uri import BusConfig
 
-from ..workload import MESSAGE_BYTES_MIN
+from ..layers import LAYERS
+from ..rate import rate_bps
+from ..workload import MESSAGE_BYTES_MIN, PROPERTIES_MAX
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class Bus(click.ParamType[BusConfig]):
-    """A bus URI."""
+class Uri(click.ParamType[str]):
+    """A bus URI, as it is: what it leaves open is another layer's to fill in."""
 
     name = "URI"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> BusConfig:
-        if isinstance(value, BusConfig):
-            return value
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            return BusConfig.from_uri(str(value))
+            BusConfig.from_uri(str(value))
         except ConfigError as error:
             self.fail(str(error), param, ctx)
+        return str(value)
 
 
-class TimedOutError(FJM2Error):
-    """Something did not happen in time; says what."""
+class Rate(click.ParamType[str]):
+    """A rate, as it is."""
+
+    name = "RATE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            rate_bps(str(value))
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+class Selecting(click.ParamType[str]):
+    """A selector of JMS."""
+
+    name = "SELECTOR"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            Selector(str(value))
+        except InvalidSelectorError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+_LAYER_OF = {"form": "norm", "batch": "norm", "properties": "jms", "selector": "jms", "api": "jms"}
+"""Options that make sense in one layer only."""
+
+
+def check_layer(layer: str) -> None:
+    """Each option of the command that was given is for this layer."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        owner = _LAYER_OF.get(option.name or "", layer)
+        if owner != layer and context.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"{option.opts[0]} is for --layer {owner}")
 
 
 layer_option = click.option(
-    "--layer", default="norm", show_default=True, type=click.Choice(["norm"]), help="The API to go through."
+    "--layer", default="norm", show_default=True, type=click.Choice(LAYERS), help="The API to go through."
 )
 uri_option = click.option(
     "--uri",
     default="fjm2://",
     show_default="fjm2://239.192.57.40:5740",
-    type=Bus(),
+    type=Uri(),
     help="The bus: group, port, ?interface=IF, and settings such as &rate=100mbit.",
+)
+properties_option = click.option(
+    "--properties",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, PROPERTIES_MAX),
+    help="Of jms, and the same for both ends: p0 is the last digit of the message's number, p1 its name, p2 again.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 object_option = click.option(
@@ -49,7 +93,7 @@ object_option = click.option(
     default="stream",
     show_default=True,
     type=click.Choice(["stream", "data"]),
-    help="Messages in a stream, or each one a DATA object.",
+    help="Of norm: messages in a stream, or each one a DATA object.",
 )
 
 
@@ -86,17 +130,3 @@ def check_how_much(count: int | None, seconds: float | None) -> None:
     """One of the two has to be given."""
     if (count is None) == (seconds is None):
         raise click.UsageError("give one of --count and --seconds")
-
-
-def open_session(bus: BusConfig) -> Session:
-    """A node of a bus, to send and to receive."""
-    return Session(
-        bus.group,
-        bus.port,
-        interface=bus.interface,
-        sender=bus.sender,
-        receiver=bus.receiver,
-        ttl=bus.ttl,
-        dscp=bus.dscp,
-        loopback=bus.loopback,
-    )

@@ -11,6 +11,7 @@ from fjm2.commands.common import INTERRUPTED
 
 from ..peers import SYSTEMS, load
 from ..peers.base import PeerOptions, PeerTimeoutError
+from ..workload import PROPERTIES_MAX
 from .options import check_how_much, how_much_options, object_option, size_option, timeout_option
 from .results import print_result
 
@@ -21,7 +22,7 @@ _COUNT = 5000
 @click.argument("system", type=click.Choice(SYSTEMS))
 @click.argument("role", type=click.Choice(["pub", "sub", "ping", "echo"]))
 @click.option(
-    "--publisher", default="127.0.0.1", show_default=True, help="Address of pub or ping, for pyzmq and Zenoh."
+    "--publisher", default="127.0.0.1", show_default=True, help="Address of pub or ping, for ActiveMQ, pyzmq and Zenoh."
 )
 @click.option("--interface", default="lo", show_default=True, help="Of libnorm: name or address.")
 @click.option("--group", default="239.192.57.40", show_default=True, help="Of libnorm.")
@@ -36,6 +37,7 @@ _COUNT = 5000
 @click.option("--rate", type=click.FloatRange(min=1000), help="Of libnorm: bits per second.")
 @click.option("--segment-size", default=8000, show_default=True, type=click.IntRange(64, 65_000), help="Of libnorm.")
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(min=1), help="Of libnorm: as pub's.")
+@click.option("--properties", default=0, show_default=True, type=click.IntRange(0, PROPERTIES_MAX), help="Of ActiveMQ.")
 @click.option("--no-verify", is_flag=True, help="Do not look into messages.")
 @timeout_option(60.0)
 @click.option("--json", "as_json", is_flag=True, help="As it always does: for uniformity.")
@@ -55,6 +57,7 @@ def peer(
     rate: float | None,
     segment_size: int,
     batch: int,
+    properties: int,
     no_verify: bool,
     timeout_s: float,
     as_json: bool,  # noqa: ARG001
@@ -86,6 +89,7 @@ def peer(
         rate_bps=rate,
         segment_bytes=segment_size,
         batch=batch,
+        properties=properties,
         is_verified=not no_verify,
         timeout_s=timeout_s,
     )

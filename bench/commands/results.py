@@ -6,7 +6,13 @@ from dataclasses import asdict, dataclass, field
 
 import click
 
-from ..workload import Buffer, Checker, Tally
+from fjm2.errors import FJM2Error
+
+from ..workload import ALL, Buffer, Checker, Series, Tally
+
+
+class TimedOutError(FJM2Error):
+    """Something did not happen in time; says what."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +25,8 @@ class PubResult:
     size: int
     batch: int = 1
     """Messages handed over in one write."""
+    properties: int = 0
+    """Of each message, where there are such things."""
     receivers: int
     not_acked: list[str] = field(default_factory=list)
     """Receivers that did not confirm the end."""
@@ -60,11 +68,14 @@ class SubResult:
     duplicated: int
     out_of_order: int
     corrupt: int
+    loss_reports: int | None = None
+    """How often the system itself said that something was lost; None where it does not tell."""
     cpu_s: float
 
     @property
     def is_lossless(self) -> bool:
-        return self.ended and self.messages > 0 and not (self.lost or self.duplicated or self.corrupt)
+        faults = self.lost or self.duplicated or self.corrupt or self.loss_reports
+        return self.ended and self.messages > 0 and not faults
 
     def text(self) -> str:
         return (
@@ -169,13 +180,15 @@ class Reception:
     The rate is that of all that came after the first piece, in the time from it to the last one.
     """
 
-    def __init__(self, system: str, size: int, *, is_verified: bool) -> None:
+    def __init__(self, system: str, size: int, *, is_verified: bool, series: Series = ALL) -> None:
         self.system = system
         self.size = size
         self.total: int | None = None
         """How many messages there are in all, once that is known."""
         self.is_ended = False
-        self._checker = Checker(size) if is_verified else None
+        self.loss_reports: int | None = None
+        self._bad_properties = 0
+        self._checker = Checker(size, series) if is_verified else None
         self._unchecked_bytes = 0
         self._begun_messages = 0
         self._watch: StopWatch | None = None
@@ -225,6 +238,10 @@ class Reception:
             self._checker.take_many(messages)
         self._note_time()
 
+    def note_corrupt(self) -> None:
+        """A message's body may be as it should be, but its properties are not."""
+        self._bad_properties += 1
+
     def _note_time(self) -> None:
         if self._watch is None:
             self._watch = StopWatch()
@@ -254,6 +271,7 @@ class Reception:
             lost=tally.lost,
             duplicated=tally.duplicated,
             out_of_order=tally.out_of_order,
-            corrupt=tally.corrupt,
+            corrupt=tally.corrupt + self._bad_properties,
+            loss_reports=self.loss_reports,
             cpu_s=round(cpu_s, 3),
         )

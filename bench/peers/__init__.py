@@ -7,7 +7,7 @@ from importlib import import_module
 
 from .base import Peer
 
-SYSTEMS = ("libnorm", "pyzmq", "zenoh")
+SYSTEMS = ("activemq", "libnorm", "pyzmq", "zenoh")
 
 
 def load(system: str) -> Peer:

@@ -33,6 +33,7 @@ class PeerOptions:
     rate_bps: float | None
     segment_bytes: int
     batch: int
+    properties: int
     is_verified: bool
     timeout_s: float
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from .base import PeerOptions
+from .built import is_fresh, place
 
 _SOURCE = Path(__file__).with_name("libnorm_bench.c")
 
@@ -18,7 +19,7 @@ class LibNorm:
     name = "libnorm"
 
     def missing(self) -> str | None:
-        if _is_built():
+        if is_fresh(place(_SOURCE.stem), _SOURCE):
             return None
         gcc = shutil.which("gcc")
         if gcc is None:
@@ -49,7 +50,7 @@ class LibNorm:
 
 
 def _become(role: str, options: PeerOptions, *more: str) -> NoReturn:
-    binary = _binary()
+    binary = place(_SOURCE.stem)
     arguments = {
         "--group": options.group,
         "--interface": options.interface,
@@ -63,23 +64,9 @@ def _become(role: str, options: PeerOptions, *more: str) -> NoReturn:
     os.execv(binary, [str(binary), role, *flat, *more])
 
 
-def _binary() -> Path:
-    """In the working copy, or else where programs keep what they can make again."""
-    working_copy = Path(__file__).parents[2]
-    if (working_copy / "setup.cfg").exists():
-        return working_copy / ".build" / _SOURCE.stem
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "fjm2-bench" / _SOURCE.stem
-
-
-def _is_built() -> bool:
-    binary = _binary()
-    return binary.exists() and binary.stat().st_mtime >= _SOURCE.stat().st_mtime
-
-
 def _build(gcc: str) -> str | None:
     """What went wrong, if anything."""
-    binary = _binary()
+    binary = place(_SOURCE.stem)
     binary.parent.mkdir(parents=True, exist_ok=True)
     # Made beside it and moved, so that two runs at once both see a whole program.
     fresh = binary.with_name(f"{binary.name}.{os.getpid()}")

@@ -4,14 +4,19 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner
 from fjm2bench.cli import main
+from fjm2bench.layers import LAYERS
+from fjm2bench.micro import jms
 from fjm2bench.peers import SYSTEMS, load
 
 DEADLINE_S = 40.0
@@ -219,14 +224,15 @@ def test_ping_and_echo(start: Start, uri: str) -> None:
     assert the_only_line(echo.end())["messages"] == 220
 
 
+@pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", [("sub",), ("echo",), ("pub", "--seconds", 20, "--rate", "10mbit")])
 def test_interrupted_commands_end_quietly(
-    start: Start, uri: str, command: tuple[object, ...], number: signal.Signals
+    start: Start, uri: str, command: tuple[object, ...], number: signal.Signals, layer: str
 ) -> None:
-    process = start(*command, "--uri", uri)
+    process = start(*command, "--layer", layer, "--uri", uri)
     if command[0] == "pub":
-        sub = start("sub", "--uri", uri)
+        sub = start("sub", "--layer", layer, "--uri", uri)
         sub.wait_until_ready()
         with pytest.raises(subprocess.TimeoutExpired):
             process.popen.wait(timeout=2.0)
@@ -251,7 +257,22 @@ def test_interrupted_commands_end_quietly(
         (("sub", "--uri", "fjm2://?interface=nowhere0"), 1, "nowhere0"),
         (("peer", "nats", "pub"), 2, "nats"),
         (("peer", "pyzmq", "pub"), 2, "give one of --count and --seconds"),
-        (("compare", "--systems", "fjm2,nats"), 2, "'nats': expected some of fjm2, libnorm, pyzmq, zenoh"),
+        (("pub", "--layer", "jms", "--count", "1", "--object", "stream"), 2, "--object is for --layer norm"),
+        (("pub", "--layer", "jms", "--count", "1", "--batch", "1"), 2, "--batch is for --layer norm"),
+        (("pub", "--count", "1", "--properties", "2"), 2, "--properties is for --layer jms"),
+        (("pub", "--layer", "jms", "--count", "1", "--properties", "9"), 2, "--properties"),
+        (("sub", "--selector", "p0 = 1"), 2, "--selector is for --layer jms"),
+        (("sub", "--api", "listener"), 2, "--api is for --layer jms"),
+        (("sub", "--layer", "jms", "--properties", "1", "--selector", "p0 == 1"), 2, "at position 4"),
+        (("sub", "--layer", "jms", "--selector", "p0 = 1"), 2, "lets no message pass that has 0 properties"),
+        (("sub", "--layer", "jms", "--api", "poll"), 2, "'listener', 'receive', 'iterate'"),
+        (("sub", "--layer", "jms", "--uri", "fjm2://?interface=nowhere0"), 1, "nowhere0"),
+        (("echo", "--layer", "udp"), 2, "'norm', 'jms'"),
+        (("peer", "activemq", "pub", "--count", "1", "--properties", "9"), 2, "--properties"),
+        (("compare", "--systems", "fjm2,nats"), 2, "'nats': expected some of fjm2, fjm2-jms, activemq, libnorm, pyzmq"),
+        (("compare", "--round-trips", "10", "--fanout", "2"), 2, "--fanout is for throughput"),
+        (("compare", "--rate", "fast"), 2, "rate_bps=fast: expected bits per second"),
+        (("compare", "--settings", "colour=red"), 2, "colour=red: unknown"),
         (("compare", "--sizes", "64,x"), 2, "expected numbers from 8"),
         (("compare", "--fanout", "0"), 2, "expected numbers from 1 to 64"),
     ],
@@ -263,17 +284,19 @@ def test_mistakes_are_told_in_a_line(arguments: tuple[str, ...], code: int, said
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("arguments", [("pub", "--count", "1"), ("ping",)])
-def test_waiting_is_bounded(uri: str, arguments: tuple[str, ...]) -> None:
-    result = CliRunner().invoke(main, [*arguments, "--uri", uri, "--timeout", "0.3"])
+def test_waiting_is_bounded(uri: str, arguments: tuple[str, ...], layer: str) -> None:
+    result = CliRunner().invoke(main, [*arguments, "--layer", layer, "--uri", uri, "--timeout", "0.3"])
     assert result.exit_code == 1
     assert "not done within 0.3 s" in result.output
     assert "waiting for" in result.output
 
 
+@pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("arguments", [("sub",), ("echo",)])
-def test_listening_is_bounded(uri: str, arguments: tuple[str, ...]) -> None:
-    result = CliRunner().invoke(main, [*arguments, "--uri", uri, "--timeout", "0.3", "--json"])
+def test_listening_is_bounded(uri: str, arguments: tuple[str, ...], layer: str) -> None:
+    result = CliRunner().invoke(main, [*arguments, "--layer", layer, "--uri", uri, "--timeout", "0.3", "--json"])
     assert result.exit_code == 1
     assert json.loads(result.output.splitlines()[-1])["messages"] == 0
 
@@ -289,6 +312,120 @@ def test_every_command_tells_how_it_is_used(command: str) -> None:
     result = CliRunner().invoke(main, [command, "--help"])
     assert result.exit_code == 0
     assert f"Example: fjm2-bench {command}" in result.output
+
+
+# The JMS layer: the same contract, over connections.
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "properties", "more"),
+    [
+        (64, 20_000, 0, ()),
+        (1024, 5000, 2, ()),
+        (1024, 2000, 3, ("--api", "receive")),
+        (1024, 2000, 1, ("--api", "iterate")),
+        (100_000, 100, 2, ()),
+        (8, 50, 8, ()),
+    ],
+)
+def test_all_messages_arrive_by_jms_and_are_counted(
+    start: Start, uri: str, size: int, count: int, properties: int, more: tuple[object, ...]
+) -> None:
+    common = ("--layer", "jms", "--uri", uri, "--size", size, "--properties", properties, "--timeout", 30)
+    subs = [start("sub", *common, *more) for _ in range(2)]
+    pub = start("pub", *common, "--count", count, "--receivers", 2)
+    for sub in subs:
+        sub.wait_until_ready()
+    sent = the_only_line(pub.end())
+    assert (sent["system"], sent["object"], sent["properties"]) == ("fjm2-jms", "message", properties)
+    assert (sent["messages"], sent["bytes"], sent["receivers"]) == (count, count * size, 2)
+    assert sent["not_acked"] == []
+    assert sent["msgs_per_s"] == pytest.approx(count / sent["seconds"], rel=0.01)
+    assert sent["cpu_s"] > 0
+    for sub in subs:
+        received = the_only_line(sub.end())
+        check_received(received, count, size)
+        assert received["verified"]
+        assert received["loss_reports"] == 0
+
+
+def test_jms_subscriber_gets_what_its_selector_lets_pass(start: Start, uri: str) -> None:
+    common = ("--layer", "jms", "--uri", uri, "--properties", 2, "--timeout", 30)
+    tenth = start("sub", *common, "--selector", "p0 = 3")
+    fifth = start("sub", *common, "--selector", "p1 IN ('two', 'nine')")
+    pub = start("pub", *common, "--count", 2005, "--receivers", 2)
+    for sub in (tenth, fifth):
+        sub.wait_until_ready()
+    assert the_only_line(pub.end())["messages"] == 2005
+    check_received(the_only_line(tenth.end()), 201, 1024)
+    check_received(the_only_line(fifth.end()), 401, 1024)
+
+
+def test_jms_messages_of_other_properties_are_corrupt(start: Start, uri: str) -> None:
+    sub = start("sub", "--layer", "jms", "--uri", uri, "--properties", 2, "--timeout", 30)
+    pub = start("pub", "--layer", "jms", "--uri", uri, "--properties", 1, "--count", 10)
+    sub.wait_until_ready()
+    the_only_line(pub.end())
+    ended = sub.end()
+    assert ended.code == 1
+    assert ended.lines[-1]["corrupt"] > 0
+
+
+def test_jms_messages_of_another_size_are_seen_at_once(start: Start, uri: str) -> None:
+    sub = start("sub", "--layer", "jms", "--uri", uri, "--size", 100, "--timeout", 30)
+    pub = start("pub", "--layer", "jms", "--uri", uri, "--size", 64, "--count", 100)
+    sub.wait_until_ready()
+    assert pub.end().code == 0
+    ended = sub.end()
+    assert ended.code == 1
+    assert ended.lines[-1]["corrupt"] == 100
+
+
+def test_jms_subscriber_that_wants_more_than_there_is_has_lost_it(start: Start, uri: str) -> None:
+    sub = start("sub", "--layer", "jms", "--uri", uri, "--size", 64, "--count", 150, "--timeout", 30)
+    pub = start("pub", "--layer", "jms", "--uri", uri, "--size", 64, "--count", 100)
+    sub.wait_until_ready()
+    assert pub.end().code == 0
+    ended = sub.end()
+    assert ended.code == 1
+    assert (ended.lines[-1]["messages"], ended.lines[-1]["lost"]) == (100, 50)
+
+
+def test_jms_publisher_that_dies_is_noticed(start: Start, uri: str) -> None:
+    sub = start("sub", "--layer", "jms", "--uri", f"{uri}&inactivity_s=1", "--size", 1000, "--timeout", 60)
+    pub = start("pub", "--layer", "jms", "--uri", uri, "--size", 1000, "--seconds", 20, "--rate", "20mbit")
+    sub.wait_until_ready()
+    with pytest.raises(subprocess.TimeoutExpired):
+        pub.popen.wait(timeout=2.0)
+    pub.popen.kill()
+    ended = sub.end()
+    assert ended.code == 1
+    line = ended.lines[-1]
+    assert (line["ended"], line["corrupt"], line["loss_reports"]) == (False, 0, 1)
+    assert "is gone" in ended.err
+
+
+def test_jms_publisher_needs_nobody(start: Start, uri: str) -> None:
+    pub = start("pub", "--layer", "jms", "--uri", uri, "--size", 64, "--count", 10, "--receivers", 0)
+    sent = the_only_line(pub.end())
+    assert (sent["messages"], sent["receivers"], sent["not_acked"]) == (10, 0, [])
+
+
+def test_jms_ping_and_echo(start: Start, uri: str) -> None:
+    echo = start("echo", "--layer", "jms", "--uri", uri, "--timeout", 30)
+    echo.wait_until_ready()
+    ping = start("ping", "--layer", "jms", "--uri", uri, "--count", 200, "--warm-up", 20, "--timeout", 30)
+    line = the_only_line(ping.end())
+    assert (line["system"], line["count"], line["size"]) == ("fjm2-jms", 200, 64)
+    assert 0 < line["p50_us"] <= line["p99_us"] <= line["p999_us"] <= line["max_us"]
+    assert the_only_line(echo.end())["messages"] == 220
+
+
+def test_micro_tells_what_a_selector_adds() -> None:
+    costs = {cost.step: cost.us for cost in jms.run(1)}
+    assert set(costs) >= {"route, not subscribed", "route, selected by p0 = 3", "what that selector adds"}
+    difference = costs["route, selected by p0 = 3"] - costs["route, not subscribed"]
+    assert costs["what that selector adds"] == pytest.approx(difference)
 
 
 # Peers.
@@ -350,6 +487,37 @@ def test_peers_wait_for_so_long(start: Start, peer: str, port: int) -> None:
     assert "Traceback" not in ended.err
 
 
+def test_activemq_checks_properties_and_leaves_nothing_behind(start: Start, port: int) -> None:
+    if lack := load("activemq").missing():
+        pytest.skip(f"activemq: {lack}")
+    sub = start("peer", "activemq", "sub", "--port", port, "--properties", 2, "--timeout", 30)
+    before = set(Path(tempfile.gettempdir()).glob("fjm2-bench-activemq-*"))
+    pub = start("peer", "activemq", "pub", "--port", port, "--properties", 2, "--count", 3000)
+    sub.wait_until_ready()
+    sent = the_only_line(pub.end())
+    assert (sent["messages"], sent["properties"]) == (3000, 2)
+    check_received(the_only_line(sub.end()), 3000, 1024)
+    assert set(Path(tempfile.gettempdir()).glob("fjm2-bench-activemq-*")) <= before
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_activemq_broker_ends_with_its_publisher(start: Start, port: int) -> None:
+    if lack := load("activemq").missing():
+        pytest.skip(f"activemq: {lack}")
+    sub = start("peer", "activemq", "sub", "--port", port, "--timeout", 30)
+    pub = start("peer", "activemq", "pub", "--port", port, "--seconds", 20)
+    sub.wait_until_ready()
+    with pytest.raises(subprocess.TimeoutExpired):
+        pub.popen.wait(timeout=4.0)
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) == 0
+    pub.popen.send_signal(signal.SIGTERM)
+    assert pub.end().code == 130
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
 def test_a_peer_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fjm2bench.peers.zenoh_peer.find_spec", lambda _: None)
     result = CliRunner().invoke(main, ["peer", "zenoh", "sub"])
@@ -385,6 +553,29 @@ def test_two_systems_are_compared_in_namespaces(start: Start) -> None:
 
 @pytest.mark.root
 @pytest.mark.usefixtures("require_root_and_netns")
+def test_jms_and_activemq_are_compared_in_namespaces(start: Start) -> None:
+    if lack := load("activemq").missing():
+        pytest.skip(f"activemq: {lack}")
+    brief = ("--sizes", 1024, "--repeat", 1, "--settings", "rate=500mbit")
+    both = ("--systems", "fjm2-jms,activemq")
+    process = start("compare", *both, *brief, "--fanout", 2, "--seconds", 0.3, "--properties", 2)
+    result = the_only_line(process.end())
+    assert [row["system"] for row in result["rows"]] == ["fjm2-jms", "activemq"]
+    for row, other in zip(result["rows"], reversed(result["rows"]), strict=True):
+        assert (row["faults"], row["size"], row["fanout"]) == ([], 1024, 2)
+        assert row["ratios"] == {other["system"]: pytest.approx(row["msgs_per_s"] / other["msgs_per_s"])}
+        assert row["cpu_s_per_gb"] > 0
+        assert row["p50_us"] is None
+    assert f"fjm2-bench-{process.popen.pid}-" not in namespaces()
+
+    result = the_only_line(start("compare", *both, *brief, "--round-trips", 50).end())
+    for row in result["rows"]:
+        assert (row["faults"], row["fanout"], row["msgs_per_s"]) == ([], 1, None)
+        assert 0 < row["p50_us"] <= row["p99_us"] <= row["p999_us"]
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("require_root_and_netns")
 def test_an_interrupted_comparison_leaves_nothing_behind(start: Start) -> None:
     process = start("compare", "--systems", "fjm2", "--sizes", 1024, "--fanout", 1, "--seconds", 30)
     prefix = f"fjm2-bench-{process.popen.pid}-"
@@ -407,9 +598,7 @@ def test_an_interrupted_comparison_leaves_nothing_behind(start: Start) -> None:
 def test_a_system_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fjm2bench.peers.zenoh_peer.find_spec", lambda _: None)
     brief = ["--sizes", "1024", "--fanout", "1", "--seconds", "0.1", "--repeat", "1", "--settings", "ttl=0"]
-    monkeypatch.setattr(
-        "fjm2bench.commands.compare._COMMAND", (sys.executable, "-c", "raise SystemExit('it is broken')")
-    )
+    monkeypatch.setattr("fjm2bench.contest._COMMAND", (sys.executable, "-c", "raise SystemExit('it is broken')"))
     result = CliRunner().invoke(main, ["compare", "--systems", "fjm2,zenoh", *brief])
     assert result.exit_code == 1
     assert "it is broken (1 x)" in result.output

@@ -73,8 +73,8 @@ JMS_ORDER_OF = {module: order for order, module in enumerate(module for floor in
 PACKAGES = {
     "fjm2.norm": set(),
     "fjm2.jms": {"fjm2.norm", "fjm2.uri"},
-    "fjm2.commands": {"fjm2.norm", "fjm2.uri"},
-    "fjm2bench": {"fjm2.norm", "fjm2.uri", "fjm2.commands.common"},
+    "fjm2.commands": {"fjm2.norm", "fjm2.jms", "fjm2.uri"},
+    "fjm2bench": {"fjm2.norm", "fjm2.jms", "fjm2.uri", "fjm2.commands.common"},
 }
 """What of FJM2 a package may know besides itself and `fjm2.errors`."""
 

@@ -3,6 +3,7 @@
 import itertools
 from random import Random
 
+import numpy as np
 import pytest
 from fjm2bench.workload import (
     END_NUMBER,
@@ -11,8 +12,11 @@ from fjm2bench.workload import (
     Checker,
     Expected,
     Maker,
+    Series,
     Tally,
+    number_of,
     patterns,
+    property_values,
     word,
 )
 from hypothesis import given
@@ -225,3 +229,59 @@ def test_any_order_in_any_pieces_against_a_model(size: int, seed: int, data: st.
             expected.out_of_order += 1
         seen.add(number)
     assert checker.result(total) == expected
+
+
+# Series: what a selector lets pass.
+
+
+@pytest.mark.parametrize("digits", [(3,), (0, 9), (1, 2, 5), tuple(range(10))])
+@pytest.mark.parametrize("size", [8, 64, 70_000])
+def test_a_part_of_the_messages_is_checked_like_all_of_them(digits: tuple[int, ...], size: int) -> None:
+    all_of_them = make(size, 60)
+    wanted = [message for message in all_of_them if number_of(message) % 10 in digits]
+    series = Series(digits)
+    assert series.count(60) == len(wanted) == 6 * len(digits)
+
+    def found(messages: list[bytes]) -> Tally:
+        checker = Checker(size, series)
+        checker.begin(0)
+        for message in messages:
+            checker.take(message)
+        return checker.result(series.count(60))
+
+    assert found(wanted) == Tally(len(wanted))
+    assert found(wanted[:2] + wanted[3:]) == Tally(len(wanted) - 1, lost=1)
+    assert found([*wanted[:3], *wanted[2:]]) == Tally(len(wanted), duplicated=1)
+    assert found([wanted[1], wanted[0], *wanted[2:]]) == Tally(len(wanted), out_of_order=1)
+
+
+def test_what_a_selector_should_have_kept_back_is_corrupt() -> None:
+    checker = Checker(64, Series([3]))
+    checker.begin(0)
+    good = make(64, 14)
+    for number in (3, 4, 13):
+        checker.take(good[number])
+    assert checker.result(2) == Tally(2, corrupt=1)
+
+
+@given(st.sets(st.integers(0, 9), min_size=1), st.integers(0, 1000))
+def test_places_in_a_series_against_counting(digits: set[int], total: int) -> None:
+    series = Series(sorted(digits))
+    numbers = [number for number in range(total) if number % 10 in digits]
+    assert series.count(total) == len(numbers)
+    assert series.places(np.array(numbers, np.int64)).tolist() == list(range(len(numbers)))
+    words = [int(value) >> 24 for value in series.words(0, len(numbers))]
+    assert words == numbers
+
+
+def test_a_series_has_messages() -> None:
+    with pytest.raises(ValueError, match="at least one digit"):
+        Series([])
+
+
+def test_properties_tell_the_last_digit_of_the_number() -> None:
+    assert property_values(0) == {}
+    values = property_values(3)
+    assert list(values) == ["p0", "p1", "p2"]
+    assert [(values["p0"][digit], values["p1"][digit]) for digit in (0, 7)] == [(0, "zero"), (7, "seven")]
+    assert values["p2"] == tuple(range(10))

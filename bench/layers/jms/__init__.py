@@ -1,0 +1,31 @@
+"""Connections of `fjm2.jms`: bytes messages on a topic, non-persistent, one re-used by the publisher for all.
+
+A message that was sent may be changed and sent again at once: that is what costs least. The subscriber's session
+acknowledges by itself.
+"""
+
+from ..base import PubOptions, SubOptions
+from .publisher import Publisher
+from .round_trips import Echoer, Pinger
+from .subscriber import Subscriber
+
+
+class JmsLayer:
+    """The layer."""
+
+    system = "fjm2-jms"
+
+    def publisher(self, options: PubOptions) -> Publisher:
+        return Publisher(self.system, options)
+
+    def subscriber(self, options: SubOptions) -> Subscriber:
+        return Subscriber(self.system, options)
+
+    def pinger(self, uri: str, size: int) -> Pinger:
+        return Pinger(uri, size)
+
+    def echoer(self, uri: str) -> Echoer:
+        return Echoer(uri)
+
+
+LAYER = JmsLayer()

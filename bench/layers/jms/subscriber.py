@@ -1,0 +1,128 @@
+"""A subscriber to bytes messages."""
+
+import asyncio
+import contextlib
+import time
+from typing import cast
+
+import click
+
+from fjm2.jms import Message, MessageConsumer, Selector
+
+from ...commands.results import Reception
+from ...peers.base import messages_at_once
+from ...workload import PERIOD, Series, number_of, property_values
+from ..base import LINGER_S, Ready, SubOptions
+from .place import CONTROL, DATA, Word, connect, decode
+
+_LOOK_S = 0.1
+_FAREWELL_S = 0.5
+"""So long the publisher's close can count on us."""
+
+
+class Subscriber:
+    """Takes what comes on the topic. Some messages are gathered before they are checked."""
+
+    def __init__(self, system: str, options: SubOptions) -> None:
+        self._properties = property_values(options.properties)
+        self._series = self._selected(options.selector)
+        self.reception = Reception(system, options.size, is_verified=options.is_verified, series=self._series)
+        self.reception.total = options.count
+        self.reception.loss_reports = 0
+        self._options = options
+        self._at_once = messages_at_once(options.size)
+        self._gathered: list[bytes] = []
+        self._sample: Message | None = None
+        """The first of those, whose properties are looked at."""
+        self._came_at = 0.0
+
+    def _selected(self, text: str | None) -> Series:
+        """What a selector lets pass."""
+        selector = Selector(text or "")
+        values = self._properties.items()
+        digits = [d for d in range(PERIOD) if selector.matches({name: column[d] for name, column in values})]
+        if not digits:
+            raise click.UsageError(f"--selector lets no message pass that has {len(values)} properties")
+        return Series(digits)
+
+    async def receive(self, ready: Ready) -> None:
+        options = self._options
+        async with connect(options.uri, self._note_loss) as connection:
+            control = connection.create_session().create_consumer(CONTROL)
+            control.message_listener = self._hear
+            consumer = connection.create_session().create_consumer(DATA, options.selector)
+            feeding = asyncio.create_task(self._feed(consumer))
+            connection.start()
+            await consumer.ready()
+            ready()
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(options.timeout_s):
+                        await self._until_over()
+            finally:
+                feeding.cancel()
+            self._check()
+
+    async def _feed(self, consumer: MessageConsumer) -> None:
+        """Each way that the API has."""
+        match self._options.api:
+            case "listener":
+                consumer.message_listener = self._take
+            case "receive":
+                while (message := await consumer.receive()) is not None:
+                    self._take(message)
+            case "iterate":
+                async for message in consumer:
+                    self._take(message)
+
+    def _take(self, message: Message) -> None:
+        gathered = self._gathered
+        if not gathered:
+            self._sample = message
+        gathered.append(cast(bytes, message.get_body(bytes)))
+        if len(gathered) >= self._at_once:
+            self._check()
+
+    def _check(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if not gathered:
+            return
+        self._came_at = time.monotonic()
+        if self._sample is not None and not self._has_properties(self._sample, number_of(gathered[0])):
+            self.reception.note_corrupt()
+        self.reception.take_many(gathered)
+
+    def _has_properties(self, message: Message, number: int) -> bool:
+        digit = number % PERIOD
+        return all(message.properties.get(name) == values[digit] for name, values in self._properties.items())
+
+    async def _until_over(self) -> None:
+        """All is there and the publisher has ended; or something is missing, and nothing has come for a while."""
+        self._came_at = time.monotonic()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            reception = self.reception
+            if reception.is_ended:
+                self._check()
+            is_complete = reception.is_complete
+            if reception.is_ended and is_complete:
+                await asyncio.sleep(_FAREWELL_S)
+                return
+            is_due = reception.is_ended or is_complete or reception.loss_reports
+            if is_due and time.monotonic() - self._came_at >= LINGER_S:
+                return
+
+    def _hear(self, message: Message) -> None:
+        said = decode(message)
+        if said is None:
+            return
+        match said:
+            case Word.START, _:
+                self.reception.begin(0)
+            case Word.TOTAL, messages if self._options.count is None:
+                self.reception.total = self._series.count(messages)
+            case Word.END, _:
+                self.reception.is_ended = True
+
+    def _note_loss(self) -> None:
+        self.reception.loss_reports = (self.reception.loss_reports or 0) + 1

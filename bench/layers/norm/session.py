@@ -1,0 +1,18 @@
+"""A node of a bus."""
+
+from fjm2.norm import Session
+from fjm2.uri import BusConfig
+
+
+def open_session(bus: BusConfig) -> Session:
+    """To send and to receive."""
+    return Session(
+        bus.group,
+        bus.port,
+        interface=bus.interface,
+        sender=bus.sender,
+        receiver=bus.receiver,
+        ttl=bus.ttl,
+        dscp=bus.dscp,
+        loopback=bus.loopback,
+    )

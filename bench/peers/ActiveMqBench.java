@@ -1,0 +1,713 @@
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.BitSet;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import javax.jms.BytesMessage;
+import javax.jms.Connection;
+import javax.jms.DeliveryMode;
+import javax.jms.JMSException;
+import javax.jms.Message;
+import javax.jms.MessageConsumer;
+import javax.jms.MessageProducer;
+import javax.jms.Session;
+import javax.jms.Topic;
+import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.activemq.broker.BrokerService;
+import org.apache.activemq.broker.region.policy.PolicyEntry;
+import org.apache.activemq.broker.region.policy.PolicyMap;
+import org.apache.activemq.broker.region.policy.VMPendingSubscriberMessageStoragePolicy;
+
+/**
+ * ActiveMQ Classic at the tasks of fjm2-bench: broker, pub, sub, ping and echo, each a process of its own.
+ *
+ * <p>Messages are those of bench/workload.py, and so are the lines of JSON. What goes on:
+ *
+ * <ul>
+ *   <li>a subscriber puts one message into the queue HERE once it has its consumer;
+ *   <li>the publisher waits for so many, sends for a while to let the compilers of all processes do their work, says
+ *       START on the topic, and waits for as many messages in the queue WARM;
+ *   <li>then it sends what counts, says END, and waits for as many messages in the queue DONE.
+ * </ul>
+ *
+ * <p>Settings are those that are fastest and lose nothing; see activemq_peer.py, which starts all this.
+ */
+public final class ActiveMqBench {
+  private static final String DATA = "fjm2-bench.data";
+  private static final String BACK = "fjm2-bench.back";
+  private static final String HERE = "fjm2-bench.here";
+  private static final String WARM = "fjm2-bench.warm";
+  private static final String DONE = "fjm2-bench.done";
+  private static final String START = "start";
+  private static final String END = "end";
+  private static final String TOTAL = "messages";
+
+  private static final String CLIENT_SETTINGS =
+      "?tcpNoDelay=true&socketBufferSize=1048576&ioBufferSize=65536"
+          + "&wireFormat.tightEncodingEnabled=false&wireFormat.maxInactivityDuration=0"
+          + "&jms.useAsyncSend=true&jms.copyMessageOnSend=false&jms.optimizeAcknowledge=true"
+          + "&jms.alwaysSessionAsync=false&jms.disableTimeStampsByDefault=true&jms.watchTopicAdvisories=false"
+          + "&jms.prefetchPolicy.topicPrefetch=32766";
+  private static final String SERVER_SETTINGS =
+      "?transport.tcpNoDelay=true&transport.socketBufferSize=1048576&transport.ioBufferSize=65536"
+          + "&wireFormat.tightEncodingEnabled=false&wireFormat.maxInactivityDuration=0";
+  private static final long BROKER_BYTES = 256L << 20;
+  private static final long TOPIC_BYTES = 64L << 20;
+
+  private static final long RETRY_MS = 100;
+  private static final int LOOK_EVERY = 256;
+
+  private static final class Fault extends Exception {
+    private static final long serialVersionUID = 1;
+
+    Fault(String reason) {
+      super(reason);
+    }
+  }
+
+  public static void main(String[] arguments) {
+    try {
+      Options options = new Options(arguments);
+      switch (options.role) {
+        case "broker" -> broker(options);
+        case "pub" -> publish(options);
+        case "sub" -> System.exit(subscribe(options) ? 0 : 1);
+        case "ping" -> ping(options);
+        case "echo" -> echo(options);
+        default -> throw new Fault("unknown role " + options.role);
+      }
+      System.exit(0);
+    } catch (Fault fault) {
+      System.err.println(fault.getMessage());
+    } catch (Exception error) {
+      System.err.println("ActiveMQ: " + error);
+    }
+    System.exit(1);
+  }
+
+  // The broker. It lives as long as somebody holds its standard input open.
+
+  private static void broker(Options options) throws Exception {
+    PolicyEntry policy = new PolicyEntry();
+    policy.setTopic(">");
+    policy.setProducerFlowControl(true);
+    policy.setMemoryLimit(TOPIC_BYTES);
+    policy.setPendingSubscriberPolicy(new VMPendingSubscriberMessageStoragePolicy());
+    PolicyMap policies = new PolicyMap();
+    policies.setPolicyEntries(List.of(policy));
+    BrokerService broker = new BrokerService();
+    broker.setBrokerName("fjm2-bench");
+    broker.setDataDirectory(options.text("--directory"));
+    broker.setPersistent(false);
+    broker.setUseJmx(false);
+    broker.setAdvisorySupport(false);
+    broker.setSchedulerSupport(false);
+    broker.setUseVirtualTopics(false);
+    broker.setEnableStatistics(false);
+    broker.setUseShutdownHook(false);
+    broker.setDestinationPolicy(policies);
+    broker.getSystemUsage().getMemoryUsage().setLimit(BROKER_BYTES);
+    broker.addConnector("tcp://" + options.place() + SERVER_SETTINGS);
+    broker.start();
+    if (!broker.waitUntilStarted()) {
+      throw new Fault("the broker does not start: " + broker.getStartException());
+    }
+    System.out.println("{\"ready\": true}");
+    while (System.in.read() >= 0) {}
+    broker.stop();
+  }
+
+  // Throughput.
+
+  private static void publish(Options options) throws Exception {
+    int receivers = options.number("--receivers");
+    Client client = new Client(options);
+    MessageProducer producer = client.producer(client.session.createTopic(DATA));
+    client.await(HERE, receivers, "subscribers");
+    if (receivers > 0) {
+      send(client, producer, 0, options.real("--warm-up-seconds"));
+      say(client, producer, START, 0);
+      client.await(WARM, receivers, "subscribers to warm up");
+    }
+    StopWatch watch = new StopWatch(options.number("--broker"));
+    client.doing = "sending";
+    long total = send(client, producer, options.number("--count"), options.real("--seconds"));
+    say(client, producer, END, total);
+    client.await(DONE, receivers, "confirmations");
+    double seconds = watch.seconds();
+    double cpu = watch.cpu();
+    System.out.println(
+        new Line()
+            .put("system", "activemq")
+            .put("object", "message")
+            .put("size", options.size)
+            .put("batch", 1)
+            .put("properties", options.properties)
+            .put("receivers", receivers)
+            .put("messages", total)
+            .put("bytes", total * options.size)
+            .put("seconds", seconds)
+            .put("msgs_per_s", total / seconds)
+            .put("gbit_per_s", total / seconds * options.size * 8e-9)
+            .put("cpu_s", cpu));
+    client.close();
+  }
+
+  /** Messages from number 0 on: so many if that is not 0, or else for so long. How many there were. */
+  private static long send(Client client, MessageProducer producer, long count, double seconds) throws JMSException {
+    Workload workload = new Workload(client.options.size);
+    int properties = client.options.properties;
+    long until = System.nanoTime() + (long) (seconds * 1e9);
+    long number = 0;
+    while (count > 0 ? number < count : number % LOOK_EVERY != 0 || System.nanoTime() < until) {
+      BytesMessage message = client.session.createBytesMessage();
+      for (int place = 0; place < properties; place++) {
+        Workload.setProperty(message, place, number);
+      }
+      message.writeBytes(workload.message(number));
+      producer.send(message);
+      number++;
+    }
+    return number;
+  }
+
+  private static void say(Client client, MessageProducer producer, String word, long total) throws JMSException {
+    Message message = client.session.createMessage();
+    message.setJMSType(word);
+    message.setLongProperty(TOTAL, total);
+    producer.send(message);
+  }
+
+  private static boolean subscribe(Options options) throws Exception {
+    System.out.println("{\"ready\": true}");
+    AtomicReference<Reception> reception = new AtomicReference<>(new Reception(options));
+    CountDownLatch ended = new CountDownLatch(1);
+    AtomicReference<Exception> failure = new AtomicReference<>();
+    Client client;
+    try {
+      client = new Client(options);
+    } catch (Fault nobody) {
+      System.out.println(reception.get().line(-1));
+      return false;
+    }
+    long[] total = {-1};
+    MessageConsumer consumer = client.session.createConsumer(client.session.createTopic(DATA));
+    consumer.setMessageListener(
+        message -> {
+          try {
+            String word = message.getJMSType();
+            if (word == null) {
+              reception.get().take(message);
+            } else if (word.equals(START)) {
+              reception.set(new Reception(options));
+              client.tell(WARM);
+            } else if (word.equals(END)) {
+              total[0] = message.getLongProperty(TOTAL);
+              ended.countDown();
+            }
+          } catch (JMSException error) {
+            failure.set(error);
+            ended.countDown();
+          }
+        });
+    client.tell(HERE);
+    ended.await(client.leftNanos(), TimeUnit.NANOSECONDS);
+    if (failure.get() != null) {
+      throw failure.get();
+    }
+    if (total[0] >= 0) {
+      client.tell(DONE);
+    }
+    System.out.println(reception.get().line(total[0]));
+    boolean isLossless = reception.get().isLossless(total[0]);
+    client.close();
+    return isLossless;
+  }
+
+  // Round trips: the listener takes the time, and sends the next message.
+
+  private static void ping(Options options) throws Exception {
+    int warmUp = options.number("--warm-up");
+    long[] times = new long[warmUp + options.number("--count")];
+    Client client = new Client(options);
+    MessageProducer producer = client.producer(client.session.createTopic(DATA));
+    Workload workload = new Workload(options.size);
+    long[] sent = {0, 0};
+    CountDownLatch done = new CountDownLatch(1);
+    AtomicReference<Exception> failure = new AtomicReference<>();
+    client
+        .session
+        .createConsumer(client.session.createTopic(BACK))
+        .setMessageListener(
+            message -> {
+              int number = (int) sent[0];
+              times[number] = System.nanoTime() - sent[1];
+              try {
+                if (!workload.isMessage(bodyOf(message), number)) {
+                  throw new Fault("message " + number + " came back as another");
+                }
+                if (number + 1 == times.length) {
+                  done.countDown();
+                  return;
+                }
+                sent[0] = number + 1;
+                sent[1] = System.nanoTime();
+                producer.send(bytesMessage(client, workload.message(number + 1)));
+              } catch (JMSException | Fault error) {
+                failure.set(error);
+                done.countDown();
+              }
+            });
+    client.await(HERE, 1, "an echo");
+    sent[1] = System.nanoTime();
+    producer.send(bytesMessage(client, workload.message(0)));
+    boolean isDone = done.await(client.leftNanos(), TimeUnit.NANOSECONDS);
+    if (failure.get() != null) {
+      throw failure.get();
+    }
+    if (!isDone) {
+      throw client.late("waiting for message " + sent[0] + " to come back");
+    }
+    say(client, producer, END, times.length);
+    client.await(DONE, 1, "the echo to end");
+    long[] ordered = Arrays.copyOfRange(times, warmUp, times.length);
+    Arrays.sort(ordered);
+    System.out.println(
+        new Line()
+            .put("system", "activemq")
+            .put("size", options.size)
+            .put("count", ordered.length)
+            .put("p50_us", at(ordered, 0.5))
+            .put("p99_us", at(ordered, 0.99))
+            .put("p999_us", at(ordered, 0.999))
+            .put("max_us", at(ordered, 1.0)));
+    client.close();
+  }
+
+  private static double at(long[] ordered, double part) {
+    return ordered.length == 0 ? 0 : ordered[Math.min(ordered.length - 1, (int) (ordered.length * part))] / 1000.0;
+  }
+
+  private static void echo(Options options) throws Exception {
+    System.out.println("{\"ready\": true}");
+    long[] count = {0};
+    CountDownLatch ended = new CountDownLatch(1);
+    AtomicReference<Exception> failure = new AtomicReference<>();
+    Client client = new Client(options);
+    MessageProducer producer = client.producer(client.session.createTopic(BACK));
+    client
+        .session
+        .createConsumer(client.session.createTopic(DATA))
+        .setMessageListener(
+            message -> {
+              try {
+                if (message.getJMSType() != null) {
+                  ended.countDown();
+                } else {
+                  producer.send(bytesMessage(client, bodyOf(message)));
+                  count[0]++;
+                }
+              } catch (JMSException error) {
+                failure.set(error);
+                ended.countDown();
+              }
+            });
+    client.tell(HERE);
+    boolean isEnded = ended.await(client.leftNanos(), TimeUnit.NANOSECONDS);
+    if (failure.get() != null) {
+      throw failure.get();
+    }
+    if (isEnded) {
+      client.tell(DONE);
+    }
+    System.out.println(new Line().put("system", "activemq").put("messages", count[0]));
+    client.close();
+    System.exit(isEnded ? 0 : 1);
+  }
+
+  private static BytesMessage bytesMessage(Client client, byte[] body) throws JMSException {
+    BytesMessage message = client.session.createBytesMessage();
+    message.writeBytes(body);
+    return message;
+  }
+
+  private static byte[] bodyOf(Message message) throws JMSException {
+    BytesMessage bytes = (BytesMessage) message;
+    byte[] body = new byte[(int) bytes.getBodyLength()];
+    bytes.readBytes(body);
+    return body;
+  }
+
+  /** A connection, its one session for the topics, and one for the queues. */
+  private static final class Client {
+    final Options options;
+    final Session session;
+    volatile String doing = "connecting to the broker";
+    private final Connection connection;
+    private final Session queues;
+    private final MessageProducer teller;
+    private final long deadline;
+
+    Client(Options options) throws Exception {
+      this.options = options;
+      deadline = System.nanoTime() + (long) (options.real("--timeout") * 1e9);
+      connection = connect();
+      session = connection.createSession(false, Session.DUPS_OK_ACKNOWLEDGE);
+      queues = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+      teller = producer(null);
+      connection.start();
+      guard();
+    }
+
+    private Connection connect() throws Exception {
+      ActiveMQConnectionFactory factory =
+          new ActiveMQConnectionFactory("tcp://" + options.place() + CLIENT_SETTINGS + options.more());
+      while (true) {
+        Connection made = null;
+        try {
+          made = factory.createConnection();
+          made.start();
+          return made;
+        } catch (JMSException nobody) {
+          if (made != null) {
+            made.close();
+          }
+          if (leftNanos() == 0) {
+            throw late(doing);
+          }
+          Thread.sleep(RETRY_MS);
+        }
+      }
+    }
+
+    /** A send may wait for ever: see to it that a publisher ends, with a reason. */
+    private void guard() {
+      if (!options.role.equals("pub")) {
+        return;
+      }
+      Thread guard =
+          new Thread(
+              () -> {
+                try {
+                  TimeUnit.NANOSECONDS.sleep(leftNanos());
+                } catch (InterruptedException ended) {
+                  return;
+                }
+                System.err.println(late(doing).getMessage());
+                Runtime.getRuntime().halt(1);
+              });
+      guard.setDaemon(true);
+      guard.start();
+    }
+
+    MessageProducer producer(Topic topic) throws JMSException {
+      MessageProducer made = (topic == null ? queues : session).createProducer(topic);
+      made.setDeliveryMode(DeliveryMode.NON_PERSISTENT);
+      made.setDisableMessageID(true);
+      made.setDisableMessageTimestamp(true);
+      return made;
+    }
+
+    void tell(String queue) throws JMSException {
+      synchronized (teller) {
+        teller.send(queues.createQueue(queue), queues.createMessage());
+      }
+    }
+
+    /** Take so many messages from a queue. */
+    void await(String queue, int count, String what) throws Exception {
+      Session own = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+      MessageConsumer consumer = own.createConsumer(own.createQueue(queue));
+      for (int seen = 0; seen < count; seen++) {
+        doing = "waiting for " + what + ", " + seen + " of " + count + " are there";
+        if (consumer.receive(Math.max(1, leftNanos() / 1_000_000)) == null) {
+          throw late(doing);
+        }
+      }
+      own.close();
+    }
+
+    long leftNanos() {
+      return Math.max(0, deadline - System.nanoTime());
+    }
+
+    Fault late(String what) {
+      return new Fault(what + ": not done within " + options.text("--timeout") + " s");
+    }
+
+    void close() throws JMSException {
+      connection.close();
+    }
+  }
+
+  /** The messages: their number with a check of it, and one of five patterns. */
+  private static final class Workload {
+    private static final int PATTERNS = 5;
+    private static final long STEP = 0x9E3779B97F4A7C15L;
+    private static final String[] DIGITS = {
+      "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
+    };
+    private final ByteBuffer[] made = new ByteBuffer[PATTERNS];
+
+    Workload(int size) {
+      for (int pattern = 0; pattern < PATTERNS; pattern++) {
+        ByteBuffer content = ByteBuffer.allocate(size + 8).order(ByteOrder.LITTLE_ENDIAN);
+        content.position(8);
+        for (long place = 1; content.remaining() >= 8; place++) {
+          content.putLong(splitmix(((long) pattern << 32) + place));
+        }
+        made[pattern] = ByteBuffer.wrap(Arrays.copyOf(content.array(), size));
+      }
+    }
+
+    private static long splitmix(long state) {
+      long mixed = state * STEP;
+      mixed = (mixed ^ mixed >>> 30) * 0xBF58476D1CE4E5B9L;
+      mixed = (mixed ^ mixed >>> 27) * 0x94D049BB133111EBL;
+      return mixed ^ mixed >>> 31;
+    }
+
+    static long word(long number) {
+      return number << 24 | number * STEP >>> 40;
+    }
+
+    /** Good until the next one with the same pattern is asked for. */
+    byte[] message(long number) {
+      ByteBuffer buffer = made[(int) (number % PATTERNS)];
+      buffer.putLong(0, word(number));
+      return buffer.array();
+    }
+
+    boolean isMessage(byte[] body, long number) {
+      return Arrays.equals(body, message(number));
+    }
+
+    /** The number of what should be a message; -1 if it is none. */
+    long numberOf(byte[] body) {
+      long word = ByteBuffer.wrap(body).getLong(0);
+      long number = word >>> 24;
+      if (word != word(number)) {
+        return -1;
+      }
+      byte[] content = made[(int) (number % PATTERNS)].array();
+      return Arrays.equals(body, 8, body.length, content, 8, content.length) ? number : -1;
+    }
+
+    static void setProperty(Message message, int place, long number) throws JMSException {
+      int digit = (int) (number % 10);
+      if (place % 2 == 0) {
+        message.setIntProperty("p" + place, digit);
+      } else {
+        message.setStringProperty("p" + place, DIGITS[digit]);
+      }
+    }
+
+    static boolean hasProperty(Message message, int place, long number) throws JMSException {
+      int digit = (int) (number % 10);
+      return place % 2 == 0
+          ? message.getIntProperty("p" + place) == digit
+          : DIGITS[digit].equals(message.getStringProperty("p" + place));
+    }
+  }
+
+  /** What a subscriber gets: checked, counted and timed. */
+  private static final class Reception {
+    private final Options options;
+    private final boolean isVerified;
+    private final Workload workload;
+    private final byte[] body;
+    private final BitSet seen = new BitSet();
+    private StopWatch watch;
+    private double seconds;
+    private int next;
+    private long messages;
+    private long duplicated;
+    private long outOfOrder;
+    private long corrupt;
+
+    Reception(Options options) {
+      this.options = options;
+      isVerified = !options.has("--no-verify");
+      workload = new Workload(options.size);
+      body = new byte[options.size];
+    }
+
+    void take(Message message) throws JMSException {
+      if (watch == null) {
+        watch = new StopWatch(0);
+      }
+      BytesMessage bytes = (BytesMessage) message;
+      bytes.readBytes(body);
+      if (!isVerified) {
+        messages++;
+      } else if (bytes.getBodyLength() != options.size) {
+        corrupt++;
+      } else {
+        check(message, workload.numberOf(body));
+      }
+      if ((messages & LOOK_EVERY - 1) == 0) {
+        seconds = watch.seconds();
+      }
+    }
+
+    private void check(Message message, long value) throws JMSException {
+      if (value < 0 || value > Integer.MAX_VALUE - 1) {
+        corrupt++;
+        return;
+      }
+      int number = (int) value;
+      if (number % LOOK_EVERY == 0) {
+        for (int place = 0; place < options.properties; place++) {
+          corrupt += Workload.hasProperty(message, place, number) ? 0 : 1;
+        }
+      }
+      if (number >= next) {
+        next = number + 1;
+      } else if (seen.get(number)) {
+        duplicated++;
+        return;
+      } else {
+        outOfOrder++;
+      }
+      seen.set(number);
+      messages++;
+    }
+
+    boolean isLossless(long total) {
+      return total > 0 && messages == total && duplicated == 0 && corrupt == 0;
+    }
+
+    Line line(long total) {
+      double cpu = 0;
+      if (watch != null) {
+        seconds = total >= 0 ? watch.seconds() : seconds;
+        cpu = watch.cpu();
+      }
+      double rate = seconds > 0 ? (messages - 1) / seconds : 0;
+      return new Line()
+          .put("system", "activemq")
+          .put("size", options.size)
+          .put("ended", total >= 0)
+          .put("verified", isVerified)
+          .put("messages", messages)
+          .put("bytes", messages * options.size)
+          .put("seconds", seconds)
+          .put("msgs_per_s", rate)
+          .put("gbit_per_s", rate * options.size * 8e-9)
+          .put("lost", total < 0 ? next - Math.min(next, messages) : Math.max(0, total - messages))
+          .put("duplicated", duplicated)
+          .put("out_of_order", outOfOrder)
+          .put("corrupt", corrupt)
+          .put("cpu_s", cpu);
+    }
+  }
+
+  /** Time, and this process's time on CPUs and another's (the broker's), since it was made. */
+  private static final class StopWatch {
+    private static final double TICKS_PER_S = 100;
+    private final int other;
+    private final long start = System.nanoTime();
+    private final double cpu;
+
+    StopWatch(int other) {
+      this.other = other;
+      cpu = total();
+    }
+
+    double seconds() {
+      return (System.nanoTime() - start) / 1e9;
+    }
+
+    double cpu() {
+      return total() - cpu;
+    }
+
+    private double total() {
+      double own =
+          ((com.sun.management.OperatingSystemMXBean) java.lang.management.ManagementFactory.getOperatingSystemMXBean())
+              .getProcessCpuTime();
+      return own / 1e9 + (other == 0 ? 0 : ticks() / TICKS_PER_S);
+    }
+
+    private long ticks() {
+      try {
+        String stat = Files.readString(Path.of("/proc/" + other + "/stat"));
+        String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
+        return Long.parseLong(fields[11]) + Long.parseLong(fields[12]);
+      } catch (IOException gone) {
+        return 0;
+      }
+    }
+  }
+
+  /** A line of JSON. */
+  private static final class Line {
+    private final StringBuilder text = new StringBuilder();
+
+    Line put(String name, Object value) {
+      text.append(text.isEmpty() ? "{" : ", ").append('"').append(name).append("\": ");
+      if (value instanceof String) {
+        text.append('"').append(value).append('"');
+      } else if (value instanceof Double) {
+        text.append(String.format(Locale.ROOT, "%.6f", value));
+      } else {
+        text.append(value);
+      }
+      return this;
+    }
+
+    @Override
+    public String toString() {
+      return text + "}";
+    }
+  }
+
+  private static final class Options {
+    final String role;
+    final int size;
+    final int properties;
+    private final Map<String, String> values = new HashMap<>();
+
+    Options(String[] arguments) {
+      role = arguments[0];
+      for (int at = 1; at < arguments.length; at += 2) {
+        values.put(arguments[at], arguments[at + 1]);
+      }
+      size = number("--size");
+      properties = number("--properties");
+    }
+
+    boolean has(String name) {
+      return values.containsKey(name);
+    }
+
+    String text(String name) {
+      return values.get(name);
+    }
+
+    int number(String name) {
+      return Integer.parseInt(values.getOrDefault(name, "0"));
+    }
+
+    double real(String name) {
+      return Double.parseDouble(values.getOrDefault(name, "0"));
+    }
+
+    String place() {
+      return text("--address") + ":" + text("--port");
+    }
+
+    String more() {
+      return values.getOrDefault("--more", "");
+    }
+  }
+}
