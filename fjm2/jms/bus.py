@@ -207,7 +207,7 @@ class Bus:
                     await session.flushed()
                 missing = await self._confirm(lane, nodes - suspects, deadline) | nodes & suspects
                 missing = missing - suspects | await self._confirm(lane, nodes & suspects, deadline)
-        return missing, 0
+        return missing & self._subscribers_of(lane), 0
 
     async def _shut(self) -> None:
         for handle in (self._tick_handle, self._update_handle):
@@ -368,6 +368,9 @@ class Bus:
         if self.config.sender.flow is Flow.NAMED:
             for lane in self._lanes:
                 lane.evicted.discard(node_id)
+        if is_changed and announcement.flags & Flag.GOODBYE and all(p.node_id != node_id for p in self.presence.peers):
+            for lane in self._open_lanes():
+                lane.session.forget_receiver(node_id)
         if is_changed:
             self._update_soon()
 

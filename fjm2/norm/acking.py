@@ -48,6 +48,10 @@ class Watermark:
         for node in nodes:
             self.tries_left.pop(node, None)
 
+    def excuse(self, node: int) -> None:
+        """It has left, and owes nothing."""
+        self.tries_left.pop(node, None)
+
     @property
     def is_done(self) -> bool:
         return not self.tries_left

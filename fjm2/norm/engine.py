@@ -190,6 +190,10 @@ class Engine:
         """Let flow control wait for these nodes, and not for strangers, whatever they answer."""
         self._sender.set_receivers(nodes, now, strangers)
 
+    def forget_receiver(self, node: int, now: float) -> None:
+        """A node has left: wait for its confirmations no more."""
+        self._sender.forget_receiver(node, now)
+
     @property
     def receivers(self) -> frozenset[int]:
         """The nodes that flow control waits for."""

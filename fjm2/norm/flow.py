@@ -193,6 +193,14 @@ class FlowWindow:
             self._newcomers.discard(node)
         return self._settle(now)
 
+    def forget(self, node: int, now: float) -> Mark | None:
+        """A node has left. The mark, if that was the last one it waited for."""
+        self._heard_at.pop(node, None)
+        self._newcomers.discard(node)
+        if self.mark is not None:
+            self.mark.waiting.discard(node)
+        return self._settle(now)
+
     def evict(self, now: float) -> tuple[list[int], Mark | None]:
         """Give up those who have not been heard of for too long while they were waited for."""
         mark = self.mark

@@ -99,6 +99,13 @@ class Flusher:
         if self._watermarks and self._watermarks[0].confirm(node, position) and self._watermarks[0].is_done:
             self._end_watermark(now)
 
+    def excuse(self, node: int, now: float) -> None:
+        """A node has left: nobody waits for what it would confirm."""
+        for watermark in self._watermarks:
+            watermark.excuse(node)
+        while self._watermarks and self._watermarks[0].is_done:
+            self._end_watermark(now)
+
     def act(self, now: float, is_idle: bool) -> None:
         """The flush timer has run out."""
         while self._watermarks and self._is_passed(self._watermarks[0]):

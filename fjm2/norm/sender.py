@@ -438,6 +438,15 @@ class Sender:
         if self._flow.is_active != was_active:
             self._note_waiting()
 
+    def forget_receiver(self, node: int, now: float) -> None:
+        """It has left: nothing waits for its confirmation any more."""
+        was_active = self._flow.is_active
+        self._move_window(self._flow.forget(node, now), now)
+        self._note_crowd()
+        if self._flow.is_active != was_active:
+            self._note_waiting()
+        self._flusher.excuse(node, now)
+
     @property
     def receivers(self) -> frozenset[int]:
         """The nodes that flow control waits for."""

@@ -379,6 +379,11 @@ class Session:
         """Let flow control wait for these nodes (and, with `flow=min`, for all others that answer but strangers)."""
         self._engine.set_receivers(frozenset(nodes), self._driver.now(), frozenset(strangers))
 
+    def forget_receiver(self, node: int) -> None:
+        """A node has said that it leaves: neither flow control nor watermarks wait for it any more."""
+        self._engine.forget_receiver(node, self._driver.now())
+        self._driver.wake()
+
     @property
     def receivers(self) -> frozenset[int]:
         """The nodes that flow control waits for at present."""

@@ -109,6 +109,17 @@ def test_dead_receiver_is_evicted_and_the_rest_go_on() -> None:
     assert not alive.events(StreamLost)
 
 
+def test_who_has_left_is_not_waited_for() -> None:
+    net, pub, sub = pair(Flow.NAMED, ack_timeout_s=1000.0)
+    pub.engine.set_receivers(frozenset({sub.node_id, 99}), net.now)
+    pub.write(PAYLOAD)
+    assert not net.run_until(lambda: sub.received == PAYLOAD, deadline=5.0)
+    pub.engine.forget_receiver(99, net.now)
+    assert net.run_until(lambda: sub.received == PAYLOAD, deadline=10.0)
+    assert not pub.events(ReceiverEvicted)
+    assert pub.engine.receivers == {sub.node_id}
+
+
 def test_nobody_is_waited_for_with_max() -> None:
     net, pub, sub = pair(Flow.MAX)
     pub.engine.set_receivers(frozenset({sub.node_id, 4711}), net.now)

@@ -328,6 +328,22 @@ async def test_a_watermark_tells_who_is_missing(port: int) -> None:
 
 
 @on_each_loop
+async def test_a_watermark_does_not_wait_for_who_has_left(port: int) -> None:
+    config = SenderConfig(rate_bps=100e6, robust_factor=1000, grtt_s=0.1)  # asked for minutes
+    async with (
+        listening(new_session(port, node_id=2)),
+        new_session(port, is_sender_only=True, sender=config) as sender,
+    ):
+        await sender.send_data(noise(10_000))
+        waiting = [asyncio.create_task(sender.watermark(nodes)) for nodes in ([2, 99], [99])]
+        await asyncio.sleep(0.3)
+        assert not any(task.done() for task in waiting)
+        sender.forget_receiver(99)
+        outcomes = await soon(asyncio.gather(*waiting))
+        assert [(outcome.acked, outcome.failed) for outcome in outcomes] == [({2}, set()), (set(), set())]
+
+
+@on_each_loop
 async def test_a_watermark_covers_what_a_stream_was_just_given(port: int) -> None:
     config = SenderConfig(rate_bps=100e6, grtt_s=0.002, stream_bytes=1 << 20)
     async with (
