@@ -25,8 +25,10 @@ _NEAR_CEILING = 0.8
 _CEILING_DROP = 0.75
 """So much lower than what was too large the window stays at first: buffers are not always as empty."""
 _QUEUE_S = 0.025
-"""Confirmations that take longer, twice in a row and though nothing was lost, have waited behind data in a receiver's
-buffer. Once may be an application that was busy."""
+"""Confirmations that take so much longer than the way there and back, twice in a row and though nothing was lost, have
+waited behind data in a receiver's buffer. Once may be an application that was busy."""
+_TIMES_KEPT = 64
+"""The quickest of the last so many confirmations tells how long the way is."""
 _OVERRUN_IGNORED = 0.08
 _DEVIATIONS = 4.0
 """So far from the mean, in standard deviations, loss may lie by chance."""
@@ -91,7 +93,8 @@ class FlowWindow:
         """Segments that had been sent when it was."""
         self._last_lost = (0, 0)
         """Segments asked for again, and sent, between the last mark and the one before."""
-        self._last_took_s = 0.0
+        self._took_s: deque[float] = deque(maxlen=_TIMES_KEPT)
+        """How long the last confirmations took."""
         self.mark: Mark | None = None
 
     @property
@@ -234,7 +237,9 @@ class FlowWindow:
         """Grow with what is confirmed; shrink where it took long, or more than usual had to be sent again."""
         repairs, sent = self._repairs, self.sent - self._sent_before
         self._repairs, self._sent_before = 0, self.sent
-        queued_s, self._last_took_s = min(took_s, self._last_took_s), took_s
+        last_s = self._took_s[-1] if self._took_s else 0.0
+        self._took_s.append(took_s)
+        queued_s = min(took_s, last_s) - min(self._took_s)
         if self._is_fixed:
             return
         # Requests come some time after what they are about. Two marks together even that out.

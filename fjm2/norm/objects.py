@@ -15,7 +15,7 @@ from .partition import ObjectPartition, Partition, StreamPartition
 from .repairset import RecentRepairs, RepairSet
 from .sources import Source
 from .stream import StreamRing
-from .train import TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX
+from .train import MADE_TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX
 from .wire import Data, Fti, HeaderStamp, ObjectFlag
 
 _PARITY_BLOCKS_KEPT = 16
@@ -37,7 +37,7 @@ class RowBuffer:
     def __init__(self, segment_bytes: int, header: Data) -> None:
         self.header_bytes = len(header.encode())
         self.row_bytes = self.header_bytes + segment_bytes
-        rows = max(1, min(TRAIN_SEGMENTS_MAX, TRAIN_BYTES_MAX // self.row_bytes)) * _TRAINS_LAID_OUT
+        rows = max(1, min(TRAIN_SEGMENTS_MAX, MADE_TRAIN_BYTES_MAX // self.row_bytes)) * _TRAINS_LAID_OUT
         self.data = np.zeros(rows * self.row_bytes, np.uint8)
         self.payload = self.data.reshape(rows, self.row_bytes)[:, self.header_bytes :]
         self._stamp = HeaderStamp(self.data, self.row_bytes, header)
@@ -232,7 +232,7 @@ class SendStream(SendObject):
         self.ring = StreamRing(config.segment_bytes, config.stream_blocks * config.block_segments, header)
         self.is_flushed = False
         """Whether what has been written goes out though it fills no train."""
-        self._train_segments = max(1, min(TRAIN_SEGMENTS_MAX, TRAIN_BYTES_MAX // self.ring.row_bytes))
+        self._train_segments = max(1, min(TRAIN_SEGMENTS_MAX, MADE_TRAIN_BYTES_MAX // self.ring.row_bytes))
         self.is_room_wanted = False
         """Whether the writer found no room and is to be told when there is some."""
         self.confirmed_index: int | None = None
@@ -271,7 +271,7 @@ class SendStream(SendObject):
     def preset(self, header: Data, buffer: RowBuffer) -> None:  # noqa: ARG002 - its ring is its room
         self.ring.stamp.preset(header)
         row_bytes = self.ring.row_bytes
-        self._repairs = np.zeros(min(TRAIN_SEGMENTS_MAX, max(1, TRAIN_BYTES_MAX // row_bytes)) * row_bytes, np.uint8)
+        self._repairs = np.zeros(self._train_segments * row_bytes, np.uint8)
         self._repair_stamp = HeaderStamp(self._repairs, row_bytes, header)
 
     def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:

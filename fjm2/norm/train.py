@@ -9,6 +9,8 @@ TRAIN_SEGMENTS_MAX = 64
 """The kernel's limit for one UDP_SEGMENT send (UDP_MAX_SEGMENTS of older kernels)."""
 TRAIN_BYTES_MAX = 65_507
 """What one IPv4 datagram can carry, which is also the most that UDP_SEGMENT takes."""
+MADE_TRAIN_BYTES_MAX = TRAIN_BYTES_MAX - 28 * TRAIN_SEGMENTS_MAX
+"""Of the trains that are made here: a gateway can seal each segment, and it is still one train."""
 
 Address = tuple[str, int]
 """Host and port. IPv6 scopes are part of the host, as in "fe80::1%eth0"."""

@@ -12,7 +12,7 @@ from .objects import RowBuffer, Rows, SendObject
 from .quantize import quantize_group_size
 from .stats import Stats
 from .timing import Timing
-from .train import TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, Address, Train
+from .train import MADE_TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, Address, Train
 from .wire import Data, Fti, HeaderStamp, Info, Message, Position, payload_id_format
 
 _HEADER_ROOM = 44
@@ -166,7 +166,7 @@ class TrainMaker:
     def _most(self) -> int:
         """Segments of the longest train that does not overstep the rate by much."""
         row_bytes = self._config.segment_bytes + _HEADER_ROOM
-        return max(1, min(TRAIN_SEGMENTS_MAX, self._timing.pacer.train_bytes(TRAIN_BYTES_MAX) // row_bytes))
+        return max(1, min(TRAIN_SEGMENTS_MAX, self._timing.pacer.train_bytes(MADE_TRAIN_BYTES_MAX) // row_bytes))
 
     def parity(self, item: SendObject, block: int, rows: range) -> Train:
         """Parity symbols of a block."""

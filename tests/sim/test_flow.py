@@ -85,6 +85,16 @@ def test_slowest_of_many_sets_the_pace() -> None:
     assert not any(sub.events(StreamLost) for sub in subs)
 
 
+def test_a_long_way_is_no_queue() -> None:
+    """A window that shrinks for each confirmation that has 200 ms to go would come down to a tenth of this link."""
+    net, pub, sub = pair(Flow.NAMED, window_bytes=16 << 20, stream_bytes=16 << 20, grtt_s=0.2)
+    pub.engine.set_receivers(frozenset({sub.node_id}), net.now)
+    net.link(pub, sub, delay_s=0.1, rate_bps=100e6, queue_bytes=8 << 20)
+    payload = PAYLOAD * 10
+    pub.write(payload)
+    assert net.run_until(lambda: sub.received == payload, deadline=5.0)
+
+
 def test_whoever_answers_is_waited_for_with_min() -> None:
     net, pub, sub = pair(Flow.MIN)
     net.link(pub, sub).lose(0.05)
