@@ -74,7 +74,9 @@ PACKAGES = {
     "fjm2.norm": set(),
     "fjm2.jms": {"fjm2.norm", "fjm2.uri"},
     "fjm2.commands": {"fjm2.norm", "fjm2.jms", "fjm2.uri"},
+    "fjm2admin": set(),
     "fjm2bench": {"fjm2.norm", "fjm2.jms", "fjm2.uri", "fjm2.commands.common"},
+    "fjm2d": {"fjm2.norm", "fjm2.jms.presence"},
 }
 """What of FJM2 a package may know besides itself and `fjm2.errors`."""
 
@@ -132,6 +134,14 @@ def test_packages_know_only_what_is_below_them(package: str) -> None:
         for name in imports_of(path):
             if name.split(".")[0] in ("fjm2", "fjm2bench") and name not in ("fjm2", "fjm2.__version__"):
                 assert any(name == known or name.startswith(f"{known}.") for known in allowed), f"{path}: {name}"
+
+
+@pytest.mark.parametrize("folder", ["fjm2d/tunnel", "fjm2d/forwarding"])
+def test_the_gateways_core_is_sans_io(folder: str) -> None:
+    for path in (ROOT / folder).rglob("*.py"):
+        for name in imports_of(path):
+            assert name.split(".")[0] not in FORBIDDEN_IN_CORE, f"{path} imports {name}"
+            assert not name.startswith("fjm2d.gateway"), f"{path} imports {name}, which lives above it"
 
 
 def jms_files() -> list[Path]:

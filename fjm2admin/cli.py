@@ -1,0 +1,323 @@
+"""The `fjm2admin` command."""
+
+import contextlib
+import json
+import os
+import sqlite3
+import unicodedata
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from time import time
+
+import click
+
+from fjm2 import __version__
+
+from . import config as configuration
+from . import logs, tokens
+from .config import AdminConfig
+from .errors import AdminError
+from .store import Store, StoredNode
+from .tokens import Scope, Token
+
+_NAME_MAX = 64
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+_config_option = click.option(
+    "--config",
+    "config_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="FJM2ADMIN_CONFIG",
+    help="TOML file with settings.  [default: none]",
+)
+_data_option = click.option("--data", help="SQLite file.  [default: the packaged service's, else ./fjm2admin.sqlite]")
+_json_option = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+
+
+@click.group(context_settings=_SETTINGS)
+@click.version_option(__version__, prog_name="fjm2admin")
+def main() -> None:
+    """The node list of an FJM2 network: gateways register here and learn of each other.
+
+    \b
+    Example: fjm2admin token create --name paris --node paris    # a token for one gateway; it is shown once
+             fjm2admin run                                       # serve the list, and a page at the URL it prints
+             fjm2admin nodes                                     # who is there
+    """
+
+
+def _settings_told() -> str:
+    lines = ["\b", "Settings, in the file by these names, in the environment as FJM2ADMIN_NAME:"]
+    for name, told, allowed, default in configuration.settings():
+        lines.append(f"  {name:16} {told}  [{default}{f'; {allowed}' if allowed else ''}]")
+    return "\n".join(lines)
+
+
+@main.command(epilog=_settings_told())
+@_config_option
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65_535), help="TCP port.  [default: 8750]")
+@_data_option
+@click.option("--check", is_flag=True, help="Only look whether the settings make sense.")
+def run(config_path: Path | None, host: str | None, port: int | None, data: str | None, check: bool) -> None:
+    """Serve the list and the page, until Ctrl-C or SIGTERM.
+
+    \b
+    Example: fjm2admin run
+             fjm2admin run --config /etc/fjm2/fjm2admin.toml
+             FJM2ADMIN_HOST=0.0.0.0 FJM2ADMIN_CERTIFICATE=chain.pem FJM2ADMIN_CERTIFICATE_KEY=key.pem fjm2admin run
+    """
+    # It takes half a second to load, which the other commands need not wait for.
+    from . import server
+
+    with _told():
+        config = configuration.load(config_path, os.environ, host=host, port=port, data=data)
+        server.certificate_check(config)
+        if check:
+            click.echo("The settings are fine.")
+            return
+        logs.set_up(config)
+        server.run(config, lambda url: _tell_start(config, url))
+        click.echo("Stopped.", err=True)
+
+
+def _tell_start(config: AdminConfig, url: str) -> None:
+    click.echo(f"Node list and page at {url}", err=True)
+    click.echo(f"Nodes and tokens are kept in {config.data_path.resolve()}", err=True)
+    is_open = config.page == "open" or (config.page == "auto" and config.is_loopback)
+    if is_open:
+        whom = "Everyone who reaches it" if config.page == "open" else "Everyone on this host"
+        click.echo(f"{whom} may look at the page; gateways need a token.", err=True)
+    else:
+        click.echo("The page asks for a token: fjm2admin token create --scope view --name NAME", err=True)
+    if not config.certificate and not config.is_loopback and not config.trusted_proxies:
+        click.echo("Warning: without a certificate, tokens cross the network in clear.", err=True)
+    click.echo("Ctrl-C stops it.", err=True)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Mistakes are told in a few lines."""
+    try:
+        yield
+    except AdminError as error:
+        raise click.ClickException(str(error)) from error
+    except sqlite3.Error as error:
+        raise click.ClickException(f"the file cannot be used: {error}") from error
+
+
+@contextlib.contextmanager
+def _open(config_path: Path | None, data: str | None, must_exist: bool) -> Iterator[Store]:
+    with _told():
+        config = configuration.load(config_path, os.environ, data=data)
+        with contextlib.closing(Store(config.data_path, must_exist)) as store:
+            yield store
+
+
+# Tokens
+
+
+@main.group()
+def token() -> None:
+    """Make, list and revoke tokens. A running service takes them over within two seconds.
+
+    \b
+    Example: fjm2admin token create --name paris --node paris
+             fjm2admin token create --name wall-screen --scope view
+             fjm2admin token list
+             fjm2admin token revoke paris
+    """
+
+
+class _PrintableName(click.ParamType[str]):
+    """A name as nodes and tokens have them."""
+
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not 1 <= len(value) <= _NAME_MAX or not value.isprintable() or value != value.strip():
+            self.fail(f"{value!r}: expected 1 to {_NAME_MAX} printable characters, no blanks around them", param, ctx)
+        return unicodedata.normalize("NFC", value)
+
+
+@token.command()
+@click.option("--name", required=True, type=_PrintableName(), help="What the token is called in lists.")
+@click.option(
+    "--scope",
+    type=click.Choice([scope.value for scope in Scope]),
+    default=Scope.GATEWAY.value,
+    show_default=True,
+    help="gateway: register and speak for nodes. view: the page. admin: look, and remove nodes.",
+)
+@click.option("--node", type=_PrintableName(), help="Good for the node of this name only.  [default: any free name]")
+@_config_option
+@_data_option
+def create(name: str, scope: str, node: str | None, config_path: Path | None, data: str | None) -> None:
+    """Make a token, and print it. It is kept as a hash: nobody can show it again.
+
+    \b
+    Example: fjm2admin token create --name paris --node paris
+             fjm2admin token create --name wall-screen --scope view > token.txt
+    """
+    if node is not None and scope != Scope.GATEWAY:
+        raise click.UsageError("--node is for tokens of scope gateway")
+    text, made = tokens.make(name, Scope(scope), node, time())
+    with _open(config_path, data, must_exist=False) as store:
+        store.add_token(made)
+        where = store.path.resolve()
+    click.echo(text)
+    whom = f", for the node {node!r} only" if node else ""
+    click.echo(f"Token {name!r} of scope {scope}{whom}, in {where}. Keep it: it is shown only now.", err=True)
+
+
+@token.command("list")
+@_json_option
+@_config_option
+@_data_option
+def list_tokens(as_json: bool, config_path: Path | None, data: str | None) -> None:
+    """Names and scopes of all tokens, never the tokens themselves.
+
+    \b
+    Example: fjm2admin token list
+    """
+    with _open(config_path, data, must_exist=True) as store:
+        found = store.tokens()
+    if as_json:
+        click.echo(json.dumps([_token_entry(one) for one in found], indent=2))
+        return
+    rows = [
+        (one.id, one.name, one.scope.value, one.node or "any", _when(one.created_at), _when(one.used_at), _fate(one))
+        for one in found
+    ]
+    _table(("ID", "NAME", "SCOPE", "NODE", "CREATED", "LAST USED", "STATE"), rows, "There are no tokens.")
+
+
+def _token_entry(one: Token) -> dict[str, object]:
+    return {
+        "id": one.id,
+        "name": one.name,
+        "scope": one.scope.value,
+        "node": one.node,
+        "created_at": one.created_at,
+        "used_at": one.used_at,
+        "revoked_at": one.revoked_at,
+    }
+
+
+def _fate(one: Token) -> str:
+    return "good" if one.is_live else "revoked"
+
+
+@token.command()
+@click.argument("name")
+@_config_option
+@_data_option
+def revoke(name: str, config_path: Path | None, data: str | None) -> None:
+    """Revoke the token of this NAME or id. Its nodes turn stale; a new token made with --node brings one back.
+
+    \b
+    Example: fjm2admin token revoke paris
+    """
+    with _open(config_path, data, must_exist=True) as store:
+        if not store.revoke_token(name, time()):
+            raise click.ClickException(f"no good token has the name or id {name!r}; see fjm2admin token list")
+    click.echo(f"Token {name!r} is revoked.", err=True)
+
+
+# Nodes
+
+
+@main.group(invoke_without_command=True)
+@_json_option
+@_config_option
+@_data_option
+@click.pass_context
+def nodes(ctx: click.Context, as_json: bool, config_path: Path | None, data: str | None) -> None:
+    """List the nodes in the file, or remove some.
+
+    \b
+    Example: fjm2admin nodes
+             fjm2admin nodes --json
+             fjm2admin nodes remove paris
+    """
+    if ctx.invoked_subcommand is not None:
+        if data is not None or as_json:
+            raise click.UsageError(f"options go behind the command: fjm2admin nodes {ctx.invoked_subcommand} ...")
+        return
+    with _open(config_path, data, must_exist=True) as store:
+        found = store.nodes()
+    if as_json:
+        click.echo(json.dumps([_node_entry(one) for one in found], indent=2))
+        return
+    rows = [
+        (
+            one.profile.id,
+            one.profile.name,
+            one.profile.lan or "-",
+            ", ".join(one.profile.endpoints),
+            _ago(one.last_seen),
+        )
+        for one in found
+    ]
+    _table(("ID", "NAME", "LAN", "ENDPOINTS", "LAST HEARD"), rows, "No node has registered.")
+
+
+def _node_entry(one: StoredNode) -> dict[str, object]:
+    profile = one.profile
+    return {
+        "id": profile.id,
+        "name": profile.name,
+        "lan": profile.lan,
+        "public_key": profile.public_key,
+        "endpoints": profile.endpoints,
+        "groups": profile.groups,
+        "version": profile.version,
+        "address": one.address,
+        "registered_at": one.registered_at,
+        "last_seen": one.last_seen,
+    }
+
+
+@nodes.command()
+@click.argument("names", nargs=-1, required=True)
+@_config_option
+@_data_option
+def remove(names: tuple[str, ...], config_path: Path | None, data: str | None) -> None:
+    """Remove nodes by NAME or id, with their history. One that still has a token registers again: revoke that first.
+
+    \b
+    Example: fjm2admin nodes remove paris
+    """
+    with _open(config_path, data, must_exist=True) as store:
+        ids = {}
+        for one in store.nodes():
+            ids[one.profile.name] = ids[one.profile.id] = one.profile.id
+        unknown = [name for name in names if name not in ids]
+        if unknown:
+            raise click.ClickException(f"no node has the name or id {unknown[0]!r}; see fjm2admin nodes")
+        count = store.remove_nodes({ids[name] for name in names})
+    click.echo(f"Removed {count} node{'s' if count != 1 else ''}.", err=True)
+
+
+# Showing
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], empty: str) -> None:
+    if not rows:
+        click.echo(empty, err=True)
+        return
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    for row in (head, *rows):
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _when(at: float | None) -> str:
+    return "never" if at is None else datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _ago(at: float) -> str:
+    seconds = max(0, round(time() - at))
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit} ago"
+    return f"{seconds} s ago"

@@ -1,0 +1,111 @@
+"""What pages see: a snapshot, then what has changed, once a tick, the same bytes for all."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from time import time
+
+from .feed import entry
+from .nodes import Node
+
+TICK_S = 1.0
+_QUIET_TICKS = 5
+"""So often something is sent even if nothing has changed, so that a page knows that it is connected."""
+_BEHIND_MAX = 8
+"""A page that has fallen behind by more gets a snapshot."""
+
+
+def _shown(node: Node) -> dict[str, object]:
+    meter = node.meter
+    return entry(node) | {
+        "rates": meter.rates._asdict(),
+        "links": [link._asdict() for link in meter.links],
+    }
+
+
+def _event(name: str, content: dict[str, object]) -> bytes:
+    text = json.dumps(content | {"now": round(time(), 3)}, ensure_ascii=False, separators=(",", ":"))
+    return f"event: {name}\ndata: {text}\n\n".encode()
+
+
+class Live:
+    """Gathers changes, and tells every page."""
+
+    def __init__(self, nodes: Iterable[Node], find: Callable[[str], Node | None], about: dict[str, object]) -> None:
+        self._nodes = nodes
+        self._find = find
+        self._about = about
+        self._changed: set[str] = set()
+        self._quiet_ticks = 0
+        self._ticks: dict[int, bytes] = {}
+        self._tick = 0
+        self._next: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_closed = False
+        self.watching = 0
+
+    def note(self, node_id: str) -> None:
+        """Something about this node is new: it came, changed, or left."""
+        if self.watching:
+            self._changed.add(node_id)
+
+    def tick(self) -> None:
+        """Tell what has changed since the last tick."""
+        if not self.watching:
+            return
+        self._quiet_ticks += 1
+        if not self._changed and self._quiet_ticks < _QUIET_TICKS:
+            return
+        self._quiet_ticks = 0
+        ids, self._changed = self._changed, set()
+        found = {node_id: self._find(node_id) for node_id in ids}
+        event = _event(
+            "changes",
+            {
+                "nodes": [_shown(node) for node in found.values() if node is not None],
+                "removed": [node_id for node_id, node in found.items() if node is None],
+            },
+        )
+        self._tick += 1
+        self._ticks[self._tick] = event
+        self._ticks.pop(self._tick - _BEHIND_MAX, None)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._next.set_result(None)
+        self._next = asyncio.get_running_loop().create_future()
+
+    def recheck(self) -> None:
+        """Have all streams look whether they may go on."""
+        self._wake()
+
+    def close(self) -> None:
+        """Every stream ends."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._wake()
+
+    async def events(self, may_go_on: Callable[[], bool]) -> AsyncIterator[bytes]:
+        """Server-sent events, until the service stops or the watcher may no longer see them."""
+        self.watching += 1
+        try:
+            at = self._tick
+            yield self._snapshot()
+            while not self._is_closed:
+                if at == self._tick:
+                    await asyncio.wait((self._next,))
+                    if not may_go_on():
+                        return
+                elif at + 1 in self._ticks:
+                    at += 1
+                    yield self._ticks[at]
+                else:
+                    at = self._tick
+                    yield self._snapshot()
+        finally:
+            self.watching -= 1
+            if not self.watching:
+                self._changed.clear()
+                self._ticks.clear()
+
+    def _snapshot(self) -> bytes:
+        return _event("snapshot", {"about": self._about, "nodes": [_shown(node) for node in self._nodes]})

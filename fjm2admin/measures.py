@@ -1,0 +1,179 @@
+"""What nodes measure: counters that only grow become rates, and rates become slots of history. No I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+LINKS_KEPT = 64
+"""Of each node so many links are shown, the busiest."""
+_APART_S = 1e-3
+"""Samples that are closer tell no rate."""
+_QUEUE_MAX = 2**63 - 1
+"""What the file can hold."""
+STEP_S = 10
+"""Length of the finest slot of history."""
+
+
+class LinkSample(NamedTuple):
+    """Counters of a link since its gateway started, and what was measured last."""
+
+    peer: str
+    bytes_in: int
+    bytes_out: int
+    drops: int
+    loss: float | None
+    rtt_ms: float | None
+    queue_bytes: int
+
+
+class LinkRates(NamedTuple):
+    """A link as it was between two samples."""
+
+    peer: str
+    in_bps: float
+    out_bps: float
+    drops_per_s: float
+    loss: float | None
+    rtt_ms: float | None
+    queue_bytes: int
+
+
+class Rates(NamedTuple):
+    """All links of a node: sums, and the worst loss and round trip."""
+
+    in_bps: float = 0.0
+    out_bps: float = 0.0
+    drops_per_s: float = 0.0
+    loss: float | None = None
+    rtt_ms: float | None = None
+    queue_bytes: int = 0
+
+
+class Point(NamedTuple):
+    """One slot of a node's history: means of the rates, the worst of the rest."""
+
+    at: int
+    in_bps: float
+    out_bps: float
+    drops_per_s: float
+    loss: float | None
+    rtt_ms: float | None
+    queue_bytes: int
+
+
+_STILL = Rates()
+
+
+@dataclass(slots=True)
+class Meter:
+    """What is known of a node's traffic."""
+
+    rates: Rates = _STILL
+    links: tuple[LinkRates, ...] = ()
+    _last: dict[str, LinkSample] = field(default_factory=dict)
+    _last_uptime_s: float = -1.0
+    _slot: "_Slot | None" = None
+
+    def take(self, uptime_s: float, links: Sequence[LinkSample], at: float) -> Point | None:
+        """Take a sample of so many seconds after the node's start, made at this time.
+
+        Gives the slot of history that it completes, if any. One older than the last begins anew, as after a restart.
+        """
+        kept = sorted(links, key=lambda link: link.bytes_in + link.bytes_out, reverse=True)[:LINKS_KEPT]
+        took_s = uptime_s - self._last_uptime_s
+        before = self._last if self._last_uptime_s >= 0 and took_s >= _APART_S else {}
+        self._last = {link.peer: link for link in kept}
+        self._last_uptime_s = uptime_s
+        self.links = tuple(_rates(link, before.get(link.peer), took_s) for link in kept)
+        self.rates = _sum(self.links)
+        return self._note(at)
+
+    def _note(self, at: float) -> Point | None:
+        start = int(at) // STEP_S * STEP_S
+        done = None
+        if self._slot is None or start > self._slot.start:
+            done = self.current()
+            self._slot = _Slot(start)
+        self._slot.add(self.rates)
+        return done
+
+    def current(self) -> Point | None:
+        """The slot that is being filled."""
+        return None if self._slot is None else self._slot.point()
+
+    def close(self, now: float) -> Point | None:
+        """The slot that was being filled, if its time is over."""
+        if self._slot is None or now < self._slot.start + STEP_S:
+            return None
+        done, self._slot = self._slot.point(), None
+        return done
+
+    def clear(self) -> None:
+        """Nothing flows any more, as far as one knows."""
+        self.rates, self.links = _STILL, ()
+
+
+def _rates(link: LinkSample, before: LinkSample | None, took_s: float) -> LinkRates:
+    if before is None or link.bytes_in < before.bytes_in or link.bytes_out < before.bytes_out:
+        return LinkRates(link.peer, 0.0, 0.0, 0.0, link.loss, link.rtt_ms, link.queue_bytes)
+    return LinkRates(
+        link.peer,
+        8 * (link.bytes_in - before.bytes_in) / took_s,
+        8 * (link.bytes_out - before.bytes_out) / took_s,
+        max(0, link.drops - before.drops) / took_s,
+        link.loss,
+        link.rtt_ms,
+        link.queue_bytes,
+    )
+
+
+def _sum(links: Sequence[LinkRates]) -> Rates:
+    return Rates(
+        sum(link.in_bps for link in links),
+        sum(link.out_bps for link in links),
+        sum(link.drops_per_s for link in links),
+        max((link.loss for link in links if link.loss is not None), default=None),
+        max((link.rtt_ms for link in links if link.rtt_ms is not None), default=None),
+        min(_QUEUE_MAX, sum(link.queue_bytes for link in links)),
+    )
+
+
+class _Slot:
+    """Rates of a few seconds, put together."""
+
+    __slots__ = ("_count", "_drops", "_in", "_loss", "_out", "_queue", "_rtt", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self._count = 0
+        self._in = self._out = self._drops = 0.0
+        self._loss: float | None = None
+        self._rtt: float | None = None
+        self._queue = 0
+
+    def add(self, rates: Rates) -> None:
+        self._count += 1
+        self._in += rates.in_bps
+        self._out += rates.out_bps
+        self._drops += rates.drops_per_s
+        self._loss = _larger(self._loss, rates.loss)
+        self._rtt = _larger(self._rtt, rates.rtt_ms)
+        self._queue = max(self._queue, rates.queue_bytes)
+
+    def point(self) -> Point:
+        count = self._count or 1
+        return Point(
+            self.start,
+            self._in / count,
+            self._out / count,
+            self._drops / count,
+            self._loss,
+            self._rtt,
+            self._queue,
+        )
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)

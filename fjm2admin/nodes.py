@@ -1,0 +1,151 @@
+"""The nodes in memory: who they are, and whether they have been heard of. No I/O; times are arguments.
+
+Two clocks: `now` is monotonic seconds and decides states; wall-clock times are only shown and kept.
+"""
+
+import ipaddress
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .errors import Refusal
+from .measures import Meter
+
+
+class State(StrEnum):
+    """By how long a node has been silent."""
+
+    LIVE = "live"
+    STALE = "stale"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a node says of itself when it registers."""
+
+    id: str
+    name: str
+    public_key: str
+    endpoints: tuple[str, ...]
+    groups: tuple[str, ...]
+    lan: str | None
+    version: str
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A registered node."""
+
+    profile: Profile
+    token_id: str
+    """The token that it registered with, the only one that may speak for it."""
+    address: str
+    """Where its requests come from."""
+    registered_at: float
+    last_seen: float
+    """By the wall clock."""
+    heard_at: float
+    """By the monotonic clock."""
+    state: State = State.LIVE
+    meter: Meter = field(default_factory=Meter)
+
+    @property
+    def id(self) -> str:
+        return self.profile.id
+
+    def advert_addresses(self) -> Iterator[tuple[str, int]]:
+        """Endpoints at the address that its requests come from: nobody can have datagrams sent to somebody else."""
+        for endpoint in self.profile.endpoints:
+            host, _, port = endpoint.rpartition(":")
+            if _same_address(host.strip("[]"), self.address):
+                yield self.address, int(port)
+
+
+def _same_address(host: str, other: str) -> bool:
+    try:
+        return ipaddress.ip_address(host) == ipaddress.ip_address(other)
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Silences:
+    """How long, in seconds, until a silent node changes its state."""
+
+    stale_s: float
+    gone_s: float
+    forget_s: float
+
+
+class Registry:
+    """Every node by id. Of a name, an id and a public key there is one each."""
+
+    def __init__(self, silences: Silences, nodes_max: int) -> None:
+        self._silences = silences
+        self._nodes_max = nodes_max
+        self._nodes: dict[str, Node] = {}
+        self._ids: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
+    def ids(self) -> set[str]:
+        return set(self._nodes)
+
+    def find(self, node_id: str) -> Node | None:
+        return self._nodes.get(node_id)
+
+    def named(self, name: str) -> Node | None:
+        node_id = self._ids.get(name)
+        return None if node_id is None else self._nodes[node_id]
+
+    def standing_in_the_way(self, profile: Profile) -> list[Node]:
+        """Nodes that would be replaced by this one: the same name, or the same id."""
+        found = {node.id: node for node in (self.named(profile.name), self.find(profile.id)) if node is not None}
+        return list(found.values())
+
+    def check_room(self, replaced: Iterable[Node]) -> None:
+        if len(self._nodes) >= self._nodes_max and not list(replaced):
+            raise Refusal(503, "full", f"there are {self._nodes_max} nodes, and no more can be registered", 60)
+
+    def put(self, node: Node) -> None:
+        """Add a node, instead of those that stand in its way."""
+        for other in self.standing_in_the_way(node.profile):
+            self.remove(other.id)
+        self._nodes[node.id] = node
+        self._ids[node.profile.name] = node.id
+
+    def remove(self, node_id: str) -> Node | None:
+        node = self._nodes.pop(node_id, None)
+        if node is not None:
+            del self._ids[node.profile.name]
+        return node
+
+    def expire(self, now: float) -> tuple[list[Node], list[Node]]:
+        """Nodes whose state has changed, and those to be forgotten."""
+        changed, forgotten = [], []
+        for node in self._nodes.values():
+            silence = now - node.heard_at
+            if silence >= self._silences.forget_s:
+                forgotten.append(node)
+                continue
+            state = self._state_after(silence)
+            if state is not node.state:
+                node.state = state
+                changed.append(node)
+        return changed, forgotten
+
+    def _state_after(self, silence_s: float) -> State:
+        if silence_s >= self._silences.gone_s:
+            return State.GONE
+        return State.STALE if silence_s >= self._silences.stale_s else State.LIVE
+
+    def counts(self) -> dict[State, int]:
+        counts = dict.fromkeys(State, 0)
+        for node in self._nodes.values():
+            counts[node.state] += 1
+        return counts

@@ -1,0 +1,160 @@
+// Line plots and the map of links, in SVG of our own. Everything that comes from a node goes in as text.
+
+const SVG = "http://www.w3.org/2000/svg";
+const WIDTH = 320, HEIGHT = 130, LEFT = 8, RIGHT = 8, TOP = 10, BOTTOM = 18;
+const MAP_NODES = 30;
+const NAME_CHARACTERS = 16;
+
+function svg(tag, attributes, text) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+// 1, 2 or 5 times a power of ten, not below the value.
+function roundUp(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((limit) => limit >= value * (1 - 1e-9));
+}
+
+export class Plot {
+  constructor(parent, title, names, format, least) {
+    this.title = title;
+    this.names = names;
+    this.format = format;
+    this.least = least;
+    this.points = [];
+    const figure = document.createElement("figure");
+    const caption = document.createElement("figcaption");
+    const label = document.createElement("span");
+    label.textContent = title;
+    this.value = document.createElement("span");
+    this.value.className = "value";
+    caption.append(label, this.value);
+    this.svg = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": title });
+    this.svg.addEventListener("pointermove", (event) => this.#point(event));
+    this.svg.addEventListener("pointerleave", () => { this.at = null; this.#draw(); });
+    figure.append(caption, this.svg);
+    parent.append(figure);
+  }
+
+  // Points are {at, values}; a value of null is a gap. Times from `start` to `end` are shown.
+  show(points, start, end) {
+    this.points = points.filter((point) => point.at >= start);
+    this.start = start;
+    this.end = end;
+    this.#draw();
+  }
+
+  #x(at) { return LEFT + ((at - this.start) / (this.end - this.start)) * (WIDTH - LEFT - RIGHT); }
+
+  #draw() {
+    const shown = this.points.flatMap((point) => point.values).filter((value) => value !== null);
+    const top = roundUp(Math.max(this.least, ...shown));
+    const y = (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - TOP - BOTTOM);
+    const parts = [];
+    for (const level of [0, top / 2, top]) {
+      parts.push(svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(level), y2: y(level) }));
+    }
+    parts.push(svg("text", { x: LEFT + 2, y: TOP + 11 }, this.format(top)));
+    parts.push(svg("text", { x: LEFT, y: HEIGHT - 4 }, clock(this.start, this.end - this.start)));
+    parts.push(svg("text", { x: WIDTH - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, clock(this.end, this.end - this.start)));
+    this.names.forEach((_, index) => {
+      parts.push(svg("path", { class: `series series-${index}`, d: this.#path(index, y) }));
+    });
+    const point = this.#chosen();
+    if (this.at && point) parts.push(svg("line", { class: "cursor", x1: this.#x(point.at), x2: this.#x(point.at), y1: TOP, y2: HEIGHT - BOTTOM }));
+    this.svg.replaceChildren(...parts);
+    this.#tell(point);
+    this.svg.setAttribute("aria-label", `${this.title}: ${this.value.textContent}`);
+  }
+
+  #path(index, y) {
+    let path = "", last = null;
+    for (const point of this.points) {
+      const value = point.values[index];
+      if (value === null) { last = null; continue; }
+      const isJoined = last !== null && point.at - last <= (point.reach ?? 5);
+      path += `${isJoined ? "L" : "M"}${this.#x(point.at).toFixed(1)} ${y(value).toFixed(1)}`;
+      if (!isJoined) path += "h0.01";
+      last = point.at;
+    }
+    return path;
+  }
+
+  #chosen() {
+    if (!this.at) return this.points.at(-1);
+    let best = null;
+    for (const point of this.points) {
+      if (best === null || Math.abs(point.at - this.at) < Math.abs(best.at - this.at)) best = point;
+    }
+    return best;
+  }
+
+  // The values, each in its line's colour where there are several.
+  #tell(point) {
+    const parts = this.names.map((name, index) => {
+      const part = document.createElement("span");
+      const value = point?.values[index] ?? null;
+      part.textContent = `${name ? `${name} ` : ""}${value === null ? "–" : this.format(value)}`;
+      if (this.names.length > 1) part.className = `key-${index}`;
+      return part;
+    });
+    const when = this.at && point ? `  at ${clock(point.at, this.end - this.start)}` : "";
+    this.value.replaceChildren(...parts.flatMap((part, index) => (index ? [", ", part] : [part])), when);
+  }
+
+  #point(event) {
+    const box = this.svg.getBoundingClientRect();
+    const x = ((event.clientX - box.left) / box.width) * WIDTH;
+    this.at = this.start + ((x - LEFT) / (WIDTH - LEFT - RIGHT)) * (this.end - this.start);
+    this.#draw();
+  }
+}
+
+function clock(at, span) {
+  const parts = { hour: "2-digit", minute: "2-digit" };
+  if (span > 100_000) Object.assign(parts, { weekday: "short" });
+  if (span < 1_000) Object.assign(parts, { second: "2-digit" });
+  return new Date(at * 1000).toLocaleTimeString([], parts);
+}
+
+// Nodes in a circle, by LAN, and a line for every link that either end reports.
+export function drawMap(figure, nodes, links) {
+  const shown = [...nodes].filter((node) => node.state !== "gone")
+    .sort((a, b) => (a.lan ?? "").localeCompare(b.lan ?? "") || a.name.localeCompare(b.name)).slice(0, MAP_NODES);
+  figure.hidden = shown.length < 2;
+  const places = new Map(shown.map((node, index) => {
+    const angle = (2 * Math.PI * index) / shown.length - Math.PI / 2;
+    return [node.id, { x: 320 + 220 * Math.cos(angle), y: 160 + 115 * Math.sin(angle) }];
+  }));
+  const parts = [];
+  const drawn = new Set();
+  for (const link of links) {
+    const from = places.get(link.from), to = places.get(link.to);
+    const key = [link.from, link.to].sort().join();
+    if (!from || !to || drawn.has(key)) continue;
+    drawn.add(key);
+    const kind = link.loss > 0.05 ? "bad" : link.loss > 0.005 ? "lossy" : "fine";
+    const width = 1.2 + Math.min(5, Math.log10(1 + (link.in_bps + link.out_bps) / 1e5));
+    const line = svg("line", { class: `link ${kind}`, x1: from.x, y1: from.y, x2: to.x, y2: to.y, "stroke-width": width });
+    line.append(svg("title", {}, `${link.fromName} and ${link.toName}`));
+    parts.push(line);
+  }
+  for (const node of shown) {
+    const { x, y } = places.get(node.id);
+    const short = node.name.length > NAME_CHARACTERS ? `${node.name.slice(0, NAME_CHARACTERS - 1)}…` : node.name;
+    parts.push(svg("circle", { class: `node ${node.state}`, cx: x, cy: y, r: 9 }));
+    parts.push(svg("text", { x, y: y < 160 ? y - 15 : y + 25 }, short));
+  }
+  const label = `Map of ${shown.length} nodes and ${drawn.size} links; the tables tell the same.`;
+  const map = svg("svg", { viewBox: "0 0 640 320", role: "img", "aria-label": label });
+  map.append(...parts);
+  figure.replaceChildren(map);
+  if (nodes.length > MAP_NODES) {
+    const caption = document.createElement("figcaption");
+    caption.textContent = `The map shows ${MAP_NODES} of ${nodes.length} nodes.`;
+    figure.append(caption);
+  }
+}

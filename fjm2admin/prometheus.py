@@ -1,0 +1,41 @@
+"""Counters of the service in Prometheus's text form."""
+
+from collections.abc import Iterable, Mapping
+
+from .service import Service
+
+_Sample = tuple[Mapping[str, object], float]
+
+
+def text(service: Service, answers: Mapping[int, int]) -> str:
+    """All that is counted."""
+    lines: list[str] = []
+
+    def add(name: str, kind: str, told: str, samples: Iterable[_Sample]) -> None:
+        lines.append(f"# HELP fjm2admin_{name} {told}")
+        lines.append(f"# TYPE fjm2admin_{name} {kind}")
+        lines.extend(f"fjm2admin_{name}{_labels(labels)} {value:g}" for labels, value in samples)
+
+    counts = service.nodes.counts()
+    add("nodes", "gauge", "Registered nodes.", (({"state": state}, count) for state, count in counts.items()))
+    add("tokens", "gauge", "Tokens that are good.", [({}, len(service.tokens))])
+    add("waiting", "gauge", "Requests waiting for another list.", [({}, service.waits.count)])
+    add("watching", "gauge", "Pages that are open.", [({}, service.streams.count)])
+    add("list_age_seconds", "gauge", "Since the list changed.", [({}, service.list_age_s())])
+    add("store_failing", "gauge", "1 if the file cannot be used.", [({}, int(service.fault is not None))])
+    statuses = sorted(answers.items())
+    add("requests_total", "counter", "Requests answered.", (({"status": status}, count) for status, count in statuses))
+    advertiser = service.advertiser
+    if advertiser is not None:
+        for name, value in (
+            ("sent", advertiser.sent),
+            ("answered", advertiser.answered),
+            ("dropped", advertiser.dropped),
+            ("failed", advertiser.failed),
+        ):
+            add(f"adverts_{name}_total", "counter", f"UDP: {name}.", [({}, value)])
+    return "\n".join(lines) + "\n"
+
+
+def _labels(labels: Mapping[str, object]) -> str:
+    return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}" if labels else ""

@@ -1,0 +1,160 @@
+"""The page in headless Chromium: what a person would see."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from network import Network
+from running import Admin, Gateway, make_token
+
+pytest.importorskip("websockets", reason="the extra `dev` is not installed")
+from browser import Browser
+
+SCRIPT = "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>"
+
+
+@pytest.fixture(scope="module")
+def browser(require_tool: Callable[[str], str]) -> Iterator[Browser]:
+    with Browser(require_tool("chromium")) as made:
+        yield made
+
+
+def row(name: str, column: str) -> str:
+    """JavaScript for the text of a cell of the table of nodes."""
+    rows = "[...document.querySelectorAll('#nodes tbody tr')]"
+    heads = "[...document.querySelectorAll('#nodes thead th')]"
+    own = f"{rows}.find((row) => row.cells[0].textContent === {json.dumps(name)})"
+    return f"{own}?.cells[{heads}.findIndex((head) => head.textContent === {column!r})].textContent"
+
+
+def test_nodes_appear_and_turn_stale_and_gone_in_their_time(
+    start: Callable[..., Admin], data: Path, browser: Browser
+) -> None:
+    admin = start(heartbeat_s=0.5, stale_s=2, gone_s=5, forget_s=100)
+    browser.open(admin.url)
+    browser.until("!document.querySelector('#nodes-none').hidden")
+    with Network(admin.url, data) as network:
+        for name in network.gateways:
+            browser.until(f"{row(name, 'State')} === 'live'")
+        assert browser.text("#connection") == "Live"
+        network.silence("Rome")
+        # A tick of the page, and the half second between heartbeats, may come on top.
+        assert 0.5 < browser.until(f"{row('Rome', 'State')} === 'stale'") < 2 + 2.5
+        assert 1 < browser.until(f"{row('Rome', 'State')} === 'gone'") < 3 + 2.5
+        assert browser.value(row("Paris", "State")) == "live"
+        assert browser.text("#counts").split() == ["live", "3", "stale", "0", "gone", "1"]
+
+
+def test_the_plots_move_and_a_node_has_a_past(start: Callable[..., Admin], data: Path, browser: Browser) -> None:
+    admin = start(heartbeat_s=0.5)
+    browser.open(admin.url)
+    paths = "[...document.querySelectorAll('#now path')].map((path) => path.getAttribute('d'))"
+    with Network(admin.url, data):
+        browser.until(f"(({row('Paris', 'Out')}) ?? '').includes('Mbit/s')")
+        browser.until(f"{paths}.every((path) => path.includes('L'))")
+        before = browser.value(paths)
+        assert len(before) == 4
+        browser.until(f"{json.dumps(before)}.every((path, at) => path !== {paths}[at])")
+        captions = browser.value("[...document.querySelectorAll('#now figcaption')].map((one) => one.innerText)")
+        assert [caption.split()[0] for caption in captions] == ["Throughput", "Loss,", "Round"]
+        assert "Mbit/s" in captions[0]
+        assert browser.value("document.querySelectorAll('#links tbody tr').length") == 12
+        assert browser.value("document.querySelectorAll('#map line').length") == 6
+
+        browser.value("document.querySelector('#nodes tbody button').click()")
+        assert browser.text("#details-title") == "Lisbon"
+        browser.until("document.querySelector('#past path')?.getAttribute('d').startsWith('M')", 25)
+        assert "198.51.100.4:5741" in browser.text("#facts")
+
+
+def test_what_nodes_send_is_shown_as_text(admin: Admin, browser: Browser) -> None:
+    name = SCRIPT[:64]
+    with Gateway(admin.url, admin.token("evil"), name, lan="<b>lan</b>", version="<i>1</i>") as gateway:
+        assert gateway.register().status_code == 200
+        browser.open(admin.url)
+        browser.until(f"{row(name, 'LAN')} === '<b>lan</b>'")
+        browser.value("document.querySelector('#nodes tbody button').click()")
+        assert browser.text("#details-title") == name
+        assert "<i>1</i>" in browser.text("#facts")
+        assert browser.value("document.title") == "FJM2 nodes"
+        assert browser.value("document.querySelectorAll('main img, main script, main b, main i').length") == 0
+
+
+def test_nothing_comes_from_elsewhere_and_nothing_is_complained_of(admin: Admin, data: Path, browser: Browser) -> None:
+    browser.open("about:blank")
+    browser.complaints.clear()
+    browser.requested.clear()
+    with Network(admin.url, data):
+        browser.open(admin.url)
+        browser.until(f"{row('Oslo', 'State')} === 'live'")
+        browser.value("document.querySelector('#nodes tbody button').click()")
+        browser.until("document.querySelector('#past path') !== null")
+    assert browser.requested
+    assert [url for url in browser.requested if not url.startswith(admin.url)] == []
+    assert browser.complaints == []
+    run_inline = "const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s)"
+    browser.value(run_inline)
+    assert browser.value("window.ran") is None, "the policy lets scripts in"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_fits_a_phone(admin: Admin, data: Path, browser: Browser, dark: bool) -> None:
+    with Network(admin.url, data, (*(f"Node {'wide' * 10} {number}" for number in range(4)), "A")):
+        browser.open(admin.url, 360, 740, dark)
+        browser.until("document.querySelectorAll('#nodes tbody tr').length === 5")
+        browser.until("document.querySelectorAll('#links tbody tr').length === 20")
+        browser.value("document.querySelector('#nodes tbody button').click()")
+        assert browser.value("document.documentElement.scrollWidth") <= 360
+        outside = "[...document.querySelectorAll('main :not(thead *)')].filter((one) => rightOf(one) > 361)"
+        browser.value("window.rightOf = (one) => one.getBoundingClientRect().right; 1")
+        assert browser.value(f"{outside}.map((one) => one.outerHTML.slice(0, 80))") == []
+        ground = browser.value("getComputedStyle(document.body).backgroundColor")
+        assert (int(ground[4:].split(",")[0]) < 100) == dark
+
+
+def test_it_says_that_the_connection_is_lost_and_comes_back(admin: Admin, data: Path, browser: Browser) -> None:
+    with Network(admin.url, data):
+        browser.open(admin.url)
+        browser.until(f"{row('Oslo', 'State')} === 'live'")
+        admin.kill()
+        browser.until("!document.querySelector('#lost').hidden", 3)
+        assert "The connection to the server is lost" in browser.text("#lost")
+        assert browser.text("#connection") == "Connection lost"
+        admin.again()
+        browser.until("document.querySelector('#lost').hidden", 15)
+        browser.until(f"{row('Oslo', 'State')} === 'live'")
+
+
+def test_a_token_is_asked_for_and_kept_out_of_addresses(start: Callable[..., Admin], browser: Browser) -> None:
+    admin = start(page="token")
+    token = admin.token("wall", "--scope", "view")
+    browser.open("about:blank")
+    browser.requested.clear()
+    enter = "document.querySelector('#token').value = {}; document.querySelector('#login').requestSubmit()"
+    browser.open(admin.url)
+    browser.until("!document.querySelector('#login').hidden")
+    assert browser.value("document.querySelector('#main').hidden")
+    browser.value(enter.format("'wrong'"))
+    browser.until("document.querySelector('#refused').innerText.includes('not good')")
+    browser.value(enter.format(json.dumps(token)))
+    browser.until("document.querySelector('#connection').innerText === 'Live'")
+    browser.call("Page.reload")
+    browser.until("document.querySelector('#connection')?.innerText === 'Live'")
+    assert not [url for url in browser.requested if token in url]
+    assert browser.value("localStorage.length + document.cookie.length") == 0
+    make_token(admin.data, "another", "--scope", "view")
+    browser.value("document.querySelector('#forget').click()")
+    browser.until("document.querySelector('#login')?.hidden === false")
+
+
+def test_tables_and_fields_are_named(admin: Admin, gateway: Gateway, browser: Browser) -> None:
+    gateway.heartbeat(metrics={"uptime_s": 1, "links": [{"peer": "0000000a", "bytes_in": 1, "bytes_out": 1}]})
+    browser.open(admin.url)
+    browser.until(f"{row('paris', 'State')} === 'live'")
+    assert browser.value("document.documentElement.lang") == "en"
+    assert browser.value("[...document.querySelectorAll('thead th')].every((head) => head.scope === 'col')")
+    assert browser.value("[...document.querySelectorAll('tbody th')].every((head) => head.scope === 'row')")
+    assert browser.value("[...document.querySelectorAll('input, select')].every((one) => one.labels.length === 1)")
+    assert browser.value("[...document.querySelectorAll('svg')].every((one) => one.getAttribute('aria-label'))")
+    assert browser.value("document.querySelector('#connection').getAttribute('role')") == "status"

@@ -1,0 +1,200 @@
+"""The file: what it keeps, how long, and what becomes of it when something goes wrong."""
+
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from load import run_load
+from running import ROOT
+
+from fjm2admin.errors import Refusal, StoreError
+from fjm2admin.measures import STEP_S, LinkSample, Meter, Point
+from fjm2admin.nodes import Node, Profile, Registry, Silences, State
+from fjm2admin.store import TIERS, Lock, Seen, Store, StoredNode
+from fjm2admin.tokens import Scope, make
+
+
+def profile(name: str = "paris", node_id: str = "0000000a", key: str = "key") -> Profile:
+    return Profile(node_id, name, key, ("127.0.0.1:1", "[::1]:2"), ("239.1.2.3:4",), None, "1")
+
+
+def stored(made: Profile) -> StoredNode:
+    return StoredNode(made, "token", "127.0.0.1", 1.0, 2.0)
+
+
+def test_what_is_saved_is_there_again(data: Path) -> None:
+    store = Store(data)
+    _, token = make("paris", Scope.GATEWAY, "paris", 3.0)
+    store.add_token(token)
+    store.save_node(stored(profile()))
+    store.save_batch([Seen(9.0, "127.0.0.2", "0000000a")], [], [(8.0, token.id)], 77, 10.0)
+    store.close()
+    again = Store(data)
+    (node,) = again.nodes()
+    assert (node.profile, node.last_seen, node.address) == (profile(), 9.0, "127.0.0.2")
+    assert [(one.id, one.digest, one.used_at) for one in again.tokens()] == [(token.id, token.digest, 8.0)]
+    assert (again.list_version(), again.saved_at()) == (77, 10.0)
+    again.close()
+
+
+def test_a_node_takes_the_place_of_one_with_its_name_or_key(data: Path) -> None:
+    store = Store(data)
+    store.save_node(stored(profile()))
+    store.save_node(stored(profile(node_id="0000000b", key="other")))
+    assert store.node_ids() == {"0000000b"}
+    store.save_node(stored(profile(name="rome", node_id="0000000b", key="other")))
+    assert [node.profile.name for node in store.nodes()] == ["rome"]
+    store.close()
+
+
+def test_history_is_thinned_out_and_bounded(data: Path) -> None:
+    store = Store(data)
+    now, days = 1_800_000_000, 9
+    for minute in range(0, days * 1440, 15):
+        # A quarter of an hour at a time, as it would be thinned out along the way.
+        at = now - days * 86_400 + minute * 60
+        points = [
+            ("a", Point(at + step, 100.0 + step, 8.0, 0.0, step / 1e4, 5.0, step)) for step in range(0, 900, STEP_S)
+        ]
+        store.save_batch([], points, [], 1, at)
+        store.thin_out(at + 900)
+    for tier in TIERS:
+        kept = store.history("a", tier, 0)
+        assert tier.kept_s / tier.step_s - 2 <= len(kept) <= tier.kept_s / tier.step_s + 2
+        assert min(point.at for point in kept) >= now - tier.kept_s
+        assert all(point.at % tier.step_s == 0 for point in kept)
+    coarse = store.history("a", TIERS[-1], 0)[10]
+    assert coarse.in_bps == pytest.approx(100 + (900 - STEP_S) / 2)
+    assert (coarse.loss, coarse.queue_bytes) == (0.089, 890)
+    store.remove_nodes(["a"])
+    assert not any(store.history("a", tier, 0) for tier in TIERS)
+    store.close()
+
+
+def test_a_process_that_is_killed_loses_nothing_that_was_written(data: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path\n"
+        "sys.path[:0] = ['tests/admin', '.']\n"
+        "from test_admin_store import profile, stored; from fjm2admin.store import Store\n"
+        "store = Store(Path(sys.argv[1]))\n"
+        "for number in range(1_000_000):\n"
+        "    store.save_node(stored(profile(f'n{number}', f'{number:08x}', str(number))))\n"
+        "    print(number, flush=True)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, data], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        for _ in range(200):
+            last = int(process.stdout.readline())
+        process.kill()
+    store = Store(data)
+    names = {node.profile.name for node in store.nodes()}
+    assert {f"n{number}" for number in range(last + 1)} <= names
+    store.close()
+
+
+def test_a_file_of_a_newer_form_is_left_alone(data: Path) -> None:
+    Store(data).close()
+    connection = sqlite3.connect(data)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StoreError, match="made by a newer fjm2admin"):
+        Store(data)
+
+
+def test_a_lock_is_for_one(data: Path) -> None:
+    with Lock(data), pytest.raises(StoreError, match="another fjm2admin runs"), Lock(data):
+        pass
+    with Lock(data):
+        pass
+
+
+# Nodes in memory
+
+
+def node(name: str, node_id: str, now: float = 0.0) -> Node:
+    return Node(profile(name, node_id, node_id), "token", "127.0.0.1", 0.0, 0.0, now)
+
+
+def test_states_follow_silence() -> None:
+    registry = Registry(Silences(30, 600, 6000), 10)
+    registry.put(node("paris", "0000000a"))
+    for now, state in (
+        (29.9, State.LIVE),
+        (30, State.STALE),
+        (599, State.STALE),
+        (600, State.GONE),
+        (5999, State.GONE),
+    ):
+        registry.expire(now)
+        assert [one.state for one in registry] == [state], now
+    assert [one.id for one in registry.expire(6000)[1]] == ["0000000a"]
+
+
+def test_there_is_room_for_so_many() -> None:
+    registry = Registry(Silences(1, 2, 3), 2)
+    registry.put(node("a", "0000000a"))
+    registry.put(node("b", "0000000b"))
+    registry.check_room(registry.standing_in_the_way(profile("a", "0000000c")))
+    with pytest.raises(Refusal, match="no more can be registered"):
+        registry.check_room(registry.standing_in_the_way(profile("c", "0000000c")))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.booleans())))
+def test_of_a_name_and_an_id_there_is_one(moves: list[tuple[str, str, bool]]) -> None:
+    registry = Registry(Silences(1, 2, 3), 100)
+    model: dict[str, str] = {}
+    for name, node_id, is_leaving in moves:
+        if is_leaving:
+            registry.remove(node_id)
+            model = {one: other for one, other in model.items() if one != node_id}
+        else:
+            registry.put(node(name, node_id))
+            model = {one: other for one, other in model.items() if one != node_id and other != name} | {node_id: name}
+        assert {one.id: one.profile.name for one in registry} == model
+        for known, its_name in model.items():
+            found = registry.named(its_name)
+            assert found is not None
+            assert found.id == known
+
+
+def test_an_advert_goes_only_where_requests_come_from() -> None:
+    one = node("paris", "0000000a")
+    assert list(one.advert_addresses()) == [("127.0.0.1", 1)]
+    one.address = "::1"
+    assert list(one.advert_addresses()) == [("::1", 2)]
+    one.address = "203.0.113.1"
+    assert list(one.advert_addresses()) == []
+
+
+def test_rates_are_what_was_counted_whatever_the_intervals() -> None:
+    random, meter = Random(3), Meter()
+    uptime, counted, points = 0.0, 0, []
+    for _ in range(500):
+        step = random.uniform(0.5, 1.5)
+        uptime += step
+        counted += int(step * 125_000)
+        done = meter.take(uptime, [LinkSample("p", counted, 2 * counted, 0, None, None, 0)], 1e9 + uptime)
+        points += [done] if done else []
+    assert len(points) == pytest.approx(500 / STEP_S, abs=2)
+    assert all(point.in_bps == pytest.approx(1e6, rel=1e-3) for point in points[1:])
+    assert all(point.out_bps == pytest.approx(2e6, rel=1e-3) for point in points[1:])
+
+
+@pytest.mark.alone
+def test_a_change_reaches_hundreds_of_gateways_in_time(tmp_path: Path) -> None:
+    began_at = time.monotonic()
+    result = run_load(tmp_path, nodes=300, heartbeat_s=3, changes=5, every_s=4)
+    assert result.errors == []
+    assert (len(result.reached_s), result.unreached) == (5, 0)
+    assert max(result.reached_s) < 3
+    assert result.register_s < 5
+    assert result.cpu < 0.5
+    assert max(result.rss_mb) < result.rss_mb[0] + 20
+    assert time.monotonic() - began_at < 60

@@ -1,0 +1,188 @@
+"""Tokens: shown once, good for what they are for, revocable, and nowhere to be read back."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from running import Admin, Gateway, make_token, new_key, run
+
+from fjm2admin.errors import Refusal
+from fjm2admin.limits import RateLimit, Seats, address_key
+from fjm2admin.tokens import Scope, TokenBook, make
+
+
+def test_only_the_whole_token_is_found() -> None:
+    text, token = make("paris", Scope.GATEWAY, None, 0.0)
+    book = TokenBook([token])
+    assert book.find(text) is token
+    for wrong in ("", text[:-1], text + "A", text.upper(), text.replace("fjm2_", "fjm2-"), f"{text[:18]}{'A' * 43}"):
+        assert book.find(wrong) is None, wrong
+
+
+def test_neither_file_nor_commands_hold_the_token(data: Path) -> None:
+    text = make_token(data, "paris", "--node", "paris")
+    secret = text.rpartition("_")[2]
+    for file in data.parent.iterdir():
+        assert secret.encode() not in file.read_bytes(), file
+        assert file.stat().st_mode & 0o077 == 0, f"{file} can be read by others"
+    listed = run(data, "token", "list")
+    assert "paris" in listed.stdout
+    assert secret not in listed.stdout
+    entries = json.loads(run(data, "token", "list", "--json").stdout)
+    assert [(entry["name"], entry["scope"], entry["node"]) for entry in entries] == [("paris", "gateway", "paris")]
+    assert hashlib.sha256(text.encode()).hexdigest() not in json.dumps(entries)
+
+
+def test_a_name_is_taken_until_its_token_is_revoked(data: Path) -> None:
+    make_token(data, "paris")
+    again = run(data, "token", "create", "--name", "paris")
+    assert again.returncode == 1
+    assert "choose another name, or revoke that one" in again.stderr
+    assert run(data, "token", "revoke", "paris").returncode == 0
+    make_token(data, "paris")
+    assert run(data, "token", "revoke", "rome").returncode == 1
+
+
+def test_a_running_service_takes_new_and_revoked_tokens_over(admin: Admin) -> None:
+    token = admin.token("paris")
+    assert run(admin.data, "token", "revoke", "paris").returncode == 0
+    admin.until_status(token, 401)
+
+
+def test_a_wait_ends_when_its_token_is_revoked_and_the_list_changes(admin: Admin) -> None:
+    watcher = admin.token("watcher", "--scope", "view")
+    with httpx.stream("GET", f"{admin.url}/api/v1/events", headers={"Authorization": f"Bearer {watcher}"}) as answer:
+        chunks = answer.iter_raw()
+        assert b"event: snapshot" in next(chunks)
+        run(admin.data, "token", "revoke", "watcher")
+        # What comes before the end is what was on its way.
+        assert len(list(chunks)) <= 3
+
+
+@pytest.mark.parametrize(
+    ("scope", "may_register", "may_remove"), [("gateway", 200, 403), ("view", 403, 403), ("admin", 403, 204)]
+)
+def test_a_scope_is_good_for_its_own(
+    admin: Admin, gateway: Gateway, scope: str, may_register: int, may_remove: int
+) -> None:
+    with Gateway(admin.url, admin.token("other", "--scope", scope), "rome") as other:
+        assert other.register().status_code == may_register
+        assert "paris" in other.nodes()
+        other.id = gateway.id
+        assert other.heartbeat().status_code == 403
+        assert other.upload({"uptime_s": 1, "links": []}).status_code == 403
+        assert other.http.delete(f"/api/v1/nodes/{gateway.id}").status_code == may_remove
+
+
+def test_a_token_for_one_node_speaks_for_no_other(admin: Admin) -> None:
+    with Gateway(admin.url, admin.token("rome", "--node", "rome"), "paris") as gateway:
+        refused = gateway.register()
+        assert (refused.status_code, refused.json()["code"]) == (403, "wrong_node")
+        gateway.profile["name"] = "rome"
+        assert gateway.register().status_code == 200
+
+
+def test_neither_name_nor_key_can_be_taken_over(admin: Admin, gateway: Gateway) -> None:
+    with Gateway(admin.url, admin.token("thief")) as thief:
+        for stolen in ({"name": "paris"}, {"name": "rome", "public_key": gateway.profile["public_key"]}):
+            thief.profile |= {"public_key": new_key()} | stolen
+            refused = thief.register()
+            assert (refused.status_code, refused.json()["code"]) == (409, "taken")
+    assert gateway.nodes()["paris"]["public_key"] == gateway.profile["public_key"]
+
+
+def test_a_revoked_tokens_node_goes_to_the_token_made_for_it(admin: Admin, gateway: Gateway) -> None:
+    run(admin.data, "token", "revoke", "paris")
+    with (
+        Gateway(admin.url, admin.token("any")) as stranger,
+        Gateway(admin.url, admin.token("new", "--node", "paris")) as heir,
+    ):
+        stranger.profile["public_key"] = heir.profile["public_key"] = gateway.profile["public_key"]
+        assert stranger.register().status_code == 409
+        assert heir.register().status_code == 200
+        assert heir.id == gateway.id
+
+
+def test_a_node_may_change_its_key(gateway: Gateway) -> None:
+    old = gateway.id
+    gateway.profile["public_key"] = new_key()
+    assert gateway.register().status_code == 200
+    assert gateway.id != old
+    gateway.until_listed(lambda nodes: [node["id"] for node in nodes.values()] == [gateway.id])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--name", ""), "1 to 64 printable characters"),
+        (("--name", "a\nb"), "printable"),
+        (("--name", "x", "--scope", "root"), "'gateway', 'view', 'admin'"),
+        (("--name", "x", "--scope", "view", "--node", "x"), "--node is for tokens of scope gateway"),
+    ],
+)
+def test_a_mistake_is_told_with_what_is_allowed(data: Path, arguments: tuple[str, ...], told: str) -> None:
+    done = run(data, "token", "create", *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert not data.exists()
+
+
+def test_rates_are_limited_by_address_and_by_token(start: Callable[..., Admin]) -> None:
+    admin = start(token_per_s=1)
+    token = make_token(admin.data, "paris")
+    admin.until_status(token, 200)
+    headers = {"Authorization": f"Bearer {token}"}
+    answers = [httpx.get(f"{admin.url}/api/v1/nodes", headers=headers) for _ in range(6)]
+    assert answers[-1].status_code == 429
+    assert answers[-1].json()["code"] == "too_often"
+    assert int(answers[-1].headers["retry-after"]) >= 1
+    assert httpx.get(f"{admin.url}/healthz").status_code == 200
+
+
+def test_a_stranger_is_held_off_before_anything_is_looked_at(start: Callable[..., Admin]) -> None:
+    admin = start(address_per_s=2)
+    statuses = [
+        httpx.get(f"{admin.url}/api/v1/nodes", headers={"Authorization": "Bearer x"}).status_code for _ in range(12)
+    ]
+    assert statuses[0] == 401
+    assert statuses[-1] == 429
+
+
+def test_a_bucket_fills_again() -> None:
+    limit = RateLimit(2)
+    assert [limit.wait_s("a", 0.0) for _ in range(9)] == [0.0] * 8 + [0.5]
+    assert limit.wait_s("b", 0.0) == 0
+    assert limit.wait_s("a", 0.4) == pytest.approx(0.1)
+    assert limit.wait_s("a", 0.51) == 0
+
+
+def test_buckets_take_bounded_memory() -> None:
+    limit = RateLimit(1, keys_max=100)
+    for number in range(10_000):
+        limit.wait_s(str(number), float(number))
+    assert len(limit) == 100
+
+
+def test_a_host_of_ipv6_is_one_by_its_network() -> None:
+    assert address_key("2001:db8::1") == address_key("2001:db8::ffff:2")
+    assert address_key("2001:db8::1") != address_key("2001:db8:0:1::1")
+    assert address_key("::ffff:192.0.2.1") == address_key("192.0.2.1") != address_key("192.0.2.2")
+
+
+def test_seats_are_limited_in_all_and_each() -> None:
+    seats = Seats(3, 2)
+    seats.take("a")
+    seats.take("a")
+    with pytest.raises(Refusal) as refused:
+        seats.take("a")
+    assert refused.value.status == 429
+    seats.take("b")
+    with pytest.raises(Refusal) as refused:
+        seats.take("c")
+    assert refused.value.status == 503
+    seats.leave("a")
+    seats.take("c")
+    assert seats.count == 3
