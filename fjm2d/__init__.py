@@ -1,0 +1,1 @@
+"""fjm2d: the gateway that joins LANs over the Internet."""

@@ -1,0 +1,93 @@
+"""The few bytes of NORM that a gateway looks at (RFC 5740, 4.1 to 4.3), a train at a time."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fjm2.errors import WireError
+from fjm2.norm.wire import VERSION, Application, Flavor, MessageType, decode
+
+Bytes = NDArray[np.uint8]
+
+COMMON_BYTES: Final = 8
+_FEEDBACK_BYTES: Final = 12
+_FLAVOR_AT: Final = 12
+_TYPES: Final = {VERSION << 4 | kind: kind for kind in MessageType}
+_FEEDBACK: Final = frozenset({MessageType.NACK, MessageType.ACK})
+_COMMAND: Final = VERSION << 4 | MessageType.CMD
+_TYPE_AND_SOURCE: Final = np.uint64(0xFF000000_FFFFFFFF)
+"""Of the first eight bytes: what header length and sequence leave."""
+
+
+class Head(NamedTuple):
+    """What one datagram is, and whose."""
+
+    type: MessageType
+    source: int
+    """Node id of who sent it."""
+    sender: int | None
+    """In NACK and ACK, whom they are for."""
+    is_application: bool
+    """Whether it is a CMD(APPLICATION)."""
+
+    @property
+    def is_feedback(self) -> bool:
+        return self.sender is not None
+
+
+def head_of(data: Bytes) -> Head | None:
+    """That of the first datagram; None for what is no NORM."""
+    head = data[: _FLAVOR_AT + 1].tobytes()
+    if len(head) < COMMON_BYTES:
+        return None
+    kind = _TYPES.get(head[0])
+    if kind is None:
+        return None
+    source = int.from_bytes(head[4:8])
+    if kind in _FEEDBACK:
+        if len(head) < _FEEDBACK_BYTES:
+            return None
+        return Head(kind, source, int.from_bytes(head[8:12]), False)
+    is_application = kind is MessageType.CMD and len(head) > _FLAVOR_AT and head[_FLAVOR_AT] == Flavor.APPLICATION
+    return Head(kind, source, None, is_application)
+
+
+def parts_of(data: Bytes, segment_bytes: int) -> Iterator[Bytes]:
+    """A train, or the runs of it that are of one type and one source: the kernel joins whatever comes in a row.
+
+    Commands come alone: they differ in what is to become of them. Runts at the end are left out.
+    """
+    if data.size <= segment_bytes:
+        yield data
+        return
+    count = -(-data.size // segment_bytes)
+    if data.size - (count - 1) * segment_bytes < COMMON_BYTES:
+        count -= 1
+        data = data[: count * segment_bytes]
+    if segment_bytes < COMMON_BYTES or not count:
+        return
+    kinds = np.ndarray((count,), ">u8", data, 0, (segment_bytes,)) & _TYPE_AND_SOURCE
+    if data[0] != _COMMAND and (kinds == kinds[0]).all():
+        yield data
+        return
+    start = 0
+    for number in range(1, count + 1):
+        if number == count or kinds[number] != kinds[start] or data[start * segment_bytes] == _COMMAND:
+            yield data[start * segment_bytes : number * segment_bytes]
+            start = number
+
+
+def application_content(data: Bytes) -> bytes | None:
+    """The content of a CMD(APPLICATION); None for anything else."""
+    try:
+        message = decode(data.tobytes())
+    except WireError:
+        return None
+    return message.content if isinstance(message, Application) else None
+
+
+def application(source: int, content: bytes) -> bytes:
+    """A CMD(APPLICATION) of our own."""
+    return Application(source_id=source, instance_id=1, grtt_q=0, backoff=4, gsize_q=0, content=content).encode()

@@ -1,0 +1,412 @@
+"""The gateway on an asyncio loop: sockets, one timer for the tunnel, and a tick for all that is slow."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from random import Random, SystemRandom
+from typing import Final
+
+from fjm2.errors import ConfigError
+from fjm2.jms.presence import Announcement
+from fjm2.jms.presence import Flag as PresenceFlag
+from fjm2.norm import Address, Train, UdpSocket
+
+from .config import GatewayConfig, GroupConfig
+from .forwarding.election import Election
+from .forwarding.headers import application
+from .forwarding.interest import STATUS_S
+from .forwarding.rules import Forwarder, Outward
+from .keys import KeyPair
+from .lan import LanGroup
+from .logs import Log
+from .peering import Peering
+from .reading import show
+from .tunnel import Endpoint, EndpointConfig, Kind
+from .tunnel.events import ClockBehind, Event, PathMtuChanged, PeerDown, PeerMoved, PeerUp
+from .tunnel.wire import GROUP_NONE
+from .wan import WanSockets
+
+TRAINS_PER_TURN: Final = 16
+"""So many are taken from the Internet before others get their turn."""
+SEND_S: Final = 0.001
+"""For so long trains are sent before they do."""
+TICK_S: Final = 0.1
+_SLOW_TICK_S: Final = 1.0
+_ASK_S: Final = 1.0
+"""The LAN is asked who is there no more often."""
+_OWN_WORD_BYTES: Final = 1024
+_ADVERT: Final = b"FJM2"
+_NEVER: Final = float("inf")
+
+log = Log("gateway")
+
+
+class Gateway:
+    """All of it, from `open` to `close`."""
+
+    def __init__(self, config: GatewayConfig, keys: KeyPair) -> None:
+        self.config = config
+        self.keys = keys
+        self.started_at = self.now()
+        self.on_advert: Callable[[bytes], None] | None = None
+        """Takes what seems to come from the node-list service."""
+        self.endpoint = Endpoint(keys, _endpoint_config(config), wall_ns=time.time_ns, random=Random())
+        self.forwarder = Forwarder(self.endpoint.peers, self._is_same_lan)
+        self.election = Election(keys.public.id, os.urandom, self.started_at)
+        self.groups: dict[int, LanGroup] = {}
+        self.kernel_sends_blocked = 0
+        self._beacons: LanGroup | None = None
+        self._node_id = SystemRandom().randrange(1, 0xFFFFFFFF)
+        """What our own words on the LAN bear as source."""
+        self._held: Train | None = None
+        """A train that the kernel had no room for."""
+        self._waiting: UdpSocket | None = None
+        """The socket it waits for."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = _NEVER
+        self._turn_handle: asyncio.Handle | None = None
+        self._tick_handle: asyncio.TimerHandle | None = None
+        self._slow_at = self._status_at = self._asked_at = float("-inf")
+        self._is_asking = True
+        self._is_closed = True
+
+    @staticmethod
+    def now() -> float:
+        """The gateway's clock. The loop's own may be a millisecond coarse."""
+        return time.monotonic()
+
+    # Life.
+
+    def open(self) -> None:
+        """Open all sockets and begin. GatewayError, ConfigError or OSError tell what is in the way."""
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+        self.wan = WanSockets(self.config.wan.listen)
+        self.peering = Peering(self.config, self.keys, self.endpoint, self.wan.families, self.now, self._peers_changed)
+        try:
+            self._beacons = self._open_lan(0, self.config.lan.beacon, self._take_beacon)
+            self._set_groups(self.config.groups)
+        except BaseException:
+            self._shut()
+            raise
+        for socket in self.wan.sockets:
+            self._loop.add_reader(socket.fileno(), self._receive_wan, socket)
+        self.peering.configure(self.config)
+        self._tick()
+        log.info(
+            "started",
+            name=self.config.shown_name,
+            id=self.keys.public.id_text,
+            wan=[show(socket.address) for socket in self.wan.sockets],
+            groups=[show(group.address) for group in self.groups.values()],
+            offload=self.wan.offload,
+        )
+
+    async def close(self) -> None:
+        """Say goodbye to peers and mates, and close everything."""
+        if self._is_closed:
+            return
+        now = self.now()
+        self._say_goodbye(now)
+        self.endpoint.close(now)
+        for _ in range(TRAINS_PER_TURN * 64):
+            train = self.endpoint.poll_train(now)
+            if train is None:
+                break
+            self.wan.send(train)
+        self._shut()
+        await asyncio.sleep(0)  # cancelled lookups end
+        log.info("stopped")
+
+    def _shut(self) -> None:
+        self._is_closed = True
+        self.peering.close()
+        for handle in (self._timer, self._turn_handle, self._tick_handle):
+            if handle is not None:
+                handle.cancel()
+        for group in (*self.groups.values(), *([self._beacons] if self._beacons else [])):
+            group.close()
+        for socket in self.wan.sockets:
+            self._loop.remove_reader(socket.fileno())
+            self._loop.remove_writer(socket.fileno())
+        self.wan.close()
+
+    def reconfigure(self, config: GatewayConfig) -> tuple[str, ...]:
+        """Go on with another configuration. The keys of what only a restart can change, which stays as it was."""
+        fixed = _fixed_differences(self.config, config)
+        if fixed:
+            return fixed
+        self._set_groups(config.groups)
+        self.config = config
+        self.peering.configure(config)
+        return ()
+
+    def faults(self) -> Iterator[str]:
+        """What keeps it from its work, for people."""
+        if self._is_closed:
+            yield "it is closed"
+        for group in self.groups.values():
+            if group.is_down:
+                yield f"the network interface of {show(group.address)} is down"
+
+    # The LAN.
+
+    def _open_lan(self, group: int, address: Address, take: Callable[[LanGroup, Train], None]) -> LanGroup:
+        lan = self.config.lan
+        return LanGroup(group, address, lan.interface, lan.ttl, take, self._take_unicast, self._settle)
+
+    def _set_groups(self, groups: tuple[GroupConfig, ...]) -> None:
+        """Open what is new first: if that fails, all stays as it was."""
+        opened: dict[int, LanGroup] = {}
+        try:
+            for group in groups:
+                if group.hash not in self.groups:
+                    opened[group.hash] = self._open_lan(group.hash, group.address, self._take_lan)
+        except (ConfigError, OSError):
+            for lan in opened.values():
+                lan.close()
+            raise
+        wanted = {group.hash for group in groups}
+        for gone in set(self.groups) - wanted:
+            self.groups.pop(gone).close()
+        self.groups.update(opened)
+        self.forwarder.set_groups({group.hash: group.is_always for group in groups})
+        self._is_asking = True
+
+    def _take_lan(self, lan: LanGroup, train: Train) -> None:
+        now = self.now()
+        for outward in self.forwarder.from_lan(lan.hash, train, now):
+            self._send_out(outward, now)
+
+    def _take_unicast(self, lan: LanGroup, train: Train) -> None:
+        if lan.hash == GROUP_NONE:
+            return
+        now = self.now()
+        for outward in self.forwarder.from_receivers(lan.hash, train, now):
+            self._send_out(outward, now)
+
+    def _send_out(self, outward: Outward, now: float) -> None:
+        self.endpoint.send(
+            outward.peers,
+            outward.kind,
+            outward.group,
+            outward.data,
+            outward.segment_bytes,
+            now,
+            source=outward.source,
+            is_urgent=outward.is_feedback,
+        )
+
+    def _take_beacon(self, _: LanGroup, train: Train) -> None:
+        now = self.now()
+        for start in range(0, train.data.size, train.segment_bytes):
+            beacon = train.data[start : start + train.segment_bytes].tobytes()
+            self.election.receive(beacon, train.address, now)
+        self._elect(now)
+
+    def _elect(self, now: float) -> None:
+        """Act on what the election has come to, and have our say in it."""
+        for group in self.groups.values():
+            mates = self.election.addresses(group.hash)
+            if group.ignore(mates):
+                self.forwarder.note_mates(group.hash, mates)
+        if self.forwarder.is_forwarder != self.election.is_forwarder:
+            self.forwarder.is_forwarder = self.election.is_forwarder
+            self._is_asking = self._is_asking or self.election.is_forwarder
+            event = "forwarding_began" if self.election.is_forwarder else "forwarding_ended"
+            log.info(event, mates=[f"{mate:08x}" for mate in self.election.live_mates(now)])
+        beacon = self.election.poll_beacon(self._ports(), now)
+        if beacon is not None:
+            self._say(self._beacons, beacon)
+
+    def _ports(self) -> list[tuple[int, int]]:
+        return [(group.hash, group.own_address[1]) for group in self.groups.values()]
+
+    def _say_goodbye(self, now: float) -> None:
+        beacon = self.election.goodbye(self._ports(), now)
+        if beacon is not None:
+            self._say(self._beacons, beacon)
+
+    @staticmethod
+    def _say(lan: LanGroup | None, content: bytes) -> None:
+        if lan is not None:
+            lan.send_bytes(content)
+
+    def _ask_lan(self, now: float) -> None:
+        """Let all connections on the LAN announce themselves: a goodbye of nobody that asks who is there."""
+        self._is_asking = False
+        self._asked_at = now
+        flags = PresenceFlag.ASKS | PresenceFlag.GOODBYE
+        content = Announcement(self._node_id, flags=flags).encode(_OWN_WORD_BYTES)
+        for group in self.groups.values():
+            self._say(group, application(self._node_id, content))
+
+    # The Internet.
+
+    def _receive_wan(self, socket: UdpSocket) -> None:
+        if self._is_closed:
+            return
+        now = self.now()
+        for _ in range(TRAINS_PER_TURN):
+            train = socket.receive()
+            if train is None:
+                break
+            if train.segment_bytes == train.data.size == 24 and train.data[:4].tobytes() == _ADVERT:
+                if self.on_advert is not None:
+                    self.on_advert(train.data.tobytes())
+                continue
+            for received in self.endpoint.receive_train(train, now):
+                for inward in self.forwarder.from_wan(received, now):
+                    self.groups[inward.group].send(inward.data, inward.segment_bytes, inward.address)
+        if socket.has_taken:
+            self._loop.call_soon(self._receive_wan, socket)
+        self._settle()
+
+    def _send_status(self, now: float) -> None:
+        self._status_at = now
+        peers = [peer for peer in self.endpoint.peers.values() if peer.is_up]
+        content = self.forwarder.status().encode()
+        self.endpoint.send(peers, Kind.CONTROL, GROUP_NONE, content, len(content), now, is_urgent=True)
+
+    # Turns.
+
+    def _settle(self) -> None:
+        """Send what is due, take what happened, arm the one timer. Runs after every input."""
+        if self._is_closed:
+            return
+        now = self.now()
+        if self.forwarder.is_status_due:
+            self._send_status(now)
+        self._send(now)
+        while (event := self.endpoint.poll_event()) is not None:
+            self._take_event(event)
+        self._arm(self.endpoint.poll_timeout(), now)
+
+    def _send(self, now: float) -> None:
+        end = now + SEND_S
+        while True:
+            train = self._held or self.endpoint.poll_train(now)
+            if train is None:
+                return
+            full = self.wan.send(train)
+            if self.wan.take_too_long():
+                self.endpoint.note_too_long(train.address, train.segment_bytes, now)
+            if full is not None:
+                if self._waiting is None:
+                    self.kernel_sends_blocked += 1
+                    self._held, self._waiting = train, full
+                    self._loop.add_writer(full.fileno(), self._on_writable)
+                return
+            self._held = None
+            if self.now() > end:
+                break
+        self._wake()
+
+    def _on_writable(self) -> None:
+        if self._waiting is not None:
+            self._loop.remove_writer(self._waiting.fileno())
+            self._waiting = None
+        self._settle()
+
+    def _wake(self) -> None:
+        if self._turn_handle is None and not self._is_closed:
+            self._turn_handle = self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_handle = None
+        self._settle()
+
+    def _arm(self, at: float, now: float) -> None:
+        if at == self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = at
+        if at != _NEVER:
+            # No finer than a millisecond: uvloop's timers are not, and would come early again and again.
+            self._timer = self._loop.call_later(max(at - now, 0.001), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer, self._timer_at = None, _NEVER
+        self.endpoint.handle_timeout(self.now())
+        self._settle()
+
+    def _take_event(self, event: Event) -> None:
+        match event:
+            case PeerUp(peer, address):
+                log.info("peer_up", peer=peer.name, address=show(address))
+                self._is_asking = True
+                self._peers_changed()
+            case PeerDown(peer, reason):
+                log.warning("peer_down", peer=peer.name, reason=reason)
+                self.forwarder.forget_peer(peer.id)
+                self._peers_changed()
+            case PeerMoved(peer, before, address):
+                log.info("peer_moved", peer=peer.name, before=show(before), address=show(address))
+            case PathMtuChanged(peer, mtu_bytes):
+                log.info("path_mtu", peer=peer.name, bytes=mtu_bytes)
+            case ClockBehind(peer, behind_s):
+                log.warning("peer_clock_behind", peer=peer.name, seconds=round(behind_s, 1))
+
+    def _peers_changed(self) -> None:
+        now = self.now()
+        self.forwarder.note_peers()
+        self.election.set_mates(self.peering.mates, now)
+        self.election.is_usable = any(peer.is_up for peer in self.endpoint.peers.values())
+        self._wake()
+
+    def _is_same_lan(self, one: int, other: int) -> bool:
+        lan = self.peering.lan_of.get(one)
+        return lan is not None and lan == self.peering.lan_of.get(other)
+
+    def _tick(self) -> None:
+        """What need not be done at once."""
+        self._tick_handle = self._loop.call_later(TICK_S, self._tick)
+        now = self.now()
+        self.election.handle_timeout(now)
+        self._elect(now)
+        if now - self._slow_at >= _SLOW_TICK_S:
+            self._slow_at = now
+            self._tick_slowly(now)
+        if now - self._status_at >= STATUS_S:
+            self._send_status(now)
+        if self.forwarder.is_asking:
+            self.forwarder.is_asking = False
+            self._is_asking = True
+        if self._is_asking and now - self._asked_at >= _ASK_S and self.forwarder.is_forwarder:
+            self._ask_lan(now)
+        self._settle()
+
+    def _tick_slowly(self, now: float) -> None:
+        self.forwarder.expire(now)
+        self.peering.tick(now)
+        for lan in (*self.groups.values(), *([self._beacons] if self._beacons else [])):
+            if lan.check():
+                event = "interface_down" if lan.is_down else "interface_up"
+                log.warning(event, group=show(lan.address))
+
+
+def _endpoint_config(config: GatewayConfig) -> EndpointConfig:
+    wan = config.wan
+    return EndpointConfig(
+        keepalive_s=wan.keepalive_s, mtu_bytes=wan.mtu, mtu_max_bytes=wan.mtu_max, uplink_bps=wan.uplink
+    )
+
+
+def _fixed_differences(old: GatewayConfig, new: GatewayConfig) -> tuple[str, ...]:
+    """Keys of what was bound at the start."""
+    pairs = {
+        "key_file": (old.key_file, new.key_file),
+        "wan.listen": (old.wan.listen, new.wan.listen),
+        "wan.mtu": (old.wan.mtu, new.wan.mtu),
+        "wan.mtu_max": (old.wan.mtu_max, new.wan.mtu_max),
+        "wan.keepalive_s": (old.wan.keepalive_s, new.wan.keepalive_s),
+        "wan.queue_bytes": (old.wan.queue_bytes, new.wan.queue_bytes),
+        "wan.uplink": (old.wan.uplink, new.wan.uplink),
+        "lan.interface": (old.lan.interface, new.lan.interface),
+        "lan.ttl": (old.lan.ttl, new.lan.ttl),
+        "lan.beacon": (old.lan.beacon, new.lan.beacon),
+    }
+    return tuple(key for key, (before, after) in pairs.items() if before != after)

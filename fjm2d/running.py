@@ -1,0 +1,133 @@
+"""A gateway as a service: with its node list and its status, signals, and configurations that change."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fjm2.errors import ConfigError
+
+from . import config as configuration
+from . import logs
+from .config import GatewayConfig
+from .directory import Directory
+from .errors import ConfigurationErrors, GatewayError
+from .gateway import Gateway
+from .keys import KeyPair
+from .logs import Log
+from .report import metrics_of, sample_of, status_of
+from .roster import Member
+from .status import StatusServer
+
+log = Log("service")
+
+
+class Service:
+    """Runs until it is told to stop."""
+
+    def __init__(self, path: Path | None, config: GatewayConfig, keys: KeyPair) -> None:
+        self.gateway = Gateway(config, keys)
+        self._path = path
+        self._config = config
+        self._keys = keys
+        self._directory: Directory | None = None
+        self._status = StatusServer(
+            lambda: status_of(self.gateway, self._directory), lambda: metrics_of(self.gateway, self._directory)
+        )
+        self._stop = asyncio.Event()
+        self._reload = asyncio.Event()
+
+    async def run(self) -> None:
+        """Open everything, and go on until SIGTERM or Ctrl-C. Raises GatewayError for what is in the way."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_tell_unexpected)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        try:
+            await self._status.open(self._config.status.listen)
+            self.gateway.open()
+            self._open_directory()
+            await self._wait()
+        except (ConfigError, OSError) as error:
+            raise GatewayError(str(error)) from error
+        finally:
+            await self._close()
+
+    async def _wait(self) -> None:
+        stop = asyncio.ensure_future(self._stop.wait())
+        while not stop.done():
+            reload = asyncio.ensure_future(self._reload.wait())
+            await asyncio.wait((stop, reload), return_when=asyncio.FIRST_COMPLETED)
+            if reload.done():
+                self._reload.clear()
+                await self._reconfigure()
+            reload.cancel()
+
+    async def _close(self) -> None:
+        if self._directory is not None:
+            await self._directory.close()
+        await self.gateway.close()
+        await self._status.close()
+
+    def _open_directory(self) -> None:
+        config = self._config
+        if config.admin.url:
+            self._directory = Directory(config, self._keys.public, self._take_list, lambda: sample_of(self.gateway))
+            self.gateway.on_advert = self._directory.receive_advert
+            self._directory.open()
+
+    def _take_list(self, members: Iterable[Member]) -> None:
+        self.gateway.peering.list_members(members)
+
+    async def _reconfigure(self) -> None:
+        """Read the configuration again. Whatever is wrong with it, the one that runs goes on."""
+        try:
+            config = configuration.load(self._path, os.environ)
+            fixed = self.gateway.reconfigure(config)
+        except ConfigurationErrors as error:
+            for one in error.errors:
+                log.error("reload_refused", file=one.file, key=one.key, problem=one.problem, allowed=one.allowed)
+            return
+        except (ConfigError, GatewayError, OSError) as error:
+            log.error("reload_refused", problem=str(error))
+            return
+        if fixed:
+            log.error("reload_refused", problem="takes a restart", keys=list(fixed))
+            return
+        await self._adopt(config)
+        log.info("reloaded", groups=len(config.groups), peers=len(config.peers))
+
+    async def _adopt(self, config: GatewayConfig) -> None:
+        before, self._config = self._config, config
+        logs.set_up(config.log)
+        try:
+            await self._status.open(config.status.listen)
+        except GatewayError as error:
+            log.error("status_not_opened", problem=str(error))
+        if _told_admin(before) != _told_admin(config):
+            if self._directory is not None:
+                await self._directory.close()
+                self._directory, self.gateway.on_advert = None, None
+            if before.admin != config.admin:
+                self._take_list(())
+            self._open_directory()
+
+
+def _tell_unexpected(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A mistake of ours ends what was being done, and nothing else."""
+    log.unexpected(context.get("exception"), str(context.get("message", "")))
+
+
+def _told_admin(config: GatewayConfig) -> tuple[object, ...]:
+    """What the node-list service is told, and where."""
+    return (
+        config.admin,
+        config.shown_name,
+        config.wan.endpoints,
+        config.groups,
+        config.lan.label,
+        config.state_directory,
+    )

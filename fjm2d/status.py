@@ -1,0 +1,108 @@
+"""A small HTTP server on a local address: /healthz, /metrics and /status."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from fjm2.norm import Address
+
+from .errors import GatewayError
+from .logs import Log
+from .reading import show
+
+_REQUEST_BYTES_MAX: Final = 8192
+_TIMEOUT_S: Final = 5.0
+_CONNECTIONS_MAX: Final = 32
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
+_JSON, _TEXT = "application/json", "text/plain; version=0.0.4; charset=utf-8"
+
+log = Log("status")
+
+Answer = tuple[int, str, str]
+"""Status, type and body."""
+
+
+class StatusServer:
+    """One request a connection."""
+
+    def __init__(self, status: Callable[[], dict[str, Any]], metrics: Callable[[], str]) -> None:
+        self._status = status
+        self._metrics = metrics
+        self._server: asyncio.Server | None = None
+        self._connections = 0
+        self.place: Address | None = None
+        """Where it listens."""
+
+    async def open(self, place: Address | None) -> None:
+        """Listen there, and no longer where it was before. GatewayError says what is in the way."""
+        if place == self.place:
+            return
+        await self.close()
+        if place is None:
+            return
+        host, port = place
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port, limit=_REQUEST_BYTES_MAX)
+        except OSError as error:
+            raise GatewayError(f"status.listen: cannot listen at TCP {show(place)}: {error.strerror}") from error
+        self.place = place
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.place = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        try:
+            if self._connections <= _CONNECTIONS_MAX:
+                async with asyncio.timeout(_TIMEOUT_S):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(_encoded(*self._answer(head)))
+                    await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        except Exception as error:
+            log.unexpected(error, "answering")
+        finally:
+            self._connections -= 1
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _answer(self, head: bytes) -> Answer:
+        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return 400, _TEXT, "expected HTTP/1.1\n"
+        method, path = words[0], words[1].partition("?")[0]
+        if method not in ("GET", "HEAD"):
+            return 405, _TEXT, "expected GET\n"
+        match path:
+            case "/healthz":
+                faults = self._status()["faults"]
+                body = {"status": "failing" if faults else "ok", "faults": faults}
+                return 503 if faults else 200, _JSON, json.dumps(body) + "\n"
+            case "/metrics":
+                return 200, _TEXT, self._metrics()
+            case "/status" | "/":
+                return 200, _JSON, json.dumps(self._status(), indent=2) + "\n"
+            case _:
+                return 404, _TEXT, "expected /healthz, /metrics or /status\n"
+
+
+def _encoded(status: int, kind: str, body: str) -> bytes:
+    content = body.encode()
+    head = (
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n"
+        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + content

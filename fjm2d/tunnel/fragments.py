@@ -1,0 +1,205 @@
+"""Datagrams longer than the path takes: cut into equal parts, and put together again within bounds.
+
+All parts of a train are equally long, the last of each datagram being padded, so that a train of datagrams becomes a
+train of parts.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .wire import Drop
+
+Bytes = NDArray[np.uint8]
+
+PART = np.dtype([("id", ">u4"), ("place", "u1"), ("parts", "u1"), ("length", ">u2")])
+"""At the head of each part: of which datagram, which of how many, and how long the whole is."""
+PART_HEADER_BYTES = PART.itemsize
+PARTS_MAX = 64
+WHOLE_BYTES_MAX = 65_535
+REASSEMBLY_BYTES_MAX = 1 << 20
+REASSEMBLY_COUNT_MAX = 256
+REASSEMBLY_AGE_S = 1.0
+_IDS_END = 1 << 32
+
+
+def part_bytes_of(segment_bytes: int, room_bytes: int) -> int:
+    """How long the parts of a datagram are without headers, if `room_bytes` fit with them; 0: it can't be."""
+    most = room_bytes - PART_HEADER_BYTES
+    if most < 1 or segment_bytes > WHOLE_BYTES_MAX:
+        return 0
+    parts = -(-segment_bytes // most)
+    return -(-segment_bytes // parts) if parts <= PARTS_MAX else 0
+
+
+class Parts(NamedTuple):
+    """A train of parts."""
+
+    data: Bytes
+    segment_bytes: int
+
+
+class Splitter:
+    """Cuts trains, and numbers what it cuts."""
+
+    __slots__ = ("_next_id",)
+
+    def __init__(self) -> None:
+        self._next_id = 0
+
+    def split(self, data: Bytes, segment_bytes: int, room_bytes: int) -> list[Parts]:
+        """Trains of parts no longer than `room_bytes`. There must be room (`part_bytes_of`)."""
+        full = data.size // segment_bytes * segment_bytes
+        trains = []
+        if full:
+            trains.append(self._split_equal(data[:full].reshape(-1, segment_bytes), room_bytes))
+        if full < data.size:
+            trains.append(self._split_equal(data[full:].reshape(1, -1), room_bytes))
+        return trains
+
+    def _split_equal(self, datagrams: Bytes, room_bytes: int) -> Parts:
+        count, length = datagrams.shape
+        content_bytes = part_bytes_of(length, room_bytes)
+        parts = -(-length // content_bytes)
+        step = PART_HEADER_BYTES + content_bytes
+        train = np.empty((count, parts, step), np.uint8)
+        headers = np.empty((count, parts), PART)
+        headers["id"] = ((np.arange(self._next_id, self._next_id + count)) % _IDS_END)[:, None]
+        headers["place"] = np.arange(parts)
+        headers["parts"] = parts
+        headers["length"] = length
+        train[:, :, :PART_HEADER_BYTES] = headers.view(np.uint8).reshape(count, parts, PART_HEADER_BYTES)
+        whole = (parts - 1) * content_bytes
+        train[:, :-1, PART_HEADER_BYTES:] = datagrams[:, :whole].reshape(count, parts - 1, content_bytes)
+        rest = PART_HEADER_BYTES + length - whole
+        train[:, -1, PART_HEADER_BYTES:rest] = datagrams[:, whole:]
+        train[:, -1, rest:] = 0
+        self._next_id = (self._next_id + count) % _IDS_END
+        return Parts(train.reshape(-1), step)
+
+
+@dataclass(slots=True)
+class _Partial:
+    """A datagram of which something is still missing."""
+
+    length: int
+    parts: int
+    began_at: float
+    content: dict[int, bytes] = field(default_factory=dict)
+    size: int = 0
+
+
+class Reassembler:
+    """Puts datagrams together again. What comes in order costs a copy; other parts wait, but not for long."""
+
+    __slots__ = ("_drops", "_partials", "_size")
+
+    def __init__(self, drops: Counter[Drop]) -> None:
+        self._drops = drops
+        self._partials: dict[tuple[int, int, int], _Partial] = {}
+        """By session, kind and id; the oldest first."""
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait."""
+        return self._size
+
+    @property
+    def count(self) -> int:
+        """Datagrams that wait for parts."""
+        return len(self._partials)
+
+    def join(self, data: Bytes, segment_bytes: int, session: int, kind: int, now: float) -> list[tuple[Bytes, int]]:
+        """Whole datagrams that a train of parts completes, as trains."""
+        if segment_bytes <= PART_HEADER_BYTES or data.size % segment_bytes:
+            self._drops[Drop.BAD_CONTENT] += -(-data.size // max(segment_bytes, 1))
+            return []
+        rows = data.reshape(-1, segment_bytes)
+        headers = np.ascontiguousarray(rows[:, :PART_HEADER_BYTES]).view(PART)[:, 0]
+        whole = _in_order(rows, headers)
+        if whole is not None:
+            return [whole]
+        return self._join_any(rows, headers, (session, kind), now)
+
+    def expire(self, now: float) -> None:
+        """Give up what has waited for too long."""
+        for key, partial in list(self._partials.items()):
+            if now - partial.began_at < REASSEMBLY_AGE_S:
+                break
+            self._give_up(key, Drop.REASSEMBLY_TIMEOUT)
+
+    @property
+    def next_at(self) -> float:
+        """When to expire."""
+        for partial in self._partials.values():
+            return partial.began_at + REASSEMBLY_AGE_S
+        return np.inf
+
+    def _join_any(
+        self, rows: Bytes, headers: NDArray[np.void], where: tuple[int, int], now: float
+    ) -> list[tuple[Bytes, int]]:
+        self.expire(now)
+        done: list[tuple[Bytes, int]] = []
+        content_bytes = rows.shape[1] - PART_HEADER_BYTES
+        for row, (number, place, parts, length) in zip(rows, headers.tolist(), strict=True):
+            if not _makes_sense(place, parts, length, content_bytes):
+                self._drops[Drop.BAD_CONTENT] += 1
+                continue
+            whole = self._add((*where, number), place, parts, length, row[PART_HEADER_BYTES:].tobytes(), now)
+            if whole is not None:
+                done.append((np.frombuffer(whole, np.uint8), length))
+        return done
+
+    def _add(
+        self, key: tuple[int, int, int], place: int, parts: int, length: int, content: bytes, now: float
+    ) -> bytes | None:
+        partial = self._partials.get(key)
+        if partial is None:
+            partial = self._partials[key] = _Partial(length, parts, now)
+        if partial.length != length or partial.parts != parts or place in partial.content:
+            self._drops[Drop.BAD_CONTENT] += 1
+            return None
+        partial.content[place] = content
+        partial.size += len(content)
+        self._size += len(content)
+        if len(partial.content) == parts:
+            del self._partials[key]
+            self._size -= partial.size
+            return b"".join(partial.content[place] for place in range(parts))[:length]
+        while self._size > REASSEMBLY_BYTES_MAX or len(self._partials) > REASSEMBLY_COUNT_MAX:
+            self._give_up(next(iter(self._partials)), Drop.REASSEMBLY_FULL)
+        return None
+
+    def _give_up(self, key: tuple[int, int, int], reason: Drop) -> None:
+        partial = self._partials.pop(key)
+        self._size -= partial.size
+        self._drops[reason] += len(partial.content)
+
+
+def _makes_sense(place: int, parts: int, length: int, content_bytes: int) -> bool:
+    """Whether a header is one that a splitter makes: parts as long as this one, and no more of them than needed."""
+    return place < parts <= PARTS_MAX and (parts - 1) * content_bytes < length <= parts * content_bytes
+
+
+def _in_order(rows: Bytes, headers: NDArray[np.void]) -> tuple[Bytes, int] | None:
+    """All datagrams, if the parts of each have come whole and in their order, as they nearly always do."""
+    count, step = rows.shape
+    parts, length = int(headers["parts"][0]), int(headers["length"][0])
+    content_bytes = step - PART_HEADER_BYTES
+    if not parts or count % parts or not _makes_sense(0, parts, length, content_bytes):
+        return None
+    ids = headers["id"].reshape(-1, parts)
+    is_whole = (
+        bool((headers["place"].reshape(-1, parts) == np.arange(parts)).all())
+        and bool((headers["parts"] == parts).all())
+        and bool((headers["length"] == length).all())
+        and bool((ids == ids[:, :1]).all())
+    )
+    if not is_whole:
+        return None
+    contents = rows[:, PART_HEADER_BYTES:].reshape(-1, parts * content_bytes)
+    return np.ascontiguousarray(contents[:, :length]).reshape(-1), length

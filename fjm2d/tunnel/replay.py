@@ -1,0 +1,72 @@
+"""Which counters have been seen: a window that slides with the newest."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+WINDOW = 1 << 14
+"""Counters below the newest that may still come. Trains overtake each other, and one has 64."""
+
+
+class ReplayWindow:
+    """Counters are looked at before a datagram is opened, and marked after it has proved authentic.
+
+    Nothing is marked that a stranger can send.
+    """
+
+    __slots__ = ("_seen", "newest")
+
+    def __init__(self) -> None:
+        self._seen = np.zeros(WINDOW, np.bool_)
+        """Of each counter in the window, at its place modulo the window's width."""
+        self.newest = -1
+
+    def are_new(self, counters: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of them have not been seen and are not too old. Of equal ones in a train only the first is new."""
+        fresh = counters > self.newest - WINDOW
+        fresh &= (counters > self.newest) | ~self._seen[counters % WINDOW]
+        if not _is_ascending(counters):
+            is_first = np.zeros(counters.size, np.bool_)
+            is_first[np.unique(counters, return_index=True)[1]] = True
+            fresh &= is_first
+        return fresh
+
+    def is_new(self, counter: int) -> bool:
+        """The same of one, in less time."""
+        return counter > self.newest or (counter > self.newest - WINDOW and not self._seen[counter % WINDOW])
+
+    def is_too_old(self, counters: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which are from before the window."""
+        return counters <= self.newest - WINDOW
+
+    def mark(self, counters: NDArray[np.int64]) -> None:
+        """They are authentic. All must have been new a moment ago."""
+        newest = int(counters.max())
+        if newest > self.newest:
+            self._advance(newest)
+        elif newest <= self.newest - WINDOW:
+            return
+        # A train of forged gaps can be longer than the window, so that its own beginning is out of it already.
+        self._seen[counters[counters > self.newest - WINDOW] % WINDOW] = True
+
+    def mark_one(self, counter: int) -> None:
+        """The same for one."""
+        if counter > self.newest:
+            self._advance(counter)
+        self._seen[counter % WINDOW] = True
+
+    def _advance(self, newest: int) -> None:
+        """Slide up to a newer one: places that come into the window are empty."""
+        if newest - self.newest >= WINDOW:
+            self._seen[:] = False
+        else:
+            start, end = (self.newest + 1) % WINDOW, newest % WINDOW + 1
+            if start < end:
+                self._seen[start:end] = False
+            else:
+                self._seen[start:] = False
+                self._seen[:end] = False
+        self.newest = newest
+
+
+def _is_ascending(counters: NDArray[np.int64]) -> bool:
+    return counters.size < 2 or bool((counters[1:] > counters[:-1]).all())

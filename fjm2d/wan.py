@@ -1,0 +1,112 @@
+"""The UDP sockets of the Internet's side: one a family, never fragmenting, a train by one system call each way."""
+
+import errno
+import ipaddress
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from fjm2.norm import Address, Train, UdpConfig, UdpSocket, UdpStats
+from fjm2.norm.udp_opening import can_offload
+
+from .errors import GatewayError
+from .reading import Endpoint, show
+
+# Linux's numbers (linux/in.h, linux/in6.h, asm-generic/socket.h) that the socket module lacks.
+_IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER = 10, 23
+_PMTUDISC_PROBE: Final = 3
+"""Don't fragment, and believe no ICMP: the tunnel finds out itself what gets through."""
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_RECEIVE_BUFFER_BYTES: Final = 8 << 20
+_SEND_BUFFER_BYTES: Final = 1 << 20
+
+
+class WanSockets:
+    """The sockets, and which of them leads to an address."""
+
+    def __init__(self, places: Sequence[Address]) -> None:
+        """GatewayError says what is in the way."""
+        self.stats = UdpStats()
+        self.sockets: tuple[UdpSocket, ...] = ()
+        self.offload = can_offload(UdpConfig(group="127.0.0.1", port=1))
+        """Whether a train is one system call."""
+        try:
+            for place in places:
+                self.sockets += (UdpSocket(_open(place), self.stats, offload=self.offload),)
+        except BaseException:
+            self.close()
+            raise
+        self._by_family = {":" in one.address[0]: one for one in self.sockets}
+        self._too_long = 0
+
+    @property
+    def families(self) -> frozenset[int]:
+        """AF_INET, AF_INET6 or both."""
+        return frozenset(one.kernel.family for one in self.sockets)
+
+    def send(self, train: Train) -> UdpSocket | None:
+        """None: it is gone, or lost. Else the socket to wait for, and to come back to with the same train."""
+        through = self._by_family.get(":" in train.address[0])
+        if through is None or through.send(train):
+            return None
+        return through
+
+    def take_too_long(self) -> bool:
+        """Whether anything since the last time was too long for the way out."""
+        count = self.stats.send_errors[errno.EMSGSIZE]
+        before, self._too_long = self._too_long, count
+        return count > before
+
+    def close(self) -> None:
+        for one in self.sockets:
+            one.close()
+
+
+def _open(place: Address) -> socket.socket:
+    host, port = place
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    kernel = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        if family == socket.AF_INET6:
+            kernel.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if sys.platform == "linux":
+            _set_linux(kernel)
+        kernel.bind(socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM, 0, socket.AI_NUMERICHOST)[0][4])
+    except OSError as error:
+        kernel.close()
+        raise GatewayError(f"wan.listen: cannot listen at UDP {show(place)}: {error.strerror}") from error
+    return kernel
+
+
+def _set_linux(kernel: socket.socket) -> None:
+    if kernel.family == socket.AF_INET6:
+        kernel.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE)
+    else:
+        kernel.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
+    for plain, force, size in (
+        (socket.SO_RCVBUF, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES),
+        (socket.SO_SNDBUF, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES),
+    ):
+        try:
+            kernel.setsockopt(socket.SOL_SOCKET, force, size)
+        except OSError:
+            kernel.setsockopt(socket.SOL_SOCKET, plain, size)
+
+
+def addresses_of(endpoint: Endpoint, families: frozenset[int]) -> tuple[Address, ...]:
+    """Where an endpoint is, as far as we have a socket for it; asks the resolver for names, which may take its time.
+
+    Empty where the name is not known.
+    """
+    try:
+        found = socket.getaddrinfo(endpoint.host, endpoint.port, 0, socket.SOCK_DGRAM)
+    except OSError:
+        return ()
+    places = ((str(place[4][0]), int(place[4][1])) for place in found if place[0] in families)
+    return tuple(dict.fromkeys((_plain(host), port) for host, port in places))
+
+
+def _plain(host: str) -> str:
+    address, percent, scope = host.partition("%")
+    return f"{ipaddress.ip_address(address)}{percent}{scope}"

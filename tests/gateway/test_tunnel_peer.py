@@ -1,0 +1,582 @@
+"""Two tunnels and what may happen between them, in virtual time."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tunnel_sim import GROUP, Net, Node, connected, datagrams
+
+from fjm2.errors import ConfigError
+from fjm2d.tunnel import Drop, EndpointConfig, Kind
+from fjm2d.tunnel.events import ClockBehind, PathMtuChanged, PeerDown, PeerMoved, PeerUp
+from fjm2d.tunnel.meter import LinkMeter
+
+
+def exchange(a: Node, b: Node, seconds: float = 1.0) -> bool:
+    """Whether something sent each way arrives, once."""
+    a.received.clear()
+    b.received.clear()
+    a.send(b, b"from a to b")
+    b.send(a, b"from b to a")
+    a.net.run(seconds)
+    return b.contents.count(b"from a to b") == a.contents.count(b"from b to a") == 1
+
+
+def chatter(a: Node, b: Node, seconds: float, every_s: float = 0.1) -> None:
+    """Data both ways, all the time."""
+    net = a.net
+    end = net.now + seconds
+
+    def speak() -> None:
+        for one, other in ((a, b), (b, a)):
+            if one.is_running and other.keys.public.id in one.endpoint.peers:
+                one.send(other, bytes(100))
+        if net.now + every_s < end:
+            net.at(net.now + every_s, speak)
+
+    net.at(net.now, speak)
+
+
+def test_a_session_takes_one_round_trip() -> None:
+    net = Net()
+    a, b = net.node("a"), net.node("b")
+    b.add(a, knows=False)
+    a.add(b)
+    took = net.until(lambda: a.peer(b).is_up, 5)
+    assert took <= 0.05, "two times 20 ms"
+    net.run(0.05)
+    assert b.peer(a).is_up, "confirmed half a round trip later"
+    assert b.peer(a).address == a.address
+    assert (a.peer(b).stats.handshakes_sent, b.peer(a).stats.handshakes_sent) == (1, 0)
+    assert exchange(a, b)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_both_may_begin_at_once_and_end_with_one_session(seed: int) -> None:
+    net = Net(seed)
+    a, b = net.node("a"), net.node("b")
+    for path in net.both(a, b):
+        path.delay_s, path.jitter_s = 0.1, 0.05
+    b.add(a)
+    net.run(net.random.uniform(0, 0.2))
+    a.add(b)
+    net.run(2)
+    assert exchange(a, b)
+    completed = {a.peer(b).stats.handshakes_completed, b.peer(a).stats.handshakes_completed}
+    net.run(100)
+    assert exchange(a, b), "and it is the same one on both sides when overlaps are long over"
+    assert completed == {a.peer(b).stats.handshakes_completed, b.peer(a).stats.handshakes_completed}
+    assert not a.events_of(PeerDown)
+    assert not b.events_of(PeerDown)
+
+
+def test_datagrams_arrive_as_they_were() -> None:
+    net, a, b = connected()
+    sent = [*datagrams(200, 1444), b"the last one is shorter"]
+    for start in range(0, 200, 50):
+        a.send(b, *sent[start : start + 50])
+    a.send(b, sent[-1])
+    net.run(1)
+    assert b.contents == sent
+    assert {group for group, _ in b.received} == {GROUP}
+    assert a.peer(b).stats.split == 0, "1,444 bytes fit into 1,500 exactly"
+
+
+def test_lost_handshakes_are_repeated_for_ever_with_backoff_and_jitter() -> None:
+    net = Net()
+    a, b = net.node("a"), net.node("b")
+    paths = net.both(a, b)
+    paths[0].is_cut = True
+    b.add(a, knows=False)
+    a.records = True
+    a.add(b)
+    net.run(60)
+    sent = a.peer(b).stats.handshakes_sent
+    assert 13 <= sent <= 18, "0.5, 1, 2, 4 seconds, then every 5"
+    assert len(a.sent) == sent
+    net.run(3600)
+    paths[0].is_cut = False
+    assert net.until(lambda: b.peer(a).is_up, 10) <= 6.2
+
+
+def test_every_address_is_tried() -> None:
+    net = Net()
+    a, b = net.node("a"), net.node("b")
+    b.add(a, knows=False)
+    peer = a.add(b, knows=False)
+    assert math.isinf(net.until(lambda: peer.is_up, 3)), "nobody knows where anybody is"
+    peer.set_addresses((("198.51.100.1", 1), ("198.51.100.2", 2), b.address), net.now)
+    a.settle()
+    assert net.until(lambda: peer.is_up, 5) < 2.5
+
+
+def test_heavy_weather() -> None:
+    """Loss, reordering and doubles: everything that arrives arrives once and whole."""
+    net = Net(4)
+    a, b = net.node("a"), net.node("b")
+    for path in net.both(a, b):
+        path.loss, path.double, path.jitter_s = 0.1, 0.1, 0.03
+    a.add(b)
+    b.add(a)
+    assert net.until(lambda: a.peer(b).is_up and b.peer(a).is_up, 10) < 5
+    net.run(5)
+    sent = list(datagrams(2000, 1400))
+    for start in range(0, 2000, 20):
+        a.send(b, *sent[start : start + 20])
+        net.run(0.01)
+    net.run(1)
+    assert len(set(b.contents)) == len(b.contents), "no datagram twice"
+    assert set(b.contents) <= set(sent)
+    assert 0.86 < len(b.contents) / 2000 < 0.94
+    drops = b.peer(a).stats.drops
+    assert drops[Drop.REPLAYED] > 100
+    assert not drops[Drop.FORGED]
+    assert not drops[Drop.TOO_OLD]
+    assert 0.03 < a.peer(b).loss_sent < 0.25, "2,000 datagrams are few probes' worth"
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 1 << 32),
+    loss=st.floats(0, 0.3),
+    double=st.floats(0, 0.3),
+    jitter=st.floats(0, 0.1),
+    delay=st.floats(0.001, 0.3),
+    outages=st.lists(st.tuples(st.floats(0, 60), st.floats(0.5, 20), st.sampled_from(["a", "b", "both"])), max_size=3),
+    restarts=st.lists(st.tuples(st.floats(0, 60), st.sampled_from(["a", "b"])), max_size=3),
+)
+def test_whatever_happens_they_find_each_other_again(
+    seed: int,
+    loss: float,
+    double: float,
+    jitter: float,
+    delay: float,
+    outages: list[tuple[float, float, str]],
+    restarts: list[tuple[float, str]],
+) -> None:
+    net = Net(seed)
+    a, b = net.node("a"), net.node("b")
+    paths = {"a": net.path(a, b), "b": net.path(b, a)}
+    for path in paths.values():
+        path.loss, path.double, path.jitter_s, path.delay_s = loss, double, jitter, delay
+
+    def cut(which: str, is_cut: bool) -> None:
+        for name, path in paths.items():
+            if which in (name, "both"):
+                path.is_cut = is_cut
+
+    def restart(which: str) -> None:
+        one, other = (a, b) if which == "a" else (b, a)
+        one.restart()
+        one.add(other)
+
+    a.add(b)
+    b.add(a)
+    chatter(a, b, 60, 1.0)
+    for at, length, which in outages:
+        net.at(net.now + at, lambda which=which: cut(which, True))
+        net.at(net.now + at + length, lambda which=which: cut(which, False))
+    for at, which in restarts:
+        net.at(net.now + at, lambda which=which: restart(which))
+    net.run(90)
+    for path in paths.values():
+        path.loss = path.double = 0.0
+        path.is_cut = False
+    net.run(12)
+    assert exchange(a, b, 2)
+    for node in (a, b):
+        assert not any(peer.stats.drops[Drop.FORGED] for peer in node.endpoint.peers.values())
+        assert len(node.endpoint._around.indexes) <= 4, "sessions that are over are forgotten"
+
+
+def test_keys_are_renewed_without_losing_anything() -> None:
+    config = EndpointConfig(rekey_s=10)
+    net, a, b = connected(config=config)
+    completed = a.peer(b).stats.handshakes_completed
+    sent = list(datagrams(600, 200))
+    for datagram in sent:
+        a.send(b, datagram)
+        net.run(0.1)
+    net.run(1)
+    assert b.contents == sent
+    assert 5 <= a.peer(b).stats.handshakes_completed - completed <= 7, "once every ten seconds"
+    assert a.peer(b).stats.handshakes_completed == b.peer(a).stats.handshakes_completed
+    assert not a.events_of(PeerDown)
+
+
+def test_an_old_epoch_is_accepted_for_a_short_time_only() -> None:
+    net, a, b = connected(config=EndpointConfig(rekey_s=60))
+    a.records = True
+    net.paths["a", "b"].is_cut = True
+    for _ in range(2):
+        a.send(b, b"late")
+    net.paths["a", "b"].is_cut = False
+    early, late = (train for train in a.sent if train.segment_bytes == len(b"late") + 28)
+    assert net.until(lambda: b.peer(a).stats.handshakes_completed > 1, 65) < 62
+    b.receive(early.data.tobytes(), early.segment_bytes, a.address)
+    assert b.contents == [b"late"], "overtaken by the new epoch, but not by much"
+    net.run(6)
+    before = b.endpoint.drops[Drop.UNKNOWN_INDEX]
+    b.receive(late.data.tobytes(), late.segment_bytes, a.address)
+    assert b.contents == [b"late"]
+    assert b.endpoint.drops[Drop.UNKNOWN_INDEX] == before + 1
+
+
+def test_keys_that_cannot_be_renewed_end() -> None:
+    """A link that carries sealed datagrams, but no handshakes."""
+    net, a, b = connected(config=EndpointConfig(rekey_s=20))
+    for node in (a, b):
+        node.endpoint._receive_handshake = lambda *_: None  # type: ignore[method-assign]
+    chatter(a, b, 40)
+    net.run(27)
+    assert a.peer(b).is_up
+    net.run(4)
+    assert [event.reason for _, event in a.events_of(PeerDown)] == ["expired"]
+    assert not a.peer(b).is_up
+    assert a.peer(b).epoch_began_at is None
+    a.send(b, b"no")
+    assert a.peer(b).stats.drops[Drop.NOT_UP] > 0
+
+
+def test_an_idle_tunnel_sends_a_keepalive_every_ten_seconds() -> None:
+    net, a, b = connected(config=EndpointConfig(rekey_s=3600))
+    before = [node.peer(other).stats.datagrams_sent for node, other in ((a, b), (b, a))]
+    net.run(300)
+    sent = [
+        node.peer(other).stats.datagrams_sent - n for (node, other), n in zip(((a, b), (b, a)), before, strict=True)
+    ]
+    # A question of one's own every ten seconds, and an answer to each of the other's.
+    assert all(55 <= n <= 62 for n in sent), sent
+
+
+def test_a_peer_that_dies_is_noticed_within_three_seconds() -> None:
+    net, a, b = connected()
+    chatter(a, b, 20)
+    net.run(5.3)
+    b.is_running = False
+    died = net.now
+    took = net.until(lambda: not a.peer(b).is_up, 10)
+    assert 2 < took <= 3.1
+    (at, event), *_ = a.events_of(PeerDown)
+    assert event.reason == "silent"
+    assert at - died == pytest.approx(took, abs=0.02)
+
+
+def test_an_idle_peer_that_dies_is_noticed_too() -> None:
+    net, a, b = connected()
+    net.run(30)
+    b.is_running = False
+    assert net.until(lambda: not a.peer(b).is_up, 30) <= 10 + 3.1
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_restarted_peer_is_back_soon(knows: bool) -> None:
+    """It calls if it knows whom; otherwise the other side does, as soon as nothing comes any more."""
+    net, a, b = connected()
+    chatter(a, b, 30)
+    net.run(5)
+    b.is_running = False
+    net.run(0.3)
+    b.restart()
+    b.add(a, knows=knows)
+    took = net.until(lambda: b.peer(a).is_up, 10)
+    assert took <= (0.1 if knows else 2.5)
+    if knows:
+        assert not a.events_of(PeerDown), "so soon that it was not missed"
+    net.run(0.05)
+    assert exchange(a, b)
+
+
+def test_a_blackout_ends_within_a_second_where_the_keys_outlive_it() -> None:
+    net, a, b = connected()
+    chatter(a, b, 60)
+    net.run(2)
+    for path in net.both(a, b):
+        path.is_cut = True
+    net.run(20)
+    assert not a.peer(b).is_up
+    for path in net.both(a, b):
+        path.is_cut = False
+    assert net.until(lambda: a.peer(b).is_up and b.peer(a).is_up, 10) <= 1.2
+    assert exchange(a, b)
+
+
+def test_what_waits_for_a_dead_peer_is_dropped_and_counted() -> None:
+    net, a, b = connected(rate_bps=20_000)
+    b.is_running = False
+    a.send(b, *[bytes(1000)] * 60)
+    net.run(4)
+    sent = a.peer(b).stats.datagrams_sent
+    assert not a.peer(b).is_up
+    assert a.peer(b).queued_bytes == 0
+    assert 40 < a.peer(b).stats.drops[Drop.NOT_UP] < 60
+    b.is_running = True
+    net.run(4)
+    assert a.peer(b).is_up
+    assert not any(len(content) == 1000 for content in b.contents), "NORM repairs what is still wanted"
+    assert a.peer(b).stats.datagrams_sent - sent < 20
+
+
+def test_a_lost_confirmation_is_repeated_soon() -> None:
+    net = Net()
+    a, b = net.node("a"), net.node("b")
+    b.add(a, knows=False)
+    a.add(b)
+    net.run(0.03)
+    net.path(a, b).is_cut = True
+    net.run(0.02)
+    assert a.peer(b).is_up
+    assert not b.peer(a).is_up
+    net.path(a, b).is_cut = False
+    assert net.until(lambda: b.peer(a).is_up, 2) < 0.3
+
+
+def test_an_answer_counts_once() -> None:
+    meter = LinkMeter()
+    number = meter.ask(1.0, 10, 1000, 0)
+    assert meter.answer(number, 10, 1.5) is not None
+    assert meter.answer(number, 10, 9.0) is None
+    assert meter.answer(number + 1, 10, 9.0) is None
+    assert meter.rtt_s == 0.5
+
+
+def test_a_clean_stop_is_told() -> None:
+    net, a, b = connected()
+    b.endpoint.close(net.now)
+    b.settle()
+    b.is_running = False
+    net.run(0.1)
+    assert [event.reason for _, event in a.events_of(PeerDown)] == ["goodbye"]
+    b.restart()
+    b.add(a)
+    assert net.until(lambda: a.peer(b).is_up, 5) < 0.1
+
+
+def test_a_peer_that_moves_is_followed_by_its_newest_datagram() -> None:
+    net, a, b = connected()
+    old = b.address
+    b.records = True
+    net.path(b, a).is_cut = True
+    b.send(a, b"before, and delivered late")
+    late = b.sent[-1]
+    net.path(b, a).is_cut = False
+    b.address = ("203.0.113.9", 999)
+    b.send(a, b"from elsewhere")
+    net.run(0.1)
+    assert a.peer(b).address == b.address
+    assert [(event.before, event.address) for _, event in a.events_of(PeerMoved)] == [(old, b.address)]
+    a.receive(late.data.tobytes(), late.segment_bytes, old)
+    assert b"before, and delivered late" in a.contents
+    assert a.peer(b).address == b.address, "what came before does not move it back"
+    assert exchange(a, b)
+    assert a.peer(b).stats.moves == 1
+
+
+def test_who_moves_while_idle_is_found_by_its_keepalive() -> None:
+    net, a, b = connected()
+    net.run(20)
+    b.address = ("203.0.113.9", 999)
+    assert net.until(lambda: a.peer(b).address == b.address, 30) <= 10.1
+    assert exchange(a, b)
+
+
+def test_round_trip_and_loss_are_measured() -> None:
+    net, a, b = connected()
+    net.path(a, b).loss = 0.05
+    net.path(b, a).delay_s = 0.06
+    for _ in range(600):
+        a.send(b, *[bytes(200)] * 10)
+        net.run(0.1)
+    assert a.peer(b).rtt_s == pytest.approx(0.08, rel=0.02)
+    assert b.peer(a).rtt_s == pytest.approx(0.08, rel=0.02)
+    assert 0.02 < a.peer(b).loss_sent < 0.09
+    assert 0.02 < b.peer(a).loss_received < 0.09
+    assert b.peer(a).loss_sent == 0
+
+
+# The length of packets.
+
+
+@pytest.mark.parametrize("mtu", [1280, 1281, 1300, 1400, 1472, 1492, 1499, 1500])
+def test_the_path_mtu_is_found(mtu: int) -> None:
+    net = Net()
+    a, b = net.node("a"), net.node("b")
+    net.path(a, b).mtu = mtu
+    a.add(b)
+    b.add(a)
+    net.run(15)
+    assert mtu - 4 <= a.peer(b).mtu_bytes <= mtu
+    assert b.peer(a).mtu_bytes == 1500, "the other way it is another"
+    before = net.path(a, b).dropped["too long"]
+    a.send(b, *datagrams(10, 1444))
+    net.run(0.5)
+    assert b.contents == list(datagrams(10, 1444))
+    assert net.path(a, b).dropped["too long"] == before
+
+
+def test_a_jumbo_path_is_found_where_it_is_allowed() -> None:
+    config = EndpointConfig(mtu_max_bytes=9000)
+    net = Net()
+    a, b = net.node("a", config), net.node("b", config)
+    for path in net.both(a, b):
+        path.mtu = 8000
+    a.add(b)
+    b.add(a)
+    net.run(20)
+    assert 7996 <= a.peer(b).mtu_bytes <= 8000
+
+
+def test_a_fixed_mtu_is_not_probed() -> None:
+    net, a, b = connected(config=EndpointConfig(mtu_bytes=1400))
+    a.send(b, bytes(1400))
+    net.run(30)
+    assert a.peer(b).mtu_bytes == 1400
+    assert b.contents == [bytes(1400)]
+    assert a.peer(b).stats.split == 1
+
+
+def test_a_path_that_swallows_long_packets_is_noticed() -> None:
+    net, a, b = connected()
+    assert a.peer(b).mtu_bytes == 1500
+    net.path(a, b).mtu = 1420
+    b.keeps = True
+    for _ in range(100):
+        a.send(b, bytes(1444))
+        net.run(0.1)
+    assert [event.mtu_bytes for _, event in a.events_of(PathMtuChanged)][1] == 1280
+    assert 1416 <= a.peer(b).mtu_bytes <= 1420
+    assert net.path(a, b).dropped["too long"] < 60
+    b.received.clear()
+    a.send(b, bytes(1444))
+    net.run(0.1)
+    assert b.contents == [bytes(1444)]
+
+
+def test_the_kernels_word_on_lengths_counts_at_once() -> None:
+    net, a, b = connected()
+    net.path(a, b).mtu = 1300
+    a.endpoint.note_too_long(b.address, 1500 - 28, net.now)
+    assert a.peer(b).mtu_bytes == 1280
+    net.run(10)
+    assert 1296 <= a.peer(b).mtu_bytes <= 1300
+
+
+def test_a_dead_path_says_nothing_about_lengths() -> None:
+    net, a, b = connected()
+    chatter(a, b, 60)
+    net.run(5)
+    for path in net.both(a, b):
+        path.is_cut = True
+    net.run(2.9)
+    assert a.peer(b).mtu_bytes == 1500
+
+
+@settings(max_examples=20)
+@given(
+    size=st.integers(1, 20_000), number=st.integers(1, 40), mtu=st.sampled_from([576, 1280, 1500]), tail=st.booleans()
+)
+def test_any_length_gets_across(size: int, number: int, mtu: int, tail: bool) -> None:
+    net, a, b = connected(config=EndpointConfig(mtu_bytes=mtu))
+    for path in net.both(a, b):
+        path.mtu = mtu
+    sent = list(datagrams(number, size))
+    if tail:
+        sent[-1] = sent[-1][: max(1, size // 3)]
+    a.send(b, *sent)
+    net.run(1)
+    assert b.contents == sent
+    assert not net.path(a, b).dropped
+
+
+def test_parts_that_come_in_disorder_are_joined() -> None:
+    net, a, b = connected(config=EndpointConfig(mtu_bytes=1280))
+    net.path(a, b).jitter_s = 0.01
+    sent = list(datagrams(100, 3000))
+    a.send(b, *sent)
+    net.run(1)
+    assert sorted(b.contents) == sorted(sent)
+
+
+# Several peers, and who may be one.
+
+
+def test_peers_share_the_uplink() -> None:
+    config = EndpointConfig(uplink_bps=8e6)
+    net = Net()
+    a, others = net.node("a", config), [net.node(name) for name in "bcd"]
+    for other in others:
+        other.add(a, knows=False)
+        a.add(other)
+        other.keeps = False
+    net.run(3)
+    start = net.now
+    while net.now < start + 5:
+        for other in others:
+            a.send(other, *[bytes(1000)] * 10)
+        net.run(0.01)
+    got = [other.received_bytes for other in others]
+    assert sum(got) * 8 * 1056 / 1000 / 5 == pytest.approx(8e6, rel=0.05)
+    assert max(got) < 1.05 * min(got)
+
+
+def test_one_copy_goes_to_all() -> None:
+    net = Net()
+    a, b, c = (net.node(name) for name in "abc")
+    for other in (b, c):
+        other.add(a, knows=False)
+        a.add(other)
+    net.run(1)
+    lent = bytearray(b"x" * 100)
+    a.endpoint.send(a.endpoint.peers.values(), Kind.NORM, GROUP, lent, 100, net.now)
+    lent[:] = b"y" * 100
+    a.settle()
+    net.run(0.1)
+    assert b.contents == c.contents == [b"x" * 100]
+
+
+def test_who_is_removed_is_told_and_not_let_in_again() -> None:
+    net, a, b = connected()
+    peer = a.peer(b)
+    a.endpoint.remove_peer(peer, net.now)
+    a.settle()
+    net.run(20)
+    assert [event.reason for _, event in b.events_of(PeerDown)] == ["goodbye"]
+    assert not b.peer(a).is_up
+    assert a.endpoint.drops[Drop.UNKNOWN_PEER] > 3
+    assert not a.endpoint._around.indexes
+
+
+def test_peers_must_differ() -> None:
+    net, a, b = connected()
+    with pytest.raises(ConfigError, match="already"):
+        a.add(b)
+    with pytest.raises(ConfigError, match="own"):
+        a.add(a)
+    assert net
+
+
+def test_a_clock_that_is_behind_is_named_once_and_the_peer_found_all_the_same() -> None:
+    net = Net()
+    a, b = net.node("a"), net.node("b")
+    b.wall_ns = lambda: 1_600_000_000_000_000_000 + int(net.now * 1e9)  # type: ignore[method-assign]
+    b.restart()
+    a.add(b, knows=False)
+    b.add(a)
+    net.run(20)
+    assert not a.peer(b).is_up, "a cannot tell this from a replay"
+    ((_, event),) = a.events_of(ClockBehind)
+    assert event.behind_s == pytest.approx(1e8, rel=0.01)
+    a.peer(b).set_addresses((b.address,), net.now)
+    a.settle()
+    assert net.until(lambda: b.peer(a).is_up, 5) < 1, "but it can call"
+
+
+def test_up_and_down_are_told_in_turn() -> None:
+    net, a, b = connected()
+    for is_cut in (True, False) * 3:
+        for path in net.both(a, b):
+            path.is_cut = is_cut
+        net.run(25)
+    kinds = [type(event) for _, event in a.events if isinstance(event, PeerUp | PeerDown)]
+    assert kinds == [PeerUp, PeerDown] * 3 + [PeerUp]

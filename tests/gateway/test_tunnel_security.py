@@ -1,0 +1,407 @@
+"""What strangers may try. Nothing that does not authenticate is answered, and nothing changes but the counters."""
+
+import pickle
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tunnel_sim import Net, Node, connected, datagrams, key_of
+
+from fjm2.norm import Train
+from fjm2d.keys import KeyPair
+from fjm2d.tunnel import OVERHEAD_BYTES, Drop, EndpointConfig, Kind
+from fjm2d.tunnel.events import ClockBehind
+from fjm2d.tunnel.handshake import Opening, Pair
+from fjm2d.tunnel.session import Workspace
+from fjm2d.tunnel.wire import INITIATION_BYTES, RESPONSE_BYTES, Initiation
+
+STRANGER = ("198.51.100.66", 666)
+
+
+def state_of(thing: Any, seen: set[int] | None = None) -> Any:
+    """Everything that an object holds, as plain values; counters of drops and scratch space left out."""
+    seen = set() if seen is None else seen
+    if isinstance(thing, np.ndarray):
+        return thing.tobytes()
+    if isinstance(thing, int | float | str | bytes | type(None)):
+        return thing
+    if id(thing) in seen:
+        return "again"
+    seen.add(id(thing))
+    if isinstance(thing, Workspace | Random) or (
+        isinstance(thing, Counter) and all(isinstance(k, Drop) for k in thing)
+    ):
+        return None
+    if isinstance(thing, dict):
+        return [(state_of(key, seen), state_of(value, seen)) for key, value in thing.items()]
+    if isinstance(thing, list | tuple | set | frozenset | deque):
+        return [state_of(item, seen) for item in thing]
+    if not type(thing).__module__.startswith("fjm2d"):
+        return id(thing)
+    slots = [name for base in type(thing).__mro__ for name in getattr(base, "__slots__", ())]
+    names = sorted({*slots, *getattr(thing, "__dict__", ())})
+    return [(name, state_of(getattr(thing, name), seen)) for name in names if hasattr(thing, name)]
+
+
+def drops_of(node: Node) -> Counter[Drop]:
+    total = Counter(node.endpoint.drops)
+    for peer in node.endpoint.peers.values():
+        total += peer.stats.drops
+    return total
+
+
+def attack(victim: Node, messages: Iterable[bytes], allowed: set[Drop], source: tuple[str, int] = STRANGER) -> int:
+    """Each of them is dropped for one of the reasons allowed, changes nothing, and is answered by nothing."""
+    endpoint, now = victim.endpoint, victim.net.now
+    before, drops = state_of(endpoint), drops_of(victim)
+    number = 0
+    for message in messages:
+        if not message:
+            continue
+        train = Train(np.frombuffer(message, np.uint8), len(message), source)
+        assert endpoint.receive_train(train, now) == []
+        assert endpoint.poll_train(now) is None, "not a byte goes out"
+        assert endpoint.poll_event() is None
+        number += 1
+    assert state_of(endpoint) == before
+    gone = drops_of(victim) - drops
+    assert gone.total() == number
+    assert set(gone) <= allowed, gone
+    return number
+
+
+def flips(message: bytes) -> Iterator[bytes]:
+    """Every bit turned, one at a time."""
+    for place in range(8 * len(message)):
+        turned = bytearray(message)
+        turned[place // 8] ^= 1 << place % 8
+        yield bytes(turned)
+
+
+def truncations(message: bytes) -> Iterator[bytes]:
+    for length in range(len(message)):
+        yield message[:length]
+
+
+def recorded(seconds: float = 0.0, config: EndpointConfig | None = None) -> tuple[Net, Node, Node, dict[str, bytes]]:
+    """Two gateways with a session, and one of each kind of datagram, recorded on their way from a to b."""
+    net = Net(3)
+    a, b = net.node("a", config), net.node("b", config)
+    a.records = b.records = True
+    b.add(a, knows=False)
+    a.add(b)
+    net.run(1)
+    a.send(b, b"some content of a datagram")
+    a.send(b, b"feedback", kind=Kind.FEEDBACK)
+    a.send(b, bytes(3000))
+    net.run(0.2 + seconds)
+    kinds: dict[str, bytes] = {}
+    for node, train in [(a, train) for train in a.sent] + [(b, train) for train in b.sent]:
+        data = train.data.tobytes()[: train.segment_bytes]
+        kind = Kind(data[0] & 15).name
+        if node is a or kind == "RESPONSE":
+            kinds.setdefault(kind, data)
+    assert set(kinds) == {"INITIATION", "RESPONSE", "PROBE", "NORM", "FEEDBACK", "NORM_PART"}
+    return net, a, b, kinds
+
+
+TAMPERED = {
+    Drop.FORGED,
+    Drop.MALFORMED,
+    Drop.UNKNOWN_INDEX,
+    Drop.UNKNOWN_PEER,
+    Drop.REPLAYED,
+    Drop.TOO_OLD,
+    Drop.HANDSHAKE_FORGED,
+}
+
+
+@pytest.mark.parametrize("kind", ["INITIATION", "RESPONSE", "PROBE", "NORM", "FEEDBACK", "NORM_PART"])
+def test_every_bit_turned_of_every_kind_of_datagram(kind: str) -> None:
+    """Of fresh ones, which would be taken if they were left alone."""
+    net = Net(3)
+    a, b = net.node("a"), net.node("b")
+    a.records = b.records = True
+    b.add(a, knows=False)
+    if kind in ("INITIATION", "RESPONSE"):
+        net.path(a, b).is_cut = kind == "INITIATION"
+        net.path(b, a).is_cut = True
+        a.add(b)
+        net.run(0.1)
+        victim, message = (b, a.sent[-1].data.tobytes()) if kind == "INITIATION" else (a, b.sent[-1].data.tobytes())
+    else:
+        a.add(b)
+        net.run(0.5)
+        net.path(a, b).is_cut = True
+        content = {"NORM": b"x" * 40, "FEEDBACK": b"y" * 40, "NORM_PART": bytes(1500), "PROBE": b""}[kind]
+        if content:
+            a.send(b, content, kind=Kind.FEEDBACK if kind == "FEEDBACK" else Kind.NORM)
+        else:
+            a.peer(b)._ask(net.now)
+            a.settle()
+        victim, train = b, a.sent[-1]
+        message = train.data.tobytes()[: train.segment_bytes]
+    assert Kind(message[0] & 15).name == kind
+    source = a.address if victim is b else b.address
+    # What is altered in the counter alone does not authenticate either, so that no window moves.
+    assert attack(victim, flips(message), TAMPERED, source) == 8 * len(message)
+    attack(victim, truncations(message), TAMPERED, source)
+    attack(victim, (message + b"\0", message + message[:27], b"\0" + message), TAMPERED, source)
+    before = state_of(victim.endpoint)
+    victim.endpoint.receive_train(Train(np.frombuffer(message, np.uint8), len(message), source), net.now)
+    assert state_of(victim.endpoint) != before, "unaltered it does something"
+
+
+def test_replays_of_everything_from_anywhere() -> None:
+    """Both gateways' datagrams, thrown back at both: as they were, and reflected to where they came from."""
+    net, a, b, _ = recorded()
+    net.run(30)
+    wires = [
+        data[start : start + train.segment_bytes]
+        for train in (*a.sent, *b.sent)
+        for data in [train.data.tobytes()]
+        for start in range(0, len(data), train.segment_bytes)
+    ]
+    assert len(wires) > 20
+    allowed = {Drop.REPLAYED, Drop.UNKNOWN_INDEX, Drop.UNKNOWN_PEER, Drop.HANDSHAKE_REPLAYED, Drop.HANDSHAKE_FORGED}
+    for victim in (a, b):
+        for source in (STRANGER, a.address, b.address):
+            attack(victim, wires, allowed, source)
+    assert a.peer(b).address == b.address
+
+
+def test_replays_after_the_keys_are_gone() -> None:
+    net, a, b, kinds = recorded(config=EndpointConfig(rekey_s=10))
+    net.run(60)
+    allowed = {Drop.UNKNOWN_INDEX, Drop.HANDSHAKE_REPLAYED}
+    for victim in (a, b):
+        attack(victim, [m for m in kinds.values() if victim is b or m is not kinds["INITIATION"]], allowed)
+
+
+def test_a_restarted_gateway_does_not_answer_old_handshakes() -> None:
+    net, a, b, kinds = recorded()
+    net.run(1000)
+    a.is_running = False
+    b.restart()
+    b.add(a, knows=False)
+    now = net.now
+    train = Train(np.frombuffer(kinds["INITIATION"], np.uint8), INITIATION_BYTES, STRANGER)
+    b.endpoint.receive_train(train, now)
+    assert b.endpoint.poll_train(now) is None
+    assert drops_of(b)[Drop.HANDSHAKE_STALE] == 1
+    assert isinstance(b.endpoint.poll_event(), ClockBehind)
+    b.endpoint.receive_train(train, now)
+    assert b.endpoint.poll_event() is None, "and says so once"
+
+
+def test_a_handshake_is_of_use_once_even_to_those_who_delay_it() -> None:
+    """Held back and let go twice, from a stranger's address: one answer, no longer than the question, and no move."""
+    net, a, b = connected()
+    a.records = True
+    net.paths["a", "b"].is_cut = True
+    assert net.until(lambda: any(train.segment_bytes == INITIATION_BYTES for train in a.sent), 200) < 200
+    message = next(train for train in a.sent if train.segment_bytes == INITIATION_BYTES).data
+    where = b.peer(a).address
+    b.endpoint.receive_train(Train(message, message.size, STRANGER), net.now)
+    answer = b.endpoint.poll_train(net.now)
+    assert answer is not None
+    assert answer.data.size <= message.size
+    assert b.peer(a).address == where
+    attack(b, [message.tobytes()], {Drop.HANDSHAKE_REPLAYED})
+
+
+def test_answers_are_never_longer_than_questions() -> None:
+    assert RESPONSE_BYTES <= INITIATION_BYTES
+    net, a, b = connected()
+    a.records = b.records = True
+    a.sent.clear()
+    b.sent.clear()
+    for node, other in ((a, b), (b, a)):
+        for _ in range(3):
+            node.peer(other)._ask(net.now)
+        node.settle()
+    net.run(0.1)
+    for node in (a, b):
+        sizes = [train.data.size for train in node.sent]
+        assert len(sizes) == 6
+        assert max(sizes[3:]) <= min(sizes[:3])
+
+
+def test_a_stranger_with_a_key_of_his_own_gets_nowhere() -> None:
+    """He knows both public keys, and has everything that a gateway has but a place in the list."""
+    _, a, b = connected()
+    eve = key_of("eve")
+    random = Random(1)
+    now_ns = a.wall_ns() + 10**9
+    honest = Opening(Pair(eve, b.keys.public), 5, now_ns, random.randbytes).message
+    posing = Initiation.decode(honest)
+    assert posing is not None
+    as_a = Initiation(a.keys.public.id, 5, now_ns, posing.ephemeral, posing.proof, posing.mac).encode()
+    attack(b, [honest], {Drop.UNKNOWN_PEER})
+    attack(b, [as_a], {Drop.HANDSHAKE_FORGED})
+
+
+def test_public_keys_alone_do_not_make_a_mac() -> None:
+    """So that the costly part of a handshake is out of reach for who has no private key."""
+    _, a, b = connected()
+    eve = key_of("eve")
+    as_a, as_b = Pair(eve, b.keys.public), Pair(eve, a.keys.public)
+    message = Opening(Pair(a.keys, b.keys.public), 1, 2, Random(1).randbytes).message
+    for pair in (as_a, as_b):
+        assert not b.endpoint.peers[a.keys.public.id].pair.is_genuine(pair.stamp(message))
+    assert b.endpoint.peers[a.keys.public.id].pair.is_genuine(message)
+    assert not a.endpoint.peers[b.keys.public.id].pair.is_genuine(message), "nor is it good the other way"
+
+
+def test_a_mac_without_the_rest_is_not_enough() -> None:
+    """Who has stolen b's key can make MACs as from a. He cannot make a handshake as a from his own to b's."""
+    _, a, b = connected()
+    thief = Pair(b.keys, a.keys.public)
+    stolen = Opening(Pair(b.keys, a.keys.public), 9, a.wall_ns() + 10**9, Random(2).randbytes).message
+    forged = bytearray(stolen)
+    forged[4:8] = a.keys.public.id.to_bytes(4)
+    thief._mac_key_out, thief._mac_key_in = thief._mac_key_in, thief._mac_key_out
+    attack(b, [thief.stamp(bytes(forged))], {Drop.HANDSHAKE_FORGED})
+
+
+def test_genuine_handshakes_are_answered_no_more_than_twenty_times_a_second() -> None:
+    net, a, b = connected()
+    pair, random = Pair(a.keys, b.keys.public), Random(5)
+    stamp = a.wall_ns() + 10**9
+    answers = 0
+    for number in range(1000):
+        now = net.now + number / 1000
+        message = Opening(pair, 1000 + number, stamp + number, random.randbytes).message
+        b.endpoint.receive_train(Train(np.frombuffer(message, np.uint8), len(message), a.address), now)
+        answers += b.endpoint.poll_train(now) is not None
+    assert 15 <= answers <= 20
+    assert drops_of(b)[Drop.HANDSHAKE_TOO_SOON] == 1000 - answers
+    assert len(b.endpoint._around.indexes) <= 3, "each takes the place of the one before"
+
+
+@given(st.binary(min_size=1, max_size=3000), st.integers(1, 2000))
+def test_noise_in_trains(garbage: bytes, segment_bytes: int) -> None:
+    endpoint = NOISE_VICTIM.endpoint
+    before, drops = state_of(endpoint), drops_of(NOISE_VICTIM)
+    segment_bytes = min(segment_bytes, len(garbage))
+    train = Train(np.frombuffer(garbage, np.uint8), segment_bytes, STRANGER)
+    assert endpoint.receive_train(train, NOISE_VICTIM.net.now) == []
+    assert endpoint.poll_train(NOISE_VICTIM.net.now) is None
+    assert state_of(endpoint) == before
+    assert (drops_of(NOISE_VICTIM) - drops).total() == train.count
+
+
+NOISE_VICTIM = connected()[2]
+
+
+@given(st.integers(0, 255), st.integers(1, 1500), st.integers(0, 3), st.binary(max_size=64))
+def test_forgeries_for_a_session_that_there_is(first: int, size: int, hops: int, content: bytes) -> None:
+    """The index is on the wire for all to read."""
+    index = next(iter(NOISE_VICTIM.endpoint._around.indexes)).to_bytes(4)
+    header = bytes([first]) + b"\0\7" + index + bytes(4) + bytes([hops])
+    message = (header + content).ljust(size + OVERHEAD_BYTES, b"\0")
+    attack(NOISE_VICTIM, [message], TAMPERED)
+
+
+def test_good_and_bad_in_one_train() -> None:
+    """An attacker may share a flow with a peer where the kernel joins datagrams by addresses."""
+    net, a, b = connected()
+    a.records = True
+    net.path(a, b).is_cut = True
+    contents = list(datagrams(10, 100))
+    a.send(b, *contents)
+    wire = bytearray(a.sent[-1].data.tobytes())
+    step = a.sent[-1].segment_bytes
+    wire[3 * step + 20] ^= 1  # content
+    wire[5 * step + 4] ^= 1  # index
+    wire[7 * step : 8 * step] = wire[6 * step : 7 * step]  # twice
+    wire[9 * step] ^= 0xC0  # version
+    before = drops_of(b)
+    b.receive(bytes(wire), step, a.address)
+    assert b.contents == [contents[place] for place in (0, 1, 2, 4, 6, 8)]
+    drops = drops_of(b) - before
+    assert [drops[reason] for reason in (Drop.FORGED, Drop.UNKNOWN_INDEX, Drop.REPLAYED, Drop.MALFORMED)] == [1] * 4
+
+
+def test_reordered_trains_are_all_taken_once() -> None:
+    net, a, b = connected()
+    a.records = True
+    net.path(a, b).is_cut = True
+    contents = list(datagrams(4000, 50))
+    for start in range(0, 4000, 40):
+        a.send(b, *contents[start : start + 40])
+    order = list(a.sent)
+    Random(1).shuffle(order)
+    for train in order * 2:
+        b.receive(train.data.tobytes(), train.segment_bytes, a.address)
+    assert sorted(b.contents) == sorted(contents)
+    assert drops_of(b)[Drop.REPLAYED] == 4000
+
+
+def test_garbage_takes_bounded_time_and_memory() -> None:
+    """A core keeps up with a flood of half a million short datagrams a second of any kind, as the kernel joins them."""
+    net, a, b = connected()
+    index = next(iter(b.endpoint._around.indexes)).to_bytes(4)
+    a_id = a.keys.public.id.to_bytes(4)
+    random = Random(7)
+    floods = {
+        "noise": [random.randbytes(60 * 64) for _ in range(20)],
+        "unknown sessions": [b"".join(b"\x53\0\7" + random.randbytes(57) for _ in range(64)) for _ in range(20)],
+        "a known session": [b"".join(b"\x53\0\7" + index + random.randbytes(53) for _ in range(64)) for _ in range(20)],
+        "handshakes": [
+            b"".join(b"\x41\0\0\0" + a_id + random.randbytes(60) + bytes(12) + random.randbytes(16) for _ in range(64))
+            for _ in range(20)
+        ],
+    }
+    before = state_of(b.endpoint)
+    for name, trains in floods.items():
+        step = len(trains[0]) // 64
+        best = float("inf")
+        for train in trains:
+            start = time.perf_counter()
+            b.endpoint.receive_train(Train(np.frombuffer(train, np.uint8), step, STRANGER), net.now)
+            best = min(best, (time.perf_counter() - start) / 64)
+        assert best < 20e-6, f"{name}: {1e6 * best:.1f} us a datagram"
+    assert b.endpoint.poll_train(net.now) is None
+    assert state_of(b.endpoint) == before
+    reached = (Drop.MALFORMED, Drop.UNKNOWN_INDEX, Drop.FORGED, Drop.HANDSHAKE_FORGED)
+    assert all(drops_of(b)[reason] >= 1000 for reason in reached), "each came as far as it could"
+
+
+def test_secrets_are_in_no_repr_and_no_pickle() -> None:
+    keys = KeyPair.generate()
+    _, a, b = connected()
+    secret = a.keys._private.private_bytes_raw()
+    things = [keys, a.keys, a.endpoint, a.peer(b), a.peer(b)._epochs.current, a.peer(b)._around, a.peer(b).pair]
+    for thing in things:
+        for text in (repr(thing), str(thing)):
+            assert secret.hex() not in text
+            assert repr(secret) not in text
+    with pytest.raises(TypeError):
+        pickle.dumps(keys)
+
+
+def test_a_content_without_sense_is_counted_though_authentic() -> None:
+    """A peer that was taken over, or has another version, does no harm either."""
+    _, a, b = connected()
+    session = a.peer(b)._epochs.current.session  # type: ignore[union-attr]
+    here = b.peer(a)
+    for kind, content, hops in [
+        (Kind.PROBE, b"short", 0),
+        (Kind.NORM, b"no hop left", 0),
+        (Kind.NORM_PART, b"1234", 1),
+        (Kind.NORM_PART, b"\0\0\0\1\5\2\0\7content", 1),
+        (Kind.NORM, b"", 1),
+    ]:
+        before = here.stats.drops[Drop.BAD_CONTENT]
+        train = session.seal_train(np.frombuffer(content, np.uint8), max(1, len(content)), kind, 7, hops)
+        b.receive(train.tobytes(), train.size, a.address)
+        assert here.stats.drops[Drop.BAD_CONTENT] == before + 1, kind
+    assert not b.received
+    assert here.is_up

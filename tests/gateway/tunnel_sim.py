@@ -1,0 +1,243 @@
+"""Gateways' tunnels in virtual time, over links that lose, double, delay and reorder, always alike for a seed."""
+
+import hashlib
+import heapq
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+
+import numpy as np
+
+from fjm2.norm import Address, Train
+from fjm2d.keys import KeyPair
+from fjm2d.tunnel import Endpoint, EndpointConfig, Kind, Peer, PeerConfig
+from fjm2d.tunnel.events import Event
+
+WALL_NS = 1_700_000_000_000_000_000
+IP_BYTES = 28
+GROUP = 77
+
+
+@dataclass(slots=True)
+class Path:
+    """One way between two places."""
+
+    delay_s: float = 0.02
+    loss: float = 0.0
+    double: float = 0.0
+    jitter_s: float = 0.0
+    """Up to so much later, each datagram for itself: they overtake each other."""
+    mtu: int = 1500
+    rate_bps: float = math.inf
+    queue_s: float = 0.1
+    is_cut: bool = False
+    free_at: float = 0.0
+    dropped: Counter[str] = field(default_factory=Counter)
+    carried_bytes: int = 0
+
+
+def key_of(name: str) -> KeyPair:
+    """A gateway's key: always the same for a name."""
+    return KeyPair(hashlib.sha256(name.encode()).digest())
+
+
+class Node:
+    """A gateway's tunnel with its addresses, and everything that has come out of it."""
+
+    def __init__(self, net: "Net", name: str, config: EndpointConfig, address: Address) -> None:
+        self.net = net
+        self.name = name
+        self.config = config
+        self.keys = key_of(name)
+        self.address = address
+        """What its packets bear; changing it is what a NAT does."""
+        self.received: list[tuple[int, bytes]] = []
+        """Group and content of each datagram that has come for the LAN."""
+        self.keeps = True
+        """Whether `received` is filled."""
+        self.received_bytes = 0
+        self.events: list[tuple[float, Event]] = []
+        self.sent: list[Train] = []
+        """Copies of what it has sent, where `records` is set."""
+        self.records = False
+        self.is_running = True
+        self.endpoint = self._endpoint()
+
+    def _endpoint(self) -> Endpoint:
+        random = Random(f"{self.name} {self.net.seed} {self.net.now}")
+        return Endpoint(self.keys, self.config, wall_ns=self.wall_ns, random=random, entropy=random.randbytes)
+
+    def wall_ns(self) -> int:
+        return WALL_NS + int(self.net.now * 1e9)
+
+    def restart(self) -> None:
+        """A new process with the same key, which knows nobody yet."""
+        self.endpoint = self._endpoint()
+        self.is_running = True
+
+    def add(self, other: "Node", *, knows: bool = True, **options: object) -> Peer:
+        addresses = (other.address,) if knows else ()
+        config = PeerConfig(public_key=other.keys.public, name=other.name, addresses=addresses, **options)  # type: ignore[arg-type]
+        peer = self.endpoint.add_peer(config, self.net.now)
+        self.settle()
+        return peer
+
+    def peer(self, other: "Node") -> Peer:
+        return self.endpoint.peers[other.keys.public.id]
+
+    def send(self, other: "Node", *contents: bytes, source: int = 0, kind: Kind = Kind.NORM) -> None:
+        """Datagrams of equal length, but for the last."""
+        self.endpoint.send(
+            [self.peer(other)], kind, GROUP, b"".join(contents), len(contents[0]), self.net.now, source=source
+        )
+        self.settle()
+
+    def receive(self, data: bytes, segment_bytes: int, source: Address) -> None:
+        if not self.is_running:
+            return
+        train = Train(np.frombuffer(data, np.uint8), segment_bytes, source)
+        for item in self.endpoint.receive_train(train, self.net.now):
+            self.received_bytes += item.data.size
+            if self.keeps:
+                whole = item.data.tobytes()
+                step = item.segment_bytes
+                self.received += [(item.group, whole[at : at + step]) for at in range(0, len(whole), step)]
+        self.settle()
+
+    def settle(self) -> None:
+        if not self.is_running:
+            return
+        while (train := self.endpoint.poll_train(self.net.now)) is not None:
+            if self.records:
+                self.sent.append(Train(train.data.copy(), train.segment_bytes, train.address))
+            self.net.carry(self, train)
+        while (event := self.endpoint.poll_event()) is not None:
+            self.events.append((self.net.now, event))
+
+    def events_of(self, kind: type) -> list[tuple[float, Event]]:
+        return [(at, event) for at, event in self.events if isinstance(event, kind)]
+
+    @property
+    def contents(self) -> list[bytes]:
+        return [content for _, content in self.received]
+
+
+class Net:
+    """Where packets go. Time is virtual."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self.now = 1000.0
+        self.random = Random(seed)
+        self.nodes: dict[str, Node] = {}
+        self.paths: dict[tuple[str, str], Path] = {}
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def node(self, name: str, config: EndpointConfig | None = None) -> Node:
+        address = (f"192.0.2.{len(self.nodes) + 1}", 5740)
+        node = self.nodes[name] = Node(self, name, config or EndpointConfig(), address)
+        return node
+
+    def path(self, start: Node, end: Node) -> Path:
+        return self.paths.setdefault((start.name, end.name), Path())
+
+    def both(self, one: Node, other: Node) -> tuple[Path, Path]:
+        return self.path(one, other), self.path(other, one)
+
+    def at(self, when: float, do: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (when, next(self._numbers), do))
+
+    def carry(self, sender: Node, train: Train) -> None:
+        """What a node sends, on its way: in runs, where nothing tears them apart."""
+        receiver = next((node for node in self.nodes.values() if node.address == train.address), None)
+        if receiver is None:
+            return
+        path = self.path(sender, receiver)
+        whole, step = train.data.tobytes(), train.segment_bytes
+        run: list[bytes] = []
+        last_at = self.now
+        for content in (whole[at : at + step] for at in range(0, len(whole), step)):
+            for times in range(1 + (self.random.random() < path.double)):
+                arrives = self._arrival(path, content)
+                if arrives is None:
+                    continue
+                if path.jitter_s or times:
+                    self._deliver(receiver, content, len(content), sender.address, arrives)
+                else:
+                    run.append(content)
+                    last_at = arrives
+        if run:
+            self._deliver(receiver, b"".join(run), len(run[0]), sender.address, last_at)
+
+    def _arrival(self, path: Path, content: bytes) -> float | None:
+        if path.is_cut:
+            path.dropped["cut"] += 1
+            return None
+        if len(content) + IP_BYTES > path.mtu:
+            path.dropped["too long"] += 1
+            return None
+        if self.random.random() < path.loss:
+            path.dropped["lost"] += 1
+            return None
+        leaves = max(self.now, path.free_at)
+        if leaves - self.now > path.queue_s:
+            path.dropped["queue"] += 1
+            return None
+        path.free_at = leaves + 8 * (len(content) + IP_BYTES) / path.rate_bps
+        path.carried_bytes += len(content)
+        return path.free_at + path.delay_s + self.random.uniform(0, path.jitter_s)
+
+    def _deliver(self, receiver: Node, data: bytes, segment_bytes: int, source: Address, at: float) -> None:
+        self.at(at, lambda: receiver.receive(data, segment_bytes, source))
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        end = self.now + seconds
+        for _ in range(5_000_000):
+            due = self._due[0][0] if self._due else math.inf
+            timers = {node: node.endpoint.poll_timeout() for node in self.nodes.values() if node.is_running}
+            timer = min(timers.values(), default=math.inf)
+            if min(due, timer) > end:
+                self.now = end
+                return
+            if due <= timer:
+                self.now = max(self.now, due)
+                heapq.heappop(self._due)[2]()
+                continue
+            self.now = max(self.now, timer)
+            for node, at in timers.items():
+                if at <= self.now:
+                    node.endpoint.handle_timeout(self.now)
+                    node.settle()
+        raise AssertionError("the nodes keep each other busy without end")
+
+    def until(self, condition: Callable[[], bool], seconds: float) -> float:
+        """Let time pass until something holds. How long it took; infinite if it did not happen."""
+        start = self.now
+        while self.now < start + seconds:
+            if condition():
+                return self.now - start
+            self.run(0.01)
+        return self.now - start if condition() else math.inf
+
+
+def connected(seed: int = 0, config: EndpointConfig | None = None, **options: object) -> tuple[Net, Node, Node]:
+    """Two gateways with a session, and the path between them looked at."""
+    net = Net(seed)
+    a, b = net.node("a", config), net.node("b", config)
+    a.add(b, **options)
+    b.add(a, **options)
+    net.run(2)
+    assert a.peer(b).is_up
+    assert b.peer(a).is_up
+    return net, a, b
+
+
+def datagrams(number: int, size: int, seed: int = 0) -> Iterator[bytes]:
+    """Different ones."""
+    random = Random(seed)
+    return (random.randbytes(size) for _ in range(number))
