@@ -4,6 +4,7 @@ import click
 
 from fjm2 import __version__
 
+from .common import open_standard_streams
 from .norm_recv import recv
 from .norm_send import send
 from .pub import pub
@@ -21,6 +22,7 @@ def main() -> None:
     Example: fjm2 sub greetings
              fjm2 pub greetings hello        # in another terminal
     """
+    open_standard_streams()
 
 
 for command in (pub, sub, request, reply):

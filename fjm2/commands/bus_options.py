@@ -22,6 +22,8 @@ from fjm2.jms import (
 )
 from fjm2.uri import DEFAULT_GROUP, DEFAULT_PORT, BusConfig
 
+from .common import Number
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 Property = tuple[str, Any]
 
@@ -174,7 +176,7 @@ def message_options(function: _F) -> _F:
             click.option(
                 "--time-to-live",
                 "time_to_live_s",
-                type=click.FloatRange(0.001, 1e9),
+                type=Number(0.001, 1e9),
                 metavar="SECONDS",
                 help="Not to be delivered when it is older.  [default: for ever]",
             ),
@@ -212,7 +214,7 @@ def timeout_option(text: str, default: float | None = None) -> Callable[[_F], _F
     return click.option(
         "--timeout",
         "timeout_s",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Number(min=0, min_open=True),
         metavar="SECONDS",
         default=default,
         show_default=default is not None,

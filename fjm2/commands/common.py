@@ -1,6 +1,8 @@
 """What the commands share: options of a session, the event loop, and how they end."""
 
 import asyncio
+import math
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -12,6 +14,27 @@ from fjm2.errors import FJM2Error
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 INTERRUPTED = 130
+
+
+class Number(click.FloatRange):
+    """A number within bounds. NaN is in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is no number", param, ctx)
+        return number
+
+
+def open_standard_streams() -> None:
+    """Those that were closed lead nowhere: else a socket would take their place, and get what is meant for them."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != descriptor:
+                os.dup2(null, descriptor)
+                os.close(null)
+            setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115
 
 
 def session_options(function: _Function) -> _Function:

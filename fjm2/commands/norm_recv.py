@@ -30,7 +30,7 @@ from fjm2.norm.events import (
     StreamReceived,
 )
 
-from .common import is_quiet, run, session_options
+from .common import Number, is_quiet, run, session_options
 
 LINGER_S = 1.0
 """So long answers go on when all has arrived, for the sender's sake."""
@@ -50,7 +50,7 @@ LINGER_S = 1.0
     help="Begin with the current object; with its stream's beginning; with all that the sender still holds.",
 )
 @click.option("--count", type=click.IntRange(min=1), help="End after so many objects.  [default: at Ctrl-C]")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="End after so many seconds in any case.")
+@click.option("--timeout", type=Number(min=0, min_open=True), help="End after so many seconds in any case.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one when ready, one at the end.")
 def recv(
     group: str,

@@ -14,7 +14,7 @@ from fjm2.jms import Topic
 
 from .bodies import NUMBER, STDIN, Bodies, Form, Pace
 from .bus_options import TopicName, bus_options, message_options, timeout_option
-from .common import is_quiet, run
+from .common import Number, is_quiet, run
 from .link import Link, open_link, people, say
 
 _SIZE = 1024
@@ -25,7 +25,7 @@ _SIZE = 1024
 @click.argument("body", required=False)
 @click.option("--count", type=click.IntRange(min=1), help="Send so many messages.  [default: 1]")
 @click.option("--size", type=click.IntRange(1, 1 << 28), help=f"Bytes of a test message.  [default: {_SIZE}]")
-@click.option("--rate", type=click.FloatRange(1e-6, 1e9), help="Messages a second.  [default: as fast as it goes]")
+@click.option("--rate", type=Number(1e-6, 1e9), help="Messages a second.  [default: as fast as it goes]")
 @click.option("--whole", is_flag=True, help="Standard input is one message, not one a line.")
 @message_options
 @bus_options

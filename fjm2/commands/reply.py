@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import re
 import shlex
+import shutil
+import tempfile
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 import click
 
 from fjm2.errors import FJM2Error
-from fjm2.jms import BytesMessage, Message, MessageConsumer, TextMessage, Topic
+from fjm2.jms import BytesMessage, Destination, Message, MessageConsumer, TextMessage, Topic
 
 from .bus_options import SelectorText, TopicName, bus_options, timeout_option
 from .common import run
@@ -80,12 +82,17 @@ def _output_of(command: str) -> Answer:
         raise click.UsageError(f"--command {command!r}: {error}") from None
     if not words:
         raise click.UsageError("--command is empty")
+    if shutil.which(words[0]) is None:
+        raise click.UsageError(f"--command {words[0]!r}: there is no such program")
 
     async def answer(request: bytes, _: int) -> bytes | None:
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe)
+        # Not a pipe: a command need not read what it is given.
+        with tempfile.TemporaryFile() as given:
+            given.write(request)
+            given.seek(0)
+            process = await asyncio.create_subprocess_exec(*words, stdin=given, stdout=asyncio.subprocess.PIPE)
         try:
-            out, _err = await process.communicate(request)
+            out, _err = await process.communicate()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
@@ -141,18 +148,27 @@ class _Replier:
                 await self._serve_one(request)
 
     async def _serve_one(self, request: Message) -> None:
-        if request.reply_to is None:
-            say(f"warning: {request.message_id} does not say where to reply to")
-            return
         try:
-            body = await self._answer(body_bytes(request), self.requests)
+            reply_to, content = request.reply_to, body_bytes(request)
+            correlation_id = request.message_id or request.correlation_id
         except FJM2Error as error:
             say(f"warning: {told_of(error, request)}")
             return
+        if reply_to is None:
+            say(f"warning: {request.message_id} does not say where to reply to")
+            return
+        body = await self._answer(content, self.requests)
         if body is not None:
             reply = _message(body, isinstance(request, BytesMessage))
-            reply.correlation_id = request.message_id or request.correlation_id
-            await self._producer.send(reply, request.reply_to)
+            reply.correlation_id = correlation_id
+            await self._send(reply, reply_to)
+
+    async def _send(self, reply: Message, reply_to: Destination) -> None:
+        try:
+            await self._producer.send(reply, reply_to)
+        except FJM2Error as error:
+            say(f"warning: no reply to {reply_to}: {error}")
+        else:
             self.replies += 1
 
 

@@ -18,6 +18,7 @@ from fjm2.jms import (
     MapMessage,
     Message,
     MessageEOFError,
+    MessageFormatError,
     ObjectMessage,
     Short,
     StreamMessage,
@@ -126,7 +127,10 @@ def _plain(value: Any) -> Any:
 
 
 def _dumped(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
+    except ValueError as error:  # a number with more digits than Python writes
+        raise MessageFormatError(str(error)) from None
 
 
 # Headers.

@@ -240,7 +240,7 @@ class _Threads:
         return later.outcome
 
     def listener_of(self, listener: Listener) -> ThreadListener:
-        async def run(messages: list[Message], is_interrupted: Callable[[], bool]) -> tuple[int, Exception | None]:
+        async def run(messages: list[Message], is_interrupted: Callable[[], bool]) -> tuple[int, BaseException | None]:
             return await self.listeners.run(work_through, listener, messages, is_interrupted)
 
         return ThreadListener(run, listener)

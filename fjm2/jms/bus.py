@@ -8,7 +8,7 @@ there (presence): they tell whom to wait for, and whom to be in sync with.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from random import Random
 from time import perf_counter
 from typing import Any, Final, NoReturn
@@ -109,8 +109,8 @@ class Bus:
         self.router = Router(self._main.node_id, self._report, on_resume=self._resume)
         self.presence = PresenceTable()
         self._listeners: list[Listener] = []
-        self._announced: dict[int, tuple[str | None, frozenset[int]]] = {}
-        """Of our connections: client id and topics."""
+        self._announced: dict[int, tuple[str | None, Collection[int]]] = {}
+        """Of our connections: client id and hashes of the topics."""
         self._duplicates: set[tuple[str, int]] = set()
         self._is_taking = False
         """Whether more events are to be taken in the loop's next turn."""
@@ -131,6 +131,8 @@ class Bus:
     @classmethod
     async def open(cls, config: BusConfig) -> "Bus":
         """The bus of this configuration, opened if need be. Each `open` wants a `close`."""
+        for loop in [loop for loop in _open_buses if loop.is_closed()]:
+            del _open_buses[loop]  # whoever ended it has given up his connections, be they closed or not
         buses = _open_buses.setdefault(asyncio.get_running_loop(), {})
         bus = buses.get(config)
         if bus is None:
@@ -311,13 +313,13 @@ class Bus:
 
     # Presence.
 
-    def announce(self, connection_id: int, client_id: str | None, destinations: Iterable[Destination]) -> None:
-        """Let others know what a connection subscribes to."""
-        topics = frozenset(destination.frame_hash for destination in destinations)
-        if self._announced.get(connection_id) != (client_id, topics):
-            self._announced[connection_id] = client_id, topics
-            self._announcer.change()
-            self._check_client_ids()
+    def announce(self, connection_id: int, client_id: str | None, topics: Collection[int]) -> None:
+        """Let others know that there is something new in what a connection subscribes to: hashes of destinations, as
+        they are when it is told, which is a little later.
+        """
+        self._announced[connection_id] = client_id, topics
+        self._announcer.change()
+        self._check_client_ids()
 
     def withdraw(self, connection_id: int) -> None:
         """A connection is closed."""
@@ -346,7 +348,8 @@ class Bus:
         lanes = tuple(0 if lane.stream is None else lane.node_id for lane in self._lanes)
         flags = 0 if self._is_settled and self._is_in_sync(0.0) else Flag.ASKS
         for connection_id, (client_id, topics) in self._announced.items():
-            announcement = Announcement(connection_id, lanes, client_id, topics, flags, self._announcer.valid_s)
+            valid_s = self._announcer.valid_s
+            announcement = Announcement(connection_id, lanes, client_id, frozenset(topics), flags, valid_s)
             self._main.send_command(announcement.encode(self.config.sender.segment_bytes))
 
     def _send_goodbye(self, connection_id: int) -> None:

@@ -34,6 +34,16 @@ async def invoke(function: Callable[..., Any], *arguments: object) -> None:
         await result
 
 
+def raised_by_callback(error: BaseException) -> BaseException:
+    """What a function of the user's raised. A cancellation may come of what it waited for, and is then like any error;
+    if it is the task itself that is cancelled, it is raised again.
+    """
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+    return error
+
+
 class Callbacks:
     """A queue of calls. What they raise is logged, and never stops the next."""
 
@@ -63,7 +73,8 @@ class Callbacks:
                 function, arguments = self._calls.popleft()
                 try:
                     await invoke(function, *arguments)
-                except Exception:
+                except (Exception, asyncio.CancelledError) as error:
+                    raised_by_callback(error)
                     LOGGER.exception("a callback raised")
         finally:
             self._task = None

@@ -1,7 +1,6 @@
 """Connections: one identity on a bus, with the sessions that share it."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 ExceptionListener = Callable[[Exception], Any]
 
-_claimed: set[tuple[str, int, str]] = set()
-"""Client ids in this process, with the group and port of their bus."""
+_claimed: dict[tuple[str, int, str], asyncio.AbstractEventLoop] = {}
+"""Client ids in this process, with the group and port of their bus; a connection does not outlive its loop."""
 
 
 def mode_of(mode: int, transacted: bool) -> SessionMode:
@@ -106,21 +105,24 @@ class Connection:
         if self._is_closing or endpoint is None or temporaries is None:
             self._is_closing = True
             return
+        endpoint.check_loop()
         self._is_closing = True
-        for session in self._sessions:
-            session._dispatcher.halt()
-        for session in list(self._sessions):
-            await session.close()
-        if endpoint.bus.is_shared:
-            await self._confirm(endpoint)
-        temporaries.close()
-        endpoint.is_closed = True
-        endpoint.bus.withdraw(endpoint.connection_id)
-        await endpoint.confirmation.close()
-        await endpoint.bus.close(endpoint.closing_s)
-        endpoint.bus.remove_listener(self._take_report)
+        try:
+            for session in self._sessions:
+                session._dispatcher.halt()
+            for session in list(self._sessions):
+                await session.close()
+            if endpoint.bus.is_shared:
+                await self._confirm(endpoint)
+        finally:  # who is cancelled, say by a listener that hangs, leaves the bus all the same
+            temporaries.close()
+            endpoint.is_closed = True
+            endpoint.bus.withdraw(endpoint.connection_id)
+            self._release_id()
+            await endpoint.confirmation.close()
+            await endpoint.bus.close(endpoint.closing_s)
+            endpoint.bus.remove_listener(self._take_report)
         await endpoint.reports.drained()
-        self._release_id()
 
     def _begin_closing(self) -> float:
         """The time for it runs from now on. When to wait for confirmations no more."""
@@ -206,15 +208,14 @@ class Connection:
 
     def _claim_id(self, client_id: str) -> None:
         claim = self._config.group, self._config.port, client_id
-        if claim in _claimed:
+        if claim in _claimed and not _claimed[claim].is_closed():
             raise InvalidClientIDError(f"client_id={client_id!r}: in use")
-        _claimed.add(claim)
+        _claimed[claim] = asyncio.get_running_loop()
         self._claim = claim
 
     def _release_id(self) -> None:
-        with contextlib.suppress(KeyError):
-            if self._claim is not None:
-                _claimed.remove(self._claim)
+        if self._claim is not None:
+            _claimed.pop(self._claim, None)
 
     @property
     def meta_data(self) -> ConnectionMetaData:

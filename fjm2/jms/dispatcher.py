@@ -6,13 +6,14 @@ the message that a listener or a loop is working on.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from time import perf_counter, time
 from typing import Any, cast
 
-from .callbacks import DONE, calling_thread_of
-from .errors import IllegalStateError
+from .callbacks import DONE, calling_thread_of, raised_by_callback
+from .errors import IllegalStateError, MessageFormatError
 from .header import EXPIRATION, KIND, Kind
 from .inbox import Delivery, Inbox, Received, is_expired
 from .message import Message, open_message, put_property
@@ -30,7 +31,7 @@ GAP = "JMS_FJM2_Gap"
 _OBJECT = int(Kind.OBJECT)
 
 
-RunBatch = Callable[[list[Message], Callable[[], bool]], Awaitable[tuple[int, Exception | None]]]
+RunBatch = Callable[[list[Message], Callable[[], bool]], Awaitable[tuple[int, BaseException | None]]]
 """Works through messages until there are no more, one raises, or the function given says to stop: how many were done,
 and what the next raised."""
 
@@ -230,7 +231,8 @@ class Dispatcher:
         if received.header[KIND] == _OBJECT:
             cast(ObjectMessage, message).codec = self._codec
         if delivery.has_gap:
-            put_property(message, GAP, True)
+            with contextlib.suppress(MessageFormatError):  # which is for those to hear who ask for a property
+                put_property(message, GAP, True)
         return message
 
     def consume(self, delivery: Delivery) -> None:
@@ -381,8 +383,8 @@ class Dispatcher:
                 result = listener(message)
                 if result is not None and isawaitable(result):
                     await result
-            except Exception as error:
-                self._run_again(self._deliver_first(received, inbox), error)
+            except (Exception, asyncio.CancelledError) as error:
+                self._run_again(self._deliver_first(received, inbox), raised_by_callback(error))
                 return
             if self._interrupt:
                 if self._recover_current:
@@ -402,7 +404,8 @@ class Dispatcher:
             result = listener(self.open(delivery))
             if result is not None and isawaitable(result):
                 await result
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            raised_by_callback(error)
             if not self._is_tracking:
                 self._run_again(delivery, error)
                 return False
@@ -414,7 +417,7 @@ class Dispatcher:
                 delivery.inbox.release(delivery.received)
         return not self._interrupt
 
-    def _run_again(self, delivery: Delivery, error: Exception) -> None:
+    def _run_again(self, delivery: Delivery, error: BaseException) -> None:
         """After the listener raised, where nobody else would bring the message back."""
         if delivery.count <= self._redeliveries_max:
             self._put_again(delivery)

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,9 +37,12 @@ class Endpoint:
         self.confirmation = Confirmation(bus, self.report)
         self.is_closed = False
         self._closing_since: float | None = None
-        self.deleted: set[Destination] = set()
-        """Temporary destinations of this connection that are no more."""
-        self._subscribed: list[Inbox] = []
+        self.temporary_prefix = f"{self.connection_id:016x}-"
+        self.temporaries: set[Destination] = set()
+        """Temporary destinations of this connection; of their prefix there are no others."""
+        self._subscribed: dict[Inbox, None] = {}
+        self._topics: Counter[int] = Counter()
+        """Hashes of what they subscribe to, and how many do."""
         self._transactions = 0
 
     def report(self, error: Exception) -> None:
@@ -51,6 +55,9 @@ class Endpoint:
     def check_open(self) -> None:
         if self.is_closed:
             raise IllegalStateError("the connection is closed")
+        self.check_loop()
+
+    def check_loop(self) -> None:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -79,6 +86,10 @@ class Endpoint:
         assert self._closing_since is not None
         return max(self._closing_since + self.settings.close_timeout_s - self.loop.time(), 0.0)
 
+    def is_deleted(self, destination: Destination) -> bool:
+        """Whether it was a temporary destination of this connection, and is no more."""
+        return destination.name.startswith(self.temporary_prefix) and destination not in self.temporaries
+
     def next_transaction(self) -> int:
         self._transactions += 1
         return self._transactions
@@ -90,19 +101,25 @@ class Endpoint:
     ) -> Inbox:
         left_out = self.connection_id if no_local else None
         inbox = Inbox(destination, selector, left_out, settings, self.bus.router.resume, self._on_full)
-        self._subscribed.append(inbox)
+        self._subscribed[inbox] = None
         self.bus.router.add(inbox)
-        self.announce()
+        self._topics[destination.frame_hash] += 1
+        if self._topics[destination.frame_hash] == 1:
+            self.announce()
         return inbox
 
     def unsubscribe(self, inbox: Inbox) -> None:
         if inbox in self._subscribed:
-            self._subscribed.remove(inbox)
+            del self._subscribed[inbox]
             self._report_drops(inbox)
             self.bus.router.remove(inbox)
             self.bus.router.resume()
-            if not self.is_closed:
-                self.announce()
+            topic = inbox.destination.frame_hash
+            self._topics[topic] -= 1
+            if not self._topics[topic]:
+                del self._topics[topic]
+                if not self.is_closed:
+                    self.announce()
 
     def is_consumed(self, destination: Destination) -> bool:
         return any(inbox.destination == destination for inbox in self._subscribed)
@@ -112,9 +129,7 @@ class Endpoint:
         await self.bus.ready()
 
     def announce(self) -> None:
-        self.bus.announce(
-            self.connection_id, self.client_id, frozenset(inbox.destination for inbox in self._subscribed)
-        )
+        self.bus.announce(self.connection_id, self.client_id, self._topics.keys())
 
     def _on_full(self, inbox: Inbox, dropped: int) -> None:
         """What is dropped in the next moments is told together."""

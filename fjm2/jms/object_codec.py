@@ -6,6 +6,7 @@ What comes from a multicast network is never unpickled unless the application as
 import io
 import pickle
 import struct
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from enum import IntEnum
 from typing import Any, Final, Protocol
@@ -33,6 +34,9 @@ class ObjectCodec(Protocol):
 
 DEPTH_MAX: Final = 100
 """Lists, tuples and dicts nest no deeper; so what contains itself is refused as well."""
+
+_SAME_HASH_MAX: Final = 100
+"""Of a dict's keys. Integers with equal hashes are easily made, and each would be compared with all others."""
 
 _NONE, _FALSE, _TRUE, _INT, _FLOAT, _TEXT, _BYTES, _LIST, _TUPLE, _DICT = range(10)
 _DOUBLE = struct.Struct("!d")
@@ -120,10 +124,14 @@ def _decode_items(data: bytes, at: int, depth: int, tag: int, size: int) -> tupl
         return items, at
     if tag == _TUPLE:
         return tuple(items), at
+    keys = items[::2]
     try:
-        return dict(zip(items[::2], items[1::2], strict=True)), at
+        hashes = Counter(map(hash, keys))
     except TypeError as error:
         raise MessageFormatError("a dict with a key that is none") from error
+    if max(hashes.values(), default=0) > _SAME_HASH_MAX:
+        raise MessageFormatError(f"a dict with more than {_SAME_HASH_MAX} keys of the same hash")
+    return dict(zip(keys, items[1::2], strict=True)), at
 
 
 def _take(data: bytes, at: int, size: int) -> bytes:

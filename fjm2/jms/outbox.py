@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from time import time_ns
 from typing import Any, Protocol, TypeAlias
 
@@ -72,7 +72,7 @@ class Outbox:
         """Whether anything can be sent there."""
         if destination.kind_flags == QUEUE_FLAG:
             refuse("queues")
-        if destination.kind_flags & TEMPORARY_FLAG and destination in self.endpoint.deleted:
+        if destination.kind_flags & TEMPORARY_FLAG and self.endpoint.is_deleted(destination):
             raise InvalidDestinationError(f"{destination} was deleted")
 
     def put(self, post: Post) -> Awaitable[None] | None:
@@ -168,21 +168,36 @@ class Outbox:
     async def commit(self) -> int | None:
         """Send what the transaction holds; the number to confirm, if anything in it is persistent.
 
-        TransactionRolledBackError if nothing of it went out, UnconfirmedError if that is in doubt.
+        TransactionRolledBackError if nothing of it went out, UnconfirmedError if that is in doubt. Who is cancelled
+        has sent it all the same.
         """
         posts, self._pending = self._pending or [], []
         size, number = len(posts), self.endpoint.next_transaction()
         sent = 0
+
+        def publish() -> Awaitable[None] | None:
+            nonlocal sent
+            destination, priority, parts, _ = posts[sent]
+            sealed = parts if size == 1 else seal(parts, Transaction(number, sent, size))
+            waiting = self._publish(destination, priority, sealed)
+            sent += 1
+            return waiting
+
         try:
             for destination, *_ in posts:
                 if destination.kind_flags:
                     self.check_destination(destination)
-            for place, (destination, priority, parts, _) in enumerate(posts):
-                sealed = parts if size == 1 else seal(parts, Transaction(number, place, size))
-                waiting = self._publish(destination, priority, sealed)
-                sent += 1
+            while sent < size:
+                waiting = publish()
                 if waiting is not None:
                     await waiting
+        except asyncio.CancelledError:
+            # Receivers would wait for the rest, and hold back what is committed next.
+            while sent < size:
+                waiting = publish()
+                if isinstance(waiting, Coroutine):
+                    waiting.close()
+            raise
         except Exception as failure:
             if not sent:
                 reason = f"the transaction was rolled back: {failure}"

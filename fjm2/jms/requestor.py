@@ -1,15 +1,24 @@
 """Requests and their replies."""
 
 import asyncio
+from collections.abc import Collection
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import NoReturn, Self, cast
 
 from .consumer import MessageConsumer
 from .destination import Destination, Topic
-from .errors import IllegalStateError, InvalidDestinationError
+from .errors import IllegalStateError, InvalidDestinationError, MessageFormatError
 from .limits import refuse
 from .message import Message
 from .session import Session
+
+
+def _is_reply(message: Message, ids: Collection[str | None]) -> bool:
+    """Whether its correlation id is one of these. Anybody may send to a temporary topic, and anything."""
+    try:
+        return message.correlation_id in ids
+    except MessageFormatError:
+        return False
 
 
 class TopicRequestor:
@@ -38,7 +47,7 @@ class TopicRequestor:
         try:
             async with asyncio.timeout(timeout):
                 while (reply := await self._replies.receive()) is not None:
-                    if reply.correlation_id in (None, message.message_id, message.correlation_id):
+                    if _is_reply(reply, (None, message.message_id, message.correlation_id)):
                         return reply
         except TimeoutError:
             pass
@@ -98,9 +107,8 @@ class Replies:
         return replies
 
     def _take(self, reply: Message) -> None:
-        arrived = self._waiting.get(reply.correlation_id or "")
-        if arrived is not None:
-            arrived.put_nowait(reply)
+        if _is_reply(reply, self._waiting):
+            self._waiting[cast(str, reply.correlation_id)].put_nowait(reply)
 
     async def close(self) -> None:
         await self._session.close()

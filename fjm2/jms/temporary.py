@@ -9,9 +9,8 @@ from .local_queue import LocalQueue
 class Temporaries:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._prefix = f"{endpoint.connection_id:016x}-"
+        self._alive = endpoint.temporaries
         self._count = 0
-        self._alive: set[Destination] = set()
         self._queues: dict[Destination, LocalQueue] = {}
 
     def create_topic(self) -> TemporaryTopic:
@@ -30,14 +29,14 @@ class Temporaries:
 
     def _next_name(self) -> str:
         self._count += 1
-        return f"{self._prefix}{self._count}"
+        return f"{self.endpoint.temporary_prefix}{self._count}"
 
     def queue_of(self, destination: Destination) -> LocalQueue | None:
         return self._queues.get(destination)
 
     def check_own(self, destination: Destination) -> None:
         """InvalidDestinationError unless this connection may consume from it."""
-        if not destination.name.startswith(self._prefix):
+        if not destination.name.startswith(self.endpoint.temporary_prefix):
             raise InvalidDestinationError(f"{destination} belongs to another connection")
         if destination not in self._alive:
             raise InvalidDestinationError(f"{destination} was deleted")
@@ -50,13 +49,11 @@ class Temporaries:
         if queue.is_consumed if queue is not None else self.endpoint.is_consumed(destination):
             raise IllegalStateError(f"{destination} has consumers")
         self._alive.remove(destination)
-        self.endpoint.deleted.add(destination)
         if queue is not None:
             del self._queues[destination]
             self.endpoint.unsubscribe(queue.shared)
 
     def close(self) -> None:
-        self.endpoint.deleted.update(self._alive)
         self._alive.clear()
         for queue in self._queues.values():
             self.endpoint.unsubscribe(queue.shared)

@@ -4,6 +4,7 @@ One loop serves all blocking connections of a process, in a thread of its own.
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -27,9 +28,14 @@ _DOOR_POSTS_MAX = 5_000
 
 
 class LoopThread:
-    """Started by its first use; ends with the process."""
+    """Started by its first use; ends with the process. A forked process starts one of its own."""
 
     def __init__(self) -> None:
+        self._reset()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -144,6 +150,16 @@ class Door:
             await asyncio.sleep(0)
 
 
+def _without_exit(function: Callable[..., _T], *arguments: object) -> _T:
+    """In the loop's thread a SystemExit would end the loop, and with it every connection of the process."""
+    try:
+        return function(*arguments)
+    except Exception:
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"a callback ended with {error!r}") from error
+
+
 class CallbackThread:
     """Where callbacks of one owner run, one at a time; it is started by the first."""
 
@@ -154,7 +170,7 @@ class CallbackThread:
     async def run(self, function: Callable[..., _T], *arguments: object) -> _T:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, "fjm2-callbacks", calling_thread_of.set, (self._owner,))
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, _without_exit, function, *arguments)
 
     def bind(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         """A coroutine function that runs the function there."""
@@ -207,12 +223,12 @@ class ThreadCompletion:
 
 def work_through(
     listener: Callable[[Message], Any], messages: list[Message], is_interrupted: Callable[[], bool]
-) -> tuple[int, Exception | None]:
+) -> tuple[int, BaseException | None]:
     """See `dispatcher.RunBatch`."""
     for done, message in enumerate(messages):
         try:
             listener(message)
-        except Exception as error:
+        except BaseException as error:
             return done, error
         if is_interrupted():
             return done + 1, None

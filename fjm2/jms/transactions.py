@@ -20,6 +20,8 @@ _PART_BYTES: Final = 128
 _BATCH_BYTES: Final = 1024
 _BATCHES_MAX: Final = 256
 """Of one connection at a time."""
+_DROPPED_AT_ONCE: Final = 16
+"""One of so many."""
 _DOUBTFUL_S: Final = 5.0
 """With its senders gone, or bytes of theirs lost, a batch is waited for so long after its last message."""
 _STALLED_S: Final = 60.0
@@ -148,9 +150,11 @@ class Transactions(Generic[_Part]):
 
     def _bound(self) -> None:
         while self.held_bytes > self._bytes_max:
-            # Whoever takes all there is must not do so at the expense of others.
-            largest = max(self._all(), key=lambda batch: batch.bytes)
-            self._drop(largest, TransactionDrop.NO_MEMORY)
+            # Whoever takes all there is must not do so at the expense of others. Looking takes time where there are
+            # many: then a part of them is dropped at once.
+            largest_first = sorted(self._all(), key=lambda batch: batch.bytes, reverse=True)
+            for batch in largest_first[: 1 + len(largest_first) // _DROPPED_AT_ONCE]:
+                self._drop(batch, TransactionDrop.NO_MEMORY)
 
     def _drop(self, batch: _Batch[_Part], reason: TransactionDrop) -> None:
         connection_id, number = batch.key

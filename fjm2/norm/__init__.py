@@ -11,7 +11,7 @@ from .session import OutgoingStream, Session
 from .sources import FileSource, MemorySource
 from .stats import Drop, Stats
 from .train import Address, Train
-from .udp import TrainSocket, UdpConfig, UdpTransport
+from .udp import LinkState, TrainSocket, UdpConfig, UdpSocket, UdpStats, UdpTransport
 
 __all__ = [
     "Address",
@@ -21,6 +21,7 @@ __all__ = [
     "Fec",
     "FileSource",
     "Flow",
+    "LinkState",
     "MemorySource",
     "OutgoingStream",
     "ReceiverConfig",
@@ -32,6 +33,8 @@ __all__ = [
     "Train",
     "TrainSocket",
     "UdpConfig",
+    "UdpSocket",
+    "UdpStats",
     "UdpTransport",
     "events",
 ]

@@ -71,7 +71,12 @@ class Api:
         self.opened: list[Awaited] = []
 
     def wrap(self, value: Any) -> Any:
-        return Awaited(self, value) if isinstance(value, SHELLS) else value
+        if not isinstance(value, SHELLS):
+            return value
+        wrapped = Awaited(self, value)
+        if isinstance(value, jms.JMSContext | blocking.JMSContext):
+            self.opened.append(wrapped)  # a connection is open as long as any of its contexts
+        return wrapped
 
     def unwrap(self, value: Any) -> Any:
         return value.inner if isinstance(value, Awaited) else value
@@ -99,9 +104,7 @@ class Api:
         return connection
 
     async def context(self, mode: int = jms.SessionMode.AUTO_ACKNOWLEDGE, **options: Any) -> Any:
-        context = await self.call(self.factory(**options).create_context, mode)
-        self.opened.append(context)
-        return context
+        return await self.call(self.factory(**options).create_context, mode)
 
     async def enter(self, inner: Any) -> None:
         raise NotImplementedError

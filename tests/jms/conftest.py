@@ -2,19 +2,9 @@
 
 import asyncio
 import inspect
-import socket
 
 import pytest
 from adapter import Api, Asyncio, Blocking
-
-
-@pytest.fixture
-def port() -> int:
-    """A UDP port that nobody has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        number: int = probe.getsockname()[1]
-    return number
 
 
 @pytest.fixture(params=[Asyncio, Blocking], ids=["asyncio", "blocking"])

@@ -36,6 +36,8 @@ from fjm2.norm import Flow, Sync
 from fjm2.norm import session as session_module
 from fjm2.uri import BusConfig
 
+pytestmark = pytest.mark.alone
+
 GROUP = "239.192.57.98"
 DEADLINE_S = 10.0
 TOPIC, OTHER_TOPIC = Topic("prices.eu"), Topic("weather")
@@ -86,7 +88,7 @@ class Node:
         return subscriber
 
     def announce(self, client_id: str | None = None) -> None:
-        self.bus.announce(self.connection, client_id, [each.destination for each in self._subscribers])
+        self.bus.announce(self.connection, client_id, {each.destination.frame_hash for each in self._subscribers})
 
     async def publish(
         self, text: str, priority: int = 4, destination: Topic = TOPIC, transaction: Transaction | None = None
@@ -178,7 +180,9 @@ async def test_a_bus_is_shared_by_its_users(port: int) -> None:
     config = BusConfig.from_uri(uri(port), BUS_DEFAULTS)
     one, other = await Bus.open(config), await Bus.open(config)
     assert one is other
-    assert await Bus.open(BusConfig.from_uri(uri(port, dscp=1), BUS_DEFAULTS)) is not one
+    apart = await Bus.open(BusConfig.from_uri(uri(port, dscp=1), BUS_DEFAULTS))
+    assert apart is not one
+    await apart.close()
     first, second = Node(one, 1), Node(other, 2)
     subscriber = second.subscribe()
     await other.close()
@@ -431,7 +435,7 @@ CHILD = textwrap.dedent(
         subscribers = [Subscriber()] if role == "subscriber" else []
         for subscriber in subscribers:
             bus.router.add(subscriber)
-        bus.announce(1, "child", [subscriber.destination for subscriber in subscribers])
+        bus.announce(1, "child", {subscriber.destination.frame_hash for subscriber in subscribers})
         await bus.ready()
         if role == "publisher":
             writer, topic = FrameWriter(1), Subscriber.destination

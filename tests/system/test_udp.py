@@ -135,9 +135,9 @@ def test_answers_find_the_one_they_are_for(open_one: Open) -> None:
 
 def test_other_traffic_on_the_port_does_not_arrive(open_one: Open, port: int) -> None:
     session = open_one()
-    with open_one(group="239.192.57.92") as other:
-        assert other.send(make_train(1, 100, 100, other.destination))
-        assert other.send(make_train(2, 100, 100, ("127.0.0.1", port)))
+    with open_one(group="239.192.57.92") as other, open_one(group="239.192.57.92") as sender:
+        assert sender.send(make_train(1, 100, 100, other.destination))
+        assert sender.send(make_train(2, 100, 100, ("127.0.0.1", port)))
         assert receive_train(other.group) is not None
     assert hears_nothing(session.group)
 

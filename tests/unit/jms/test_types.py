@@ -140,9 +140,7 @@ def test_p3_what_is_no_whole_number(text: str) -> None:
             read(text)
 
 
-@pytest.mark.parametrize(
-    ("read", "bits"), [(read_byte, 8), (read_short, 16), (read_int, 32), (read_long, 64)], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize(("read", "bits"), [(read_byte, 8), (read_short, 16), (read_int, 32), (read_long, 64)])
 def test_p3_the_range_is_checked(read: object, bits: int) -> None:
     assert callable(read)
     assert read(str(-(1 << bits - 1))) == -(1 << bits - 1)

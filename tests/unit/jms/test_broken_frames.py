@@ -1,0 +1,59 @@
+"""What enemies send: it costs them more than us."""
+
+import time
+
+import pytest
+from routing import TOPIC, Bench, Subscriber, message
+
+from fjm2.jms import Message, MessageFormatError, ObjectMessage
+from fjm2.jms.bus_report import BusReport
+from fjm2.jms.frame import FrameWriter
+from fjm2.jms.header import Transaction
+from fjm2.jms.object_codec import SAFE_CODEC
+from fjm2.jms.transactions import Transactions
+
+_HASH_MODULUS = (1 << 61) - 1
+PROMPTLY_S = 5.0
+
+
+def test_a_flood_of_transactions_that_never_end_is_dropped_at_little_cost() -> None:
+    reports: list[BusReport] = []
+    bytes_max = 12 << 20
+    transactions: Transactions[str] = Transactions(lambda _: None, reports.append, bytes_max)
+    begin = time.perf_counter()
+    for connection in range(25_000):
+        transactions.add(connection, Transaction(1, 0, 2), None, 0, 5, 0.0)
+        assert transactions.held_bytes <= bytes_max
+    assert time.perf_counter() - begin < PROMPTLY_S
+    assert len(transactions) + len(reports) == 25_000
+    assert len(transactions) > 9_000
+
+
+def test_after_a_flood_of_transactions_others_get_through() -> None:
+    subscriber = Subscriber()
+    bench = Bench(subscriber)
+    for connection in range(60_000):
+        transaction = Transaction(1, 0, 2)
+        bench.take([message("", writer=FrameWriter(connection), transaction=transaction)])
+    bench.take([message(f"{place}", transaction=Transaction(1, place, 2)) for place in range(2)])
+    assert subscriber.texts == ["0", "1"]
+
+
+def test_integers_of_the_same_hash_are_refused_before_they_are_compared() -> None:
+    few = {number * _HASH_MODULUS: None for number in range(1, 90)}
+    assert SAFE_CODEC.decode(SAFE_CODEC.encode(few)) == few
+    # What would take minutes to encode, as what it would take minutes to decode, is made of pieces.
+    pairs = [SAFE_CODEC.encode(number * _HASH_MODULUS)[1:] + b"\0" for number in range(1, 50_000)]
+    hostile = bytes((0, 9)) + len(pairs).to_bytes(4, "big") + b"".join(pairs)
+    begin = time.perf_counter()
+    with pytest.raises(MessageFormatError, match="same hash"):
+        SAFE_CODEC.decode(hostile)
+    assert time.perf_counter() - begin < PROMPTLY_S
+
+
+def test_dicts_of_many_keys_pass() -> None:
+    value = {number: str(number) for number in range(-5_000, 5_000)} | {(number, "a"): None for number in range(5_000)}
+    made: Message = ObjectMessage(value)
+    bench = Bench(subscriber := Subscriber())
+    bench.take([FrameWriter(1).write(made, TOPIC, 0, 4, 0)])
+    assert SAFE_CODEC.decode(subscriber.received[0].body) == value
