@@ -2,8 +2,9 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
-PACKAGES := fjm2 bench
-APT_PACKAGES := libnorm1 libnorm-dev gcc libc6-dev tshark iproute2 iptables libactivemq-java default-jdk-headless
+PACKAGES := fjm2 fjm2admin fjm2d bench
+APT_PACKAGES := libnorm1 libnorm-dev gcc libc6-dev tshark iproute2 iptables libactivemq-java default-jdk-headless \
+	chromium openssl
 FUZZ_CASES ?= 1000000
 HOSTILE_CASES ?= 10000000
 CREEDSOLO := $(VENV)/.creedsolo
@@ -19,7 +20,7 @@ help:  ## list the targets
 demo: $(INSTALLED)  ## see FJM2 at work on this host, in under a minute
 	$(PY) examples/demo.py
 
-# Tests wait as much as they compute, so there may be more workers than cores. What measures time comes after them.
+# Tests wait as much as they compute, so there may be more workers than cores. What depends on time comes after them.
 test: $(INSTALLED) system-deps  ## the whole test suite, WORKERS files at a time; then what has to run alone
 	@status=0; \
 	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not alone" || status=$$?; \
@@ -57,7 +58,7 @@ system-deps:
 $(INSTALLED): setup.cfg pyproject.toml
 	python3 -m venv $(VENV)
 	$(PY) -m pip install -q --disable-pip-version-check --upgrade pip
-	$(PY) -m pip install -q --disable-pip-version-check -e '.[dev,bench]'
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[dev,admin,bench,gateway]'
 	@touch $@
 
 # reedsolo's C extension is a peer of the bench only. PyPI has it as source, to be built with Cython.

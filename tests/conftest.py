@@ -1,8 +1,10 @@
-"""What all tests share: Hypothesis's profiles, tools that may be missing, and no skipping in CI."""
+"""What all tests share: Hypothesis's profiles, ports, tools that may be missing, and no skipping in CI."""
 
 import os
 import shutil
+import socket
 from collections.abc import Callable, Generator
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +17,36 @@ _SETTINGS = settings(deadline=None, print_blob=True, suppress_health_check=[Heal
 settings.register_profile("fjm2", _SETTINGS)
 settings.register_profile("fjm2-ci", _SETTINGS, derandomize=True)
 settings.load_profile("fjm2-ci" if IN_CI else "fjm2")
+
+# Tests start hundreds of processes. Half of what that costs is compiling what another has compiled before, and threads
+# for linear algebra, which nobody here does.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Below those that the kernel gives to sockets that do not mind.
+_PORTS = range(20_000, 32_000)
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_some = Random()
+
+
+@pytest.fixture
+def port() -> int:
+    """A UDP port that nobody has, nor the one after it; tests that run at the same time get others."""
+    pairs = len(_PORTS) // 2 // _WORKERS
+    while True:
+        number = _PORTS[2 * (_WORKER * pairs + _some.randrange(pairs))]
+        if _is_free(number) and _is_free(number + 1):
+            return number
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
 
 
 @pytest.fixture(scope="session")

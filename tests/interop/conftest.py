@@ -12,8 +12,8 @@ import pytest
 
 SOURCE = Path(__file__).with_name("libnorm_peer.c")
 BUILD = Path(__file__).parents[2] / ".build"
-# Cases mostly wait for round-trip times and timers, so there are more of them than cores.
-JOBS = int(os.environ.get("FJM2_INTEROP_JOBS", "0")) or 6 * (os.cpu_count() or 1)
+# Cases mostly wait for round-trip times and timers, so there are more of them than cores; other tests want some, too.
+JOBS = int(os.environ.get("FJM2_INTEROP_JOBS", "0")) or 3 * (os.cpu_count() or 1)
 # Above what one case may take by its own limits; a test waits for its case only, earlier ones have ended.
 CASE_TIMEOUT_S = 240.0
 
@@ -55,12 +55,16 @@ def namespaces(require_tool: Callable[[str], str]) -> None:
 class Case(Protocol):
     """One test that can run beside others: the value of a test's parameter `case`."""
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether it takes far longer than most. Those begin first, so that nobody waits for them alone at the end."""
+
     def run(self, libnorm_peer: str, directory: Path) -> None:
         """Raises AssertionError. `directory` is empty, and the case's own."""
 
 
 class Cases:
-    """Runs the cases of all selected tests at once, as many as there are jobs, in the order of the tests."""
+    """Runs the cases of all selected tests at once, as many as there are jobs, in the order in which they come."""
 
     def __init__(self, libnorm_peer: str, directory: Path) -> None:
         self._libnorm_peer = libnorm_peer
@@ -95,10 +99,9 @@ def cases(
 ) -> Generator[Cases]:
     """Starts the cases of all selected tests; each test then asks for its own."""
     runs = Cases(libnorm_peer, tmp_path_factory.mktemp("interop"))
-    for item in request.session.items:
-        case = _case_of(item)
-        if case is not None:
-            runs.submit(case)
+    selected = [case for case in map(_case_of, request.session.items) if case is not None]
+    for case in sorted(selected, key=lambda case: not case.is_slow):
+        runs.submit(case)
     yield runs
     runs.close()
 

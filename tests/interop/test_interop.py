@@ -161,6 +161,11 @@ class Case:
         return f"{who}-{self.label}"
 
     @property
+    def is_slow(self) -> bool:
+        """A sender that controls congestion begins slowly."""
+        return "--cc" in self.send_options
+
+    @property
     def fec_options(self) -> list[str]:
         return fec_options(self.sender, self.fec) if self.fec else []
 
@@ -321,6 +326,7 @@ def test_two_receivers_both_have_everything(cases: Any, case: Case) -> None:
     cases.check(case)
 
 
+@pytest.mark.alone
 @each(
     [
         Case(late_joiner, sender, receivers, content, label=content)

@@ -1,6 +1,5 @@
 """The peer on libnorm against itself, on the loopback interface: it works, so what fails against it is our side."""
 
-import socket
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,10 +42,7 @@ class Pair:
 
 
 @pytest.fixture
-def pair(libnorm_peer: str, tmp_path: Path) -> Generator[Pair]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def pair(libnorm_peer: str, tmp_path: Path, port: int) -> Generator[Pair]:
     with this_machine(tmp_path) as host:
         yield Pair(host, libnorm_peer, port, tmp_path / "out")
 
@@ -86,6 +82,7 @@ def test_a_receiver_acknowledges(pair: Pair, tmp_path: Path, content: str) -> No
     assert sender.report()["acked"] == {"2": True}
 
 
+@pytest.mark.alone
 def test_a_node_that_is_not_there_does_not_acknowledge(pair: Pair, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"line\n" * 10_000)

@@ -327,6 +327,7 @@ def timed(action: Iterator[object]) -> float:
     return time.thread_time() - started
 
 
+@pytest.mark.alone
 def test_endless_blocks_are_asked_for_little_by_little(fake: Fake) -> None:
     victim = Victim()
     ext = fti(129, 1 << 26, 1, 1, 1)
@@ -373,6 +374,7 @@ def test_run_longer_than_the_ring_is_all_received(fake: Fake) -> None:
     assert not [event for event in events if isinstance(event, StreamLost)]
 
 
+@pytest.mark.alone
 def test_nack_about_everything_many_times_is_cut_short() -> None:
     victim = Victim(sender=SenderConfig(cache_objects=256))
     ids = [victim.engine.enqueue(MemorySource(bytes(10)), None, False, victim.now) for _ in range(256)]

