@@ -68,6 +68,19 @@ class Outbox:
             stamp_foreign(message, copy)
         return destination, priority, parts, flags
 
+    def send(
+        self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int
+    ) -> Awaitable[None] | None:
+        """Frame it and put it. Most messages have a short way."""
+        if self._pending is not None or self.is_closed or destination.kind_flags or not isinstance(message, Message):
+            return self.put(self.frame(message, destination, flags, priority, time_to_live))
+        now = time_ns() // 1_000_000
+        expiration = now + time_to_live if time_to_live else 0
+        parts = self._write(message, destination, flags, priority, now, expiration)
+        if flags & PERSISTENT:
+            self._accept()
+        return self._publish(destination, priority, parts)
+
     def check_destination(self, destination: Destination) -> None:
         """Whether anything can be sent there."""
         if destination.kind_flags == QUEUE_FLAG:

@@ -131,6 +131,12 @@ class AnyProducer(SendOptions):
         time_to_live: int | None,
     ) -> Post:
         """What a send hands on; nothing has been sent yet."""
+        return self._outbox.frame(message, *self._options(dest, delivery_mode, priority, time_to_live))
+
+    def _options(
+        self, dest: Destination | None, delivery_mode: int | None, priority: int | None, time_to_live: int | None
+    ) -> tuple[Destination, int, int, int]:
+        """Where to, the flags, priority and time to live: of the send, or else the producer's."""
         if self._is_closed:
             raise IllegalStateError("the producer is closed")
         destination = self._destination
@@ -143,7 +149,7 @@ class AnyProducer(SendOptions):
             flags = flags & ~PERSISTENT | check_delivery_mode(delivery_mode)
         priority = self._priority if priority is None else check_priority(priority)
         time_to_live = self._time_to_live if time_to_live is None else check_time_to_live(time_to_live)
-        return self._outbox.frame(message, destination, flags, priority, time_to_live)
+        return destination, flags, priority, time_to_live
 
 
 class MessageProducer(AnyProducer):
@@ -164,10 +170,11 @@ class MessageProducer(AnyProducer):
         Returns when it is accepted, and waits only while there is no room for it. Whether the subscribers confirm a
         persistent one, `on_complete` or the exception listener hears.
         """
-        post = self.frame(message, dest, delivery_mode, priority, time_to_live)
         if on_complete is None:
-            waiting = self._outbox.put(post)
+            options = self._options(dest, delivery_mode, priority, time_to_live)
+            waiting = self._outbox.send(message, *options)
         else:
+            post = self.frame(message, dest, delivery_mode, priority, time_to_live)
             _, waiting = self._outbox.put_async(post, message, on_complete)
         if waiting is not None:
             await waiting

@@ -43,6 +43,11 @@ known_names: dict[str, bytes] = {}
 """Names that any value may be set to, as they are encoded. Few programs use many; those that do start over at times."""
 
 
+_known_texts: dict[tuple[str, PropertyValue], bytes] = {}
+"""Names with short texts, encoded: there are mostly few, which come again and again."""
+_KNOWN_TEXT_MAX = 64
+
+
 def check_name(name: str, value: PropertyValue) -> None:
     """ValueError if no application may set a property of this name, MessageFormatError if not to this type of value."""
     if not isinstance(name, str) or not name:
@@ -72,16 +77,29 @@ def travels(name: str) -> bool:
 
 def encode_properties(properties: Mapping[str, PropertyValue]) -> bytes:
     parts = []
-    for name, value in properties.items():
-        entry = known_names.get(name) or _reserved_names.get(name) or _encode_name(name)
+    for item in properties.items():
+        name, value = item
         if type(value) is str:
-            content = value.encode()
-            parts.append(entry + _STRING.pack(_STRING_TAG, len(content)) + content)
+            parts.append(_known_texts.get(item) or _encode_text(name, value))
         elif type(value) is int:
-            parts.append(entry + _INT.pack(_INT_TAG, value))
+            parts.append((known_names.get(name) or _entry(name)) + _INT.pack(_INT_TAG, value))
         else:
-            parts.append(entry + encode_value(value))
+            parts.append(_entry(name) + encode_value(value))
     return b"".join(parts)
+
+
+def _entry(name: str) -> bytes:
+    return known_names.get(name) or _reserved_names.get(name) or _encode_name(name)
+
+
+def _encode_text(name: str, value: str) -> bytes:
+    content = value.encode()
+    encoded = _entry(name) + _STRING.pack(_STRING_TAG, len(content)) + content
+    if len(encoded) <= _KNOWN_TEXT_MAX:
+        if len(_known_texts) >= _NAMES_MAX:
+            _known_texts.clear()
+        _known_texts[name, value] = encoded
+    return encoded
 
 
 def decode_properties(data: bytes, at: int, end: int) -> dict[str, PropertyValue]:
