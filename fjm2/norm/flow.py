@@ -25,8 +25,9 @@ _NEAR_CEILING = 0.8
 _CEILING_DROP = 0.75
 """So much lower than what was too large the window stays at first: buffers are not always as empty."""
 _QUEUE_S = 0.025
-"""Confirmations that take so much longer than the way there and back, twice in a row and though nothing was lost, have
-waited behind data in a receiver's buffer. Once may be an application that was busy."""
+"""Confirmations that take so much longer than the way there and back, or twice as long if that is more, twice in a row
+and though nothing was lost, have waited behind data in a receiver's buffer. Once may be an application that was busy.
+"""
 _TIMES_KEPT = 64
 """The quickest of the last so many confirmations tells how long the way is."""
 _OVERRUN_IGNORED = 0.08
@@ -239,7 +240,8 @@ class FlowWindow:
         self._repairs, self._sent_before = 0, self.sent
         last_s = self._took_s[-1] if self._took_s else 0.0
         self._took_s.append(took_s)
-        queued_s = min(took_s, last_s) - min(self._took_s)
+        way_s = min(self._took_s)
+        queued_s, patience_s = min(took_s, last_s) - way_s, max(_QUEUE_S, way_s)
         if self._is_fixed:
             return
         # Requests come some time after what they are about. Two marks together even that out.
@@ -253,9 +255,9 @@ class FlowWindow:
         if overrun > _OVERRUN_IGNORED:
             self._ceiling = max(self._least, int(self._window * _CEILING_DROP))
             self._window = max(self._least, int(self._ceiling * (1.0 - overrun / 2)))
-        elif queued_s > _QUEUE_S and not loss:
+        elif queued_s > patience_s and not loss:
             self._ceiling = self._window
-            self._window = max(self._least, int(self._window * max(_QUEUE_S / queued_s, _SHRINK_MOST)))
+            self._window = max(self._least, int(self._window * max(patience_s / queued_s, _SHRINK_MOST)))
         else:
             growth = confirmed * (1.0 if self._window < self._ceiling * _NEAR_CEILING else _GROWTH)
             self._window = min(self._most, self._window + int(growth))
