@@ -10,9 +10,11 @@ HOSTILE_CASES ?= 10000000
 CREEDSOLO := $(VENV)/.creedsolo
 WORKERS ?= 3
 # A file stays with one worker. They go in the order of folders, with the short ones of tests/unit to fill the end.
-SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# The gateways' lab of three networks takes minutes and has a target of its own.
+SUITE := --ignore=tests/lab
+SIDE_BY_SIDE := $(SUITE) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test test-fast lint fmt fuzz bench system-deps clean
+.PHONY: help demo test lab test-fast lint fmt fuzz bench system-deps clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,8 +27,11 @@ test: $(INSTALLED) system-deps  ## the whole test suite, WORKERS files at a time
 	@status=0; \
 	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not alone" || status=$$?; \
 	if [ $$status = 2 ]; then exit 2; fi; \
-	$(PY) -m pytest -m alone || status=$$?; \
+	$(PY) -m pytest $(SUITE) -m alone || status=$$?; \
 	exit $$status
+
+lab: $(INSTALLED) system-deps  ## three networks, their gateways and the admin service, in namespaces: minutes, as root
+	$(PY) -m pytest tests/lab
 
 test-fast: $(INSTALLED)  ## unit tests only: no socket, no root, seconds
 	$(PY) -m pytest -q $(SIDE_BY_SIDE) tests/unit

@@ -14,6 +14,7 @@ from .commands.pub import pub
 from .commands.sub import sub
 from .micro import fec, jms, wire
 from .scale import scale_command
+from .wan import wan
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,7 +55,7 @@ def _print_costs(console: Console, title: str, unit: str, costs: list[tuple[str,
     console.print(table)
 
 
-for command in (pub, sub, ping, echo, peer, compare, scale_command):
+for command in (pub, sub, ping, echo, peer, compare, scale_command, wan):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -47,7 +47,9 @@ class WanConfig:
         "UDP addresses of this host; two if one is IPv4 and one IPv6",
     )
     endpoints: tuple[Endpoint, ...] = _setting(
-        (), reading.several(reading.ENDPOINT, 8), "where other gateways reach this one, for the node list"
+        (),
+        reading.several(reading.ENDPOINT, 8),
+        "where other gateways reach this one; none: where the node-list service is reached from",
     )
     rate: Rate = _setting(
         Rate(None, is_measured=True), reading.RATE, "how fast to send to a peer that has no rate of its own"
@@ -276,7 +278,7 @@ class _Loading:
         """What each value is fine by itself, but not beside the others."""
         if not config.groups and not any(error.key.startswith("group") for error in self.errors):
             self._add("group", "is missing", 'at least one [[group]], as in address = "239.192.57.40:5740"')
-        self._check_groups(config.groups)
+        self._check_groups(config.groups, config.lan.beacon)
         self._check_peers(config)
         self._check_admin(config)
         families = {":" in host for host, _ in config.wan.listen}
@@ -286,7 +288,9 @@ class _Loading:
         if config.wan.mtu_max < (config.wan.mtu or 0):
             self._add("wan.mtu", f"is {config.wan.mtu}", f"at most wan.mtu_max, which is {config.wan.mtu_max}")
 
-    def _check_groups(self, groups: Sequence[GroupConfig]) -> None:
+    def _check_groups(self, groups: Sequence[GroupConfig], beacon: Address) -> None:
+        if any(group.address == beacon for group in groups):
+            self._add("lan.beacon", f"is {show(beacon)}, which is a [[group]]", "a group of its own")
         seen: dict[int, GroupConfig] = {}
         for number, group in enumerate(groups, 1):
             other = seen.setdefault(group.hash, group)
@@ -312,8 +316,6 @@ class _Loading:
             self._add("admin.token_file", "is missing", "a file with the token that `fjm2admin token create` printed")
         if admin.token and admin.token_file is not None:
             self._add("admin.token", "is given besides admin.token_file", "one of the two")
-        if admin.url and not config.wan.endpoints:
-            self._add("wan.endpoints", "is missing", f"with [admin], {reading.ENDPOINT.allowed}")
 
     # Errors.
 

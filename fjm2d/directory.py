@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import os
+import socket
 import ssl
 import struct
 import tempfile
@@ -41,6 +42,7 @@ _HEARTBEAT_S_MIN, _HEARTBEAT_S_MAX = 0.1, 300.0
 _POLL_S: Final = 0.5
 """Advertisements make us ask no more often than this."""
 _MEMBERS_MAX: Final = 10_000
+_ENDPOINTS_MAX: Final = 8
 _AWAY: Final = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, ValueError, KeyError, TypeError)
 """What comes of a service that is away, or answers what it should not."""
 _ADVERT = struct.Struct("!4sBBHQ8s")
@@ -83,6 +85,7 @@ class Directory:
         self._sample = sample
         self._random = Random()
         self._etag: str | None = None
+        self._told_endpoints: list[str] = []
         self._advert_key = b""
         self._is_newer = asyncio.Event()
         """There is a newer list than ours."""
@@ -101,9 +104,8 @@ class Directory:
         """Stop. We stay on the list until the service has missed us for long enough: a restart is no change."""
         for task in self._tasks:
             task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         self._tasks = []
 
     def receive_advert(self, datagram: bytes) -> None:
@@ -171,10 +173,12 @@ class Directory:
             if question.done():
                 question.result()
         finally:
-            for task in (question, newer):
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await task
+            question.cancel()
+            newer.cancel()
+            # Not awaited themselves: their being cancelled must not be taken for ours, nor ours for theirs.
+            await asyncio.wait((question, newer))
+            if not question.cancelled():
+                question.exception()
 
     async def _fetch(self, client: httpx.AsyncClient, wait_s: int) -> None:
         headers = {} if self._etag is None else {"If-None-Match": self._etag}
@@ -208,10 +212,11 @@ class Directory:
 
     async def _register(self, client: httpx.AsyncClient) -> float:
         config = self._config
+        self._told_endpoints = await self._endpoints()
         body = {
             "name": config.shown_name,
             "public_key": self._key.text,
-            "endpoints": [str(endpoint) for endpoint in config.wan.endpoints],
+            "endpoints": self._told_endpoints,
             "groups": [show(group.address) for group in config.groups],
             "lan": config.lan.label or None,
             "version": __version__,
@@ -225,10 +230,27 @@ class Directory:
 
     async def _heartbeat(self, client: httpx.AsyncClient) -> None:
         path = f"{_API}/{self._key.id_text}/heartbeat"
-        _, answer = await self._ask(client, "POST", path, json={"metrics": self._sample()})
+        body: dict[str, Any] = {"metrics": self._sample()}
+        endpoints = await self._endpoints()
+        if endpoints != self._told_endpoints:
+            self._told_endpoints = body["endpoints"] = endpoints
+        _, answer = await self._ask(client, "POST", path, json=body)
         self._note_success()
         if int(json.loads(answer)["list_version"]) > (self.version or 0):
             self._is_newer.set()
+
+    async def _endpoints(self) -> list[str]:
+        """Where others reach us: as the settings say, or else where we would reach the service from."""
+        wan = self._config.wan
+        if wan.endpoints:
+            return [str(endpoint) for endpoint in wan.endpoints]
+        url = httpx.URL(self._config.admin.url)
+        hosts = await _sources_towards(url.host, url.port or 443)
+        places = {":" in host: port for host, port in wan.listen}
+        found = [str(Endpoint(host, places[":" in host])) for host in hosts if (":" in host) in places]
+        if not found:
+            raise ValueError(f"no way to {url.host} from where wan.listen is: say wan.endpoints")
+        return found[:_ENDPOINTS_MAX]
 
     async def _ask(
         self, client: httpx.AsyncClient, method: str, path: str, *, wait_s: float = 0.0, **options: Any
@@ -307,6 +329,17 @@ def member_of(node: Any) -> Member | None:
         )
     except (KeyTextError, UnfitError, KeyError, TypeError, AttributeError):
         return None
+
+
+async def _sources_towards(host: str, port: int) -> list[str]:
+    """Our addresses that the kernel would use to reach a host. Nothing is sent."""
+    found: dict[str, None] = {}
+    loop = asyncio.get_running_loop()
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
+        with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            found[probe.getsockname()[0].partition("%")[0]] = None
+    return list(found)
 
 
 def _reason(error: BaseException) -> str:

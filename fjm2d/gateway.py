@@ -81,7 +81,6 @@ class Gateway:
     def open(self) -> None:
         """Open all sockets and begin. GatewayError, ConfigError or OSError tell what is in the way."""
         self._loop = asyncio.get_running_loop()
-        self._is_closed = False
         self.wan = WanSockets(self.config.wan.listen)
         self.peering = Peering(self.config, self.keys, self.endpoint, self.wan.families, self.now, self._peers_changed)
         try:
@@ -90,6 +89,7 @@ class Gateway:
         except BaseException:
             self._shut()
             raise
+        self._is_closed = False
         for socket in self.wan.sockets:
             self._loop.add_reader(socket.fileno(), self._receive_wan, socket)
         self.peering.configure(self.config)

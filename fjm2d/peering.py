@@ -157,10 +157,9 @@ class Peering:
             del self._lookups[identity]
 
     async def _resolve(self, identity: int, member: Member) -> None:
-        loop = asyncio.get_running_loop()
         addresses: dict[Address, None] = {}
         for endpoint in member.endpoints:
-            found = await loop.run_in_executor(None, addresses_of, endpoint, self._families)
+            found = await addresses_of(endpoint, self._families)
             if not found:
                 log.warning("peer_not_resolved", peer=member.name, endpoint=str(endpoint))
             addresses.update(dict.fromkeys(found))

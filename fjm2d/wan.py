@@ -1,5 +1,6 @@
 """The UDP sockets of the Internet's side: one a family, never fragmenting, a train by one system call each way."""
 
+import asyncio
 import errno
 import ipaddress
 import socket
@@ -94,14 +95,12 @@ def _set_linux(kernel: socket.socket) -> None:
             kernel.setsockopt(socket.SOL_SOCKET, plain, size)
 
 
-def addresses_of(endpoint: Endpoint, families: frozenset[int]) -> tuple[Address, ...]:
-    """Where an endpoint is, as far as we have a socket for it; asks the resolver for names, which may take its time.
-
-    Empty where the name is not known.
-    """
+async def addresses_of(endpoint: Endpoint, families: frozenset[int]) -> tuple[Address, ...]:
+    """Where an endpoint is, as far as we have a socket for it; empty where the name is not known."""
+    loop = asyncio.get_running_loop()
     try:
-        found = socket.getaddrinfo(endpoint.host, endpoint.port, 0, socket.SOCK_DGRAM)
-    except OSError:
+        found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError):
         return ()
     places = ((str(place[4][0]), int(place[4][1])) for place in found if place[0] in families)
     return tuple(dict.fromkeys((_plain(host), port) for host, port in places))

@@ -589,7 +589,10 @@ def test_an_interrupted_comparison_leaves_nothing_behind(start: Start) -> None:
         time.sleep(0.2)
         inside = [line.split()[0] for line in namespaces().splitlines() if line.startswith(prefix)]
         if len(inside) == 3:
-            pids = subprocess.run(["ip", "netns", "pids", inside[0]], capture_output=True, text=True, check=True).stdout
+            pids = "".join(
+                subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True).stdout
+                for name in inside
+            )
     process.popen.send_signal(signal.SIGINT)
     ended = process.end()
     assert ended.code == 130

@@ -7,7 +7,7 @@ import pytest
 from netns import Namespace, Network
 from peers import READY_S, Peer, peers, until
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 GROUP = "239.192.57.96"
 ACK_TIMEOUT_S = 1.0

@@ -5,7 +5,7 @@ from jms_traffic import LANE_OF, PRIORITIES, PRODUCERS, TOPICS, TYPES
 from netns import Namespace, Network
 from peers import Peer, peers
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 COUNT = 100_000
 LATE_AFTER = COUNT * 3 // 10

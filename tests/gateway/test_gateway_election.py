@@ -1,0 +1,244 @@
+"""Elections in virtual time: gateways that come, die, are torn apart and lied to."""
+
+import hashlib
+from collections.abc import Iterable
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjm2d.forwarding.election import (
+    INTERVAL_S,
+    LISTEN_S,
+    MATES_MAX,
+    BeaconDrop,
+    Election,
+    Flag,
+)
+
+STEP_S = 0.1
+TAKEOVER_S = 3.0
+SETTLED_S = 2 * LISTEN_S + 4 * INTERVAL_S
+PORTS = [(77, 40_001), (78, 40_002)]
+
+
+def key_of(one: int, other: int) -> bytes:
+    return hashlib.sha256(f"{sorted((one, other))}".encode()).digest()
+
+
+class Lan:
+    """Gateways that hear each other's beacons, unless they are lost or cut off."""
+
+    def __init__(self, ids: Iterable[int], *, seed: int = 57, loss: float = 0.0) -> None:
+        self.random = Random(seed)
+        self.loss = loss
+        self.now = 100.0
+        self.ids = list(ids)
+        self.alive: dict[int, Election] = {}
+        self.cut: set[frozenset[int]] = set()
+        self.heard: list[tuple[int, bytes]] = []
+        """All beacons so far, as anybody on the LAN could keep them."""
+        for identity in self.ids:
+            self.start(identity)
+
+    def start(self, identity: int) -> Election:
+        election = Election(identity, self.random.randbytes, self.now)
+        election.is_usable = True
+        election.set_mates({mate: key_of(identity, mate) for mate in self.ids if mate != identity}, self.now)
+        self.alive[identity] = election
+        return election
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / STEP_S)):
+            self.now += STEP_S
+            for identity, election in list(self.alive.items()):
+                election.handle_timeout(self.now)
+                self.say(identity, election.poll_beacon(PORTS, self.now))
+
+    def say(self, identity: int, beacon: bytes | None) -> None:
+        if beacon is None:
+            return
+        self.heard.append((identity, beacon))
+        for other, election in self.alive.items():
+            is_cut = frozenset((identity, other)) in self.cut
+            if other != identity and not is_cut and self.random.random() >= self.loss:
+                election.receive(beacon, (f"10.0.0.{identity % 250}", 5742), self.now)
+
+    @property
+    def forwarders(self) -> list[int]:
+        return sorted(identity for identity, election in self.alive.items() if election.is_forwarder)
+
+    def until_one(self, within_s: float) -> float:
+        """How long it takes until one forwards."""
+        began = self.now
+        while len(self.forwarders) != 1:
+            assert self.now - began < within_s, self.forwarders
+            self.run(STEP_S)
+        return self.now - began
+
+
+def test_who_has_no_mates_forwards_at_once_and_says_nothing() -> None:
+    election = Election(1, Random(1).randbytes, 0.0)
+    election.handle_timeout(0.0)
+    assert election.is_forwarder
+    assert election.poll_beacon(PORTS, 10.0) is None
+    assert election.goodbye(PORTS, 10.0) is None
+
+
+def test_the_lowest_id_is_elected_and_stays_when_a_lower_one_comes() -> None:
+    lan = Lan([5, 9, 3])
+    lan.run(SETTLED_S)
+    assert lan.forwarders == [3]
+    del lan.alive[3]
+    lan.run(TAKEOVER_S)
+    assert lan.forwarders == [5]
+    lan.start(3)
+    lan.run(5.0)
+    assert lan.forwarders == [5]
+
+
+@given(st.sets(st.integers(1, 2**32 - 1), min_size=2, max_size=5), st.integers(0, 2**32), st.sampled_from([0.0, 0.1]))
+def test_one_forwards_and_another_does_within_three_seconds_of_its_death(ids: set[int], seed: int, loss: float) -> None:
+    lan = Lan(ids, seed=seed)
+    lan.run(SETTLED_S)
+    assert len(lan.forwarders) == 1
+    lan.loss = loss
+    for _ in range(len(ids) - 1):
+        lan.until_one(TAKEOVER_S)
+        del lan.alive[lan.forwarders[0]]
+        lan.until_one(TAKEOVER_S)
+
+
+def test_who_leaves_is_followed_at_once() -> None:
+    lan = Lan([1, 2])
+    lan.run(SETTLED_S)
+    leaving = lan.alive.pop(1)
+    lan.say(1, leaving.goodbye(PORTS, lan.now))
+    assert lan.forwarders == [2]
+
+
+def test_a_torn_lan_has_a_forwarder_in_each_part_and_one_again_when_it_is_whole() -> None:
+    lan = Lan([1, 2, 3])
+    lan.run(SETTLED_S)
+    lan.cut = {frozenset((1, 2)), frozenset((1, 3))}
+    lan.run(TAKEOVER_S)
+    assert lan.forwarders == [1, 2]
+    lan.cut = set()
+    lan.run(2 * INTERVAL_S + 2 * STEP_S)
+    assert lan.forwarders == [1]
+
+
+def test_who_has_no_peer_up_leaves_it_to_one_who_has() -> None:
+    lan = Lan([1, 2])
+    lan.run(SETTLED_S)
+    lan.alive[1].is_usable = False
+    lan.run(2 * INTERVAL_S)
+    assert lan.forwarders == [2]
+    lan.alive[2].is_usable = False
+    lan.run(3 * INTERVAL_S)
+    assert len(lan.forwarders) == 1
+
+
+def test_mates_know_where_the_others_multicast_from() -> None:
+    lan = Lan([1, 2])
+    lan.run(SETTLED_S)
+    assert lan.alive[2].addresses(77) == {("10.0.0.1", 40_001)}
+    assert lan.alive[1].addresses(78) == {("10.0.0.2", 40_002)}
+    assert lan.alive[1].addresses(79) == frozenset()
+
+
+def test_a_stranger_silences_nobody() -> None:
+    lan = Lan([1, 2])
+    lan.run(SETTLED_S)
+    stranger = Election(3, lan.random.randbytes, lan.now)
+    stranger.is_usable = True
+    stranger.set_mates({1: b"guess" * 6, 2: b"guess" * 6}, lan.now)
+    posing = Election(1, lan.random.randbytes, lan.now)
+    posing.is_usable = True
+    posing.set_mates({2: b"guess" * 6}, lan.now)
+    del lan.alive[1]
+    end = lan.now + TAKEOVER_S
+    while lan.now < end:
+        for liar in (stranger, posing):
+            beacon = liar.poll_beacon(PORTS, lan.now)
+            if beacon is not None:
+                lan.alive[2].receive(beacon, ("10.0.0.66", 5742), lan.now)
+        lan.run(STEP_S)
+    drops = lan.alive[2].drops
+    assert lan.forwarders == [2]
+    assert drops[BeaconDrop.STRANGER] > 2
+    assert drops[BeaconDrop.FORGED] > 2
+
+
+def test_old_beacons_of_the_dead_keep_nobody_from_taking_over() -> None:
+    lan = Lan([1, 2])
+    lan.run(30.0)
+    old = [beacon for identity, beacon in lan.heard if identity == 1]
+    del lan.alive[1]
+    end, number = lan.now + TAKEOVER_S, 0
+    while lan.now < end:
+        for beacon in (old[-1], old[number % len(old)]):
+            lan.alive[2].receive(beacon, ("10.0.0.1", 5742), lan.now)
+        number += 1
+        lan.run(STEP_S)
+    assert lan.forwarders == [2]
+    assert lan.alive[2].drops[BeaconDrop.STALE] > 20
+    # Nor those of before its own start.
+    del lan.alive[2]
+    fresh = lan.start(2)
+    for beacon in old:
+        fresh.receive(beacon, ("10.0.0.1", 5742), lan.now)
+    lan.run(LISTEN_S + 2 * STEP_S)
+    assert lan.forwarders == [2]
+    assert fresh.addresses(77) == frozenset()
+
+
+@given(st.binary(max_size=200), st.integers(0, 10_000), st.integers(1, 255))
+def test_damaged_beacons_are_dropped_and_counted(noise: bytes, place: int, flip: int) -> None:
+    lan = Lan([1, 2])
+    lan.run(SETTLED_S)
+    beacon = bytearray(next(beacon for identity, beacon in reversed(lan.heard) if identity == 1))
+    before = sum(lan.alive[2].drops.values())
+    lan.alive[2].receive(noise, ("10.0.0.1", 5742), lan.now)
+    beacon[place % len(beacon)] ^= flip
+    lan.alive[2].receive(bytes(beacon), ("10.0.0.1", 5742), lan.now)
+    lan.alive[2].receive(bytes(beacon[:-1]), ("10.0.0.1", 5742), lan.now)
+    assert sum(lan.alive[2].drops.values()) == before + 3
+    assert lan.forwarders == [1]
+
+
+def test_a_beacon_that_is_not_for_us_is_not_believed() -> None:
+    """A mate whose settings do not name us would not hear us either."""
+    election = Election(1, Random(1).randbytes, 0.0)
+    election.set_mates({2: key_of(1, 2)}, 0.0)
+    other = Election(2, Random(2).randbytes, 0.0)
+    other.set_mates({3: key_of(2, 3)}, 0.0)
+    beacon = other.poll_beacon(PORTS, 0.0)
+    assert beacon is not None
+    election.receive(beacon, ("10.0.0.2", 5742), 0.0)
+    assert election.drops == {BeaconDrop.FORGED: 1}
+    election.handle_timeout(LISTEN_S)
+    assert election.is_forwarder
+
+
+def test_as_many_mates_and_groups_as_there_may_be_fit_into_a_beacon() -> None:
+    lan = Lan(range(1, MATES_MAX + 2))
+    groups = [(number, number) for number in range(1, 65)]
+    beacon = lan.alive[1].poll_beacon(groups, lan.now)
+    assert beacon is not None
+    lan.alive[2].receive(beacon, ("10.0.0.1", 5742), lan.now)
+    answer = lan.alive[2].poll_beacon(groups, lan.now)
+    assert answer is not None
+    lan.alive[1].receive(answer, ("10.0.0.2", 5742), lan.now)
+    assert lan.alive[1].live_mates(lan.now) == [2]
+    assert lan.alive[1].addresses(64) == {("10.0.0.2", 64)}
+
+
+def test_the_mac_covers_every_flag() -> None:
+    lan = Lan([1, 2])
+    lan.run(SETTLED_S)
+    beacon = bytearray(next(beacon for identity, beacon in reversed(lan.heard) if identity == 1))
+    beacon[5] |= Flag.LEAVES
+    lan.alive[2].receive(bytes(beacon), ("10.0.0.1", 5742), lan.now)
+    assert lan.alive[2].drops[BeaconDrop.FORGED] == 1
+    assert lan.alive[2].live_mates(lan.now) == [1]

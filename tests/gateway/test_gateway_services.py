@@ -1,0 +1,340 @@
+"""What stands around a gateway: the node list as a client sees it, the status server, logs, metrics, addresses."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjm2.norm import Address
+from fjm2admin import advert, tokens
+from fjm2admin.models import Sample
+from fjm2d import config as configuration
+from fjm2d.config import AdminConfig, GatewayConfig
+from fjm2d.directory import FILE_NAME, Directory, member_of
+from fjm2d.errors import GatewayError
+from fjm2d.gateway import Gateway
+from fjm2d.keys import KeyPair
+from fjm2d.logs import JsonLines, TextLines
+from fjm2d.reading import Endpoint
+from fjm2d.report import metrics_of, sample_of, status_of
+from fjm2d.roster import Member
+from fjm2d.status import StatusServer
+from fjm2d.tunnel import PeerConfig
+from fjm2d.wan import WanSockets, addresses_of
+
+ROOT = Path(__file__).parents[2]
+OWN, OTHER = KeyPair(bytes(range(32))), KeyPair(bytes(range(1, 33)))
+TOKEN = tokens.make("paris", tokens.Scope.GATEWAY, "paris", 0.0)
+ENTRY: dict[str, Any] = {
+    "id": OTHER.public.id_text,
+    "name": "lyon",
+    "public_key": OTHER.public.text,
+    "endpoints": ["198.51.100.2:5741", "[2001:db8::2]:5741"],
+    "groups": ["239.192.57.40:5740"],
+    "lan": None,
+    "version": "1",
+    "state": "live",
+    "last_seen": 1.0,
+}
+
+
+def settings(folder: Path | None, url: str = "http://127.0.0.1:9", **more: Any) -> GatewayConfig:
+    return GatewayConfig(name="paris", state_directory=folder, admin=AdminConfig(url=url, token=TOKEN[0]), **more)
+
+
+class Web:
+    """An HTTP server that answers what it is told to, whatever sense that makes."""
+
+    def __init__(self, answers: dict[str, tuple[int, Any]]) -> None:
+        self.answers = answers
+        """By method."""
+        self.asked: list[str] = []
+
+    async def __aenter__(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()
+        return f"http://{host}:{port}"
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.asked.append(head)
+        status, content = self.answers[head.split(" ", 1)[0]]
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+
+async def followed(config: GatewayConfig, until: Any, sample: dict[str, Any] | None = None) -> tuple[Directory, Any]:
+    """A directory that has run until something holds, and the last list it gave."""
+    lists: list[list[Member]] = []
+    directory = Directory(config, OWN.public, lambda members: lists.append(list(members)), lambda: sample or {})
+    directory.open()
+    try:
+        async with asyncio.timeout(10):
+            while not until(directory, lists):  # noqa: ASYNC110, it tells nobody
+                await asyncio.sleep(0.01)
+    finally:
+        await directory.close()
+    return directory, lists[-1] if lists else None
+
+
+REGISTERED = {"id": OWN.public.id_text, "list_version": 5, "heartbeat_s": 10, "advert": {"port": 0}}
+
+
+# The node list.
+
+
+def test_a_list_is_taken_kept_and_found_again(tmp_path: Path) -> None:
+    async def first() -> None:
+        answers = {"POST": (200, REGISTERED), "GET": (200, {"version": 5, "nodes": [ENTRY, {"nonsense": 1}, 7]})}
+        web = Web(answers)
+        async with web as url:
+            directory, members = await followed(settings(tmp_path, url), lambda d, lists: lists and d.is_reached)
+        assert [member.name for member in members] == ["lyon"]
+        assert members[0].endpoints == (Endpoint("198.51.100.2", 5741), Endpoint("2001:db8::2", 5741))
+        assert (directory.version, directory.is_from_file) == (5, False)
+        assert all(f"authorization: bearer {TOKEN[0]}".lower() in head.lower() for head in web.asked)
+        kept = json.loads((tmp_path / FILE_NAME).read_text())
+        assert kept["url"] == url
+        (tmp_path / FILE_NAME).write_text(json.dumps({**kept, "url": "http://127.0.0.1:9"}))
+        directory, members = await followed(settings(tmp_path), lambda d, lists: lists and d.problem)
+        assert [member.name for member in members] == ["lyon"]
+        assert (directory.is_reached, directory.is_from_file) == (False, True)
+        # That of another service means nothing.
+        directory, members = await followed(settings(tmp_path, "http://127.0.0.2:9"), lambda d, _: d.problem)
+        assert members is None
+
+    asyncio.run(first())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": "x", "nodes": []}', b'{"url": 3}', bytes(100)])
+def test_a_damaged_file_is_no_obstacle(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+    directory, members = asyncio.run(followed(settings(tmp_path), lambda d, _: d.problem))
+    assert members is None
+    assert directory.version is None
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"POST": (200, b"<html>"), "GET": (200, b"<html>")},
+        {"POST": (200, {}), "GET": (200, {"version": 3})},
+        {"POST": (200, []), "GET": (200, {"version": 3, "nodes": {}})},
+        {"POST": (200, {"heartbeat_s": "x"}), "GET": (500, b"")},
+        {"POST": (302, b""), "GET": (302, b"")},
+        {"POST": (401, {"code": "unauthorised", "message": "no"}), "GET": (401, b"")},
+    ],
+)
+def test_a_service_that_answers_nonsense_is_away(tmp_path: Path, answers: dict[str, tuple[int, Any]]) -> None:
+    async def scenario() -> None:
+        async with Web(answers) as url:
+            directory, members = await followed(settings(tmp_path, url), lambda d, _: d.problem)
+        assert not directory.is_reached
+        assert members is None
+        assert not (tmp_path / FILE_NAME).exists()
+
+    asyncio.run(scenario())
+
+
+def test_why_a_token_is_not_taken_is_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        answers = {"POST": (409, {"code": "taken", "message": "the name is somebody else's"}), "GET": (401, b"")}
+        async with Web(answers) as url:
+            directory, _ = await followed(settings(tmp_path, url), lambda d, _: d.problem)
+        assert directory.problem == "409: the name is somebody else's"
+
+    asyncio.run(scenario())
+
+
+def test_advertisements_are_believed_by_their_seal_only() -> None:
+    async def scenario() -> None:
+        directory = Directory(settings(None), OWN.public, lambda _: None, dict)
+        async with directory._client():
+            pass
+        key = TOKEN[1].advert_key
+        assert key == hmac.digest(hashlib.sha256(TOKEN[0].encode()).digest(), tokens.ADVERT_LABEL, "sha256")
+        directory.version = 7
+        genuine = advert.pack(advert.ADVERT, 8, key)
+        for wrong in (
+            advert.pack(advert.ADVERT, 7, key),
+            advert.pack(advert.QUERY, 8, key),
+            advert.pack(advert.ADVERT, 8, bytes(32)),
+            genuine[:-1],
+            b"",
+            genuine[:-1] + bytes([genuine[-1] ^ 1]),
+        ):
+            directory.receive_advert(wrong)
+            assert not directory._is_newer.is_set()
+        directory.receive_advert(genuine)
+        assert directory._is_newer.is_set()
+
+    asyncio.run(scenario())
+
+
+@given(
+    st.sampled_from(sorted(ENTRY)),
+    st.recursive(
+        st.one_of(st.none(), st.integers(), st.text(max_size=10)),
+        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=2)),
+    ),
+)
+def test_whatever_an_entry_holds_it_is_a_gateway_or_nothing(key: str, value: Any) -> None:
+    member = member_of({**ENTRY, key: value})
+    assert member is None or member.public_key == OTHER.public
+    assert member_of(value) is None
+
+
+# The status server.
+
+
+async def ask(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+def test_the_status_server_answers_what_it_should_and_nothing_else(port: int) -> None:
+    faults: list[str] = []
+
+    async def scenario() -> None:
+        server = StatusServer(lambda: {"faults": faults, "name": "x"}, lambda: "metric 1\n")
+        await server.open(("127.0.0.1", port))
+        assert b'"name": "x"' in await ask(port, b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await ask(port, b"GET /metrics?x=1 HTTP/1.0\r\n\r\n")).endswith(b"metric 1\n")
+        assert (await ask(port, b"GET /healthz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
+        faults.append("it is broken")
+        answer = await ask(port, b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"it is broken" in answer
+        assert (await ask(port, b"POST /status HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405")
+        assert (await ask(port, b"GET /etc/passwd HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404")
+        assert (await ask(port, b"\x16\x03\x01\r\n\r\n")).startswith(b"HTTP/1.1 400")
+        assert await ask(port, b"x" * 20_000) == b""
+        # Who says nothing holds up nobody.
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        assert b'"name": "x"' in await ask(port, b"GET / HTTP/1.1\r\n\r\n")
+        for _, writer in idle:
+            writer.close()
+        other = StatusServer(dict, str)
+        with pytest.raises(GatewayError, match=rf"cannot listen at TCP 127\.0\.0\.1:{port}"):
+            await other.open(("127.0.0.1", port))
+        await server.open(None)
+        with pytest.raises(OSError, match="Connect call failed"):
+            await ask(port, b"")
+
+    asyncio.run(scenario())
+
+
+# What is told.
+
+
+def test_a_report_is_what_prometheus_and_the_service_take() -> None:
+    gateway = Gateway(GatewayConfig(name='a "name"\\'), OWN)
+    gateway.endpoint.add_peer(PeerConfig(public_key=OTHER.public, name="b\n", addresses=()), gateway.now())
+    Sample.model_validate(sample_of(gateway))
+    json.dumps(status_of(gateway, None))
+    lines = metrics_of(gateway, None).splitlines()
+    assert 'name="a \\"name\\"\\\\"' in lines[2]
+    assert any(line.startswith('fjm2d_peer_up{peer="b\\n",') for line in lines)
+    names = [line.split(" ")[2] for line in lines if line.startswith("# TYPE")]
+    assert len(names) == len(set(names))
+    for line in lines:
+        assert line.startswith(("# HELP fjm2d_", "# TYPE fjm2d_", "fjm2d_"))
+
+
+def test_logs_cannot_be_forged() -> None:
+    record = logging.LogRecord("fjm2d.peers", logging.INFO, "", 0, "peer_up", None, None)
+    record.fields = {"peer": 'x"\n12:00:00 info forged', "n": 3}
+    assert "\n" not in TextLines().format(record)
+    assert json.loads(JsonLines().format(record))["peer"] == record.fields["peer"]
+    assert TextLines().format(record).endswith(" n=3")
+
+
+# Sockets.
+
+
+def test_endpoints_are_found_for_the_families_that_there_are_sockets_for(port: int) -> None:
+    both = frozenset({socket.AF_INET, socket.AF_INET6})
+    only_ipv4 = frozenset({socket.AF_INET})
+
+    def found(host: str, families: frozenset[int]) -> tuple[Address, ...]:
+        return asyncio.run(addresses_of(Endpoint(host, 5), families))
+
+    assert found("192.0.2.1", both) == (("192.0.2.1", 5),)
+    assert found("2001:db8::1", both) == (("2001:db8::1", 5),)
+    assert found("2001:db8::1", only_ipv4) == ()
+    assert found("no-such-host.invalid", both) == ()
+    assert ("127.0.0.1", 5) in found("localhost", both)
+    wan = WanSockets([("127.0.0.1", port)])
+    with pytest.raises(GatewayError, match=rf"wan\.listen: cannot listen at UDP 127\.0\.0\.1:{port}: Address already"):
+        WanSockets([("127.0.0.1", port)])
+    wan.close()
+
+
+def on_this_host(folder: Path, port: int) -> Path:
+    """Settings that nothing leaves the host by."""
+    file = folder / "fjm2d.toml"
+    file.write_text(
+        f'key_file = "{folder / "key"}"\n[wan]\nlisten = ["127.0.0.1:{port}"]\n'
+        f'[lan]\ninterface = "127.0.0.1"\nttl = 0\nbeacon = "239.192.57.91:{port + 1}"\n'
+        f'[status]\nlisten = ""\n[[group]]\naddress = "239.192.57.90:{port + 1}"\n'
+    )
+    return file
+
+
+@pytest.mark.parametrize("taken", ["wan", "interface"])
+def test_what_is_in_the_way_is_told_in_a_line(taken: str, port: int, tmp_path: Path) -> None:
+    file = on_this_host(tmp_path, port)
+    OWN.save(tmp_path / "key")
+    if taken == "interface":
+        file.write_text(file.read_text().replace('"127.0.0.1"', '"none7"'))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", port if taken == "wan" else port + 1))
+        command = (sys.executable, "-m", "fjm2d", "run", "--config", str(file))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert line.startswith("Error: ")
+    assert ("wan.listen: cannot listen at UDP" if taken == "wan" else "interface='none7'") in line
+
+
+def test_the_whole_of_a_gateway_closes_again(port: int, tmp_path: Path) -> None:
+    file = on_this_host(tmp_path, port)
+
+    async def scenario() -> None:
+        config = configuration.load(file, {})
+        for _ in range(2):
+            gateway = Gateway(config, OWN)
+            gateway.open()
+            await asyncio.sleep(0.15)
+            assert gateway.forwarder.is_forwarder
+            assert list(gateway.faults()) == []
+            await gateway.close()
+            await gateway.close()
+        taken = Gateway(config, OWN)
+        other = Gateway(config, OWN)
+        taken.open()
+        with pytest.raises(GatewayError, match="cannot listen"):
+            other.open()
+        await taken.close()
+
+    asyncio.run(scenario())
