@@ -1,0 +1,142 @@
+"""A delay line: a TUN device whose packets come out of it again, unaltered, a fixed time later.
+
+    python delayline.py DEVICE DELAY_S [--reorder PART] [--duplicate PART]
+
+Whoever routes packets into the device gets them back from it. Trains of UDP_SEGMENT pass whole. It says in a line of
+JSON when it is there, ends when its stdin does, and then says what it did.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import gc
+import heapq
+import json
+import os
+import select
+import struct
+import sys
+import time
+from random import Random
+
+QUEUE_BYTES_MAX = 64 << 20
+"""More than this is not kept: what comes then is dropped, and counted."""
+_REORDER_S = 0.002
+"""Who is to be overtaken waits so much longer."""
+_SEED = 57
+_READS_PER_TURN = 64
+_PACKET_BYTES_MAX = (64 << 10) + 64
+_PRIORITY = -15
+"""It does little, and has to be on time."""
+
+# Linux's numbers (linux/if_tun.h).
+_TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
+_IFF_TUN, _IFF_NO_PI, _IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
+_OFFLOADS = 0x01 | 0x02 | 0x04 | 0x20 | 0x40
+"""Checksums, TCP's trains of IPv4 and IPv6, UDP's of both. The last came with Linux 6.2."""
+
+
+def open_tun(name: str) -> int:
+    """The file of a new TUN device that takes trains whole. Each packet has a header of 10 bytes that says how."""
+    file = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(file, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR))
+    fcntl.ioctl(file, _TUNSETOFFLOAD, _OFFLOADS)
+    return file
+
+
+class DelayLine:
+    """What waits, by when it is due."""
+
+    def __init__(self, file: int, delay_s: float, reorder: float, duplicate: float) -> None:
+        self._file = file
+        self._delay_s = delay_s
+        self._reorder = reorder
+        self._duplicate = duplicate
+        self._random = Random(_SEED)
+        self._waiting: list[tuple[float, int, bytes]] = []
+        self._bytes = 0
+        self.packets = 0
+        self.dropped = 0
+        self.late_s_max = 0.0
+        self.late_s_sum = 0.0
+
+    def take_all(self) -> None:
+        """What has come, up to a bound."""
+        for _ in range(_READS_PER_TURN):
+            try:
+                packet = os.read(self._file, _PACKET_BYTES_MAX)
+            except BlockingIOError:
+                return
+            self._take(packet, time.monotonic() + self._delay_s)
+
+    def _take(self, packet: bytes, due: float) -> None:
+        if self._bytes + len(packet) > QUEUE_BYTES_MAX:
+            self.dropped += 1
+            return
+        self.packets += 1
+        if self._reorder and self._random.random() < self._reorder:
+            due += _REORDER_S
+        self._push(packet, due)
+        if self._duplicate and self._random.random() < self._duplicate:
+            self._push(packet, due)
+
+    def _push(self, packet: bytes, due: float) -> None:
+        self._bytes += len(packet)
+        heapq.heappush(self._waiting, (due, self.packets, packet))
+
+    def give_due(self) -> None:
+        """Let go whatever has waited long enough."""
+        while self._waiting and (late_s := time.monotonic() - self._waiting[0][0]) >= 0:
+            packet = heapq.heappop(self._waiting)[2]
+            self._bytes -= len(packet)
+            try:
+                os.write(self._file, packet)
+            except OSError:
+                self.dropped += 1
+            self.late_s_max = max(self.late_s_max, late_s)
+            self.late_s_sum += late_s
+
+    def wait_s(self) -> float | None:
+        """Until the next is due; None where nothing waits."""
+        return max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
+
+    def run(self) -> None:
+        """Until stdin ends."""
+        stdin = sys.stdin.fileno()
+        while True:
+            readable, _, _ = select.select((self._file, stdin), (), (), self.wait_s())
+            if stdin in readable and not os.read(stdin, 1):
+                return
+            if self._file in readable:
+                self.take_all()
+            self.give_due()
+
+    def report(self) -> dict[str, float]:
+        mean_s = self.late_s_sum / self.packets if self.packets else 0.0
+        return {
+            "packets": self.packets,
+            "dropped": self.dropped,
+            "late_us_mean": round(1e6 * mean_s, 1),
+            "late_us_max": round(1e6 * self.late_s_max, 1),
+            "cpu_s": round(time.process_time(), 3),
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("device")
+    parser.add_argument("delay_s", type=float)
+    parser.add_argument("--reorder", type=float, default=0.0)
+    parser.add_argument("--duplicate", type=float, default=0.0)
+    options = parser.parse_args()
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+    gc.disable()
+    line = DelayLine(open_tun(options.device), options.delay_s, options.reorder, options.duplicate)
+    print(json.dumps({"ready": True}), flush=True)
+    line.run()
+    print(json.dumps({"result": line.report()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

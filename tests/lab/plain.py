@@ -1,0 +1,122 @@
+"""Plain UDP between hosts of the lab: what a link carries and how long it takes, without anything of FJM2's in between.
+
+Sockets belong to the namespace that they were opened in, so all of it happens in the test's own process, by one clock.
+"""
+
+import contextlib
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+
+from internet import GatewayHost
+from netns import Namespace
+
+PORT = 5799
+_PAYLOAD_BYTES = 1472
+_LINK_BYTES = 1514
+_TRAIN = 8
+_UDP_SEGMENT, _SO_RCVBUFFORCE = 103, 33
+_STAMP_BYTES = 8
+_QUIET_S = 0.3
+_TRIES, _TRY_S = 3, 0.6
+_EXCESS = 1.25
+_TICK_S = 0.002
+
+
+@contextlib.contextmanager
+def udp(namespace: Namespace, address: str = "", port: int = 0) -> Iterator[socket.socket]:
+    """A socket in a namespace."""
+    with namespace.entered():
+        opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with opened:
+        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 8 << 20)
+        opened.bind((address, port))
+        opened.settimeout(_QUIET_S)
+        yield opened
+
+
+def capacity_bps(left: GatewayHost, right: GatewayHost, at_most_mbit: float) -> float:
+    """UDP payload that a link carries in a second, measured by sending more than it can.
+
+    The best of a few tries: a machine that is busy with something else makes a link look slow, never fast.
+    """
+    return max(_measure(left, right, at_most_mbit) for _ in range(_TRIES))
+
+
+def _measure(left: GatewayHost, right: GatewayHost, at_most_mbit: float) -> float:
+    arrivals: list[tuple[float, int]] = []
+    with udp(right.namespace, right.address, PORT) as inlet, udp(left.namespace) as outlet:
+        reader = threading.Thread(target=_read_all, args=(inlet, arrivals))
+        reader.start()
+        _send_at(outlet, (right.address, PORT), at_most_mbit * _EXCESS, _TRY_S)
+        reader.join()
+    # What a rate limit lets through at once, at the beginning, is not what it carries.
+    begin, end = arrivals[0][0] + 0.2 * _TRY_S, arrivals[0][0] + 0.95 * _TRY_S
+    return 8 * sum(size for at, size in arrivals if begin <= at < end) / (end - begin)
+
+
+def _read_all(inlet: socket.socket, arrivals: list[tuple[float, int]]) -> None:
+    with contextlib.suppress(TimeoutError):
+        while True:
+            size = len(inlet.recv(1 << 16))
+            arrivals.append((time.monotonic(), size))
+
+
+def _send_at(outlet: socket.socket, address: tuple[str, int], mbit: float, seconds: float) -> None:
+    outlet.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, _PAYLOAD_BYTES)
+    payload = bytes(_TRAIN * _PAYLOAD_BYTES)
+    begin = time.monotonic()
+    sent = 0
+    while (elapsed := time.monotonic() - begin) < seconds:
+        for _ in range(int(elapsed * mbit * 1e6 / 8 / (_TRAIN * _LINK_BYTES)) - sent):
+            outlet.sendto(payload, address)
+            sent += 1
+        time.sleep(_TICK_S)
+
+
+def one_way_s(left: GatewayHost, right: GatewayHost, count: int, every_s: float = 0.002) -> list[float]:
+    """How long each of some datagrams takes. Lost ones are left out."""
+    times: list[float] = []
+
+    def read() -> None:
+        with contextlib.suppress(TimeoutError):
+            while True:
+                sent_at = int.from_bytes(inlet.recv(100)[:_STAMP_BYTES])
+                times.append((time.monotonic_ns() - sent_at) * 1e-9)
+
+    with udp(right.namespace, right.address, PORT) as inlet, udp(left.namespace) as outlet:
+        reader = threading.Thread(target=read)
+        reader.start()
+        for _ in range(count):
+            outlet.sendto(time.monotonic_ns().to_bytes(_STAMP_BYTES), (right.address, PORT))
+            time.sleep(every_s)
+        reader.join()
+    return times
+
+
+def reaches(left: Namespace, right: Namespace, address: str) -> bool:
+    """Whether a datagram gets to a host that has this address."""
+    with udp(right, address, PORT) as inlet, udp(left) as outlet:
+        with contextlib.suppress(OSError):  # no way at all
+            outlet.sendto(b"there", (address, PORT))
+        with contextlib.suppress(TimeoutError):
+            return inlet.recv(100) == b"there"
+    return False
+
+
+def arrivals_of_train(left: GatewayHost, right: GatewayHost, segments: int, size: int) -> int:
+    """How many datagrams of a train sent at once arrive."""
+    with udp(right.namespace, right.address, PORT) as inlet, udp(left.namespace) as outlet:
+        outlet.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, size)
+        outlet.sendto(bytes(segments * size), (right.address, PORT))
+        count = 0
+        with contextlib.suppress(TimeoutError):
+            while len(inlet.recv(1 << 16)) == size:
+                count += 1
+    return count
+
+
+def median(times: list[float]) -> float:
+    return statistics.median(times)

@@ -1,0 +1,27 @@
+"""Gateways on a WAN as fast as the machine: what they carry, beside a plain relay in the same run, and at what cost."""
+
+import pytest
+
+pytest.importorskip("fjm2bench", reason="the package is not installed")
+
+from fjm2bench.wan import DIRECT, OURS, PLAIN, Plan, measure, rows_of
+from internet import Internet
+
+pytestmark = [pytest.mark.root, pytest.mark.alone]
+
+GBIT_LEAST = 2.0
+OF_PLAIN_LEAST = 5.0
+ADDED_US_MOST = 300.0
+PLAN = Plan(layer="jms", size=8192, seconds=2.0, round_trips=1000, settings="rate=none&flow=min&loopback=off")
+
+
+def test_gateways_are_fast(lab: Internet) -> None:  # noqa: ARG001, where it cannot be made this is skipped
+    rows = {row.system: row for row in rows_of(measure(PLAN, 3))}
+    ours = rows[OURS]
+    told = ", ".join(f"{name} {rows[name].gbit_per_s:.2f} Gbit/s" for name in (DIRECT, OURS, PLAIN))
+    print(f"{told}; {ours.of_plain:.1f} times the plain relay, {ours.added_p50_us:.0f} us added")
+    assert ours.gbit_per_s >= GBIT_LEAST, told
+    assert ours.of_plain is not None
+    assert ours.of_plain >= OF_PLAIN_LEAST, told
+    assert ours.added_p50_us is not None
+    assert ours.added_p50_us < ADDED_US_MOST
