@@ -6,28 +6,14 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from fjm2.commands.bus_options import BusUri
 from fjm2.errors import ConfigError
-from fjm2.jms import InvalidSelectorError, Selector
-from fjm2.uri import BusConfig
 
 from ..layers import LAYERS
 from ..rate import rate_bps
 from ..workload import MESSAGE_BYTES_MIN, PROPERTIES_MAX
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-
-class Uri(click.ParamType[str]):
-    """A bus URI, as it is: what it leaves open is another layer's to fill in."""
-
-    name = "URI"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            BusConfig.from_uri(str(value))
-        except ConfigError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
 
 
 class Rate(click.ParamType[str]):
@@ -39,19 +25,6 @@ class Rate(click.ParamType[str]):
         try:
             rate_bps(str(value))
         except ConfigError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
-
-
-class Selecting(click.ParamType[str]):
-    """A selector of JMS."""
-
-    name = "SELECTOR"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            Selector(str(value))
-        except InvalidSelectorError as error:
             self.fail(str(error), param, ctx)
         return str(value)
 
@@ -76,7 +49,7 @@ uri_option = click.option(
     "--uri",
     default="fjm2://",
     show_default="fjm2://239.192.57.40:5740",
-    type=Uri(),
+    type=BusUri(),
     help="The bus: group, port, ?interface=IF, and settings such as &rate=100mbit.",
 )
 properties_option = click.option(

@@ -4,12 +4,12 @@ from typing import Any
 
 import click
 
+from fjm2.commands.bus_options import SelectorText
 from fjm2.commands.common import run
 
 from ..layers import APIS, load
 from ..layers.base import SubOptions, Subscriber
 from .options import (
-    Selecting,
     check_layer,
     json_option,
     layer_option,
@@ -27,7 +27,7 @@ from .results import print_ready, print_result
 @size_option(1024)
 @click.option("--count", type=click.IntRange(min=1), help="How many messages have to come.  [default: those sent]")
 @properties_option
-@click.option("--selector", type=Selecting(), help="Of jms: what to get, by p0, p1 and so on; see --properties.")
+@click.option("--selector", type=SelectorText(), help="Of jms: what to get, by p0, p1 and so on; see --properties.")
 @click.option("--api", default="listener", show_default=True, type=click.Choice(APIS), help="Of jms: how to get it.")
 @timeout_option(60.0)
 @click.option("--no-verify", is_flag=True, help="Do not look into messages: measure the transport alone.")

@@ -70,11 +70,11 @@ from . import context as aio_context
 from . import factory as aio_factory
 from . import requestor as aio_requestor
 from . import session as aio_session
-from .callbacks import DONE, Done
 from .connection import ExceptionListener
 from .destination import TemporaryQueue as AioTemporaryQueue
 from .destination import TemporaryTopic as AioTemporaryTopic
 from .dispatcher import ThreadListener
+from .done import DONE, Done
 from .inbox import Listener
 from .jms_producer import AnyJMSProducer
 from .message_factory import MessageFactory

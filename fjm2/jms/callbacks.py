@@ -3,28 +3,17 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from inspect import isawaitable
 from typing import Any
+
+from .done import DONE
 
 LOGGER = logging.getLogger("fjm2.jms")
 
 calling_thread_of: ContextVar[object] = ContextVar("calling_thread_of", default=None)
 """Whose callbacks the thread runs from which a call comes: set by those that run callbacks in threads."""
-
-
-class Done:
-    """An awaitable with nothing to wait for, which nobody need await."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return
-        yield
-
-
-DONE = Done()
 
 
 async def invoke(function: Callable[..., Any], *arguments: object) -> None:

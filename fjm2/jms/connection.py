@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from .callbacks import DONE, Done
+from .done import DONE, Done
 from .endpoint import Endpoint
 from .errors import IllegalStateError, InvalidClientIDError, JMSError
 from .limits import refuse

@@ -12,7 +12,8 @@ from inspect import isawaitable
 from time import perf_counter, time
 from typing import Any, cast
 
-from .callbacks import DONE, calling_thread_of, raised_by_callback
+from .callbacks import calling_thread_of, raised_by_callback
+from .done import DONE
 from .errors import IllegalStateError, MessageFormatError
 from .header import EXPIRATION, KIND, Kind
 from .inbox import Delivery, Inbox, Received, is_expired

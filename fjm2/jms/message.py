@@ -16,11 +16,12 @@ Seams for what lies above (producers, sessions, routers); users have no need of 
 """
 
 import builtins
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from enum import Enum, IntEnum
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
 from .destination import Destination, destination_from
+from .done import DONE
 from .errors import InvalidDestinationError, MessageFormatError, MessageNotWriteableError
 from .header import (
     EXPIRATION,
@@ -94,19 +95,6 @@ DEFAULT_DELIVERY_DELAY: Final = 0
 
 _T = TypeVar("_T")
 _Acknowledge = Callable[[], Awaitable[None]]
-
-
-class _Done:
-    """An awaitable with nothing to wait for, which nobody need await."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return
-        yield
-
-
-_DONE = _Done()
 
 
 class ClientHeaders:
@@ -516,7 +504,7 @@ class Message:
 
     def acknowledge(self) -> Awaitable[None]:
         """Acknowledge all messages that the session has delivered so far. Matters in CLIENT_ACKNOWLEDGE mode only."""
-        return _DONE if self._acknowledge is None else self._acknowledge()
+        return DONE if self._acknowledge is None else self._acknowledge()
 
     def __repr__(self) -> str:
         return f"<{_name_of(self)} {self.message_id}>"

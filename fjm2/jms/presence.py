@@ -203,10 +203,6 @@ class PresenceTable:
         """The nodes that receive for subscribers of any of these topics."""
         return frozenset(peer.node_id for peer in self._peers.values() if peer.wants(topics))
 
-    def strangers(self, topics: frozenset[int] | set[int]) -> frozenset[int]:
-        """The known nodes that want none of these topics."""
-        return frozenset(peer.node_id for peer in self._peers.values()) - self.receivers(topics)
-
     def subscribers(self, topic: int) -> int:
         """How many connections subscribe to a topic."""
         return sum(peer.wants(frozenset((topic,))) for peer in self._peers.values())

@@ -51,7 +51,7 @@ FLOORS: list[list[str]] = [
     ["driver", "sim_link", "sim_node", "sim", "session"],
 ]
 JMS_FLOORS: list[list[str]] = [
-    ["errors", "limits", "types", "values", "selector", "destination", "object_codec"],
+    ["done", "errors", "limits", "types", "values", "selector", "destination", "object_codec"],
     ["header", "properties", "metadata", "settings"],
     ["message", "sequential", "text_message", "bytes_message", "map_message", "stream_message", "object_message"],
     ["foreign", "frame", "message_factory"],
@@ -75,7 +75,7 @@ PACKAGES = {
     "fjm2.jms": {"fjm2.norm", "fjm2.uri"},
     "fjm2.commands": {"fjm2.norm", "fjm2.jms", "fjm2.uri"},
     "fjm2admin": set(),
-    "fjm2bench": {"fjm2.norm", "fjm2.jms", "fjm2.uri", "fjm2.commands.common"},
+    "fjm2bench": {"fjm2.norm", "fjm2.jms", "fjm2.uri", "fjm2.commands.common", "fjm2.commands.bus_options"},
     "fjm2d": {"fjm2.norm", "fjm2.jms.presence"},
 }
 """What of FJM2 a package may know besides itself and `fjm2.errors`."""

@@ -73,15 +73,13 @@ def test_a_long_client_id_is_left_out() -> None:
 # The table.
 
 
-def test_receivers_and_strangers() -> None:
+def test_who_wants_what() -> None:
     table = PresenceTable()
     table.update(10, Announcement(1, (10, 0, 12), "a", frozenset((100, 200))), 0.0)
     table.update(10, Announcement(2, (10, 0, 12), "b", frozenset((300,))), 0.0)
     table.update(20, Announcement(3, (20, 0, 0), None, frozenset((300,))), 0.0)
     assert table.receivers({200}) == {10}
     assert table.receivers({300, 999}) == {10, 20}
-    assert table.strangers({200}) == {20}
-    assert table.strangers(set()) == {10, 20}
     assert table.subscribers(300) == 2
     assert table.senders == {10, 12, 20}
     found = table.lane_of(12)
