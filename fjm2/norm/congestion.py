@@ -19,6 +19,8 @@ _RTT_GUESS_S = 0.25
 _SUPPRESSION = 0.9
 _INTRODUCTIONS = 3
 """So many answers nobody else makes superfluous: a sender may wait for all whom it has heard of."""
+_INTRODUCTIONS_A_PROBE = 50
+"""When so many others have answered a probe, they wait for a later one: a large group does not speak all at once."""
 
 
 def tfrc_rate(segment_bytes: float, rtt_s: float, loss: float) -> float:
@@ -119,6 +121,8 @@ class CcResponder:
     _cc_sequence: int = 0
     _held_off_until: float = 0.0
     _introductions_left: int = _INTRODUCTIONS
+    _overheard: int = 0
+    """Answers of others to the latest probe."""
 
     def note_data(self, first: int, last: int, count: int, size: int, now: float) -> None:
         """A run of DATA has come, with sequence numbers from first to last."""
@@ -139,6 +143,7 @@ class CcResponder:
     def note_probe(self, probe: CongestionControl, now: float) -> None:
         """A probe has come: decide when to answer."""
         self._cc_sequence = probe.cc_sequence
+        self._overheard = 0
         self.is_reporting = any(isinstance(extension, Rate) for extension in probe.extensions)
         mine = next((node for node in probe.nodes if node.node_id == self.node_id), None)
         self._flags = 0
@@ -156,11 +161,17 @@ class CcResponder:
 
     def overhear(self, feedback: CcFeedback) -> None:
         """Another receiver reports: if it is the slower one, there is no need to."""
-        if self.due_at is None or self._flags or self._introductions_left or feedback.flags & CcFlag.CLR:
+        self._overheard += 1
+        if self.due_at is None or self._flags or feedback.flags & CcFlag.CLR:
+            return
+        if self._introductions_left:
+            if self._overheard >= _INTRODUCTIONS_A_PROBE:
+                self.due_at = None
             return
         if self.rtt_s is None and feedback.flags & CcFlag.RTT:
             return
-        if rate_of(feedback.rate_q) < self.rate_bytes_per_s / _SUPPRESSION:
+        # As both are told: a rate of nothing is not the least that can be said.
+        if rate_of(feedback.rate_q) <= rate_of(quantize_rate(self.rate_bytes_per_s)) / _SUPPRESSION:
             self.due_at = None
 
     def answer(self, now: float) -> None:

@@ -27,6 +27,9 @@ from fjm2bench.scale import (
 )
 
 from fjm2.norm import engine
+from fjm2.norm.sim import Node
+from fjm2.norm.train import Train
+from fjm2.norm.wire import Ack, CongestionControl, decode
 
 SEGMENTS = 320
 CYCLES = 12
@@ -77,6 +80,29 @@ def test_nacks_of_a_cycle_are_as_many_as_the_analysis_says() -> None:
     assert mean(counts) <= 2 * expected
     assert mean(counts) <= 2 * by_rfc
     assert sum(node.stats.nacks_suppressed for node in nodes) >= 0.99 * 1000 * len(counts) - sum(counts)
+
+
+def test_a_large_group_introduces_itself_little_by_little() -> None:
+    """All make themselves known to the sender, so that it may wait for them; not all at once."""
+    net, pub, _ = star(300, loss=0.0, shared=False, config=sender_config(300))
+    answers: list[int] = []
+    heard_of: set[int] = set()
+
+    def look(node: Node, train: Train) -> None:
+        message = decode(bytes(train.data[: train.segment_bytes]))
+        if isinstance(message, CongestionControl):
+            answers.append(0)
+        elif isinstance(message, Ack):
+            answers[-1] += 1
+            heard_of.add(message.source_id)
+
+    net.on_send = look
+    pub.send(bytes(64 * 64))
+    net.run(until=60.0)
+    print(answers)
+    assert max(answers) <= 200
+    assert max(answers[-5:]) <= 10  # who is known keeps silent where others have said the same
+    assert net.run_until(lambda: len(heard_of) == 300, deadline=600.0)
 
 
 def test_analyses_agree_where_all_miss_the_same() -> None:
