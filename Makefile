@@ -3,18 +3,24 @@ VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 PACKAGES := fjm2 fjm2admin fjm2d bench
+# The bench starts brokers of its own. As services they would be open to whoever can reach this machine.
+BROKERS := nats-server mosquitto
 APT_PACKAGES := libnorm1 libnorm-dev gcc libc6-dev tshark iproute2 iptables libactivemq-java default-jdk-headless \
-	chromium openssl
+	chromium openssl systemd $(BROKERS) libjgroups-java tmux
 FUZZ_CASES ?= 1000000
 HOSTILE_CASES ?= 10000000
 CREEDSOLO := $(VENV)/.creedsolo
 WORKERS ?= 3
+FJM2_BENCH := $(VENV)/bin/fjm2-bench
+PLAN ?= --quick
+BENCH ?= .build/bench/$(shell date +%Y%m%dT%H%M%S)
+BENCH := $(BENCH)
 # A file stays with one worker. They go in the order of folders, with the short ones of tests/unit to fill the end.
 # The gateways' lab of three networks takes minutes and has a target of its own.
 SUITE := --ignore=tests/lab
 SIDE_BY_SIDE := $(SUITE) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test lab test-fast lint fmt fuzz bench system-deps clean
+.PHONY: help demo test lab test-fast lint fmt fuzz micro bench system-deps clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,21 +55,33 @@ fuzz: $(INSTALLED)  ## FUZZ_CASES mutated datagrams and trains through the codec
 	$(PY) tests/fuzz.py --cases $(FUZZ_CASES)
 	$(PY) tests/hostile --cases $(HOSTILE_CASES)
 
-bench: $(CREEDSOLO)  ## what the inner functions cost, beside their peers
+micro: $(CREEDSOLO)  ## what the inner functions cost, beside their peers
 	$(VENV)/bin/fjm2-bench micro
+
+# With the BENCH of a run that was broken off, it goes on from there. PLAN may be a file of your own.
+bench: $(CREEDSOLO) system-deps  ## PLAN's experiments beside other systems, aggregated on Spark, and a report: as root
+	$(FJM2_BENCH) run $(PLAN) --to $(BENCH)/traces
+	$(FJM2_BENCH) traces ingest --settle 0 $(BENCH)/traces $(BENCH)/warehouse
+	$(FJM2_BENCH) traces aggregate $(BENCH)/warehouse
+	$(FJM2_BENCH) traces report $(BENCH)/warehouse --to $(BENCH)/report
+	@echo "the report: $(abspath $(BENCH))/report/report.html"
 
 # Peers and tools of the tests (libnorm, tshark, namespaces). Without root the tests that need them skip and say so.
 system-deps:
 	@if dpkg -s $(APT_PACKAGES) >/dev/null 2>&1; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		export DEBIAN_FRONTEND=noninteractive; \
+		mkdir -p /etc/systemd/system; \
+		for name in $(BROKERS); do \
+			dpkg -s $$name >/dev/null 2>&1 || ln -sfn /dev/null /etc/systemd/system/$$name.service; \
+		done; \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends $(APT_PACKAGES) >/dev/null; \
 	else echo "not root or no apt-get: tests that need $(APT_PACKAGES) will skip"; fi
 
 $(INSTALLED): setup.cfg pyproject.toml
 	python3 -m venv $(VENV)
 	$(PY) -m pip install -q --disable-pip-version-check --upgrade pip
-	$(PY) -m pip install -q --disable-pip-version-check -e '.[dev,admin,bench,gateway]'
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[dev,admin,bench,gateway,spark]'
 	@touch $@
 
 # reedsolo's C extension is a peer of the bench only. PyPI has it as source, to be built with Cython.

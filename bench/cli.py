@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -11,10 +12,15 @@ from .commands.compare import compare
 from .commands.peer import peer
 from .commands.ping import echo, ping
 from .commands.pub import pub
+from .commands.run import run
 from .commands.sub import sub
 from .micro import fec, jms, wire
 from .scale import scale_command
+from .traces.cli import traces
 from .wan import wan
+
+if TYPE_CHECKING:
+    from .micro.tunnel import TunnelCost
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -26,16 +32,18 @@ def main() -> None:
 @click.option("--repeat", default=5, show_default=True, type=click.IntRange(min=1), help="Measurements a median is of.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def micro(repeat: int, as_json: bool) -> None:
-    """What the inner functions cost: a train's headers, a message of JMS, and Reed-Solomon beside its peers.
+    """What the inner functions cost: a train's headers, a message of JMS, a gateway, and Reed-Solomon beside its peers.
 
     \b
     Example: fjm2-bench micro --repeat 3
     """
     costs = wire.run(repeat)
     messages = jms.run(repeat)
+    carried = _tunnel_costs(repeat)
     rows = fec.run(repeat)
     if as_json:
         result = {"train": [asdict(cost) for cost in costs], "jms": [asdict(cost) for cost in messages]}
+        result["tunnel"] = [asdict(cost) for cost in carried]
         click.echo(json.dumps(result | {"fec": [asdict(row) for row in rows], "missing": fec.missing()}))
         return
     console = Console()
@@ -43,7 +51,18 @@ def micro(repeat: int, as_json: bool) -> None:
     _print_costs(console, train, "us a train", [(cost.step, cost.us) for cost in costs])
     message = f"A message of {jms.SIZE} B with {jms.PROPERTIES} properties"
     _print_costs(console, message, "us a message", [(cost.step, cost.us) for cost in messages])
+    if carried:
+        _print_costs(console, "A gateway", "us", [(cost.step, cost.us) for cost in carried])
     fec.print_table(rows, console)
+
+
+def _tunnel_costs(repeat: int) -> "list[TunnelCost]":
+    """Nothing where the gateway's packages are not installed."""
+    try:
+        from .micro import tunnel
+    except ModuleNotFoundError:
+        return []
+    return tunnel.run(repeat)
 
 
 def _print_costs(console: Console, title: str, unit: str, costs: list[tuple[str, float]]) -> None:
@@ -55,7 +74,7 @@ def _print_costs(console: Console, title: str, unit: str, costs: list[tuple[str,
     console.print(table)
 
 
-for command in (pub, sub, ping, echo, peer, compare, scale_command, wan):
+for command in (run, compare, pub, sub, ping, echo, peer, scale_command, traces, wan):
     main.add_command(command)
 
 if __name__ == "__main__":

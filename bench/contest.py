@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from . import netns
+from .peers import RAW
 from .peers import SYSTEMS as PEERS
 
 LAYER_OF = {"fjm2": "norm", "fjm2-jms": "jms"}
@@ -25,25 +27,42 @@ _STOP_S = 3.0
 _RATE_SHARE = 0.95
 """Of a shaped link's rate: for libnorm, which sends at a fixed one. The rest is for headers below, and for repairs."""
 _PORTS_A_RUN = 4
+_PORTS_END = 32_000
+"""From there on the kernel gives ports to whoever asks for any."""
 _COMMAND = (sys.executable, "-m", "fjm2bench.cli")
+Surroundings = Callable[[str, str], Mapping[str, str]]
+"""What a process finds in its environment besides, by its role and its name in the run."""
+
+
+def layer_of(system: str) -> str:
+    """Which API a system is reached by: one of ours, "udp" for bare datagrams, "messages" for others'."""
+    return LAYER_OF.get(system) or ("udp" if system in RAW else "messages")
+
+
+class Ground(Protocol):
+    """A network that runs take place in."""
+
+    publisher: netns.Host
+    subscribers: list[netns.Host]
+
+    @property
+    def device(self) -> str:
+        """The interface of each of them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is compared."""
+class Task:
+    """What a system is to do in a run, whatever the size of messages."""
 
-    systems: tuple[str, ...]
-    sizes: tuple[int, ...]
-    fanouts: tuple[int, ...]
     form: str
     properties: int
     """Of each message, for systems that know such things."""
     round_trips: int | None
     """So many, one after the other, instead of throughput."""
     rate_bps: float | None
-    loss: float
+    """Of the publisher's link."""
     seconds: float
-    repeat: int
     is_offloaded: bool
     is_verified: bool
     settings: str
@@ -51,9 +70,29 @@ class Plan:
     segment_bytes: int
     """Of libnorm."""
 
-    def uri(self, port: int) -> str:
+    def uri(self, port: int, device: str = netns.DEVICE) -> str:
         """Of FJM2."""
-        return f"fjm2://:{port}?interface={netns.DEVICE}&{self.settings}"
+        return f"fjm2://:{port}?interface={device}&{self.settings}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(Task):
+    """What is compared."""
+
+    systems: tuple[str, ...]
+    sizes: tuple[int, ...]
+    fanouts: tuple[int, ...]
+    loss: float
+    repeat: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What one process of a run says in the end."""
+
+    role: str
+    node: str
+    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,98 +109,110 @@ class Sample:
     p999_us: float = 0.0
     fault: str = ""
     """What went wrong, if anything; the rest is void then."""
+    lines: tuple[Line, ...] = ()
+    """As far as there were any: the publisher's comes first."""
 
 
 class Contest:
     """Runs one system once at a time."""
 
-    def __init__(self, plan: Plan, lab: netns.Lab) -> None:
-        self._plan = plan
-        self._lab = lab
-        self._ports = itertools.count(FIRST_PORT, _PORTS_A_RUN)
+    def __init__(
+        self, task: Task, ground: Ground, *, ports: Iterator[int] | None = None, around: Surroundings | None = None
+    ) -> None:
+        self._task = task
+        self._ground = ground
+        self._ports = ports or free_ports()
+        self._around = around
         # Packages are found as they are here, wherever the namespaces' processes begin.
-        self._environment = dict(os.environ) | ({} if plan.is_offloaded else {"FJM2_NO_GSO": "1"})
+        self._environment = dict(os.environ) | ({} if task.is_offloaded else {"FJM2_NO_GSO": "1"})
 
     async def run(self, system: str, size: int) -> Sample:
         """From beginning to end. Whatever goes wrong is in the sample."""
         port = next(self._ports)
         processes: list[asyncio.subprocess.Process] = []
+        lines: list[Line] = []
+        speaks, listens = ("pub", "sub") if self._task.round_trips is None else ("ping", "echo")
         try:
-            for host in self._lab.subscribers:
-                process = await self._start(host, *self._listening_command(system, size, port))
-                processes.append(process)
+            for number, host in enumerate(self._ground.subscribers, 1):
+                command = self._listening_command(listens, system, size, port)
+                processes.append(await self._start(host, listens, f"{listens}{number}", *command))
             listening = list(processes)
             async with asyncio.timeout(_START_S):
                 for process in listening:
                     text = await _line(process)
                     if _parsed(text) is None:
                         return Sample(fault=text)
-            speaking = await self._start(self._lab.publisher, *self._speaking_command(system, size, port))
+            command = self._speaking_command(speaks, system, size, port)
+            speaking = await self._start(self._ground.publisher, speaks, speaks, *command)
             processes.append(speaking)
-            async with asyncio.timeout(self._plan.seconds + 2 * _FINISH_S):
-                lines = []
-                for process in (speaking, *listening):
+            async with asyncio.timeout(self._task.seconds + 2 * _FINISH_S):
+                for number, process in enumerate((speaking, *listening)):
                     text = await _line(process)
-                    line = _parsed(text)
-                    if line is None:
-                        return Sample(fault=text)
-                    lines.append(line)
+                    values = _parsed(text)
+                    if values is None:
+                        return Sample(fault=text, lines=tuple(lines))
+                    lines.append(
+                        Line(listens if number else speaks, f"{listens}{number}" if number else speaks, values)
+                    )
             async with asyncio.timeout(_STOP_S):
                 for process in processes:
                     await process.wait()
         except TimeoutError:
-            return Sample(fault="not done in time")
+            return Sample(fault="not done in time", lines=tuple(lines))
         finally:
             await _stop(processes)
-        if self._plan.round_trips is not None:
-            return Sample(**{name: lines[0][name] for name in ("p50_us", "p99_us", "p999_us")})
-        return _throughput(lines[0], lines[1:], size)
+        if self._task.round_trips is not None:
+            trips = {name: lines[0].values[name] for name in ("p50_us", "p99_us", "p999_us")}
+            return Sample(**trips, lines=tuple(lines))
+        return _throughput(system, lines, size)
 
-    def _listening_command(self, system: str, size: int, port: int) -> list[str]:
-        """Of sub or echo."""
-        plan = self._plan
-        role = "sub" if plan.round_trips is None else "echo"
+    def _listening_command(self, role: str, system: str, size: int, port: int) -> list[str]:
+        task = self._task
         command = self._command(system, role, port)
-        command += ["--timeout", str(plan.seconds + _START_S + _FINISH_S)]
+        command += ["--timeout", str(task.seconds + _START_S + _FINISH_S)]
         if role == "sub" or system not in OURS:
             command += ["--size", str(size)]
         if role == "sub":
-            command += [*self._properties(system), *([] if plan.is_verified else ["--no-verify"])]
+            command += [*self._properties(system), *([] if task.is_verified else ["--no-verify"])]
         return command
 
-    def _speaking_command(self, system: str, size: int, port: int) -> list[str]:
-        """Of pub or ping."""
-        plan = self._plan
-        role = "pub" if plan.round_trips is None else "ping"
+    def _speaking_command(self, role: str, system: str, size: int, port: int) -> list[str]:
+        task = self._task
         command = self._command(system, role, port)
-        command += ["--size", str(size), "--timeout", str(plan.seconds + _FINISH_S)]
-        if plan.round_trips is not None:
-            return [*command, "--count", str(plan.round_trips)]
-        command += ["--seconds", str(plan.seconds), "--receivers", str(len(self._lab.subscribers))]
+        command += ["--size", str(size), "--timeout", str(task.seconds + _FINISH_S)]
+        if task.round_trips is not None:
+            return [*command, "--count", str(task.round_trips)]
+        command += ["--seconds", str(task.seconds), "--receivers", str(len(self._ground.subscribers))]
         if LAYER_OF.get(system) != "jms":
-            command += ["--object", plan.form]
-        if system not in OURS and plan.rate_bps is not None:
-            command += ["--rate", f"{plan.rate_bps * _RATE_SHARE:.0f}"]
+            command += ["--object", task.form]
+        if system not in OURS and task.rate_bps is not None:
+            command += ["--rate", f"{task.rate_bps * _RATE_SHARE:.0f}"]
         return [*command, *self._properties(system)]
 
     def _command(self, system: str, role: str, port: int) -> list[str]:
+        device = self._ground.device
         if system in OURS:
-            return [role, "--layer", LAYER_OF[system], "--uri", self._plan.uri(port), "--json"]
-        place = ["--publisher", self._lab.publisher.address, "--interface", netns.DEVICE, "--port", str(port)]
-        return ["peer", system, role, *place, "--segment-size", str(self._plan.segment_bytes), "--json"]
+            return [role, "--layer", LAYER_OF[system], "--uri", self._task.uri(port, device), "--json"]
+        place = ["--publisher", self._ground.publisher.address, "--interface", device, "--port", str(port)]
+        return ["peer", system, role, *place, "--segment-size", str(self._task.segment_bytes), "--json"]
 
     def _properties(self, system: str) -> list[str]:
-        return [] if LAYER_OF.get(system) == "norm" else ["--properties", str(self._plan.properties)]
+        return [] if LAYER_OF.get(system) == "norm" else ["--properties", str(self._task.properties)]
 
-    async def _start(self, host: netns.Host, *arguments: str) -> asyncio.subprocess.Process:
+    async def _start(self, host: netns.Host, role: str, node: str, *arguments: str) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             *host.inside(*_COMMAND, *arguments),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=self._environment,
+            env={**self._environment, **(self._around(role, node) if self._around else {})},
             start_new_session=True,  # Ctrl-C is for us; they are told when their time has come
         )
+
+
+def free_ports() -> Iterator[int]:
+    """The first port of each run, one after the other."""
+    return itertools.cycle(range(FIRST_PORT, _PORTS_END, _PORTS_A_RUN))
 
 
 async def _line(process: asyncio.subprocess.Process) -> str:
@@ -198,8 +249,23 @@ async def _stop(processes: list[asyncio.subprocess.Process]) -> None:
             pass
 
 
-def _throughput(pub: dict[str, Any], subs: list[dict[str, Any]], size: int) -> Sample:
+def _throughput(system: str, lines: list[Line], size: int) -> Sample:
     """What a run's lines amount to."""
+    pub, *subs = [line.values for line in lines]
+    if system in RAW:
+        rate = min(sub["msgs_per_s"] for sub in subs)
+        fault = "" if rate else "nothing arrived"
+    else:
+        rate = pub["msgs_per_s"]
+        fault = ", ".join(_faults(pub, subs))
+    if fault:
+        return Sample(fault=fault, lines=tuple(lines))
+    cpu_s = pub["cpu_s"] + sum(sub["cpu_s"] for sub in subs)
+    return Sample(msgs_per_s=rate, cpu_s_per_gb=cpu_s / (pub["messages"] * size / 1e9), lines=tuple(lines))
+
+
+def _faults(pub: Mapping[str, Any], subs: list[Mapping[str, Any]]) -> list[str]:
+    """Of a system that is to lose nothing."""
     faults = []
     if pub["not_acked"]:
         faults.append(f"{len(pub['not_acked'])} did not confirm")
@@ -209,7 +275,4 @@ def _throughput(pub: dict[str, Any], subs: list[dict[str, Any]], size: int) -> S
             faults.append(f"{count} {name.replace('_', ' ')}")
     if not all(sub["ended"] and sub["messages"] == pub["messages"] for sub in subs) and not faults:
         faults.append("the end was not seen by all")
-    if faults:
-        return Sample(fault=", ".join(faults))
-    cpu_s = pub["cpu_s"] + sum(sub["cpu_s"] for sub in subs)
-    return Sample(msgs_per_s=pub["msgs_per_s"], cpu_s_per_gb=cpu_s / (pub["messages"] * size / 1e9))
+    return faults

@@ -33,6 +33,26 @@ def missing() -> str | None:
     return f"not installed: {', '.join(absent)}" if absent else None
 
 
+def prefix_of(pid: int) -> str:
+    """What the names of all namespaces begin with that a process makes."""
+    return f"fjm2-bench-{pid}-"
+
+
+def names() -> list[str]:
+    """Of all network namespaces that have one."""
+    return [line.split()[0] for line in _run("ip", "netns", "list").splitlines() if line.strip()]
+
+
+def processes(name: str) -> list[int]:
+    """Ids of those that run in a namespace."""
+    return [int(line) for line in _run("ip", "netns", "pids", name).split()]
+
+
+def remove(name: str) -> None:
+    """Take a namespace away."""
+    _run("ip", "netns", "delete", name)
+
+
 class Host:
     """One namespace: its name, and its address on the network."""
 
@@ -48,6 +68,9 @@ class Host:
 class Lab:
     """A context manager: a publisher and so many subscribers on one switch that floods multicast."""
 
+    device = DEVICE
+    """Of each of them."""
+
     def __init__(
         self, subscribers: int, *, rate_bps: float | None = None, loss: float = 0.0, is_offloaded: bool = True
     ) -> None:
@@ -59,7 +82,7 @@ class Lab:
         self._loss = loss
         self._is_offloaded = is_offloaded and not loss
         self._made: list[str] = []
-        prefix = f"fjm2-bench-{os.getpid()}-{next(_numbers)}"
+        prefix = f"{prefix_of(os.getpid())}{next(_numbers)}"
         self._switch = f"{prefix}-switch"
         self.publisher = Host(f"{prefix}-pub", "10.57.0.1")
         self.subscribers = [Host(f"{prefix}-sub{n}", f"10.57.0.{n + 1}") for n in range(1, subscribers + 1)]
@@ -109,7 +132,7 @@ class Lab:
         failures = []
         while self._made:
             try:
-                _run("ip", "netns", "delete", self._made.pop())
+                remove(self._made.pop())
             except NetworkError as error:
                 failures.append(str(error))
         if failures:

@@ -8,8 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from .contest import OURS, Plan, Sample
+from .peers import RAW
 
 _PAGE_COLUMNS = 120
+_RATIO_COLUMNS = 5
 
 Samples = Mapping[tuple[str, int, int], Sequence[Sample]]
 """By system, size and fan-out."""
@@ -29,12 +31,14 @@ class Row:
     p99_us: float | None
     p999_us: float | None
     ratio: float | None
-    """To the best of the other systems, in messages a second, or of p50; another API of ours is no other system."""
+    """To the best of the others, in messages a second, or of p50. Another API of ours is none, nor is bare UDP."""
     ratios: dict[str, float]
     """To each of the other systems."""
     samples: tuple[float, ...]
     """Messages a second, or p50."""
     faults: tuple[str, ...]
+    lost: float | None
+    """The part of messages that did not arrive, the worst of all runs and subscribers; None for what loses nothing."""
 
 
 def rows_of(plan: Plan, samples: Samples) -> Iterator[Row]:
@@ -45,7 +49,9 @@ def rows_of(plan: Plan, samples: Samples) -> Iterator[Row]:
         others = {
             key[0]: other for key, other in values.items() if other and key[1:] == (size, fanout) and key[0] != system
         }
-        rivals = [other for name, other in others.items() if system not in OURS or name not in OURS]
+        rivals = [
+            other for name, other in others.items() if name not in RAW and (system not in OURS or name not in OURS)
+        ]
         best = (max(rivals) if is_throughput else min(rivals)) if rivals else None
         yield Row(
             system=system,
@@ -61,6 +67,7 @@ def rows_of(plan: Plan, samples: Samples) -> Iterator[Row]:
             ratios={name: value / other for name, other in others.items()} if value else {},
             samples=tuple(sample.msgs_per_s if is_throughput else sample.p50_us for sample in runs),
             faults=tuple(sample.fault for sample in runs if sample.fault),
+            lost=max(map(_lost, runs)) if system in RAW and is_throughput else None,
         )
 
 
@@ -70,6 +77,14 @@ def _median(samples: Sequence[Sample], name: str) -> float | None:
     return median(good) if good else None
 
 
+def _lost(sample: Sample) -> float:
+    """The part of what was published that the subscriber who lost most did not get."""
+    if not sample.lines:
+        return 0.0
+    published, *received = [line.values["messages"] for line in sample.lines]
+    return 1 - min(received, default=0) / published if published else 0.0
+
+
 def print_table(plan: Plan, rows: Sequence[Row], missing: Mapping[str, str]) -> None:
     console = Console()
     if not console.is_terminal:
@@ -77,7 +92,9 @@ def print_table(plan: Plan, rows: Sequence[Row], missing: Mapping[str, str]) -> 
     table = Table(title=_title(plan), caption=f"median of {plan.repeat}; /system: as many times as much as there")
     figures = ("messages/s", "Gbit/s", "CPU s/GB") if plan.round_trips is None else ("p50 us", "p99 us", "p99.9 us")
     systems = [system for system in plan.systems if system not in missing]
-    versus = [f"/{system}" for system in systems] if len(systems) > 1 else []
+    # A column for each of the others, as long as there is room; otherwise for the one that was named first.
+    compared = systems if 1 < len(systems) <= _RATIO_COLUMNS else systems[: len(systems) - 1][:1]
+    versus = [f"/{system}" for system in compared]
     for heading in ("bytes", "to", "system", *figures, *versus, "spread", "remarks"):
         table.add_column(heading, justify="left" if heading in ("system", "remarks") else "right")
     before: tuple[int, int] | None = None
@@ -85,11 +102,20 @@ def print_table(plan: Plan, rows: Sequence[Row], missing: Mapping[str, str]) -> 
         if before not in (None, (row.size, row.fanout)):
             table.add_section()
         before = (row.size, row.fanout)
-        ratios = [f"{row.ratios[name]:.2f}" if name in row.ratios else "" for name in systems] if versus else []
+        ratios = [f"{row.ratios[name]:.2f}" if name in row.ratios else "" for name in compared]
         table.add_row(str(row.size), str(row.fanout), row.system, *_figures(row), *ratios, _spread(row), _remarks(row))
     console.print(table)
     for system, lack in missing.items():
         console.print(f"{system}: {lack}", highlight=False)
+
+
+def print_settings(settings: Mapping[str, str]) -> None:
+    """How each of the others is set."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = _PAGE_COLUMNS
+    for system, text in settings.items():
+        console.print(f"{system}: {text}", highlight=False)
 
 
 def _figures(row: Row) -> list[str]:
@@ -107,7 +133,8 @@ def _spread(row: Row) -> str:
 
 
 def _remarks(row: Row) -> str:
-    return "; ".join(dict.fromkeys(row.faults)) + (f" ({len(row.faults)} x)" if row.faults else "")
+    lost = [f"{row.lost:.0%} lost"] if row.lost else []
+    return "; ".join([*lost, *dict.fromkeys(row.faults)]) + (f" ({len(row.faults)} x)" if row.faults else "")
 
 
 def _title(plan: Plan) -> str:

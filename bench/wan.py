@@ -1,4 +1,4 @@
-"""`fjm2-bench wan`: what crosses from LAN to LAN, through FJM2's gateways, plain relays, and none."""
+"""`fjm2-bench wan`: what crosses from LAN to LAN, through FJM2's gateways, plain relays of two makes, and none."""
 
 import contextlib
 import json
@@ -27,8 +27,9 @@ from .wan_network import (
     WanNetwork,
 )
 
-DIRECT, OURS, PLAIN = "direct", "fjm2d", "plain relay"
-SYSTEMS = (DIRECT, OURS, PLAIN)
+DIRECT, OURS, PLAIN, THREADS = "direct", "fjm2d", "plain relay", "plain relay, threads"
+SYSTEMS = (DIRECT, OURS, PLAIN, THREADS)
+_RELAYS = {PLAIN: "asyncio", THREADS: "threads"}
 _GROUP, _PORT, _WAN_PORT = "239.192.57.40", 5740, 5741
 _START_S, _STOP_S, _FINISH_S = 20.0, 5.0, 60.0
 _PYTHON = (sys.executable, "-m")
@@ -60,7 +61,7 @@ class Row:
     added_p50_us: float | None
     """What crossing once takes longer than without gateways; None where that was not measured."""
     of_plain: float | None
-    """Throughput, as a multiple of the plain relay's."""
+    """Throughput, as a multiple of the plain relay's by asyncio."""
     runs: list[Run] = field(default_factory=list)
 
 
@@ -92,8 +93,8 @@ class Plan:
 def wan(layer: str, size: int, seconds: float, round_trips: int, repeat: int, settings: str, as_json: bool) -> None:
     """Throughput and latency from LAN to LAN: through fjm2d, through plain relays, and without gateways. Needs root.
 
-    The network is made for the purpose, as fast as this machine is. The plain relay seals nothing and goes datagram by
-    datagram. Systems take turns.
+    The network is made for the purpose, as fast as this machine is. The plain relays seal nothing and go datagram by
+    datagram, by asyncio or by a thread for each direction. Systems take turns.
 
     \b
     Example: fjm2-bench wan --size 8192 --seconds 2 --repeat 3
@@ -190,19 +191,21 @@ def _gateways(network: WanNetwork, system: str) -> Iterator[list[subprocess.Pope
     with contextlib.ExitStack() as stack:
         if system == OURS:
             yield _start_ours(network, stack)
-        elif system == PLAIN:
-            yield _start_plain(network, stack)
+        elif system in _RELAYS:
+            yield _start_plain(network, _RELAYS[system], stack)
         else:
             yield []
 
 
-def _start_plain(network: WanNetwork, stack: contextlib.ExitStack) -> list[subprocess.Popen[str]]:
+def _start_plain(network: WanNetwork, way: str, stack: contextlib.ExitStack) -> list[subprocess.Popen[str]]:
     started = []
     for host, addresses in (
         (network.left, (LEFT_LAN, LEFT_WAN, RIGHT_WAN)),
         (network.right, (RIGHT_LAN, RIGHT_WAN, LEFT_WAN)),
     ):
-        process = stack.enter_context(_started(host, "fjm2bench.peers.plain_relay", _GROUP, str(_PORT), *addresses))
+        process = stack.enter_context(
+            _started(host, "fjm2bench.peers.plain_relay", way, _GROUP, str(_PORT), *addresses)
+        )
         _line(process)
         started.append(process)
     return started

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from fjm2.norm import ReceiverConfig, Session
-from fjm2.norm.events import ObjectCompleted, ObjectLost
+from fjm2.norm.events import ObjectCompleted, ObjectLost, SenderVanished
 
 
 @click.command()
@@ -19,7 +19,7 @@ from fjm2.norm.events import ObjectCompleted, ObjectLost
 @click.option("--group", default="239.192.57.40", show_default=True, help="Multicast group.")
 @click.option("--port", default=5743, show_default=True, help="UDP port.")
 @click.option("--interface", default="127.0.0.1", show_default=True, help="Name or address of the interface.")
-@click.option("--count", type=int, help="End after so many files.  [default: at Ctrl-C]")
+@click.option("--count", type=int, help="End when so many have come and the sender has left.  [default: at Ctrl-C]")
 def main(directory: Path, group: str, port: int, interface: str, count: int | None) -> None:
     """Put what arrives into DIRECTORY."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def main(directory: Path, group: str, port: int, interface: str, count: int | No
 async def receive(session: Session, directory: Path, count: int | None) -> None:
     received = 0
     async with session:
-        print("listening", flush=True)
+        print(f"listening as {session.node_id:08x}", flush=True)
         async for event in session:
             match event:
                 case ObjectCompleted(info=bytes() as info, path=str() as path, size=size):
@@ -44,9 +44,8 @@ async def receive(session: Session, directory: Path, count: int | None) -> None:
                     received += 1
                 case ObjectLost(object_id=object_id, reason=reason):
                     print(f"object {object_id} is lost: {reason.value}", flush=True)
-            if received == count:
-                await asyncio.sleep(0.2)  # answers still to be sent go out meanwhile
-                break
+                case SenderVanished() if count is not None and received >= count:
+                    break  # not before: it asks who has it all
 
 
 if __name__ == "__main__":

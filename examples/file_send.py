@@ -1,6 +1,6 @@
-"""Sends files to a group, with parity against loss.
+"""Sends files to all hosts that listen, with parity against loss, shows how far they are, and says who has them.
 
-Start `file_recv.py` first, in another terminal:
+Start `file_recv.py` first, in other terminals or on other hosts:
 
     python examples/file_send.py README.md LICENSE
 """
@@ -9,8 +9,9 @@ import asyncio
 from pathlib import Path
 
 import click
+from rich.progress import Progress
 
-from fjm2.norm import Fec, SenderConfig, Session
+from fjm2.norm import Fec, Flow, SenderConfig, Session
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -23,8 +24,10 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--rate", default=100e6, show_default=True, help="Bits per second.")
 def main(files: tuple[Path, ...], group: str, port: int, interface: str, rate: float) -> None:
     """Send FILES under their names."""
-    # One parity segment a block goes out unasked; up to 16 are made when receivers ask for them.
-    config = SenderConfig(fec=Fec.RS, block_segments=64, parity_segments=16, auto_parity=1, rate_bps=rate)
+    # One parity segment a block goes out unasked; up to 16 are made when receivers ask for them. With `Flow.MIN` the
+    # sender, and what it shows, is never more than the window ahead of the slowest of the hosts that answer.
+    parity = {"fec": Fec.RS, "block_segments": 64, "parity_segments": 16, "auto_parity": 1}
+    config = SenderConfig(rate_bps=rate, flow=Flow.MIN, window_bytes=1 << 20, **parity)
     asyncio.run(send(files, Session(group, port, interface=interface, sender=config, is_sender_only=True)))
 
 
@@ -32,9 +35,22 @@ async def send(files: tuple[Path, ...], session: Session) -> None:
     async with session:
         for path in files:
             await session.send_file(path)  # read while it is sent, so it may be larger than memory
-        await session.flushed()
+        await show_progress(session, sum(path.stat().st_size for path in files))
+        outcome = await session.watermark(session.receivers)
         stats = session.stats
         print(f"{stats.bytes_sent} bytes sent, {stats.parity_segments_sent} parity segments among them")
+        for fate, nodes in (("have it all", outcome.acked), ("fell silent", outcome.failed)):
+            print(f"{len(nodes)} hosts {fate}: {', '.join(f'{node:08x}' for node in sorted(nodes))}")
+
+
+async def show_progress(session: Session, total: int) -> None:
+    with Progress() as progress:
+        task = progress.add_task("sending", total=total)
+        flushed = asyncio.create_task(session.flushed())
+        while not flushed.done():
+            to = f"to {len(session.receivers)} hosts"
+            progress.update(task, completed=session.stats.payload_bytes_sent, description=to)
+            await asyncio.wait([flushed], timeout=0.1)
 
 
 if __name__ == "__main__":

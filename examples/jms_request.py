@@ -10,12 +10,12 @@ import click
 
 from fjm2.jms import ConnectionFactory, JMSContext, TextMessage, Topic
 
-URI = "fjm2://239.192.57.40:5744?interface=127.0.0.1&ttl=0"
+URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
 TOPIC = Topic("questions")
 
 
 @click.command()
-@click.option("--uri", default=URI, show_default=True, help="The bus.")
+@click.option("--uri", default=URI, envvar="FJM2_URI", show_default=True, show_envvar=True, help="The bus.")
 @click.option("--serve", type=click.IntRange(min=1), help="Reply to so many questions.")
 @click.option("--replies", default=1, show_default=True, type=click.IntRange(min=1), help="So many are waited for.")
 @click.option("--timeout", default=5.0, show_default=True, help="So long, in seconds.")

@@ -1,4 +1,4 @@
-"""Subscribes to a topic with a selector, and prints what comes until the publisher says that there is no more.
+"""Subscribes to quotes with a selector, and prints what comes until the publisher says that there is no more.
 
 python examples/jms_subscribe.py --selector "symbol = 'ABC'"
 """
@@ -9,15 +9,15 @@ import click
 
 from fjm2.jms import ConnectionFactory, MapMessage, Topic
 
-URI = "fjm2://239.192.57.40:5743?interface=127.0.0.1&ttl=0"
+URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
 
 
 @click.command()
-@click.option("--uri", default=URI, show_default=True, help="The bus.")
-@click.option("--topic", default="prices", show_default=True, help="Where from.")
+@click.option("--uri", default=URI, envvar="FJM2_URI", show_default=True, show_envvar=True, help="The bus.")
+@click.option("--topic", default="quotes", show_default=True, help="Where from.")
 @click.option("--selector", default="symbol = 'ABC'", show_default=True, help="Which messages.")
 def main(uri: str, topic: str, selector: str) -> None:
-    """Print prices."""
+    """Print quotes."""
     asyncio.run(subscribe(ConnectionFactory(uri), Topic(topic), selector))
 
 

@@ -8,12 +8,12 @@ import click
 from fjm2.jms import SessionMode, TextMessage, Topic
 from fjm2.jms.blocking import Connection, ConnectionFactory, Session
 
-URI = "fjm2://239.192.57.40:5745?interface=127.0.0.1&ttl=0"
+URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
 ORDERS, BILLS, PARCELS = Topic("orders"), Topic("bills"), Topic("parcels")
 
 
 @click.command()
-@click.option("--uri", default=URI, show_default=True, help="The bus.")
+@click.option("--uri", default=URI, envvar="FJM2_URI", show_default=True, show_envvar=True, help="The bus.")
 @click.option("--order", "orders", multiple=True, default=("tea", "bad coffee", "cake"), help="May be repeated.")
 def main(uri: str, orders: tuple[str, ...]) -> None:
     """Handle some orders."""
@@ -31,7 +31,9 @@ def handle(connection: Connection, orders: tuple[str, ...]) -> None:
         for _ in orders:
             message = incoming.receive(5)
             while isinstance(message, TextMessage) and not move(session, message):
-                message = incoming.receive(5)  # it comes again, and says so
+                message = incoming.receive(5)
+                if message is not None and message.redelivered:
+                    print(f"here again, delivery {message.delivery_count}: {message.get_body(str)}")
         for topic, consumer in outcome.items():
             while (message := consumer.receive(0.2)) is not None:
                 print(f"{topic}: {message.get_body(str)}")

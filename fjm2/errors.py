@@ -2,11 +2,12 @@
 
 FJM2Error
 ├── ConfigError          a setting that makes no sense, with the value and what was expected (also a ValueError)
+├── CaptureError         a file that is no packet capture
 └── NormError            NORM engine and codec
     └── WireError        bytes that are no NORM message: what is wrong, and at which offset
 """
 
-__all__ = ["ConfigError", "FJM2Error", "NormError", "WireError"]
+__all__ = ["CaptureError", "ConfigError", "FJM2Error", "NormError", "WireError"]
 
 
 class FJM2Error(Exception):
@@ -15,6 +16,10 @@ class FJM2Error(Exception):
 
 class ConfigError(FJM2Error, ValueError):
     """A setting that makes no sense: names the setting, the value and what was expected."""
+
+
+class CaptureError(FJM2Error):
+    """A file that is no packet capture, or of a kind that is not read: says which."""
 
 
 class NormError(FJM2Error):

@@ -6,15 +6,16 @@ first 8 bytes of an HMAC-SHA256 of these 16, by a key made from the node's token
 
 import asyncio
 import hmac
-import logging
 import socket
 import struct
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from fjm2.logs import Log
+
 from . import sockets
 
-logger = logging.getLogger("fjm2admin.advert")
+log = Log("fjm2admin.advert")
 
 _LAYOUT = struct.Struct("!4sBBHQ")
 _MAC_BYTES = 8
@@ -88,7 +89,7 @@ class Advertiser:
         except OSError as error:
             # A gateway that cannot be reached is no news here: its silence is.
             self.failed += 1
-            logger.debug("advert_failed", extra={"fields": {"to": address[0], "error": str(error)}})
+            log.debug("advert_failed", to=address[0], error=str(error))
             return False
         return True
 

@@ -13,7 +13,7 @@ from fjm2 import __version__
 from . import models, prometheus
 from .errors import Refusal
 from .feed import Snapshot
-from .gate import Gate
+from .gate import OPEN_ID, Gate
 from .measures import LinkSample
 from .nodes import Profile
 from .problems import documented
@@ -72,14 +72,18 @@ def make_app(service: Service) -> tuple[FastAPI, Gate]:
         openapi_tags=[{"name": "gateways"}, {"name": "watching"}, {"name": "service"}],
     )
     gate = Gate(app, service.config, service)
-    app.include_router(_gateway_routes(service))
-    app.include_router(_watching_routes(service))
+    for routes in (_registering_routes, _reporting_routes, _list_routes, _watching_routes):
+        app.include_router(routes(service))
     app.include_router(_service_routes(service, gate))
     return app, gate
 
 
-def _gateway_routes(service: Service) -> APIRouter:
-    router = APIRouter(prefix="/api/v1", tags=["gateways"], dependencies=[Depends(_bearer)])
+_HEARD = documented(400, *_ALWAYS, 403, 404, 408, 413, 422)
+
+
+def _registering_routes(service: Service) -> APIRouter:
+    """How a gateway comes, and goes."""
+    router = _gateways_router()
 
     @router.post(
         "/nodes", response_model=models.Registered, responses=documented(400, *_ALWAYS, 403, 408, 409, 413, 422)
@@ -94,27 +98,6 @@ def _gateway_routes(service: Service) -> APIRouter:
             advert=models.AdvertPlace(port=service.advert_port),
         )
 
-    @router.post(
-        "/nodes/{id}/heartbeat",
-        response_model=models.Heard,
-        responses=documented(400, *_ALWAYS, 403, 404, 408, 413, 422),
-    )
-    async def heartbeat(caller: GatewayCaller, id: NodeId, body: models.Heartbeat) -> models.Heard:  # noqa: A002
-        """Say that a gateway is alive, perhaps at other endpoints, perhaps with what it measured."""
-        measured = None if body.metrics is None else _measured(body.metrics)
-        await service.heartbeat(caller, id, body.endpoints, measured)
-        return models.Heard(list_version=service.feed.snapshot.version)
-
-    @router.post(
-        "/nodes/{id}/metrics",
-        response_model=models.Heard,
-        responses=documented(400, *_ALWAYS, 403, 404, 408, 413, 422),
-    )
-    async def upload(caller: GatewayCaller, id: NodeId, body: models.Upload) -> models.Heard:  # noqa: A002
-        """Send what a gateway has measured. It counts as a heartbeat."""
-        await service.upload(caller, id, [_measured(sample) for sample in body.samples])
-        return models.Heard(list_version=service.feed.snapshot.version)
-
     @router.delete(
         "/nodes/{id}", status_code=204, response_class=Response, responses=documented(*_ALWAYS, 403, 404, 408, 413, 422)
     )
@@ -122,6 +105,33 @@ def _gateway_routes(service: Service) -> APIRouter:
         """Take a gateway off the list: by the token that registered it, or one of scope admin."""
         await service.remove(caller, id)
         return Response(status_code=204)
+
+    return router
+
+
+def _reporting_routes(service: Service) -> APIRouter:
+    """What a gateway says while it is there."""
+    router = _gateways_router()
+
+    @router.post("/nodes/{id}/heartbeat", response_model=models.Heard, responses=_HEARD)
+    async def heartbeat(caller: GatewayCaller, id: NodeId, body: models.Heartbeat) -> models.Heard:  # noqa: A002
+        """Say that a gateway is alive, perhaps at other endpoints, perhaps with what it measured."""
+        measured = None if body.metrics is None else _measured(body.metrics)
+        await service.heartbeat(caller, id, body.endpoints, measured)
+        return models.Heard(list_version=service.feed.snapshot.version)
+
+    @router.post("/nodes/{id}/metrics", response_model=models.Heard, responses=_HEARD)
+    async def upload(caller: GatewayCaller, id: NodeId, body: models.Upload) -> models.Heard:  # noqa: A002
+        """Send what a gateway has measured. It counts as a heartbeat."""
+        await service.upload(caller, id, [_measured(sample) for sample in body.samples])
+        return models.Heard(list_version=service.feed.snapshot.version)
+
+    return router
+
+
+def _list_routes(service: Service) -> APIRouter:
+    """The list, now or when it is another one."""
+    router = _gateways_router()
 
     @router.get(
         "/nodes",
@@ -143,16 +153,14 @@ def _gateway_routes(service: Service) -> APIRouter:
     ) -> Response:
         """The gateways that are live or stale. With `wait` the answer comes once the list is another one."""
         if wait and _is_same(if_none_match, service.feed.snapshot):
-            service.waits.take(caller.token.id)
-            try:
-                await _wait_for_list(service, request, wait)
-            finally:
-                service.waits.leave(caller.token.id)
-            if not service.tokens.is_live(caller.token.id) and caller.token.id != "open":
-                raise Refusal(401, "unauthorised", "the token has been revoked")
+            await _wait_in_turn(service, caller, request, wait)
         return _list_answer(service.feed.snapshot, if_none_match, accept_encoding)
 
     return router
+
+
+def _gateways_router() -> APIRouter:
+    return APIRouter(prefix="/api/v1", tags=["gateways"], dependencies=[Depends(_bearer)])
 
 
 def _profile(body: models.Registration) -> Profile:
@@ -173,14 +181,16 @@ def _measured(sample: models.Sample) -> Measured:
             link.peer,
             link.bytes_in,
             link.bytes_out,
-            sum(link.drops.values()),
+            link.drops,
             link.loss,
             link.rtt_ms,
             link.queue_bytes,
+            link.is_up,
+            link.rate_bps,
         )
         for link in sample.links
     ]
-    return Measured(sample.uptime_s, links)
+    return Measured(sample.uptime_s, links, sample.is_forwarder)
 
 
 def _is_same(if_none_match: str | None, snapshot: Snapshot) -> bool:
@@ -188,6 +198,23 @@ def _is_same(if_none_match: str | None, snapshot: Snapshot) -> bool:
         return False
     tags = (tag.strip().removeprefix("W/") for tag in if_none_match.split(","))
     return any(tag in ("*", snapshot.etag) for tag in tags)
+
+
+async def _wait_in_turn(service: Service, caller: Caller, request: Request, seconds: float) -> None:
+    """On a seat of the token's, as long as there is one and the token is good."""
+    token_id = caller.token.id
+    service.waits.take(token_id)
+    try:
+        await _wait_for_list(service, request, seconds)
+    finally:
+        service.waits.leave(token_id)
+    if not _is_good(service, token_id):
+        raise Refusal(401, "unauthorised", "the token has been revoked")
+
+
+def _is_good(service: Service, token_id: str) -> bool:
+    """Still. Who looked without a token goes on."""
+    return token_id == OPEN_ID or service.tokens.is_live(token_id)
 
 
 async def _wait_for_list(service: Service, request: Request, seconds: float) -> None:
@@ -253,7 +280,7 @@ def _watching_routes(service: Service) -> APIRouter:
 async def _stream(service: Service, caller: Caller) -> AsyncIterator[bytes]:
     token_id = caller.token.id
     try:
-        async for event in service.live.events(lambda: token_id == "open" or service.tokens.is_live(token_id)):
+        async for event in service.live.events(lambda: _is_good(service, token_id)):
             yield event
     finally:
         service.streams.leave(token_id)

@@ -12,15 +12,20 @@ from time import time
 
 import click
 
-from fjm2 import __version__
+from fjm2 import __version__, logs
 
 from . import config as configuration
-from . import logs, tokens
+from . import tokens
 from .config import AdminConfig
-from .errors import AdminError
+from .errors import AdminError, ConfigurationError
+from .nodes import Silences, State
 from .store import Store, StoredNode
 from .tokens import Scope, Token
 
+SETTINGS_WRONG = 2
+"""Exit code: trying again helps nothing. 1 is any other failure."""
+_SERVICE_WRITES_S = 90.0
+"""A service that runs writes to its file within this time."""
 _NAME_MAX = 64
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _config_option = click.option(
@@ -43,6 +48,8 @@ def main() -> None:
     Example: fjm2admin token create --name paris --node paris    # a token for one gateway; it is shown once
              fjm2admin run                                       # serve the list, and a page at the URL it prints
              fjm2admin nodes                                     # who is there
+
+    Exit codes: 0 fine, 1 failed, 2 the settings are wrong.
     """
 
 
@@ -67,16 +74,18 @@ def run(config_path: Path | None, host: str | None, port: int | None, data: str 
              fjm2admin run --config /etc/fjm2/fjm2admin.toml
              FJM2ADMIN_HOST=0.0.0.0 FJM2ADMIN_CERTIFICATE=chain.pem FJM2ADMIN_CERTIFICATE_KEY=key.pem fjm2admin run
     """
-    # It takes half a second to load, which the other commands need not wait for.
-    from . import server
-
+    try:
+        # It takes half a second to load, which the other commands need not wait for.
+        from . import server
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} is not installed: pip install 'fjm2[admin]'") from error
     with _told():
         config = configuration.load(config_path, os.environ, host=host, port=port, data=data)
-        server.certificate_check(config)
+        server.check(config)
         if check:
             click.echo("The settings are fine.")
             return
-        logs.set_up(config)
+        logs.set_up("fjm2admin", config.log_level, config.log_format)
         server.run(config, lambda url: _tell_start(config, url))
         click.echo("Stopped.", err=True)
 
@@ -95,11 +104,17 @@ def _tell_start(config: AdminConfig, url: str) -> None:
     click.echo("Ctrl-C stops it.", err=True)
 
 
+class _SettingsWrongError(click.ClickException):
+    exit_code = SETTINGS_WRONG
+
+
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
     """Mistakes are told in a few lines."""
     try:
         yield
+    except ConfigurationError as error:
+        raise _SettingsWrongError(str(error)) from error
     except AdminError as error:
         raise click.ClickException(str(error)) from error
     except sqlite3.Error as error:
@@ -119,7 +134,7 @@ def _open(config_path: Path | None, data: str | None, must_exist: bool) -> Itera
 
 @main.group()
 def token() -> None:
-    """Make, list and revoke tokens. A running service takes them over within two seconds.
+    """Make, list and revoke tokens. A running service knows new ones at once, and revoked ones within two seconds.
 
     \b
     Example: fjm2admin token create --name paris --node paris
@@ -244,29 +259,40 @@ def nodes(ctx: click.Context, as_json: bool, config_path: Path | None, data: str
         if data is not None or as_json:
             raise click.UsageError(f"options go behind the command: fjm2admin nodes {ctx.invoked_subcommand} ...")
         return
+    with _told():
+        config = configuration.load(config_path, os.environ, data=data)
     with _open(config_path, data, must_exist=True) as store:
-        found = store.nodes()
+        found, saved_at = store.nodes(), store.saved_at()
+    silences = Silences(config.stale_s, config.gone_s, config.forget_s)
+    # While no service writes to the file, silence stands still.
+    now = time() if time() < saved_at + _SERVICE_WRITES_S else saved_at
+    entries = [_node_entry(one, silences.state_after(now - one.last_seen)) for one in found]
     if as_json:
-        click.echo(json.dumps([_node_entry(one) for one in found], indent=2))
+        click.echo(json.dumps(entries, indent=2))
         return
+    if found and now == saved_at:
+        click.echo(f"No service has written to the file since {_when(saved_at)}: states are of then.", err=True)
     rows = [
         (
             one.profile.id,
             one.profile.name,
+            str(entry["state"]),
             one.profile.lan or "-",
             ", ".join(one.profile.endpoints),
+            one.profile.version,
             _ago(one.last_seen),
         )
-        for one in found
+        for one, entry in zip(found, entries, strict=True)
     ]
-    _table(("ID", "NAME", "LAN", "ENDPOINTS", "LAST HEARD"), rows, "No node has registered.")
+    _table(("ID", "NAME", "STATE", "LAN", "ENDPOINTS", "SOFTWARE", "LAST HEARD"), rows, "No node has registered.")
 
 
-def _node_entry(one: StoredNode) -> dict[str, object]:
+def _node_entry(one: StoredNode, state: State) -> dict[str, object]:
     profile = one.profile
     return {
         "id": profile.id,
         "name": profile.name,
+        "state": state.value,
         "lan": profile.lan,
         "public_key": profile.public_key,
         "endpoints": profile.endpoints,

@@ -56,10 +56,13 @@ class AdminConfig:
     token_per_s: float = _setting(20.0, "requests a second with one token, four times that at once", low=1, high=1e6)
     body_bytes: int = _setting(262_144, "longest body of a request", low=4096, high=16 << 20)
     nodes_max: int = _setting(10_000, "most nodes that can be registered", low=1, high=100_000)
+    nodes_per_token: int = _setting(64, "most of them registered with one token", low=1, high=100_000)
     connections_max: int = _setting(12_000, "most connections at a time", low=8, high=100_000)
+    connections_per_address: int = _setting(1000, "most of them from one address (IPv6: a /64)", low=1, high=100_000)
     waits_max: int = _setting(10_000, "most requests waiting for a change of the list", low=1, high=100_000)
     waits_per_token: int = _setting(16, "most of them with one token", low=1, high=100_000)
     streams_max: int = _setting(64, "most pages watching at a time", low=1, high=10_000)
+    streams_per_token: int = _setting(16, "most of them with one token", low=1, high=10_000)
     log_level: str = _setting("info", "what is logged", choices=("debug", "info", "warning", "error"))
     log_format: str = _setting(
         "auto", "text for people, json for machines; auto: text on a terminal", choices=("auto", "text", "json")
@@ -78,7 +81,8 @@ class AdminConfig:
     def data_path(self) -> Path:
         if self.data:
             return Path(self.data)
-        return SERVICE_DATA if SERVICE_DATA.exists() else Path(SERVICE_DATA.name)
+        # Not Path.exists: it fails where one may not look, as in another user's folder.
+        return SERVICE_DATA if os.path.exists(SERVICE_DATA) else Path(SERVICE_DATA.name)
 
 
 def _own_faults(config: AdminConfig) -> Iterator[str]:
@@ -179,7 +183,7 @@ def _from_file(path: Path | None, faults: list[str]) -> list[_Found]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError([f"{path}: {error.strerror}"]) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers too long, and lists too deep, for Python
         raise ConfigurationError([f"{path}: not TOML: {error}"]) from error
     found: list[_Found] = []
     for name, value in content.items():

@@ -46,10 +46,14 @@ def entry(node: Node) -> dict[str, object]:
     }
 
 
-def _snapshot(version: int, nodes: Iterable[Node]) -> Snapshot:
-    entries = [entry(node) for node in nodes if node.state is not State.GONE]
-    text = json.dumps({"version": version, "nodes": entries}, ensure_ascii=False, separators=(",", ":"))
-    body = text.encode()
+def _entries(nodes: Iterable[Node]) -> list[dict[str, object]]:
+    return [entry(node) for node in nodes if node.state is not State.GONE]
+
+
+def _snapshot(version: int, entries: Iterable[dict[str, object]]) -> Snapshot:
+    """One entry after another: made in a thread, it leaves the loop its turns."""
+    texts = (json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in entries)
+    body = f'{{"version":{version},"nodes":[{",".join(texts)}]}}'.encode()
     return Snapshot(version, body, gzip.compress(body, _COMPRESSION, mtime=0))
 
 
@@ -62,27 +66,43 @@ class ListFeed:
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
+        self._making: asyncio.Task[None] | None = None
+        self._is_behind = False
+        """Whether the list has changed since the one that is being made."""
         self._published_at = self._told_at = self._loop.time() - _SPACING_S[1]
         self._is_closed = False
         self.waiters = 0
-        self.snapshot = _snapshot(version or _version_after(0), nodes)
+        self.snapshot = _snapshot(version or _version_after(0), _entries(nodes))
 
     def changed(self) -> None:
         """The list is no longer what it was."""
-        if self._timer is None and not self._is_closed:
+        self._is_behind = True
+        if self._timer is None and self._making is None and not self._is_closed:
             least, most = _SPACING_S
             # On a busy host, telling everyone may take longer than that: most of the time is left for the rest.
             telling_s = self._told_at - self._published_at
             spacing = max(min(most, least + _WAITER_S * self.waiters), _TELLING_SHARE * telling_s)
             at = max(self._loop.time() + _SOON_S, self._published_at + spacing)
-            self._timer = self._loop.call_at(at, self._publish)
+            self._timer = self._loop.call_at(at, self._begin)
 
-    def _publish(self) -> None:
+    def _begin(self) -> None:
         self._timer = None
         self._published_at = self._loop.time()
-        self.snapshot = _snapshot(_version_after(self.snapshot.version), self._nodes)
+        self._is_behind = False
+        self._making = self._loop.create_task(self._publish(_entries(self._nodes)))
+
+    async def _publish(self, entries: list[dict[str, object]]) -> None:
+        version = _version_after(self.snapshot.version)
+        try:
+            self.snapshot = await self._loop.run_in_executor(None, _snapshot, version, entries)
+        finally:
+            self._making = None
+        if self._is_closed:
+            return
         self._wake()
-        self._published(self.snapshot.version)
+        self._published(version)
+        if self._is_behind:
+            self.changed()
 
     def _wake(self) -> None:
         self._next.set_result(None)

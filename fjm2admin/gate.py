@@ -10,6 +10,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
+from fjm2.logs import Log
+
 from . import sockets
 from .config import AdminConfig
 from .errors import Refusal
@@ -18,7 +20,7 @@ from .problems import problem
 from .service import Caller, Service
 from .tokens import Scope, Token
 
-logger = logging.getLogger("fjm2admin.http")
+log = Log("fjm2admin.http")
 
 BODY_S = 15.0
 """So long a body may take to come."""
@@ -31,7 +33,8 @@ _SECURITY = {
 }
 _FORWARDING = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
 _LOCAL_NAMES = {"localhost", "127.0.0.1", "[::1]"}
-_OPEN = Token("open", "open page", Scope.VIEW, None, b"", 0.0)
+OPEN_ID = "open"
+_OPEN = Token(OPEN_ID, "open page", Scope.VIEW, None, b"", 0.0)
 """Stands for whoever may look without a token."""
 
 
@@ -57,26 +60,26 @@ class Gate:
             await self._pass(scope, receive, answer)
         except Refusal as refusal:
             await problem(refusal)(scope, receive, answer)
-        except Exception:
-            logger.exception("request_failed", extra={"fields": {"method": scope["method"], "path": scope["path"]}})
+        except Exception as error:
+            log.failure("request_failed", error, method=scope["method"], path=scope["path"])
             if answer.status:
                 raise
             await problem(Refusal(500, "failed", "a fault of the service; its log says more"))(scope, receive, answer)
         finally:
             if answer.status:
                 self.answers[answer.status] += 1
-            if logger.isEnabledFor(logging.DEBUG):
+            if log.is_debugging:
                 self._log(scope, answer.status, monotonic() - began_at)
 
     def _log(self, scope: AsgiScope, status: int, took_s: float) -> None:
-        fields = {
-            "method": scope["method"],
-            "path": scope["path"],
-            "status": status,
-            "address": self._address_of(scope, Headers(scope=scope)),
-            "took_ms": round(1000 * took_s, 2),
-        }
-        logger.debug("request", extra={"fields": fields})
+        log.debug(
+            "request",
+            method=scope["method"],
+            path=scope["path"],
+            status=status,
+            address=self._address_of(scope, Headers(scope=scope)),
+            took_ms=round(1000 * took_s, 2),
+        )
 
     async def _pass(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -84,7 +87,7 @@ class Gate:
         self._check_rate(self._addresses, address_key(address), "from this address")
         path: str = scope["path"]
         if path.startswith("/api/") or path == "/metrics":
-            token = self._token_of(headers, address)
+            token = await self._token_of(headers, address)
             self._check_rate(self._tokens, token.id, "with this token")
             scope.setdefault("state", {})["caller"] = Caller(token, address)
         if scope["method"] not in ("GET", "HEAD"):
@@ -110,16 +113,15 @@ class Gate:
                 return str(ipaddress.ip_address(hop))
         return address
 
-    def _token_of(self, headers: Headers, address: str) -> Token:
+    async def _token_of(self, headers: Headers, address: str) -> Token:
         kind, _, text = headers.get("authorization", "").partition(" ")
         if kind:
-            token = self._service.tokens.find(text.strip()) if kind.lower() == "bearer" else None
+            token = await self._service.token_of(text.strip()) if kind.lower() == "bearer" else None
             if token is not None:
-                self._service.note_use(token)
                 return token
         elif self._is_open(headers):
             return _OPEN
-        logger.info("unauthorised", extra={"fields": {"address": address, "with_token": bool(kind)}})
+        log.seldom(logging.INFO, "unauthorised", address_key(address), address=address, with_token=bool(kind))
         raise Refusal(401, "unauthorised", "send a good token as Authorization: Bearer TOKEN")
 
     def _is_open(self, headers: Headers) -> bool:

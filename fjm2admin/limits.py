@@ -1,12 +1,15 @@
 """Limits on how often: token buckets by key, in bounded memory."""
 
 import ipaddress
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Collection
 
 from .errors import Refusal
+from .sockets import plain_host
 
 _BURST = 4
 """So many seconds' worth may come at once."""
+STUCK_S = 30.0
 
 
 class RateLimit:
@@ -44,6 +47,30 @@ def address_key(host: str) -> str:
             return str(address.ipv4_mapped)
         return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
     return host
+
+
+class Doors:
+    """How many connections one address may have; what is trusted may have as many as it likes."""
+
+    def __init__(self, most_each: int, trusted: Collection[str], stuck_s: float = STUCK_S) -> None:
+        self.stuck_s = stuck_s
+        """One that takes nothing for so long is closed."""
+        self._most_each = most_each
+        self._trusted = trusted
+        self._inside: Counter[str] = Counter()
+
+    def enter(self, host: str) -> bool:
+        """Whether there is room. Either way, it leaves when it is closed."""
+        host = plain_host(host)
+        key = address_key(host)
+        self._inside[key] += 1
+        return self._inside[key] <= self._most_each or host in self._trusted
+
+    def leave(self, host: str) -> None:
+        key = address_key(plain_host(host))
+        self._inside[key] -= 1
+        if self._inside[key] <= 0:
+            del self._inside[key]
 
 
 class Seats:

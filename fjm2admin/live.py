@@ -18,6 +18,7 @@ _BEHIND_MAX = 8
 def _shown(node: Node) -> dict[str, object]:
     meter = node.meter
     return entry(node) | {
+        "is_forwarder": node.is_forwarder,
         "rates": meter.rates._asdict(),
         "links": [link._asdict() for link in meter.links],
     }

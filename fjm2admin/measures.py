@@ -1,6 +1,6 @@
 """What nodes measure: counters that only grow become rates, and rates become slots of history. No I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,10 +20,14 @@ class LinkSample(NamedTuple):
     peer: str
     bytes_in: int
     bytes_out: int
-    drops: int
+    drops: Mapping[str, int]
+    """By reason."""
     loss: float | None
     rtt_ms: float | None
     queue_bytes: int
+    is_up: bool | None = None
+    rate_bps: float | None = None
+    """What it is paced to."""
 
 
 class LinkRates(NamedTuple):
@@ -36,6 +40,10 @@ class LinkRates(NamedTuple):
     loss: float | None
     rtt_ms: float | None
     queue_bytes: int
+    is_up: bool | None
+    rate_bps: float | None
+    reason: str | None
+    """Why most of what was dropped was."""
 
 
 class Rates(NamedTuple):
@@ -114,16 +122,25 @@ class Meter:
 
 
 def _rates(link: LinkSample, before: LinkSample | None, took_s: float) -> LinkRates:
-    if before is None or link.bytes_in < before.bytes_in or link.bytes_out < before.bytes_out:
-        return LinkRates(link.peer, 0.0, 0.0, 0.0, link.loss, link.rtt_ms, link.queue_bytes)
+    in_bps = out_bps = drops_per_s = 0.0
+    reason = None
+    if before is not None and link.bytes_in >= before.bytes_in and link.bytes_out >= before.bytes_out:
+        in_bps = 8 * (link.bytes_in - before.bytes_in) / took_s
+        out_bps = 8 * (link.bytes_out - before.bytes_out) / took_s
+        dropped = {name: max(0, count - before.drops.get(name, 0)) for name, count in link.drops.items()}
+        drops_per_s = sum(dropped.values()) / took_s
+        reason = max(dropped, key=dropped.__getitem__) if drops_per_s else None
     return LinkRates(
         link.peer,
-        8 * (link.bytes_in - before.bytes_in) / took_s,
-        8 * (link.bytes_out - before.bytes_out) / took_s,
-        max(0, link.drops - before.drops) / took_s,
+        in_bps,
+        out_bps,
+        drops_per_s,
         link.loss,
         link.rtt_ms,
         link.queue_bytes,
+        link.is_up,
+        link.rate_bps,
+        reason,
     )
 
 

@@ -146,6 +146,10 @@ class LinkReport(_Strict):
     rtt_ms: Annotated[float, Field(ge=0, le=1e6)] | None = None
     loss: Annotated[float, Field(ge=0, le=1, description="Share of datagrams lost.")] | None = None
     queue_bytes: Counter = 0
+    is_up: bool | None = Field(default=None, description="Whether the peer is connected.")
+    rate_bps: Annotated[float, Field(ge=0, le=1e15)] | None = Field(
+        default=None, description="What the link is paced to, as configured or measured; null without a limit."
+    )
 
 
 class Sample(_Strict):
@@ -153,6 +157,7 @@ class Sample(_Strict):
 
     uptime_s: Annotated[float, Field(ge=0, le=1e10, description="Seconds since the gateway started.")]
     links: Annotated[tuple[LinkReport, ...], Field(max_length=1024)]
+    is_forwarder: bool | None = Field(default=None, description="Whether it forwards for its LAN, or stands by.")
 
 
 class Heartbeat(_Strict):
@@ -211,18 +216,6 @@ class NodeList(BaseModel):
 
     version: int = Field(description="Grows with every change: milliseconds of Unix time of the last one.")
     nodes: list[NodeEntry]
-
-
-class LinkNow(BaseModel):
-    """A link between a node's last two samples."""
-
-    peer: str
-    in_bps: float
-    out_bps: float
-    drops_per_s: float
-    loss: float | None
-    rtt_ms: float | None
-    queue_bytes: int
 
 
 class HistoryPoint(BaseModel):

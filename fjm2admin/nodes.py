@@ -4,6 +4,7 @@ Two clocks: `now` is monotonic seconds and decides states; wall-clock times are 
 """
 
 import ipaddress
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -48,6 +49,8 @@ class Node:
     heard_at: float
     """By the monotonic clock."""
     state: State = State.LIVE
+    is_forwarder: bool | None = None
+    """Whether it says that it forwards for its LAN."""
     meter: Meter = field(default_factory=Meter)
 
     @property
@@ -77,13 +80,20 @@ class Silences:
     gone_s: float
     forget_s: float
 
+    def state_after(self, silence_s: float) -> State:
+        if silence_s >= self.gone_s:
+            return State.GONE
+        return State.STALE if silence_s >= self.stale_s else State.LIVE
+
 
 class Registry:
     """Every node by id. Of a name, an id and a public key there is one each."""
 
-    def __init__(self, silences: Silences, nodes_max: int) -> None:
+    def __init__(self, silences: Silences, nodes_max: int, nodes_per_token: int) -> None:
         self._silences = silences
         self._nodes_max = nodes_max
+        self._nodes_per_token = nodes_per_token
+        self._of_token: Counter[str] = Counter()
         self._nodes: dict[str, Node] = {}
         self._ids: dict[str, str] = {}
 
@@ -108,9 +118,14 @@ class Registry:
         found = {node.id: node for node in (self.named(profile.name), self.find(profile.id)) if node is not None}
         return list(found.values())
 
-    def check_room(self, replaced: Iterable[Node]) -> None:
-        if len(self._nodes) >= self._nodes_max and not list(replaced):
+    def check_room(self, token_id: str, replaced: Iterable[Node]) -> None:
+        """Refuses one more node, by this token, if there is no room for it."""
+        gone = list(replaced)
+        if len(self._nodes) >= self._nodes_max and not gone:
             raise Refusal(503, "full", f"there are {self._nodes_max} nodes, and no more can be registered", 60)
+        if self._of_token[token_id] - sum(node.token_id == token_id for node in gone) >= self._nodes_per_token:
+            told = f"this token has registered {self._nodes_per_token} nodes: remove some, or use another token"
+            raise Refusal(403, "too_many_nodes", told)
 
     def put(self, node: Node) -> None:
         """Add a node, instead of those that stand in its way."""
@@ -118,11 +133,15 @@ class Registry:
             self.remove(other.id)
         self._nodes[node.id] = node
         self._ids[node.profile.name] = node.id
+        self._of_token[node.token_id] += 1
 
     def remove(self, node_id: str) -> Node | None:
         node = self._nodes.pop(node_id, None)
         if node is not None:
             del self._ids[node.profile.name]
+            self._of_token[node.token_id] -= 1
+            if not self._of_token[node.token_id]:
+                del self._of_token[node.token_id]
         return node
 
     def expire(self, now: float) -> tuple[list[Node], list[Node]]:
@@ -133,16 +152,11 @@ class Registry:
             if silence >= self._silences.forget_s:
                 forgotten.append(node)
                 continue
-            state = self._state_after(silence)
+            state = self._silences.state_after(silence)
             if state is not node.state:
                 node.state = state
                 changed.append(node)
         return changed, forgotten
-
-    def _state_after(self, silence_s: float) -> State:
-        if silence_s >= self._silences.gone_s:
-            return State.GONE
-        return State.STALE if silence_s >= self._silences.stale_s else State.LIVE
 
     def counts(self) -> dict[State, int]:
         counts = dict.fromkeys(State, 0)

@@ -11,10 +11,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from fjm2.logs import Log
+
 from .errors import Refusal, StoreError
 from .models import Problem
 
-logger = logging.getLogger("fjm2admin.http")
+log = Log("fjm2admin.http")
 
 _TEXTS = {
     400: "The body cannot be read.",
@@ -68,7 +70,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(StoreError)
     async def no_store(_: Request, error: StoreError) -> Response:
-        logger.error("store_failed", extra={"fields": {"error": str(error)}})
+        log.seldom(logging.ERROR, "store_failed", str(error), error=str(error))
         return problem(Refusal(503, "no_store", "the service cannot use its file", 5))
 
     @app.exception_handler(RequestValidationError)

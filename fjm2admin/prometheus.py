@@ -14,7 +14,7 @@ def text(service: Service, answers: Mapping[int, int]) -> str:
     def add(name: str, kind: str, told: str, samples: Iterable[_Sample]) -> None:
         lines.append(f"# HELP fjm2admin_{name} {told}")
         lines.append(f"# TYPE fjm2admin_{name} {kind}")
-        lines.extend(f"fjm2admin_{name}{_labels(labels)} {value:g}" for labels, value in samples)
+        lines.extend(f"fjm2admin_{name}{_labels(labels)} {_value(value)}" for labels, value in samples)
 
     counts = service.nodes.counts()
     add("nodes", "gauge", "Registered nodes.", (({"state": state}, count) for state, count in counts.items()))
@@ -35,6 +35,11 @@ def text(service: Service, answers: Mapping[int, int]) -> str:
         ):
             add(f"adverts_{name}_total", "counter", f"UDP: {name}.", [({}, value)])
     return "\n".join(lines) + "\n"
+
+
+def _value(value: float) -> str:
+    """All digits: of a counter that is cut to six, no rate can be told."""
+    return str(int(value)) if value == int(value) else repr(value)
 
 
 def _labels(labels: Mapping[str, object]) -> str:

@@ -5,7 +5,6 @@ import contextlib
 import resource
 import signal
 import socket
-import ssl
 import sys
 from collections.abc import Callable, Iterator
 
@@ -13,10 +12,14 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from fjm2.logs import Log
+
 from . import pages, problems, sockets
 from .api import make_app
+from .certificate import Certificate
 from .config import AdminConfig, with_port
-from .errors import AdminError
+from .gate import Gate
+from .limits import Doors
 from .service import Service
 from .store import Lock, Store
 
@@ -26,24 +29,56 @@ _KEEP_ALIVE_S = 60
 _STOP_S = 5
 _HEAD_BYTES = 16_384
 
+log = Log("fjm2admin.server")
+
 
 class _Protocol(H11Protocol):
-    """Closes connections on which no whole request head comes."""
+    """Closes connections on which no whole request head comes, and those that take no answer."""
 
+    doors: Doors
+    _address = ""
     _patience: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
+    _stuck_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._be_patient(_REQUEST_HEAD_S)
+        self._address = self.client[0] if self.client else ""
+        if self.doors.enter(self._address):
+            self._be_patient(_REQUEST_HEAD_S)
+        else:
+            transport.abort()
 
     def on_response_complete(self) -> None:
         self._be_patient(_KEEP_ALIVE_S + _REQUEST_HEAD_S)
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
+        self.doors.leave(self._address)
+        for timer in (self._patience, self._stuck):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """What was answered is not taken."""
+        super().pause_writing()
+        self._look_whether_it_moves()
+
+    def resume_writing(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+        super().resume_writing()
+
+    def _look_whether_it_moves(self) -> None:
+        self._stuck_bytes = self.transport.get_write_buffer_size()
+        self._stuck = self.loop.call_later(self.doors.stuck_s, self._give_up_if_stuck)
+
+    def _give_up_if_stuck(self) -> None:
+        if self.transport.get_write_buffer_size() < self._stuck_bytes:
+            self._look_whether_it_moves()
+        else:
+            self.transport.abort()
 
     def _be_patient(self, seconds: float) -> None:
         if self._patience is not None:
@@ -66,7 +101,7 @@ class _Server(uvicorn.Server):
 
 async def serve(config: AdminConfig, started: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM. `started` gets the page's URL."""
-    certificate_check(config)
+    check(config)
     with contextlib.ExitStack() as stack:
         stack.enter_context(Lock(config.data_path))
         listener = stack.enter_context(contextlib.closing(sockets.listen(config.host, config.port)))
@@ -85,25 +120,8 @@ async def _serve(service: Service, listener: socket.socket, started: Callable[[s
     app, gate = make_app(service)
     app.include_router(pages.routes())
     problems.install(app)
-    server = _Server(
-        uvicorn.Config(
-            gate,
-            http=_Protocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_STOP_S,
-            limit_concurrency=config.connections_max,
-            h11_max_incomplete_event_size=_HEAD_BYTES,
-            ssl_certfile=config.certificate or None,
-            ssl_keyfile=config.certificate_key or None,
-        )
-    )
-    loop = asyncio.get_running_loop()
+    http = _http(config, gate)
+    server = _Server(http)
 
     def stop() -> None:
         # Asked twice, it does not wait for anybody.
@@ -111,10 +129,51 @@ async def _serve(service: Service, listener: socket.socket, started: Callable[[s
         server.should_exit = True
         service.end_waits()
 
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    started(url(config))
-    await server.serve([listener])
+    with _fresh_certificate(config, http):
+        started(url(config))
+        await server.serve([listener])
+
+
+def _http(config: AdminConfig, gate: Gate) -> uvicorn.Config:
+    made = uvicorn.Config(
+        gate,
+        http=type("Protocol", (_Protocol,), {"doors": Doors(config.connections_per_address, config.trusted_proxies)}),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_STOP_S,
+        limit_concurrency=config.connections_max,
+        h11_max_incomplete_event_size=_HEAD_BYTES,
+        ssl_certfile=config.certificate or None,
+        ssl_keyfile=config.certificate_key or None,
+    )
+    made.load()
+    return made
+
+
+@contextlib.contextmanager
+def _fresh_certificate(config: AdminConfig, http: uvicorn.Config) -> Iterator[None]:
+    """Follow the certificate's files while it serves; SIGHUP has them read at once."""
+    loop = asyncio.get_running_loop()
+    if http.ssl is None:
+        loop.add_signal_handler(signal.SIGHUP, lambda: log.info("nothing_to_reload", settings="take a restart"))
+        yield
+        return
+    certificate = Certificate(config)
+    certificate.keep_fresh_in(http.ssl)
+    loop.add_signal_handler(signal.SIGHUP, certificate.reload)
+    watching = loop.create_task(certificate.watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
 
 
 def url(config: AdminConfig) -> str:
@@ -124,17 +183,10 @@ def url(config: AdminConfig) -> str:
     return f"{'https' if config.certificate else 'http'}://{shown}:{config.port}/"
 
 
-def certificate_check(config: AdminConfig) -> None:
-    """AdminError if TLS is wanted and the files are not fit for it."""
-    if not config.certificate:
-        return
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.certificate, config.certificate_key, password="")
-    except (OSError, ssl.SSLError) as error:
-        raise AdminError(
-            f"certificate={config.certificate}, certificate_key={config.certificate_key}: expected PEM files that"
-            f" belong together, the key without a passphrase: {error}"
-        ) from error
+def check(config: AdminConfig) -> None:
+    """ConfigurationError if TLS is wanted and the files are not fit for it."""
+    if config.certificate:
+        Certificate(config).check()
 
 
 def run(config: AdminConfig, started: Callable[[str], None]) -> None:

@@ -6,11 +6,12 @@ everything is answered from memory.
 
 import asyncio
 import contextlib
-import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic, time
+
+from fjm2.logs import Log
 
 from .advert import Advertiser, Target
 from .config import AdminConfig
@@ -24,11 +25,13 @@ from .store import TIERS, Seen, Store, StoredNode
 from .tokens import Scope, Token, TokenBook
 from .writer import Writer
 
-logger = logging.getLogger("fjm2admin.nodes")
+log = Log("fjm2admin.nodes")
 
 _THIN_OUT_S = 60.0
 _IDLE_WRITE_S = 60.0
 """So often the file is written to where nothing happens: it tells how long nodes have been silent."""
+_LOOK_AGAIN_S = 0.2
+"""The file is asked about tokens that are not known no more often."""
 _POINTS_MAX = 100_000
 """So many slots of history wait for a file that cannot be written."""
 
@@ -47,6 +50,7 @@ class Measured:
 
     uptime_s: float
     links: Sequence[LinkSample]
+    is_forwarder: bool | None = None
 
 
 class Service:
@@ -59,16 +63,20 @@ class Service:
             None if advertise_from is None else Advertiser(advertise_from, lambda: self.feed.snapshot.version)
         )
         self.tokens = TokenBook()
-        self.nodes = Registry(Silences(config.stale_s, config.gone_s, config.forget_s), config.nodes_max)
+        self.nodes = Registry(
+            Silences(config.stale_s, config.gone_s, config.forget_s), config.nodes_max, config.nodes_per_token
+        )
         self.feed: ListFeed
         self.live: Live
         self.waits = Seats(config.waits_max, config.waits_per_token)
-        self.streams = Seats(config.streams_max, config.streams_max)
+        self.streams = Seats(config.streams_max, config.streams_per_token)
         self._seen: set[str] = set()
         self._used: dict[str, float] = {}
         self._points: list[tuple[str, Point]] = []
         self._file_state = 0
         self._saved_at = 0.0
+        self._looking = asyncio.Lock()
+        self._looked_at = float("-inf")
         self._fault: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -96,7 +104,7 @@ class Service:
             (self.config.advert_every_s, self._advertise),
         ):
             self._tasks.append(asyncio.create_task(_repeat(every_s, work)))
-        logger.info("started", extra={"fields": {"nodes": len(self.nodes), "tokens": len(self.tokens)}})
+        log.info("started", nodes=len(self.nodes), tokens=len(self.tokens))
 
     def end_waits(self) -> None:
         """Let everyone go who waits for something, so that the server can stop."""
@@ -135,18 +143,14 @@ class Service:
         others = self.nodes.standing_in_the_way(profile)
         for other in others:
             self._check_owner(caller.token, other, profile)
-        self.nodes.check_room(others)
+        self.nodes.check_room(caller.token.id, others)
         same = next((other for other in others if other.id == profile.id), None)
-        if same is not None and (same.profile, same.token_id, same.address) == (
-            profile,
-            caller.token.id,
-            caller.address,
-        ):
+        if same is not None and (same.profile, same.token_id) == (profile, caller.token.id):
             self._heard(same, caller.address)
             return same
         node = self._made(caller, profile, same)
         await self._put(node, others)
-        logger.info("registered", extra={"fields": {"node": node.id, "name": profile.name}})
+        log.info("registered", node=node.id, name=profile.name)
         return node
 
     async def _put(self, node: Node, instead_of: list[Node]) -> None:
@@ -255,20 +259,42 @@ class Service:
             points = [point for point in points if point.at < current.at] + [current]
         return tier.step_s, points
 
-    def note_use(self, token: Token) -> None:
-        self._used[token.id] = time()
+    async def token_of(self, text: str) -> Token | None:
+        """The live token that this is the text of. It may have been made a moment ago: then only the file knows it."""
+        token = self.tokens.find(text)
+        if token is None and self.tokens.is_well_formed(text):
+            await self._look_again()
+            token = self.tokens.find(text)
+        if token is not None:
+            self._used[token.id] = time()
+        return token
+
+    async def _look_again(self) -> None:
+        """Take over what the file has now. All who ask within a while share one look: strangers cause no load."""
+        asked_at = monotonic()
+        async with self._looking:
+            if self._looked_at >= asked_at:
+                return
+            await asyncio.sleep(max(0.0, self._looked_at + _LOOK_AGAIN_S - asked_at))
+            self._looked_at = monotonic()
+            with contextlib.suppress(StoreError):
+                await self._follow_file()
 
     # What follows from it
 
     def _heard(self, node: Node, address: str) -> None:
         node.heard_at, node.last_seen = monotonic(), time()
         self._seen.add(node.id)
-        if node.state is not State.LIVE or node.address != address:
-            node.state, node.address = State.LIVE, address
+        if node.address != address:
+            node.address = address  # which only advertisements go by
+            self._learn_addresses()
+        if node.state is not State.LIVE:
+            node.state = State.LIVE
             self._changed(node)
         self.live.note(node.id)
 
     def _measured(self, node: Node, measured: Measured, at: float) -> None:
+        node.is_forwarder = measured.is_forwarder
         done = node.meter.take(measured.uptime_s, measured.links, at)
         if done is not None:
             self._keep(node.id, done)
@@ -297,11 +323,11 @@ class Service:
     def _dropped(self, node_id: str, event: str) -> None:
         node = self.nodes.remove(node_id)
         if node is not None:
-            logger.info(event, extra={"fields": {"node": node_id, "name": node.profile.name}})
+            log.info(event, node=node_id, name=node.profile.name)
             self._changed(node)
 
     def _published(self, version: int) -> None:
-        logger.debug("list_published", extra={"fields": {"version": version, "nodes": len(self.nodes)}})
+        log.debug("list_published", version=version, nodes=len(self.nodes))
         if self.advertiser is not None:
             self._learn_addresses()
             self.advertiser.advertise()
@@ -321,7 +347,7 @@ class Service:
     async def _age(self) -> None:
         changed, forgotten = self.nodes.expire(monotonic())
         for node in changed:
-            logger.info(node.state.value, extra={"fields": {"node": node.id, "name": node.profile.name}})
+            log.info(node.state.value, node=node.id, name=node.profile.name)
             node.meter.clear()
             self._changed(node)
         if forgotten:
@@ -358,9 +384,9 @@ class Service:
         if fault != self._fault:
             self._fault = fault
             if fault:
-                logger.error("store_failed", extra={"fields": {"error": fault}})
+                log.error("store_failed", error=fault)
             else:
-                logger.info("store_works_again", extra={"fields": {}})
+                log.info("store_works_again")
 
     async def _follow_file(self) -> None:
         """Take over what commands have changed in the file."""
@@ -392,8 +418,8 @@ async def _repeat(every_s: float, work: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(every_s)
         try:
             await work()
-        except Exception:
-            logger.exception("task_failed", extra={"fields": {"task": getattr(work, "__name__", "")}})
+        except Exception as error:
+            log.failure("task_failed", error, task=getattr(work, "__name__", ""))
 
 
 def _restored(stored: StoredNode, heard_at: float) -> Node:

@@ -154,7 +154,10 @@ class Store:
     def tokens(self) -> list[Token]:
         with self._errors():
             rows = self._connection.execute("SELECT * FROM tokens ORDER BY created_at").fetchall()
-        return [Token(row[0], row[1], Scope(row[2]), *row[3:]) for row in rows]
+        try:
+            return [Token(row[0], row[1], Scope(row[2]), *row[3:]) for row in rows]
+        except ValueError as error:
+            raise StoreError(f"{self.path}: a token of a scope that this fjm2admin does not know: {error}") from error
 
     def add_token(self, token: Token) -> None:
         with self._changing():

@@ -82,6 +82,11 @@ class TokenBook:
         is_right = hmac.compare_digest(digest_of(text), token.digest if token else _NOBODY)
         return token if token is not None and is_right and token.is_live else None
 
+    @staticmethod
+    def is_well_formed(text: str) -> bool:
+        """Whether it could be a token."""
+        return _FORM.fullmatch(text) is not None
+
     def is_live(self, token_id: str) -> bool:
         token = self._tokens.get(token_id)
         return token is not None and token.is_live

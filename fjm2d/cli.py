@@ -2,24 +2,27 @@
 
 import asyncio
 import contextlib
+import http.client
 import json
 import os
 import sys
-import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from fjm2 import __version__
+from fjm2 import __version__, logs
 
-from . import config as configuration
-from . import logs
+try:
+    from . import config as configuration
+except ModuleNotFoundError as error:
+    sys.exit(f"Error: {error.name} is not installed: pip install 'fjm2[gateway]'")
 from .config import ENVIRONMENT_PREFIX, FILE_VARIABLE
 from .errors import ConfigurationErrors, GatewayError, KeyFileError
-from .keys import KeyPair
+from .keys import KeyPair, readable_by_others
+from .loops import loop_factory
 from .reading import show
 
 CONFIGURATION_WRONG: Final = 2
@@ -79,8 +82,9 @@ def run(path: Path | None) -> None:
     with _told():
         config = configuration.load(path, os.environ)
         keys = KeyPair.load(config.key_file)
-        logs.set_up(config.log)
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        configuration.check_own_key(path, config, keys.public)
+        logs.set_up("fjm2d", config.log.level, config.log.format)
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(Service(path, config, keys).run())
 
 
@@ -96,9 +100,10 @@ def check(path: Path | None) -> None:
     with _told():
         config = configuration.load(path, os.environ)
         keys = KeyPair.load(config.key_file)
-        own = [peer.name for peer in config.peers if peer.public_key == keys.public]
-        if own:
-            raise GatewayError(f"{path}: peer {own[0] or keys.public.text} has this gateway's own public key")
+        configuration.check_own_key(path, config, keys.public)
+    warning = readable_by_others(config.admin.token_file) if config.admin.token_file else ""
+    if warning:
+        click.echo(f"Warning: {warning}", err=True)
     click.echo(f"The settings{f' in {path}' if path else ''} are fine.")
     click.echo(f"gateway  {config.shown_name}, id {keys.public.id_text}, public key {keys.public.text}")
     click.echo(f"listens  UDP {', '.join(map(show, config.wan.listen))}")
@@ -148,11 +153,14 @@ def _ask(url: str) -> dict[str, Any]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=_STATUS_TIMEOUT_S) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise GatewayError(f"no gateway answers at {url}: {reason}") from None
+            found: Any = json.load(answer)
+    except (http.client.HTTPException, ValueError, RecursionError):
+        found = None
+    except OSError as error:
+        raise GatewayError(f"no gateway answers at {url}: {getattr(error, 'reason', error)}") from None
+    if not isinstance(found, dict) or "is_forwarder" not in found:
+        raise GatewayError(f"no gateway answers at {url}: it is something else")
+    return found
 
 
 def _show_status(status: dict[str, Any]) -> None:
@@ -165,15 +173,7 @@ def _show_status(status: dict[str, Any]) -> None:
     if admin is not None:
         state = "answers" if admin["is_reached"] else f"is away ({admin['problem'] or 'not asked yet'})"
         click.echo(f"The node list {state}; version {admin['list_version']}.")
-    click.echo(
-        f"\n{'PEER':20} {'STATE':10} {'ADDRESS':24} {'RTT':>8} {'LOSS':>6} {'SENT':>9} {'RECEIVED':>9} {'DROPS':>7}"
-    )
-    for peer in status["peers"]:
-        rtt = "-" if peer["rtt_ms"] is None else f"{peer['rtt_ms']:.1f} ms"
-        click.echo(
-            f"{peer['name'][:20]:20} {peer['state']:10} {peer['address'] or '-':24} {rtt:>8} {peer['loss_sent']:6.1%} "
-            f"{_bytes(peer['bytes_sent']):>9} {_bytes(peer['bytes_received']):>9} {sum(peer['drops'].values()):7}"
-        )
+    _show_peers(status["peers"])
     click.echo(f"\n{'GROUP':24} {'WANTED HERE':12} {'NODES HERE':>10} {'BEYOND':>7}  WANTED BY")
     for group in status["groups"]:
         wanted = "yes" if group["is_wanted_here"] else "no"
@@ -181,6 +181,44 @@ def _show_status(status: dict[str, Any]) -> None:
         click.echo(
             f"{group['group']:24} {wanted:12} {group['nodes_on_lan']:10} {group['nodes_behind_peers']:7}  {beyond}"
         )
+    for group in status["groups"]:
+        if any(group["drops"].values()):
+            click.echo(f"dropped of {group['group']}: {_reasons(group['drops'])}")
+    for side, drops in status["drops"].items():
+        if drops:
+            click.echo(f"not acted on, {side}: {_reasons(drops)}")
+
+
+def _show_peers(peers: list[dict[str, Any]]) -> None:
+    head = f"{'STATE':10} {'ROLE':9} {'ADDRESS':24} {'RTT':>9} {'LOSS OUT':>8} {'IN':>6} {'RATE':>13} {'QUEUE':>8}"
+    click.echo(f"\n{'PEER':20} {head} {'SENT':>8} {'RECEIVED':>8} {'DROPS':>6}")
+    for peer in peers:
+        rtt = "-" if peer["rtt_ms"] is None else f"{peer['rtt_ms']:.1f} ms"
+        role = "-" if peer["state"] != "up" else "forwards" if peer["is_forwarder"] else "stands by"
+        click.echo(
+            f"{peer['name'][:20]:20} {peer['state']:10} {role:9} {peer['address'] or '-':24} {rtt:>9} "
+            f"{peer['loss_sent']:8.1%} {peer['loss_received']:6.1%} {_rate(peer):>13} {_bytes(peer['queue_bytes']):>8} "
+            f"{_bytes(peer['bytes_sent']):>8} {_bytes(peer['bytes_received']):>8} {sum(peer['drops'].values()):6}"
+        )
+    for peer in peers:
+        if peer["drops"]:
+            click.echo(f"dropped of {peer['name']}: {_reasons(peer['drops'])}")
+        if peer["state"] != "up":
+            calls, answers = peer["handshakes_sent"], peer["handshakes_answered"]
+            click.echo(f"{peer['name']} is not connected: called {calls} times, its own calls answered {answers} times")
+
+
+def _rate(peer: dict[str, Any]) -> str:
+    """What a link is paced to; ~ where it is measured."""
+    bps = peer["rate_bps"]
+    if bps is None:
+        return "none"
+    unit, size = next((unit, size) for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)) if bps >= size or size == 1e3)
+    return f"{'~' if peer['is_rate_measured'] else ''}{bps / size:.3g} {unit}bit/s"
+
+
+def _reasons(drops: dict[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(drops.items(), key=lambda one: -one[1]) if count)
 
 
 def _bytes(count: float) -> str:
@@ -192,7 +230,8 @@ def _bytes(count: float) -> str:
 
 
 def _found(path: Path | None) -> Path | None:
-    return path or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+    # Not Path.exists: it fails where one may not look.
+    return path or (DEFAULT_FILE if os.path.exists(DEFAULT_FILE) else None)
 
 
 @contextlib.contextmanager
@@ -207,12 +246,3 @@ def _told() -> Iterator[None]:
     except GatewayError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(CONFIGURATION_WRONG if isinstance(error, KeyFileError) else 1)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

@@ -55,7 +55,9 @@ class WanConfig:
         Rate(None, is_measured=True), reading.RATE, "how fast to send to a peer that has no rate of its own"
     )
     queue_bytes: int = _setting(
-        8 << 20, reading.whole(65_536, 1 << 30), "what may wait for a link; less than a sender's window makes losses"
+        8 << 20,
+        reading.whole(65_536, 1 << 30),
+        "the most that may wait for a link, however fast it is: 250 ms of its rate and no less than 256 KiB do",
     )
     uplink: float | None = _setting(None, reading.UPLINK, "how fast to send to all peers together")
     mtu: int | None = _setting(
@@ -145,7 +147,7 @@ class GatewayConfig:
     """Everything that can be set."""
 
     name: str = _setting("", reading.OPTIONAL_TEXT, "of this gateway; the host's name if there is none")
-    key_file: Path = _setting(Path("/etc/fjm2/fjm2d.key"), reading.PATH, "private key, made by `fjm2d keygen`")
+    key_file: Path = _setting(Path("/etc/fjm2/fjm2d.key"), reading.FILE, "private key, made by `fjm2d keygen`")
     state_directory: Path | None = _setting(
         Path("/var/lib/fjm2d"), reading.PATH, "where the last node list is kept, for a start without the service"
     )
@@ -178,13 +180,26 @@ def load(path: Path | None, environment: Mapping[str, str]) -> GatewayConfig:
     return config
 
 
+def check_own_key(path: Path | None, config: GatewayConfig, own: PublicKey) -> None:
+    """ConfigurationErrors if a gateway is told to be a peer of its own: the same key twice is a mistake somewhere."""
+    errors = [
+        ConfigurationError(
+            str(path or ENVIRONMENT), f"peer[{number}].public_key", "is this gateway's own", "that of another gateway"
+        )
+        for number, peer in enumerate(config.peers, 1)
+        if peer.public_key == own
+    ]
+    if errors:
+        raise ConfigurationErrors(errors)
+
+
 def _content(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"
         raise ConfigurationErrors([ConfigurationError(str(path), "file", problem, "a file that can be read")]) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers too long, and lists too deep, for Python
         problem = f"is not TOML: {error}"
         raise ConfigurationErrors([ConfigurationError(str(path), "file", problem, "TOML 1.0 in UTF-8")]) from None
 

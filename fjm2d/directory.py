@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import logging
 import os
 import socket
 import ssl
@@ -16,17 +17,16 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx
 
 from fjm2 import __version__
+from fjm2.logs import Log
 
 from . import reading
 from .config import GatewayConfig
-from .errors import KeyTextError
-from .keys import PublicKey
-from .logs import Log
+from .keys import PublicKey, readable_by_others
 from .reading import Endpoint, UnfitError, show
 from .roster import Member
 
@@ -34,22 +34,28 @@ FILE_NAME: Final = "nodes.json"
 _API: Final = "/api/v1/nodes"
 _WAIT_S: Final = 25
 _TIMEOUT_S: Final = 10.0
+_KEEP_ALIVE_S: Final = 60.0
+"""Longer than from one heartbeat to the next: not each of them should take a connection of its own."""
+_ANSWER_S: Final = 30.0
+"""The whole of an answer has to come within this time, however lively it is."""
 _ANSWER_BYTES_MAX: Final = 16 << 20
 _RETRY_S, _RETRY_MAX_S = 0.5, 15.0
-_REFUSED_S: Final = 15.0
-"""A token that is not taken is tried again so often: it may be made good."""
+"""What fails is tried again after so long, then twice that, and so on. So is a token: it may be made good."""
+_WRITE_S: Final = 5.0
 _HEARTBEAT_S_MIN, _HEARTBEAT_S_MAX = 0.1, 300.0
 _POLL_S: Final = 0.5
-"""Advertisements make us ask no more often than this."""
+"""We ask no more often than this, whatever is advertised or answered."""
 _MEMBERS_MAX: Final = 10_000
 _ENDPOINTS_MAX: Final = 8
-_AWAY: Final = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, ValueError, KeyError, TypeError)
+_NONSENSE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+"""What comes of reading what makes no sense."""
+_AWAY: Final = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, *_NONSENSE)
 """What comes of a service that is away, or answers what it should not."""
 _ADVERT = struct.Struct("!4sBBHQ8s")
 _ADVERT_HEAD: Final = (b"FJM2", 1, 1, 0)
 _ADVERT_LABEL: Final = b"fjm2 advert"
 
-log = Log("admin")
+log = Log("fjm2d.admin")
 
 
 class _RefusedError(Exception):
@@ -87,10 +93,14 @@ class Directory:
         self._etag: str | None = None
         self._told_endpoints: list[str] = []
         self._advert_key = b""
+        self._http: httpx.AsyncClient | None = None
+        self._trust: ssl.SSLContext | None = None
         self._is_newer = asyncio.Event()
         """There is a newer list than ours."""
         self._polled_at = float("-inf")
         self._tasks: list[asyncio.Task[None]] = []
+        self._writing: asyncio.Future[None] | None = None
+        """The file, which is written beside the loop."""
 
     # Life.
 
@@ -107,6 +117,11 @@ class Directory:
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._tasks = []
+        if self._writing is not None:
+            await asyncio.wait((self._writing,), timeout=_WRITE_S)
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
 
     def receive_advert(self, datagram: bytes) -> None:
         """Something came that looks like an advertisement. The most a forged one could do is to make us ask."""
@@ -123,31 +138,30 @@ class Directory:
         retry_s = _RETRY_S
         while True:
             try:
-                async with self._client() as client:
-                    heartbeat_s = await self._register(client)
-                    retry_s = _RETRY_S
-                    while True:
-                        await asyncio.sleep(heartbeat_s)
-                        await self._heartbeat(client)
+                client = self._client()
+                heartbeat_s = await self._register(client)
+                retry_s = _RETRY_S
+                while True:
+                    await asyncio.sleep(heartbeat_s)
+                    await self._heartbeat(client)
             except _RefusedError as error:
                 if error.status == 404 and self.is_reached:
                     self.is_reached = False
                     continue  # it has forgotten us
                 self._note_failure(f"{error.status}: {error}")
-                await asyncio.sleep(_REFUSED_S if error.status in (401, 403, 409, 422) else retry_s)
             except _AWAY as error:
                 self._note_failure(_reason(error))
-                await asyncio.sleep(retry_s * self._random.uniform(0.8, 1.2))
+            await asyncio.sleep(retry_s * self._random.uniform(0.8, 1.2))
             retry_s = min(2 * retry_s, _RETRY_MAX_S)
 
     async def _follow_list(self) -> None:
         retry_s = _RETRY_S
         while True:
             try:
-                async with self._client() as client:
-                    while True:
-                        await self._poll(client)
-                        retry_s = _RETRY_S
+                client = self._client()
+                while True:
+                    await self._poll(client)
+                    retry_s = _RETRY_S
             except (_RefusedError, *_AWAY) as error:
                 # What is wrong is told by the other task.
                 log.debug("list_not_got", problem=_reason(error))
@@ -159,7 +173,7 @@ class Directory:
     async def _poll(self, client: httpx.AsyncClient) -> None:
         """One question for the list, which waits for it to change; an advertisement of a newer one cuts it short."""
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(max(0.0, self._polled_at + _POLL_S - loop.time()) if self._is_newer.is_set() else 0.0)
+        await asyncio.sleep(max(0.0, self._polled_at + _POLL_S - loop.time()))
         self._polled_at = loop.time()
         is_waiting = self._etag is not None and not self._is_newer.is_set()
         self._is_newer.clear()
@@ -186,28 +200,42 @@ class Directory:
         status, answer = await self._ask(client, "GET", _API, headers=headers, params=parameters, wait_s=wait_s)
         if status == 304:
             return
-        content = json.loads(answer)
-        self._take_list(content)
-        self._etag = f'"{content["version"]}"'
-        self._write_file(content)
+        # In a thread: a long list would stop the forwarding.
+        found = await asyncio.to_thread(_read_list, answer)
+        self._take_list(found)
+        self._etag = f'"{found.version}"'
+        self._writing = asyncio.ensure_future(asyncio.to_thread(self._write_file, found.content))
+        await asyncio.shield(self._writing)
 
     # Requests.
 
     def _client(self) -> httpx.AsyncClient:
+        """What to ask with, by the token and the certificates that their files hold now."""
         admin = self._config.admin
+        if self._http is None:
+            # Reading all of the system's certificates takes a while: once, and only for TLS.
+            self._trust = ssl.create_default_context() if admin.url.startswith("https:") else None
+            self._http = httpx.AsyncClient(
+                base_url=admin.url,
+                headers={"User-Agent": f"fjm2d/{__version__}"},
+                verify=self._trust or False,
+                timeout=_TIMEOUT_S,
+                limits=httpx.Limits(keepalive_expiry=_KEEP_ALIVE_S),
+            )
+        if self._trust is not None and admin.ca_file is not None:
+            self._trust.load_verify_locations(admin.ca_file)
         token = self._token()
+        self._http.headers["Authorization"] = f"Bearer {token}"
         self._advert_key = hmac.digest(hashlib.sha256(token.encode()).digest(), _ADVERT_LABEL, "sha256")
-        return httpx.AsyncClient(
-            base_url=admin.url,
-            headers={"Authorization": f"Bearer {token}", "User-Agent": f"fjm2d/{__version__}"},
-            verify=True if admin.ca_file is None else _trusting(admin.ca_file),
-            timeout=_TIMEOUT_S,
-        )
+        return self._http
 
     def _token(self) -> str:
         admin = self._config.admin
         if admin.token_file is None:
             return admin.token
+        warning = readable_by_others(admin.token_file)
+        if warning:
+            log.seldom(logging.WARNING, "token_file_open", None, problem=warning)
         return admin.token_file.read_text(encoding="ascii").strip()
 
     async def _register(self, client: httpx.AsyncClient) -> float:
@@ -226,7 +254,10 @@ class Directory:
         self._note_success()
         self._is_newer.set()  # the list is there to be had
         log.info("registered", url=config.admin.url)
-        return min(max(float(content["heartbeat_s"]), _HEARTBEAT_S_MIN), _HEARTBEAT_S_MAX)
+        heartbeat_s = float(content["heartbeat_s"])
+        if not heartbeat_s > 0:  # nor is it NaN, which would be slept for ever
+            raise ValueError(f"heartbeat_s={heartbeat_s}: expected seconds")
+        return min(max(heartbeat_s, _HEARTBEAT_S_MIN), _HEARTBEAT_S_MAX)
 
     async def _heartbeat(self, client: httpx.AsyncClient) -> None:
         path = f"{_API}/{self._key.id_text}/heartbeat"
@@ -256,15 +287,18 @@ class Directory:
         self, client: httpx.AsyncClient, method: str, path: str, *, wait_s: float = 0.0, **options: Any
     ) -> tuple[int, bytes]:
         """Status and body of an answer. Raises _RefusedError for any but 200 and 304."""
-        async with client.stream(method, path, timeout=_TIMEOUT_S + wait_s, **options) as response:
-            body = b""
+        body = bytearray()
+        async with (
+            asyncio.timeout(_ANSWER_S + wait_s),
+            client.stream(method, path, timeout=_TIMEOUT_S + wait_s, **options) as response,
+        ):
             async for piece in response.aiter_bytes():
                 body += piece
                 if len(body) > _ANSWER_BYTES_MAX:
                     raise ValueError(f"an answer of more than {_ANSWER_BYTES_MAX} bytes")
         if response.status_code not in (200, 304):
             raise _RefusedError(response.status_code, _told(body))
-        return response.status_code, body
+        return response.status_code, bytes(body)
 
     def _note_success(self) -> None:
         if not self.is_reached:
@@ -278,15 +312,11 @@ class Directory:
 
     # The list.
 
-    def _take_list(self, content: Any) -> None:
-        version, nodes = content["version"], content["nodes"]
-        if not isinstance(version, int) or not isinstance(nodes, list):
-            raise ValueError("a list without version or nodes")
-        members = [member for node in nodes[:_MEMBERS_MAX] if (member := member_of(node)) is not None]
-        if version != self.version:
-            log.info("list_changed", version=version, nodes=len(members), refused=len(nodes) - len(members))
-        self.version, self.is_from_file = version, False
-        self._on_list(members)
+    def _take_list(self, found: "_List") -> None:
+        if found.version != self.version:
+            log.info("list_changed", version=found.version, nodes=len(found.members), refused=found.refused)
+        self.version, self.is_from_file = found.version, False
+        self._on_list(found.members)
 
     @property
     def _file(self) -> Path | None:
@@ -297,14 +327,14 @@ class Directory:
         if self._file is None:
             return
         try:
-            content = json.loads(self._file.read_bytes())
+            found = _read_list(self._file.read_bytes())
             # It is the list of one service: with another one, or none, it means nothing.
-            if content["url"] == self._config.admin.url:
-                self._take_list(content)
+            if found.content["url"] == self._config.admin.url:
+                self._take_list(found)
                 self.is_from_file = True
         except FileNotFoundError:
             return
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, *_NONSENSE) as error:
             log.warning("list_file_unreadable", file=str(self._file), problem=str(error))
 
     def _write_file(self, content: dict[str, Any]) -> None:
@@ -317,6 +347,26 @@ class Directory:
             log.warning("list_file_not_written", file=str(self._file), problem=str(error))
 
 
+class _List(NamedTuple):
+    """The node list, read."""
+
+    version: int
+    members: list[Member]
+    refused: int
+    """Entries that make no sense, or are too many."""
+    content: dict[str, Any]
+
+
+def _read_list(text: bytes) -> _List:
+    """Raises one of _NONSENSE."""
+    content = json.loads(text)
+    version, nodes = content["version"], content["nodes"]
+    if not isinstance(version, int) or not isinstance(nodes, list):
+        raise ValueError("a list without version or nodes")
+    members = [member for node in nodes[:_MEMBERS_MAX] if (member := member_of(node)) is not None]
+    return _List(version, members, len(nodes) - len(members), content)
+
+
 def member_of(node: Any) -> Member | None:
     """An entry of the list; None for what makes no sense."""
     try:
@@ -327,7 +377,7 @@ def member_of(node: Any) -> Member | None:
             lan="" if node.get("lan") is None else reading.TEXT.read(node["lan"]),
             groups=frozenset(map(str, node["groups"])),
         )
-    except (KeyTextError, UnfitError, KeyError, TypeError, AttributeError):
+    except (UnfitError, AttributeError, *_NONSENSE):
         return None
 
 
@@ -352,18 +402,12 @@ def _endpoint(text: str) -> Endpoint:
     return endpoint
 
 
-def _told(body: bytes) -> str:
+def _told(body: bytearray) -> str:
     """What the service says of a refusal."""
     try:
         return str(json.loads(body)["message"])[:300]
-    except (ValueError, KeyError, TypeError):
+    except _NONSENSE:
         return "no reason given"
-
-
-def _trusting(ca_file: Path) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.load_verify_locations(ca_file)
-    return context
 
 
 def _replace(path: Path, content: bytes) -> None:

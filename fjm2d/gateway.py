@@ -1,6 +1,7 @@
 """The gateway on an asyncio loop: sockets, one timer for the tunnel, and a tick for all that is slow."""
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -10,19 +11,19 @@ from typing import Final
 from fjm2.errors import ConfigError
 from fjm2.jms.presence import Announcement
 from fjm2.jms.presence import Flag as PresenceFlag
+from fjm2.logs import Log
 from fjm2.norm import Address, Train, UdpSocket
 
 from .config import GatewayConfig, GroupConfig
-from .forwarding.election import Election
+from .forwarding.election import Election, Other
 from .forwarding.headers import application
 from .forwarding.interest import STATUS_S
 from .forwarding.rules import Forwarder, Outward
 from .keys import KeyPair
 from .lan import LanGroup
-from .logs import Log
 from .peering import Peering
 from .reading import show
-from .tunnel import Endpoint, EndpointConfig, Kind
+from .tunnel import Endpoint, EndpointConfig, Kind, Peer
 from .tunnel.events import ClockBehind, Event, PathMtuChanged, PeerDown, PeerMoved, PeerUp
 from .tunnel.wire import GROUP_NONE
 from .wan import WanSockets
@@ -39,7 +40,7 @@ _OWN_WORD_BYTES: Final = 1024
 _ADVERT: Final = b"FJM2"
 _NEVER: Final = float("inf")
 
-log = Log("gateway")
+log = Log("fjm2d.gateway")
 
 
 class Gateway:
@@ -52,13 +53,13 @@ class Gateway:
         self.on_advert: Callable[[bytes], None] | None = None
         """Takes what seems to come from the node-list service."""
         self.endpoint = Endpoint(keys, _endpoint_config(config), wall_ns=time.time_ns, random=Random())
-        self.forwarder = Forwarder(self.endpoint.peers, self._is_same_lan)
-        self.election = Election(keys.public.id, os.urandom, self.started_at)
+        self._node_id = SystemRandom().randrange(1, 0xFFFFFFFF)
+        """What our own words on the LAN bear as source."""
+        self.forwarder = Forwarder(self.endpoint.peers, self._is_same_lan, self._node_id)
+        self.election = Election(keys.public.id, os.urandom, self.started_at, self._key_of)
         self.groups: dict[int, LanGroup] = {}
         self.kernel_sends_blocked = 0
         self._beacons: LanGroup | None = None
-        self._node_id = SystemRandom().randrange(1, 0xFFFFFFFF)
-        """What our own words on the LAN bear as source."""
         self._held: Train | None = None
         """A train that the kernel had no room for."""
         self._waiting: UdpSocket | None = None
@@ -69,6 +70,8 @@ class Gateway:
         self._tick_handle: asyncio.TimerHandle | None = None
         self._slow_at = self._status_at = self._asked_at = float("-inf")
         self._is_asking = True
+        self._questions = 0
+        """Asked of the LAN."""
         self._is_closed = True
 
     @staticmethod
@@ -149,6 +152,12 @@ class Gateway:
         for group in self.groups.values():
             if group.is_down:
                 yield f"the network interface of {show(group.address)} is down"
+        for other in self.others():
+            yield f"another gateway, {other.id:08x} at {other.host}, is on this LAN; {self.peering.advice(other.id)}"
+
+    def others(self) -> list[Other]:
+        """Those that carry a group of ours beside us."""
+        return [other for other in self.election.others(self.now()) if other.groups & self.groups.keys()]
 
     # The LAN.
 
@@ -187,8 +196,12 @@ class Gateway:
             self._send_out(outward, now)
 
     def _send_out(self, outward: Outward, now: float) -> None:
+        """From where it lies, if nothing is in the way. Otherwise it is copied and waits."""
+        waiting = [peer for peer in outward.peers if not self._pass_through(peer, outward, now)]
+        if not waiting:
+            return
         self.endpoint.send(
-            outward.peers,
+            waiting,
             outward.kind,
             outward.group,
             outward.data,
@@ -197,6 +210,15 @@ class Gateway:
             source=outward.source,
             is_urgent=outward.is_feedback,
         )
+
+    def _pass_through(self, peer: Peer, outward: Outward, now: float) -> bool:
+        if self._held is not None:
+            return False
+        train = self.endpoint.pass_through(peer, outward.kind, outward.group, outward.data, outward.segment_bytes, now)
+        if train is None:
+            return False
+        self._give(train, now)
+        return True
 
     def _take_beacon(self, _: LanGroup, train: Train) -> None:
         now = self.now()
@@ -207,6 +229,9 @@ class Gateway:
 
     def _elect(self, now: float) -> None:
         """Act on what the election has come to, and have our say in it."""
+        here = self.election.here(now)
+        self.forwarder.note_same_lan(here)
+        self.election.is_usable = any(peer.is_up and peer.id not in here for peer in self.endpoint.peers.values())
         for group in self.groups.values():
             mates = self.election.addresses(group.hash)
             if group.ignore(mates):
@@ -240,7 +265,8 @@ class Gateway:
         flags = PresenceFlag.ASKS | PresenceFlag.GOODBYE
         content = Announcement(self._node_id, flags=flags).encode(_OWN_WORD_BYTES)
         for group in self.groups.values():
-            self._say(group, application(self._node_id, content))
+            self._say(group, application(self._node_id, self._questions, content))
+        self._questions += 1
 
     # The Internet.
 
@@ -289,19 +315,25 @@ class Gateway:
             train = self._held or self.endpoint.poll_train(now)
             if train is None:
                 return
-            full = self.wan.send(train)
-            if self.wan.take_too_long():
-                self.endpoint.note_too_long(train.address, train.segment_bytes, now)
-            if full is not None:
-                if self._waiting is None:
-                    self.kernel_sends_blocked += 1
-                    self._held, self._waiting = train, full
-                    self._loop.add_writer(full.fileno(), self._on_writable)
+            if not self._give(train, now):
                 return
-            self._held = None
             if self.now() > end:
                 break
         self._wake()
+
+    def _give(self, train: Train, now: float) -> bool:
+        """To the kernel. If that is full, the train is held until it is not: False."""
+        full = self.wan.send(train)
+        if self.wan.take_too_long():
+            self.endpoint.note_too_long(train.address, train.segment_bytes, now)
+        if full is None:
+            self._held = None
+            return True
+        if self._waiting is None:
+            self.kernel_sends_blocked += 1
+            self._held, self._waiting = train, full
+            self._loop.add_writer(full.fileno(), self._on_writable)
+        return False
 
     def _on_writable(self) -> None:
         if self._waiting is not None:
@@ -354,8 +386,12 @@ class Gateway:
         now = self.now()
         self.forwarder.note_peers()
         self.election.set_mates(self.peering.mates, now)
-        self.election.is_usable = any(peer.is_up for peer in self.endpoint.peers.values())
+        self.election.look(bool(self.endpoint.peers), now)
+        self._elect(now)
         self._wake()
+
+    def _key_of(self, identity: int) -> bytes | None:
+        return self.peering.key_of(identity)
 
     def _is_same_lan(self, one: int, other: int) -> bool:
         lan = self.peering.lan_of.get(one)
@@ -381,11 +417,24 @@ class Gateway:
 
     def _tick_slowly(self, now: float) -> None:
         self.forwarder.expire(now)
+        self._tell_of_trouble()
         self.peering.tick(now)
         for lan in (*self.groups.values(), *([self._beacons] if self._beacons else [])):
             if lan.check():
                 event = "interface_down" if lan.is_down else "interface_up"
                 log.warning(event, group=show(lan.address))
+
+    def _tell_of_trouble(self) -> None:
+        """Of what others may cause, once a minute."""
+        for other in self.others():
+            about = f"{other.id:08x}"
+            log.seldom(
+                logging.ERROR, "another_gateway", None, id=about, address=other.host, do=self.peering.advice(other.id)
+            )
+        loop, self.forwarder.loop = self.forwarder.loop, None
+        if loop is not None and loop.group in self.groups:
+            group = show(self.groups[loop.group].address)
+            log.seldom(logging.WARNING, "loop", None, group=group, node=f"{loop.node:08x}", heard_from=loop.place)
 
 
 def _endpoint_config(config: GatewayConfig) -> EndpointConfig:

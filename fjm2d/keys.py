@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import functools
 import hashlib
 import os
 import stat
@@ -105,11 +106,15 @@ class KeyPair:
             ) from None
         except OSError as error:
             raise KeyFileError(f"{path}: {error.strerror}") from None
-        with os.fdopen(file, "wb") as writer:
-            os.fchmod(file, 0o600)  # whatever the umask
-            writer.write(content)
-            writer.flush()
-            os.fsync(file)
+        try:
+            with os.fdopen(file, "wb") as writer:
+                os.fchmod(file, 0o600)  # whatever the umask
+                writer.write(content)
+                writer.flush()
+                os.fsync(file)
+        except OSError as error:
+            Path(path).unlink()
+            raise KeyFileError(f"{path}: {error.strerror}") from None
 
     def exchange(self, other: PublicKey) -> bytes:
         """The secret that both owners can compute. Raises ValueError for a key that has none."""
@@ -127,12 +132,23 @@ def exchange(private: X25519PrivateKey, public: bytes) -> bytes:
     return private.exchange(X25519PublicKey.from_public_bytes(public))
 
 
+@functools.lru_cache(16_384)
 def _is_usable(raw: bytes) -> bool:
+    """Lists name the same keys again and again, and an exchange is long for a gateway that forwards."""
     try:
         exchange(X25519PrivateKey.generate(), raw)
     except ValueError:
         return False
     return True
+
+
+def readable_by_others(path: Path) -> str:
+    """What is wrong with a file that holds a secret, and what to do; empty if its owner alone may read it."""
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    except OSError:
+        return ""
+    return f"{path}: mode {mode:04o} lets others at the token; `chmod 600 {path}`" if mode & 0o077 else ""
 
 
 def _read_guarded(path: Path) -> bytes:
@@ -150,7 +166,8 @@ def _read_guarded(path: Path) -> bytes:
         if status.st_mode & 0o077:
             mode = stat.S_IMODE(status.st_mode)
             raise KeyFileError(f"{path}: mode {mode:04o} lets others at the private key; `chmod 600 {path}`")
-        if status.st_uid not in (os.geteuid(), 0):
+        # Root may well look at the service's key, as `fjm2d check` does.
+        if status.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
             raise KeyFileError(
                 f"{path}: belongs to user {status.st_uid}; only its owner (or root) may write a private key"
             )

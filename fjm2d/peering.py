@@ -9,11 +9,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fjm2.errors import ConfigError
+from fjm2.logs import Log
 from fjm2.norm import Address
 
-from .config import GatewayConfig
-from .keys import KeyPair
-from .logs import Log
+from .config import PEERS_MAX, GatewayConfig
+from .keys import KeyPair, PublicKey
 from .reading import Rate, show
 from .roster import Member, sides_of
 from .tunnel import Endpoint, PeerConfig
@@ -22,7 +22,7 @@ from .wan import addresses_of
 _RESOLVE_S: Final = 60.0
 """Names are looked up so often, for as long as their gateway is not connected."""
 _BEACON_LABEL: Final = b"fjm2d beacon"
-log = Log("peers")
+log = Log("fjm2d.peers")
 
 
 class Peering:
@@ -49,7 +49,7 @@ class Peering:
         self._on_change = on_change
         self._listed: Sequence[Member] = ()
         self._members: dict[int, Member] = {}
-        self._mate_keys: dict[int, bytes] = {}
+        self._beacon_keys: dict[int, tuple[PublicKey, bytes]] = {}
         self._lookups: dict[int, asyncio.Task[None]] = {}
         self._looked_at = clock()
 
@@ -90,13 +90,16 @@ class Peering:
             for peer in config.peers
         )
         groups = frozenset(show(group.address) for group in config.groups)
-        peers, mates = sides_of(self._keys.public, config.lan.label, groups, static, self._listed)
+        peers, mates, left_out = sides_of(self._keys.public, config.lan.label, groups, static, self._listed)
+        if left_out:
+            log.warning("list_too_long", left_out=left_out, peers_max=PEERS_MAX)
         for identity in set(self._endpoint.peers) - set(peers):
             peer = self._endpoint.peers[identity]
             log.info("peer_removed", peer=peer.name, id=f"{identity:08x}")
             self._endpoint.remove_peer(peer, now)
-        self._mate_keys = {identity: self._mate_keys.get(identity) or self._key(m) for identity, m in mates.items()}
-        self.mates = {identity: key for identity, key in self._mate_keys.items() if key}
+        self._beacon_keys = {one: key for one, key in self._beacon_keys.items() if one in peers or one in mates}
+        keys = {identity: self._key(member) for identity, member in mates.items()}
+        self.mates = {identity: key for identity, key in keys.items() if key}
         self.lan_of = {identity: member.lan for identity, member in peers.items() if member.lan}
         before, self._members = self._members, {}
         for identity, member in peers.items():
@@ -134,7 +137,32 @@ class Peering:
             queue_bytes=self._config.wan.queue_bytes,
         )
 
+    # Mates.
+
+    def key_of(self, identity: int) -> bytes | None:
+        """For the beacons of a peer, which may turn out to be on this LAN if its label does not say otherwise."""
+        member = self._members.get(identity)
+        if member is None or (member.lan and self._config.lan.label):
+            return None
+        return self._key(member) or None
+
+    def advice(self, identity: int) -> str:
+        """What to do about a gateway of this LAN that is no mate."""
+        if identity == self._keys.public.id:
+            return "it has this gateway's key: give it one of its own"
+        if identity in self._members:
+            return f"its label is {self.lan_of.get(identity)!r}, not {self._config.lan.label!r}: give both the same"
+        return "make each a [[peer]] of the other, or list both, or let them carry different groups"
+
     def _key(self, member: Member) -> bytes:
+        """Empty for a public key that is good for nothing."""
+        known, key = self._beacon_keys.get(member.public_key.id, (None, b""))
+        if known != member.public_key:
+            key = self._made_key(member)
+            self._beacon_keys[member.public_key.id] = member.public_key, key
+        return key
+
+    def _made_key(self, member: Member) -> bytes:
         try:
             secret = self._keys.exchange(member.public_key)
         except ValueError:
@@ -148,6 +176,9 @@ class Peering:
         running = self._lookups.pop(identity, None)
         if running is not None:
             running.cancel()
+        if all(endpoint.family for endpoint in member.endpoints):
+            self._found(identity, [(one.host, one.port) for one in member.endpoints if one.family in self._families])
+            return
         task = asyncio.get_running_loop().create_task(self._resolve(identity, member))
         self._lookups[identity] = task
         task.add_done_callback(lambda done: self._forget_lookup(identity, done))
@@ -157,13 +188,16 @@ class Peering:
             del self._lookups[identity]
 
     async def _resolve(self, identity: int, member: Member) -> None:
-        addresses: dict[Address, None] = {}
+        addresses: list[Address] = []
         for endpoint in member.endpoints:
             found = await addresses_of(endpoint, self._families)
             if not found:
                 log.warning("peer_not_resolved", peer=member.name, endpoint=str(endpoint))
-            addresses.update(dict.fromkeys(found))
+            addresses += found
+        self._found(identity, addresses)
+        self._on_change()
+
+    def _found(self, identity: int, addresses: Iterable[Address]) -> None:
         peer = self._endpoint.peers.get(identity)
         if peer is not None:
-            peer.set_addresses(tuple(addresses), self._clock())
-            self._on_change()
+            peer.set_addresses(tuple(dict.fromkeys(addresses)), self._clock())

@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from .keys import PublicKey
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(k|m|g)?(?:bit(?:/s)?|bps)?", re.IGNORECASE)
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+_PORT = re.compile(r"[0-9]{1,5}")
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 RATE_BPS_MIN, RATE_BPS_MAX = 10_000.0, 1e12
 NAME_MAX = 64
@@ -37,6 +39,13 @@ class Endpoint(NamedTuple):
 
     host: str
     port: int
+
+    @property
+    def family(self) -> int:
+        """AF_INET or AF_INET6 for an address, 0 for a name, which has to be looked up."""
+        if ":" in self.host:
+            return socket.AF_INET6
+        return socket.AF_INET if self.host.rpartition(".")[2].isdigit() else 0
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -75,9 +84,9 @@ def _optional_name(value: Any) -> str:
     return "" if value == "" else _name(value)
 
 
-def _host_and_port(value: Any, *, least_port: int = 1) -> tuple[str, int]:
+def _host_and_port(value: Any) -> tuple[str, int]:
     host, colon, port = _text(value).rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or not least_port <= int(port) <= 65_535:
+    if not colon or not _PORT.fullmatch(port) or not 1 <= int(port) <= 65_535:
         raise UnfitError
     if host.startswith("[") and host.endswith("]"):
         return _ip(host[1:-1], 6), int(port)
@@ -175,8 +184,12 @@ def _url(value: Any) -> str:
     return text
 
 
+def _file(value: Any) -> Path:
+    return Path(_text(value))
+
+
 def _path(value: Any) -> Path | None:
-    return None if value == "" else Path(_text(value))
+    return None if value == "" else _file(value)
 
 
 def _interface(value: Any) -> str | None:
@@ -187,7 +200,6 @@ TEXT = Reader(_name, f"a text of 1 to {NAME_MAX} printable characters")
 OPTIONAL_TEXT = Reader(_optional_name, f'a text of up to {NAME_MAX} printable characters, or ""')
 ENDPOINT = Reader(_endpoint, "HOST:PORT, as in gw.example.org:5741, 203.0.113.7:5741 or [2001:db8::7]:5741")
 PLACE = Reader(_place, "ADDRESS:PORT of this host, as in 0.0.0.0:5741 or [::]:5741")
-OPTIONAL_PLACE = Reader(_optional_place, 'ADDRESS:PORT of this host, or ""')
 LOCAL_PLACE = Reader(_local_place, 'ADDRESS:PORT of the loopback interface, as in 127.0.0.1:5743, or "" for none')
 GROUP = Reader(_group, "GROUP:PORT with a multicast address, as in 239.192.57.40:5740 or [ff15::57]:5740")
 RATE = Reader(
@@ -196,6 +208,7 @@ RATE = Reader(
 UPLINK = Reader(_uplink, '"100mbit" (from 10kbit to 1000gbit), or "none" for no limit')
 PUBLIC_KEY = Reader(_public_key, "32 bytes in base64, as `fjm2d keygen` prints them")
 URL = Reader(_url, 'https://HOST[:PORT][/PATH] or http://, without a query, or "" for none')
+FILE = Reader(_file, "a path")
 PATH = Reader(_path, 'a path, or "" for none')
 INTERFACE = Reader(_interface, 'name or address of a network interface, or "" for the one by which groups are routed')
 

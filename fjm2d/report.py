@@ -1,5 +1,6 @@
 """What a gateway says of itself: for people and programs (/status), for Prometheus (/metrics), for the node list."""
 
+import heapq
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,7 +12,8 @@ from .reading import show
 from .tunnel import Peer
 
 Labels = dict[str, str]
-_LINKS_MAX = 1024
+_LINKS_MAX = 64
+"""The node list shows so many of a gateway's links, the busiest."""
 
 
 def status_of(gateway: Gateway, directory: Directory | None) -> dict[str, Any]:
@@ -26,10 +28,12 @@ def status_of(gateway: Gateway, directory: Directory | None) -> dict[str, Any]:
         "is_forwarder": gateway.forwarder.is_forwarder,
         "lan": gateway.config.lan.label or None,
         "mates": [f"{mate:08x}" for mate in gateway.election.live_mates(now)],
+        "other_gateways": [{"id": f"{other.id:08x}", "address": other.host} for other in gateway.others()],
         "faults": list(gateway.faults()),
         "admin": _admin(directory),
         "peers": [_peer(gateway, peer, now) for peer in gateway.endpoint.peers.values()],
         "groups": [_group(gateway, group) for group in gateway.groups],
+        "kernel_sends_blocked": gateway.kernel_sends_blocked,
         "drops": {
             "wan": _named(gateway.endpoint.drops),
             "lan": _named(gateway.forwarder.refusals),
@@ -58,14 +62,20 @@ def _peer(gateway: Gateway, peer: Peer, now: float) -> dict[str, Any]:
         "address": None if peer.address is None else show(peer.address),
         "up_s": None if peer.up_since is None else round(now - peer.up_since, 1),
         "is_forwarder": status is not None and status.is_forwarder,
-        "rtt_ms": None if peer.rtt_s is None else round(1000 * peer.rtt_s, 3),
+        "rtt_ms": _rtt_ms(peer),
         "loss_sent": round(peer.loss_sent, 5),
         "loss_received": round(peer.loss_received, 5),
         "rate_bps": peer.rate_bps,
+        "is_rate_measured": peer.config.is_measured,
         "queue_bytes": peer.queued_bytes,
         "mtu_bytes": peer.mtu_bytes,
         **peer.stats.as_dict(),
     }
+
+
+def _rtt_ms(peer: Peer) -> float | None:
+    """As long as it is connected."""
+    return round(1000 * peer.rtt_s, 3) if peer.is_up and peer.rtt_s is not None else None
 
 
 def _group(gateway: Gateway, group_hash: int) -> dict[str, Any]:
@@ -82,6 +92,7 @@ def _group(gateway: Gateway, group_hash: int) -> dict[str, Any]:
         "connections": known.interest.connections,
         "nodes_on_lan": on_lan,
         "nodes_behind_peers": behind_peers,
+        "nodes_refused": known.table.refused,
         "is_down": lan.is_down,
         "datagrams_received": lan.datagrams_received,
         "bytes_received": lan.bytes_received,
@@ -101,8 +112,17 @@ def _name(item: tuple[Any, int]) -> str:
 
 def sample_of(gateway: Gateway) -> dict[str, Any]:
     """What the node list is told with each heartbeat."""
-    peers = list(gateway.endpoint.peers.values())[:_LINKS_MAX]
-    return {"uptime_s": gateway.now() - gateway.started_at, "links": [_link(peer) for peer in peers]}
+    peers = heapq.nlargest(_LINKS_MAX, gateway.endpoint.peers.values(), _traffic)
+    return {
+        "uptime_s": gateway.now() - gateway.started_at,
+        "links": [_link(peer) for peer in peers],
+        "is_forwarder": gateway.forwarder.is_forwarder,
+    }
+
+
+def _traffic(peer: Peer) -> tuple[int, bool]:
+    """What a link has carried, and whether it could."""
+    return peer.stats.bytes_received + peer.stats.bytes_sent, peer.is_up
 
 
 def _link(peer: Peer) -> dict[str, Any]:
@@ -114,9 +134,11 @@ def _link(peer: Peer) -> dict[str, Any]:
         "datagrams_in": stats.datagrams_received,
         "datagrams_out": stats.datagrams_sent,
         "drops": _named(stats.drops),
-        "rtt_ms": None if peer.rtt_s is None else 1000 * peer.rtt_s,
-        "loss": peer.loss_sent,
+        "rtt_ms": _rtt_ms(peer),
+        "loss": peer.loss_sent if peer.is_up else None,
         "queue_bytes": peer.queued_bytes,
+        "is_up": peer.is_up,
+        "rate_bps": peer.rate_bps,
     }
 
 
@@ -155,6 +177,7 @@ _GROUP_COUNTERS = (
     ("lan_received_datagrams_total", "datagrams_received", "Datagrams received from the LAN."),
     ("lan_sent_bytes_total", "bytes_sent", "Bytes sent into the LAN."),
     ("lan_sent_datagrams_total", "datagrams_sent", "Datagrams sent into the LAN."),
+    ("nodes_refused_total", "nodes_refused", "Times that there was no room for a node."),
 )
 
 
@@ -170,6 +193,8 @@ def _families(status: dict[str, Any]) -> Iterator[_Family]:
     yield "uptime_seconds", "gauge", "Since the start.", [({}, status["uptime_s"])]
     yield "forwarder", "gauge", "Whether it forwards for its LAN.", [({}, status["is_forwarder"])]
     yield "mates", "gauge", "Other gateways of this LAN that live.", [({}, len(status["mates"]))]
+    others = len(status["other_gateways"])
+    yield "other_gateways", "gauge", "Gateways heard on this LAN that are no mates: a fault.", [({}, others)]
     if status["admin"] is not None:
         yield "admin_reached", "gauge", "Whether the node-list service answers.", [({}, status["admin"]["is_reached"])]
     yield (
@@ -182,6 +207,8 @@ def _families(status: dict[str, Any]) -> Iterator[_Family]:
         yield name, "gauge", told, [(labels, peer[key] * factor) for labels, peer in peers if peer[key] is not None]
     for name, key, told in _PEER_COUNTERS:
         yield name, "counter", told, [(labels, peer[key]) for labels, peer in peers]
+    told = "Times that the kernel had no room for what was sent to peers."
+    yield "kernel_sends_blocked_total", "counter", told, [({}, status["kernel_sends_blocked"])]
     told = "Datagrams not sent to a peer, or of its that were not acted on, by reason."
     yield "peer_drops_total", "counter", told, list(_drops(peers))
     for name, key, told in _GROUP_COUNTERS:

@@ -7,21 +7,22 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fjm2 import counted, logs
 from fjm2.errors import ConfigError
+from fjm2.logs import Log
 
 from . import config as configuration
-from . import logs
 from .config import GatewayConfig
+from .counting import GatewayCounters
 from .directory import Directory
 from .errors import ConfigurationErrors, GatewayError
 from .gateway import Gateway
 from .keys import KeyPair
-from .logs import Log
 from .report import metrics_of, sample_of, status_of
 from .roster import Member
 from .status import StatusServer
 
-log = Log("service")
+log = Log("fjm2d.service")
 
 
 class Service:
@@ -29,6 +30,7 @@ class Service:
 
     def __init__(self, path: Path | None, config: GatewayConfig, keys: KeyPair) -> None:
         self.gateway = Gateway(config, keys)
+        self._counters = GatewayCounters(self.gateway)
         self._path = path
         self._config = config
         self._keys = keys
@@ -49,6 +51,7 @@ class Service:
         try:
             await self._status.open(self._config.status.listen)
             self.gateway.open()
+            counted.opened(self._counters)
             self._open_directory()
             await self._wait()
         except (ConfigError, OSError) as error:
@@ -70,6 +73,7 @@ class Service:
         if self._directory is not None:
             await self._directory.close()
         await self.gateway.close()
+        counted.closed(self._counters)
         await self._status.close()
 
     def _open_directory(self) -> None:
@@ -86,6 +90,7 @@ class Service:
         """Read the configuration again. Whatever is wrong with it, the one that runs goes on."""
         try:
             config = configuration.load(self._path, os.environ)
+            configuration.check_own_key(self._path, config, self._keys.public)
             fixed = self.gateway.reconfigure(config)
         except ConfigurationErrors as error:
             for one in error.errors:
@@ -93,6 +98,9 @@ class Service:
             return
         except (ConfigError, GatewayError, OSError) as error:
             log.error("reload_refused", problem=str(error))
+            return
+        except Exception as error:
+            log.failure("unexpected", error, doing="reading the settings again")
             return
         if fixed:
             log.error("reload_refused", problem="takes a restart", keys=list(fixed))
@@ -102,7 +110,7 @@ class Service:
 
     async def _adopt(self, config: GatewayConfig) -> None:
         before, self._config = self._config, config
-        logs.set_up(config.log)
+        logs.set_up("fjm2d", config.log.level, config.log.format)
         try:
             await self._status.open(config.status.listen)
         except GatewayError as error:
@@ -118,7 +126,7 @@ class Service:
 
 def _tell_unexpected(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """A mistake of ours ends what was being done, and nothing else."""
-    log.unexpected(context.get("exception"), str(context.get("message", "")))
+    log.failure("unexpected", context.get("exception"), doing=str(context.get("message", "")))
 
 
 def _told_admin(config: GatewayConfig) -> tuple[object, ...]:

@@ -2,14 +2,15 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 from collections.abc import Callable
 from typing import Any, Final
 
+from fjm2.logs import Log
 from fjm2.norm import Address
 
 from .errors import GatewayError
-from .logs import Log
 from .reading import show
 
 _REQUEST_BYTES_MAX: Final = 8192
@@ -18,13 +19,14 @@ _CONNECTIONS_MAX: Final = 32
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     503: "Service Unavailable",
 }
 _JSON, _TEXT = "application/json", "text/plain; version=0.0.4; charset=utf-8"
 
-log = Log("status")
+log = Log("fjm2d.status")
 
 Answer = tuple[int, str, str]
 """Status, type and body."""
@@ -72,7 +74,7 @@ class StatusServer:
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
         except Exception as error:
-            log.unexpected(error, "answering")
+            log.failure("unexpected", error, doing="answering")
         finally:
             self._connections -= 1
             writer.close()
@@ -80,12 +82,15 @@ class StatusServer:
                 await writer.wait_closed()
 
     def _answer(self, head: bytes) -> Answer:
-        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        lines = head.decode("latin-1").split("\r\n")
+        words = lines[0].split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return 400, _TEXT, "expected HTTP/1.1\n"
         method, path = words[0], words[1].partition("?")[0]
         if method not in ("GET", "HEAD"):
             return 405, _TEXT, "expected GET\n"
+        if not _is_for_here(lines[1:]):
+            return 403, _TEXT, "expected this host's own name or address as Host\n"
         match path:
             case "/healthz":
                 faults = self._status()["faults"]
@@ -97,6 +102,20 @@ class StatusServer:
                 return 200, _JSON, json.dumps(self._status(), indent=2) + "\n"
             case _:
                 return 404, _TEXT, "expected /healthz, /metrics or /status\n"
+
+
+def _is_for_here(headers: list[str]) -> bool:
+    """No page of another name, which was made to resolve to this host, may have a browser ask for it."""
+    fields = [line.partition(":") for line in headers]
+    return all(_is_local(value.strip()) for name, _, value in fields if name.strip().lower() == "host")
+
+
+def _is_local(host: str) -> bool:
+    name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name.lower() == "localhost"
 
 
 def _encoded(status: int, kind: str, body: str) -> bytes:

@@ -55,7 +55,7 @@ class WanSockets:
 
     def take_too_long(self) -> bool:
         """Whether anything since the last time was too long for the way out."""
-        count = self.stats.send_errors[errno.EMSGSIZE]
+        count = self.stats.send_errors.get(errno.EMSGSIZE, 0)
         before, self._too_long = self._too_long, count
         return count > before
 

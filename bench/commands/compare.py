@@ -20,7 +20,7 @@ from .. import netns
 from ..contest import FIRST_PORT, OURS, SYSTEMS, Contest, Plan, Sample
 from ..peers import load
 from ..rate import rate_bps
-from ..standings import print_table, rows_of
+from ..standings import print_settings, print_table, rows_of
 from ..workload import PROPERTIES_MAX
 from .options import Rate, object_option
 
@@ -67,7 +67,40 @@ class Names(click.ParamType[tuple[str, ...]]):
         return names
 
 
+_PRESETS: dict[str, dict[str, str | float]] = {
+    "quick": {"sizes": "1024,8192", "fanout": "1", "seconds": 1.0, "repeat": 1},
+    "full": {
+        "sizes": "64,256,1024,4096,8192,16384,65536",
+        "fanout": "1,2,4,8",
+        "seconds": 2.0,
+        "repeat": 3,
+    },
+}
+
+
+def _preset(ctx: click.Context, param: click.Parameter, is_given: bool) -> None:
+    """Other defaults for what is not given itself."""
+    if is_given and ctx.default_map:
+        raise click.UsageError("give one of --quick and --full")
+    if is_given:
+        ctx.default_map = dict(_PRESETS[str(param.name)])
+
+
+def _preset_option(name: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    settings = " ".join(f"--{option} {value}" for option, value in _PRESETS[name].items())
+    return click.option(
+        f"--{name}",
+        is_flag=True,
+        is_eager=True,  # before the options that it gives other defaults
+        expose_value=False,
+        callback=_preset,
+        help=f"{text}: {settings}, but for those given.",
+    )
+
+
 @click.command()
+@_preset_option("quick", "About two minutes")
+@_preset_option("full", "The lot, for hours")
 @click.option("--systems", type=Names(), default=",".join(SYSTEMS), show_default=True, help="Whom to compare.")
 @click.option("--sizes", type=Numbers(8, 1 << 28), default="64,1024,8192,65536", show_default=True, help="Of messages.")
 @click.option("--fanout", type=Numbers(1, 64), default="1,8", show_default=True, help="Numbers of subscribers.")
@@ -121,13 +154,18 @@ def compare(
     Every system publishes for some seconds to all subscribers; systems take turns, and each repeat begins with another.
     Time runs until the last subscriber has confirmed the last message. Who loses, doubles or damages anything gets no
     figure. Each message counts once, however many subscribers get it. What a broker uses counts as the publisher's.
+    Bare UDP, which promises nothing, has what arrives at the one that gets least as its figure. A system that is not
+    installed is named. How each is set is told at the end.
+
+    \b
+    Example: fjm2-bench compare --quick
 
     \b
     Example: fjm2-bench compare --systems fjm2,zenoh --sizes 1024,8192 --fanout 1 --seconds 1
     \b
     Example: fjm2-bench compare --systems fjm2-jms,activemq --sizes 64 --round-trips 5000
     """
-    is_fanout_given = click.get_current_context().get_parameter_source("fanout") is not ParameterSource.DEFAULT
+    is_fanout_given = click.get_current_context().get_parameter_source("fanout") is ParameterSource.COMMANDLINE
     if round_trips is not None and is_fanout_given:
         raise click.UsageError("--fanout is for throughput: round trips are to one echo")
     lack = netns.missing()
@@ -167,10 +205,13 @@ async def _compare(plan: Plan, as_json: bool) -> int:
     except netns.NetworkError as error:
         raise OSError(str(error)) from error
     rows = list(rows_of(plan, samples))
+    settings = {system: load(system).settings for system in systems if system not in OURS}
     if as_json:
-        click.echo(json.dumps({"plan": asdict(plan), "rows": [asdict(row) for row in rows], "missing": missing}))
+        result = {"plan": asdict(plan), "rows": [asdict(row) for row in rows], "missing": missing}
+        click.echo(json.dumps(result | {"settings": settings}))
     else:
         print_table(plan, rows, missing)
+        print_settings(settings)
     return 0 if rows and not any(row.faults for row in rows) else 1
 
 

@@ -29,7 +29,7 @@ class TrainCost:
 
 def run(repeat: int = 5) -> list[TrainCost]:
     """Every step's median of `repeat` measurements."""
-    buffer, stamp, payload_ids, offsets = _stamped_train()
+    buffer, stamp, payload_ids, offsets = _stamped_train(SEGMENTS)
     segment_bytes = stamp.row_bytes
     train = Train(buffer, segment_bytes, ("127.0.0.1", 0))
     reader = DataReader()
@@ -57,7 +57,15 @@ def run(repeat: int = 5) -> list[TrainCost]:
     return costs + _socket_costs(buffer, segment_bytes, repeat)
 
 
-def _stamped_train() -> tuple[NDArray[np.uint8], HeaderStamp, NDArray[np.uint32], NDArray[np.uint32]]:
+def stamped_train(segments: int) -> tuple[NDArray[np.uint8], int]:
+    """A train of a stream's segments, and how long each of them is."""
+    buffer, stamp, _, _ = _stamped_train(segments)
+    return buffer, stamp.row_bytes
+
+
+def _stamped_train(
+    segments: int,
+) -> tuple[NDArray[np.uint8], HeaderStamp, NDArray[np.uint32], NDArray[np.uint32]]:
     fti = Fti(fec_id=5, object_bytes=32 << 20, segment_bytes=SEGMENT_BYTES, block_segments=64)
     header = Data(
         source_id=1,
@@ -73,9 +81,9 @@ def _stamped_train() -> tuple[NDArray[np.uint8], HeaderStamp, NDArray[np.uint32]
         extensions=(fti,),
     )
     segment_bytes = len(header.encode()) + STREAM_HEADER.size + SEGMENT_BYTES
-    buffer = np.zeros(SEGMENTS * segment_bytes, np.uint8)
+    buffer = np.zeros(segments * segment_bytes, np.uint8)
     stamp = HeaderStamp(buffer, segment_bytes, header)
-    payload_ids = np.arange(SEGMENTS, dtype=np.uint32)
+    payload_ids = np.arange(segments, dtype=np.uint32)
     offsets = payload_ids * np.uint32(SEGMENT_BYTES)
     stamp.stamp(0, payload_ids)
     stamp.stamp_stream(SEGMENT_BYTES, 0, offsets)

@@ -1,14 +1,5 @@
-import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.Arrays;
-import java.util.BitSet;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Locale;
-import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
@@ -60,33 +51,32 @@ public final class ActiveMqBench {
   private static final String SERVER_SETTINGS =
       "?transport.tcpNoDelay=true&transport.socketBufferSize=1048576&transport.ioBufferSize=65536"
           + "&wireFormat.tightEncodingEnabled=false&wireFormat.maxInactivityDuration=0";
+  private static final String STOMP_SETTINGS =
+      "?transport.tcpNoDelay=true&transport.socketBufferSize=1048576&transport.ioBufferSize=65536"
+          + "&wireFormat.maxDataLength=536870912&wireFormat.maxFrameSize=536870912";
   private static final long BROKER_BYTES = 256L << 20;
   private static final long TOPIC_BYTES = 64L << 20;
 
+  private static final String SYSTEM = "activemq";
+  private static final String[] DIGITS = {
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
+  };
   private static final long RETRY_MS = 100;
   private static final int LOOK_EVERY = 256;
 
-  private static final class Fault extends Exception {
-    private static final long serialVersionUID = 1;
-
-    Fault(String reason) {
-      super(reason);
-    }
-  }
-
   public static void main(String[] arguments) {
     try {
-      Options options = new Options(arguments);
+      Bench.Options options = new Bench.Options(arguments);
       switch (options.role) {
         case "broker" -> broker(options);
         case "pub" -> publish(options);
         case "sub" -> System.exit(subscribe(options) ? 0 : 1);
         case "ping" -> ping(options);
         case "echo" -> echo(options);
-        default -> throw new Fault("unknown role " + options.role);
+        default -> throw new Bench.Fault("unknown role " + options.role);
       }
       System.exit(0);
-    } catch (Fault fault) {
+    } catch (Bench.Fault fault) {
       System.err.println(fault.getMessage());
     } catch (Exception error) {
       System.err.println("ActiveMQ: " + error);
@@ -96,7 +86,7 @@ public final class ActiveMqBench {
 
   // The broker. It lives as long as somebody holds its standard input open.
 
-  private static void broker(Options options) throws Exception {
+  private static void broker(Bench.Options options) throws Exception {
     PolicyEntry policy = new PolicyEntry();
     policy.setTopic(">");
     policy.setProducerFlowControl(true);
@@ -106,7 +96,7 @@ public final class ActiveMqBench {
     policies.setPolicyEntries(List.of(policy));
     BrokerService broker = new BrokerService();
     broker.setBrokerName("fjm2-bench");
-    broker.setDataDirectory(options.text("--directory"));
+    broker.setDataDirectory("/nonexistent"); // it is not needed, and must not be
     broker.setPersistent(false);
     broker.setUseJmx(false);
     broker.setAdvisorySupport(false);
@@ -116,10 +106,13 @@ public final class ActiveMqBench {
     broker.setUseShutdownHook(false);
     broker.setDestinationPolicy(policies);
     broker.getSystemUsage().getMemoryUsage().setLimit(BROKER_BYTES);
-    broker.addConnector("tcp://" + options.place() + SERVER_SETTINGS);
+    broker.addConnector(
+        options.has("--stomp")
+            ? "stomp://" + options.place() + STOMP_SETTINGS
+            : "tcp://" + options.place() + SERVER_SETTINGS);
     broker.start();
     if (!broker.waitUntilStarted()) {
-      throw new Fault("the broker does not start: " + broker.getStartException());
+      throw new Bench.Fault("the broker does not start: " + broker.getStartException());
     }
     System.out.println("{\"ready\": true}");
     while (System.in.read() >= 0) {}
@@ -128,7 +121,7 @@ public final class ActiveMqBench {
 
   // Throughput.
 
-  private static void publish(Options options) throws Exception {
+  private static void publish(Bench.Options options) throws Exception {
     int receivers = options.number("--receivers");
     Client client = new Client(options);
     MessageProducer producer = client.producer(client.session.createTopic(DATA));
@@ -138,7 +131,7 @@ public final class ActiveMqBench {
       say(client, producer, START, 0);
       client.await(WARM, receivers, "subscribers to warm up");
     }
-    StopWatch watch = new StopWatch(options.number("--broker"));
+    Bench.StopWatch watch = new Bench.StopWatch(options.number("--broker"));
     client.doing = "sending";
     long total = send(client, producer, options.number("--count"), options.real("--seconds"));
     say(client, producer, END, total);
@@ -146,8 +139,8 @@ public final class ActiveMqBench {
     double seconds = watch.seconds();
     double cpu = watch.cpu();
     System.out.println(
-        new Line()
-            .put("system", "activemq")
+        new Bench.Line()
+            .put("system", SYSTEM)
             .put("object", "message")
             .put("size", options.size)
             .put("batch", 1)
@@ -164,14 +157,14 @@ public final class ActiveMqBench {
 
   /** Messages from number 0 on: so many if that is not 0, or else for so long. How many there were. */
   private static long send(Client client, MessageProducer producer, long count, double seconds) throws JMSException {
-    Workload workload = new Workload(client.options.size);
+    Bench.Workload workload = new Bench.Workload(client.options.size);
     int properties = client.options.properties;
     long until = System.nanoTime() + (long) (seconds * 1e9);
     long number = 0;
     while (count > 0 ? number < count : number % LOOK_EVERY != 0 || System.nanoTime() < until) {
       BytesMessage message = client.session.createBytesMessage();
       for (int place = 0; place < properties; place++) {
-        Workload.setProperty(message, place, number);
+        setProperty(message, place, number);
       }
       message.writeBytes(workload.message(number));
       producer.send(message);
@@ -187,28 +180,29 @@ public final class ActiveMqBench {
     producer.send(message);
   }
 
-  private static boolean subscribe(Options options) throws Exception {
+  private static boolean subscribe(Bench.Options options) throws Exception {
     System.out.println("{\"ready\": true}");
-    AtomicReference<Reception> reception = new AtomicReference<>(new Reception(options));
+    AtomicReference<Bench.Reception> reception = new AtomicReference<>(new Bench.Reception(SYSTEM, options));
     CountDownLatch ended = new CountDownLatch(1);
     AtomicReference<Exception> failure = new AtomicReference<>();
     Client client;
     try {
       client = new Client(options);
-    } catch (Fault nobody) {
+    } catch (Bench.Fault nobody) {
       System.out.println(reception.get().line(-1));
       return false;
     }
     long[] total = {-1};
+    byte[] body = new byte[options.size];
     MessageConsumer consumer = client.session.createConsumer(client.session.createTopic(DATA));
     consumer.setMessageListener(
         message -> {
           try {
             String word = message.getJMSType();
             if (word == null) {
-              reception.get().take(message);
+              take(reception.get(), message, body, options.properties);
             } else if (word.equals(START)) {
-              reception.set(new Reception(options));
+              reception.set(new Bench.Reception(SYSTEM, options));
               client.tell(WARM);
             } else if (word.equals(END)) {
               total[0] = message.getLongProperty(TOTAL);
@@ -233,14 +227,26 @@ public final class ActiveMqBench {
     return isLossless;
   }
 
+  private static void take(Bench.Reception reception, Message message, byte[] body, int properties)
+      throws JMSException {
+    BytesMessage bytes = (BytesMessage) message;
+    bytes.readBytes(body);
+    long number = reception.take(body, 0, bytes.getBodyLength());
+    for (int place = 0; number >= 0 && number % LOOK_EVERY == 0 && place < properties; place++) {
+      if (!hasProperty(message, place, number)) {
+        reception.noteCorrupt();
+      }
+    }
+  }
+
   // Round trips: the listener takes the time, and sends the next message.
 
-  private static void ping(Options options) throws Exception {
+  private static void ping(Bench.Options options) throws Exception {
     int warmUp = options.number("--warm-up");
     long[] times = new long[warmUp + options.number("--count")];
     Client client = new Client(options);
     MessageProducer producer = client.producer(client.session.createTopic(DATA));
-    Workload workload = new Workload(options.size);
+    Bench.Workload workload = new Bench.Workload(options.size);
     long[] sent = {0, 0};
     CountDownLatch done = new CountDownLatch(1);
     AtomicReference<Exception> failure = new AtomicReference<>();
@@ -253,7 +259,7 @@ public final class ActiveMqBench {
               times[number] = System.nanoTime() - sent[1];
               try {
                 if (!workload.isMessage(bodyOf(message), number)) {
-                  throw new Fault("message " + number + " came back as another");
+                  throw new Bench.Fault("message " + number + " came back as another");
                 }
                 if (number + 1 == times.length) {
                   done.countDown();
@@ -262,7 +268,7 @@ public final class ActiveMqBench {
                 sent[0] = number + 1;
                 sent[1] = System.nanoTime();
                 producer.send(bytesMessage(client, workload.message(number + 1)));
-              } catch (JMSException | Fault error) {
+              } catch (JMSException | Bench.Fault error) {
                 failure.set(error);
                 done.countDown();
               }
@@ -282,8 +288,8 @@ public final class ActiveMqBench {
     long[] ordered = Arrays.copyOfRange(times, warmUp, times.length);
     Arrays.sort(ordered);
     System.out.println(
-        new Line()
-            .put("system", "activemq")
+        new Bench.Line()
+            .put("system", SYSTEM)
             .put("size", options.size)
             .put("count", ordered.length)
             .put("p50_us", at(ordered, 0.5))
@@ -297,7 +303,7 @@ public final class ActiveMqBench {
     return ordered.length == 0 ? 0 : ordered[Math.min(ordered.length - 1, (int) (ordered.length * part))] / 1000.0;
   }
 
-  private static void echo(Options options) throws Exception {
+  private static void echo(Bench.Options options) throws Exception {
     System.out.println("{\"ready\": true}");
     long[] count = {0};
     CountDownLatch ended = new CountDownLatch(1);
@@ -329,7 +335,7 @@ public final class ActiveMqBench {
     if (isEnded) {
       client.tell(DONE);
     }
-    System.out.println(new Line().put("system", "activemq").put("messages", count[0]));
+    System.out.println(new Bench.Line().put("system", SYSTEM).put("messages", count[0]));
     client.close();
     System.exit(isEnded ? 0 : 1);
   }
@@ -349,7 +355,7 @@ public final class ActiveMqBench {
 
   /** A connection, its one session for the topics, and one for the queues. */
   private static final class Client {
-    final Options options;
+    final Bench.Options options;
     final Session session;
     volatile String doing = "connecting to the broker";
     private final Connection connection;
@@ -357,7 +363,7 @@ public final class ActiveMqBench {
     private final MessageProducer teller;
     private final long deadline;
 
-    Client(Options options) throws Exception {
+    Client(Bench.Options options) throws Exception {
       this.options = options;
       deadline = System.nanoTime() + (long) (options.real("--timeout") * 1e9);
       connection = connect();
@@ -370,7 +376,7 @@ public final class ActiveMqBench {
 
     private Connection connect() throws Exception {
       ActiveMQConnectionFactory factory =
-          new ActiveMQConnectionFactory("tcp://" + options.place() + CLIENT_SETTINGS + options.more());
+          new ActiveMQConnectionFactory("tcp://" + options.place() + CLIENT_SETTINGS);
       while (true) {
         Connection made = null;
         try {
@@ -440,8 +446,8 @@ public final class ActiveMqBench {
       return Math.max(0, deadline - System.nanoTime());
     }
 
-    Fault late(String what) {
-      return new Fault(what + ": not done within " + options.text("--timeout") + " s");
+    Bench.Fault late(String what) {
+      return new Bench.Fault(what + ": not done within " + options.text("--timeout") + " s");
     }
 
     /** The broker may be gone before us: all that matters has been said by then. */
@@ -454,265 +460,21 @@ public final class ActiveMqBench {
     }
   }
 
-  /** The messages: their number with a check of it, and one of five patterns. */
-  private static final class Workload {
-    private static final int PATTERNS = 5;
-    private static final long STEP = 0x9E3779B97F4A7C15L;
-    private static final String[] DIGITS = {
-      "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
-    };
-    private final ByteBuffer[] made = new ByteBuffer[PATTERNS];
+  // Properties, by the last digit of a message's number.
 
-    Workload(int size) {
-      for (int pattern = 0; pattern < PATTERNS; pattern++) {
-        ByteBuffer content = ByteBuffer.allocate(size + 8).order(ByteOrder.LITTLE_ENDIAN);
-        content.position(8);
-        for (long place = 1; content.remaining() >= 8; place++) {
-          content.putLong(splitmix(((long) pattern << 32) + place));
-        }
-        made[pattern] = ByteBuffer.wrap(Arrays.copyOf(content.array(), size));
-      }
-    }
-
-    private static long splitmix(long state) {
-      long mixed = state * STEP;
-      mixed = (mixed ^ mixed >>> 30) * 0xBF58476D1CE4E5B9L;
-      mixed = (mixed ^ mixed >>> 27) * 0x94D049BB133111EBL;
-      return mixed ^ mixed >>> 31;
-    }
-
-    static long word(long number) {
-      return number << 24 | number * STEP >>> 40;
-    }
-
-    /** Good until the next one with the same pattern is asked for. */
-    byte[] message(long number) {
-      ByteBuffer buffer = made[(int) (number % PATTERNS)];
-      buffer.putLong(0, word(number));
-      return buffer.array();
-    }
-
-    boolean isMessage(byte[] body, long number) {
-      return Arrays.equals(body, message(number));
-    }
-
-    /** The number of what should be a message; -1 if it is none. */
-    long numberOf(byte[] body) {
-      long word = ByteBuffer.wrap(body).getLong(0);
-      long number = word >>> 24;
-      if (word != word(number)) {
-        return -1;
-      }
-      byte[] content = made[(int) (number % PATTERNS)].array();
-      return Arrays.equals(body, 8, body.length, content, 8, content.length) ? number : -1;
-    }
-
-    static void setProperty(Message message, int place, long number) throws JMSException {
-      int digit = (int) (number % 10);
-      if (place % 2 == 0) {
-        message.setIntProperty("p" + place, digit);
-      } else {
-        message.setStringProperty("p" + place, DIGITS[digit]);
-      }
-    }
-
-    static boolean hasProperty(Message message, int place, long number) throws JMSException {
-      int digit = (int) (number % 10);
-      return place % 2 == 0
-          ? message.getIntProperty("p" + place) == digit
-          : DIGITS[digit].equals(message.getStringProperty("p" + place));
+  private static void setProperty(Message message, int place, long number) throws JMSException {
+    int digit = (int) (number % 10);
+    if (place % 2 == 0) {
+      message.setIntProperty("p" + place, digit);
+    } else {
+      message.setStringProperty("p" + place, DIGITS[digit]);
     }
   }
 
-  /** What a subscriber gets: checked, counted and timed. */
-  private static final class Reception {
-    private final Options options;
-    private final boolean isVerified;
-    private final Workload workload;
-    private final byte[] body;
-    private final BitSet seen = new BitSet();
-    private StopWatch watch;
-    private double seconds;
-    private int next;
-    private long messages;
-    private long duplicated;
-    private long outOfOrder;
-    private long corrupt;
-
-    Reception(Options options) {
-      this.options = options;
-      isVerified = !options.has("--no-verify");
-      workload = new Workload(options.size);
-      body = new byte[options.size];
-    }
-
-    void take(Message message) throws JMSException {
-      if (watch == null) {
-        watch = new StopWatch(0);
-      }
-      BytesMessage bytes = (BytesMessage) message;
-      bytes.readBytes(body);
-      if (!isVerified) {
-        messages++;
-      } else if (bytes.getBodyLength() != options.size) {
-        corrupt++;
-      } else {
-        check(message, workload.numberOf(body));
-      }
-      if ((messages & LOOK_EVERY - 1) == 0) {
-        seconds = watch.seconds();
-      }
-    }
-
-    private void check(Message message, long value) throws JMSException {
-      if (value < 0 || value > Integer.MAX_VALUE - 1) {
-        corrupt++;
-        return;
-      }
-      int number = (int) value;
-      if (number % LOOK_EVERY == 0) {
-        for (int place = 0; place < options.properties; place++) {
-          corrupt += Workload.hasProperty(message, place, number) ? 0 : 1;
-        }
-      }
-      if (number >= next) {
-        next = number + 1;
-      } else if (seen.get(number)) {
-        duplicated++;
-        return;
-      } else {
-        outOfOrder++;
-      }
-      seen.set(number);
-      messages++;
-    }
-
-    boolean isLossless(long total) {
-      return total > 0 && messages == total && duplicated == 0 && corrupt == 0;
-    }
-
-    Line line(long total) {
-      double cpu = 0;
-      if (watch != null) {
-        seconds = total >= 0 ? watch.seconds() : seconds;
-        cpu = watch.cpu();
-      }
-      double rate = seconds > 0 ? (messages - 1) / seconds : 0;
-      return new Line()
-          .put("system", "activemq")
-          .put("size", options.size)
-          .put("ended", total >= 0)
-          .put("verified", isVerified)
-          .put("messages", messages)
-          .put("bytes", messages * options.size)
-          .put("seconds", seconds)
-          .put("msgs_per_s", rate)
-          .put("gbit_per_s", rate * options.size * 8e-9)
-          .put("lost", total < 0 ? next - Math.min(next, messages) : Math.max(0, total - messages))
-          .put("duplicated", duplicated)
-          .put("out_of_order", outOfOrder)
-          .put("corrupt", corrupt)
-          .put("cpu_s", cpu);
-    }
-  }
-
-  /** Time, and this process's time on CPUs and another's (the broker's), since it was made. */
-  private static final class StopWatch {
-    private static final double TICKS_PER_S = 100;
-    private final int other;
-    private final long start = System.nanoTime();
-    private final double cpu;
-
-    StopWatch(int other) {
-      this.other = other;
-      cpu = total();
-    }
-
-    double seconds() {
-      return (System.nanoTime() - start) / 1e9;
-    }
-
-    double cpu() {
-      return total() - cpu;
-    }
-
-    private double total() {
-      double own =
-          ((com.sun.management.OperatingSystemMXBean) java.lang.management.ManagementFactory.getOperatingSystemMXBean())
-              .getProcessCpuTime();
-      return own / 1e9 + (other == 0 ? 0 : ticks() / TICKS_PER_S);
-    }
-
-    private long ticks() {
-      try {
-        String stat = Files.readString(Path.of("/proc/" + other + "/stat"));
-        String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
-        return Long.parseLong(fields[11]) + Long.parseLong(fields[12]);
-      } catch (IOException gone) {
-        return 0;
-      }
-    }
-  }
-
-  /** A line of JSON. */
-  private static final class Line {
-    private final StringBuilder text = new StringBuilder();
-
-    Line put(String name, Object value) {
-      text.append(text.isEmpty() ? "{" : ", ").append('"').append(name).append("\": ");
-      if (value instanceof String) {
-        text.append('"').append(value).append('"');
-      } else if (value instanceof Double) {
-        text.append(String.format(Locale.ROOT, "%.6f", value));
-      } else {
-        text.append(value);
-      }
-      return this;
-    }
-
-    @Override
-    public String toString() {
-      return text + "}";
-    }
-  }
-
-  private static final class Options {
-    final String role;
-    final int size;
-    final int properties;
-    private final Map<String, String> values = new HashMap<>();
-
-    Options(String[] arguments) {
-      role = arguments[0];
-      for (int at = 1; at < arguments.length; at += 2) {
-        values.put(arguments[at], arguments[at + 1]);
-      }
-      size = number("--size");
-      properties = number("--properties");
-    }
-
-    boolean has(String name) {
-      return values.containsKey(name);
-    }
-
-    String text(String name) {
-      return values.get(name);
-    }
-
-    int number(String name) {
-      return Integer.parseInt(values.getOrDefault(name, "0"));
-    }
-
-    double real(String name) {
-      return Double.parseDouble(values.getOrDefault(name, "0"));
-    }
-
-    String place() {
-      return text("--address") + ":" + text("--port");
-    }
-
-    String more() {
-      return values.getOrDefault("--more", "");
-    }
+  private static boolean hasProperty(Message message, int place, long number) throws JMSException {
+    int digit = (int) (number % 10);
+    return place % 2 == 0
+        ? message.getIntProperty("p" + place) == digit
+        : DIGITS[digit].equals(message.getStringProperty("p" + place));
   }
 }

@@ -42,6 +42,8 @@ class Peer(Protocol):
     """One system."""
 
     name: str
+    settings: str
+    """What it is set to, and what keeps it honest."""
 
     def missing(self) -> str | None:
         """What it lacks here, or None."""

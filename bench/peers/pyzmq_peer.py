@@ -30,6 +30,11 @@ class PyZmq:
     """The adapter."""
 
     name = "pyzmq"
+    settings = (
+        "PUB/SUB over TCP by pyzmq. XPUB_NODROP: a queue that is full (64 MiB or 100,000 messages a subscriber, at "
+        "either end) makes the publisher wait. Messages below 64 KiB are copied into ZeroMQ, larger ones are not. "
+        "Confirmations and echoes come back by PUSH/PULL."
+    )
 
     def missing(self) -> str | None:
         return None if find_spec("zmq") else "pyzmq is not installed"

@@ -41,6 +41,11 @@ class Zenoh:
     """The adapter."""
 
     name = "zenoh"
+    settings = (
+        "Peers over TCP by eclipse-zenoh, without scouting, and without shared memory, which crosses no network. "
+        "Reliable publishers with congestion control BLOCK: a queue that is full makes them wait. Express for round "
+        "trips only."
+    )
 
     def missing(self) -> str | None:
         return None if find_spec("zenoh") else "eclipse-zenoh is not installed"

@@ -5,12 +5,17 @@ import click
 from fjm2 import __version__
 
 from .common import open_standard_streams
+from .doctor import doctor
 from .norm_recv import recv
 from .norm_send import send
 from .pub import pub
 from .reply import reply
 from .request import request
 from .sub import sub
+from .tail import tail
+from .top import top
+from .topics import topics
+from .trace import trace
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,7 +30,7 @@ def main() -> None:
     open_standard_streams()
 
 
-for command in (pub, sub, request, reply):
+for command in (pub, sub, request, reply, trace, doctor, top, topics, tail):
     main.add_command(command)
 
 

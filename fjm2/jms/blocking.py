@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
+from fjm2.counted import Counted
+
 from . import (
     DEFAULT_DELIVERY_DELAY,
     DEFAULT_DELIVERY_MODE,
@@ -551,6 +553,12 @@ class Connection(_Closing):
         return meta_data
 
     @property
+    def counted(self) -> Counted:
+        """What a TraceRecorder records of it: the bus, which the process's other connections to the URI share."""
+        bus: Counted = _run(getattr, self._inner, "counted")
+        return bus
+
+    @property
     def exception_listener(self) -> ExceptionListener | None:
         """A function of an exception: it hears what no call can report, one at a time, in a thread of its own."""
         _run(getattr, self._inner, "exception_listener")
@@ -623,6 +631,11 @@ class JMSContext(MessageFactory, _Closing):
     @property
     def meta_data(self) -> ConnectionMetaData:
         return self._connection.meta_data
+
+    @property
+    def counted(self) -> Counted:
+        """What a TraceRecorder records of its connection."""
+        return self._connection.counted
 
     @property
     def exception_listener(self) -> ExceptionListener | None:

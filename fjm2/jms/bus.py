@@ -14,6 +14,8 @@ from time import perf_counter
 from typing import Any, Final, NoReturn
 from weakref import WeakKeyDictionary
 
+from fjm2 import counted
+from fjm2.counted import Reading
 from fjm2.errors import NormError
 from fjm2.norm import Address, Flow, OutgoingStream, ReceiverConfig, SenderConfig, Sync
 from fjm2.norm.events import (
@@ -97,6 +99,9 @@ Listener = Callable[[BusReport], None]
 class Bus:
     """One node of a NORM session, with a lane or more, shared by all connections to the same URI in one event loop."""
 
+    system, layer, role = "fjm2-jms", "jms", "node"
+    """What traces call it."""
+
     def __init__(self, config: BusConfig) -> None:
         """For `open`."""
         self.config = config
@@ -125,6 +130,8 @@ class Bus:
         self._redraws = 0
         self._reported_at, self._reported = 0.0, 0
         self.reports_suppressed = 0
+        self.messages_dropped = 0
+        """By consumers that were full."""
 
     # Life.
 
@@ -144,6 +151,7 @@ class Bus:
 
     def _start(self) -> None:
         self._main.open()
+        counted.opened(self)
         self._announcer = Announcer(self._announce, self.presence.__len__, Random())
         self._tick_handle = self._loop.call_later(_TICK_S, self._tick)
 
@@ -218,6 +226,7 @@ class Bus:
         self._has_room.set()
         for lane in reversed(self._lanes):
             await lane.session.close()
+        counted.closed(self)
 
     def _open_lanes(self) -> list[Lane]:
         return [lane for lane in self._lanes if lane.stream is not None]
@@ -384,6 +393,7 @@ class Bus:
             if lane.stream is not None and not lane.pending_bytes and now - lane.refreshed_at >= _REFRESH_S:
                 lane.refreshed_at = now
                 lane.stream.append(*self._refresh)
+                lane.refreshes += 1
 
     def _check_client_ids(self) -> None:
         for client_id, _ in self._announced.values():
@@ -574,6 +584,31 @@ class Bus:
     def warnings(self) -> tuple[str, ...]:
         """What the operator of this host should know."""
         return self._main.warnings
+
+    def readings(self) -> list[Reading]:
+        """What traces record: a lane each, and with the first one what the router counts of all that comes."""
+        readings = [self._reading(lane) for lane in {self._lanes[0], *self._open_lanes()}]
+        first = next(index for index, reading in enumerate(readings) if reading.source == "lane0")
+        stats, drops = self.router.stats, self.router.drops
+        received = {
+            "messages_received": stats.delivered,
+            "messages_lost": self.messages_dropped + stats.malformed + sum(drops.values()),
+            "frames_received": stats.frames,
+            "frames_expired": stats.expired,
+        }
+        reading = readings[first]
+        frame_drops = {f"frame_{reason.name.lower()}": count for reason, count in drops.items()}
+        readings[first] = reading._replace(
+            counters={**reading.counters, **received}, drops={**reading.drops, **frame_drops}
+        )
+        return readings
+
+    @staticmethod
+    def _reading(lane: Lane) -> Reading:
+        """Without the frames that are no messages of the application's."""
+        reading = lane.session.reading(f"lane{lane.number}")
+        sent = max(reading.counters.get("messages_sent", 0) - lane.refreshes, 0)
+        return reading._replace(counters={**reading.counters, "messages_sent": sent})
 
     def statistics(self) -> dict[str, Any]:
         """All counters by name, ready for JSON."""

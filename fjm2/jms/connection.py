@@ -5,6 +5,8 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from fjm2.counted import Counted
+
 from .done import DONE, Done
 from .endpoint import Endpoint
 from .errors import IllegalStateError, InvalidClientIDError, JMSError
@@ -221,6 +223,11 @@ class Connection:
     def meta_data(self) -> ConnectionMetaData:
         self._check_open()
         return ConnectionMetaData()
+
+    @property
+    def counted(self) -> Counted:
+        """What a TraceRecorder records of it: the bus, which the process's other connections to the URI share."""
+        return self._check_open().bus
 
     @property
     def exception_listener(self) -> ExceptionListener | None:

@@ -5,6 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from fjm2.counted import Counted
+
 from .connection import Connection, ExceptionListener, mode_of
 from .consumer import JMSConsumer
 from .destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
@@ -133,6 +135,11 @@ class JMSContext(MessageFactory):
     @property
     def meta_data(self) -> ConnectionMetaData:
         return self._connection.meta_data
+
+    @property
+    def counted(self) -> Counted:
+        """What a TraceRecorder records of its connection."""
+        return self._connection.counted
 
     @property
     def exception_listener(self) -> ExceptionListener | None:

@@ -433,7 +433,7 @@ class Dispatcher:
 
     async def _run_in_thread(self, inbox: Inbox, listener: ThreadListener) -> None:
         # What is tracked can be acknowledged or recovered in the middle of a batch, which therefore is one message.
-        size = 1 if self._is_tracking or inbox.again else _BATCH
+        size = 1 if self._is_tracking or inbox.again or inbox.is_shared else _BATCH
         batch = [delivery for _ in range(size) if (delivery := self._take(inbox))]
         if not batch:
             return

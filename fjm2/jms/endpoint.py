@@ -145,4 +145,5 @@ class Endpoint:
     def _report_drops(self, inbox: Inbox) -> None:
         dropped = inbox.take_dropped()
         if dropped:
+            self.bus.messages_dropped += dropped
             self.report(MessagesDroppedError(inbox.destination, dropped))

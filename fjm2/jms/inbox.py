@@ -71,6 +71,9 @@ class Inbox:
         "wake",
     )
 
+    is_shared = False
+    """Whether others may take what waits: then none takes more than it works on."""
+
     def __init__(
         self,
         destination: Destination,

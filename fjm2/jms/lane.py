@@ -46,6 +46,9 @@ class Lane:
             dscp=config.dscp or DSCP_OF_LANE[number],
             loopback=config.loopback,
         )
+        self.refreshes = 0
+        """Frames of that kind."""
+        self.session.is_counted_alone = False
         self._on_event = on_event
         if number:
             self.session.on_events = self._take_events

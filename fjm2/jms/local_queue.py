@@ -15,6 +15,8 @@ class QueueInbox(Inbox):
 
     __slots__ = ("_shared",)
 
+    is_shared = True
+
     def __init__(self, shared: Inbox, selector: Selector | None) -> None:
         super().__init__(shared.destination, selector, None, shared.settings, shared.on_room, shared.on_full)
         self._shared = shared

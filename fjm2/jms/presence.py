@@ -140,6 +140,11 @@ class PresenceTable:
         return len(self._peers)
 
     @property
+    def is_full(self) -> bool:
+        """Whether newcomers may have found no room."""
+        return len(self._peers) >= self._peers_max
+
+    @property
     def peers(self) -> Iterable[Peer]:
         return self._peers.values()
 

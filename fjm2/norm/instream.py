@@ -275,6 +275,7 @@ class IncomingStream(IncomingObject):
             self._emit(StreamOpened(self._sender_id, self.place.object_id, offset))
         elif self._gap_reason:
             start = self._offset
+            self._stats.bytes_lost += max(offset - start, 0)
             self._emit(StreamLost(self._sender_id, self.place.object_id, start, max(offset, start), self._gap_reason))
         self._gap_reason = None
         self._offset = offset

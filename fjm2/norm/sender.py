@@ -346,6 +346,9 @@ class Sender:
         sent = sum(each.count for each in (train, *others))
         item.next_index += sent
         self._flow.note_sent(sent)
+        self._stats.segments_sent += sent
+        header_bytes = train.segment_bytes - self.config.segment_bytes
+        self._stats.payload_bytes_sent += sum(each.data.size for each in (train, *others)) - sent * header_bytes
         if self.config.auto_parity and symbol + sent == length:
             item.parity_due = block, range(self.config.auto_parity)
         return train

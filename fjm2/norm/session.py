@@ -9,6 +9,8 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
+from fjm2 import counted
+from fjm2.counted import Reading
 from fjm2.errors import NormError
 
 from .config import ReceiverConfig, SenderConfig, SessionConfig, Sync
@@ -121,7 +123,9 @@ class OutgoingStream:
             taken = engine.write(object_id, data, self._marks)
             self._session._is_flushed = False
             self._parts = [data[taken:]] if taken < len(data) else []
+            engine.stats.messages_sent += len(self._marks)
             self._marks = [mark - taken for mark in self._marks if mark >= taken]
+            engine.stats.messages_sent -= len(self._marks)
             self._size -= taken
         if not self._size:
             self._drained.set()
@@ -185,6 +189,9 @@ class Session:
     takes them, and the queue is full, reception pauses and goes on with repairs later.
     """
 
+    system, layer, role = "fjm2", "norm", "node"
+    """What traces call it."""
+
     def __init__(
         self,
         group: str,
@@ -211,6 +218,8 @@ class Session:
             receiver=None if is_sender_only else receiver or ReceiverConfig(),
         )
         self.udp_config = UdpConfig(group=group, port=port, interface=interface, ttl=ttl, dscp=dscp, loopback=loopback)
+        self.is_counted_alone = True
+        """Whether traces name it as it is; not where it is a part of something that they name."""
         self._random = random.Random(seed)
         self._events: deque[Event] = deque()
         self._event_bytes = 0
@@ -244,6 +253,8 @@ class Session:
         )
         self._driver = Driver(self._engine, self._transport, self._take, self._after_turn)
         self._is_open = True
+        if self.is_counted_alone:
+            counted.opened(self)
 
     async def __aenter__(self) -> Self:
         self.open()
@@ -263,6 +274,8 @@ class Session:
             self._engine.close()
             self._driver.close()
         finally:
+            if self.is_counted_alone:
+                counted.closed(self)
             self._transport.close()
             self._arrived.set()
             self._changed.set()
@@ -483,6 +496,19 @@ class Session:
     def stats(self) -> Stats:
         """Counters since the session was opened."""
         return self._engine.stats
+
+    def readings(self) -> list[Reading]:
+        """The same for traces, see `fjm2.record`."""
+        return [self.reading("session")]
+
+    def reading(self, source: str) -> Reading:
+        """Likewise, under another name."""
+        if not (self._is_open or self._is_closed):
+            return Reading(source, {}, {}, {})
+        stats = self._engine.stats
+        queued = sum(stream.pending_bytes for stream in list(self._streams.values()))
+        gauges = {"grtt_s": stats.grtt_s, "queue_bytes": queued}
+        return Reading(source, stats.counters(), gauges, stats.drops_by_name())
 
     @property
     def grtt_s(self) -> float:

@@ -38,6 +38,12 @@ class Stats:
     """NORM messages, UDP and IP headers excluded."""
     datagrams_received: int = 0
     bytes_received: int = 0
+    segments_sent: int = 0
+    """Source segments, the first time each."""
+    payload_bytes_sent: int = 0
+    """Application bytes, likewise."""
+    messages_sent: int = 0
+    """Messages handed over to streams."""
     objects_sent: int = 0
     """Objects of which every segment has been sent once."""
     objects_received: int = 0
@@ -46,6 +52,8 @@ class Stats:
     """Objects, or parts of streams, given up."""
     payload_bytes_received: int = 0
     """Application bytes handed up."""
+    bytes_lost: int = 0
+    """Of streams: bytes that will not be handed up, though what follows them is."""
     duplicate_segments_received: int = 0
     segments_decoded: int = 0
     """Source segments made from parity."""
@@ -73,5 +81,15 @@ class Stats:
 
     def as_dict(self) -> dict[str, Any]:
         """All counters by name, ready for JSON."""
-        counters = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "drops"}
-        return counters | {"drops": {reason.name.lower(): count for reason, count in self.drops.items()}}
+        return {**self.counters(), "grtt_s": self.grtt_s, "drops": self.drops_by_name()}
+
+    def counters(self) -> dict[str, int]:
+        """All that is counted by name; drops have names of their own."""
+        return {name: getattr(self, name) for name in _COUNTERS}
+
+    def drops_by_name(self) -> dict[str, int]:
+        """What was not acted on. Another thread may ask, too: what counts goes on meanwhile."""
+        return {reason.name.lower(): count for reason, count in dict(self.drops).items()}
+
+
+_COUNTERS = tuple(item.name for item in fields(Stats) if item.name not in ("grtt_s", "drops"))

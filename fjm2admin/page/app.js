@@ -142,8 +142,8 @@ element("forget").addEventListener("click", () => {
 // Tables
 
 const NODE_COLUMNS = ["Name", "State", "LAN", "In", "Out", "Loss", "RTT", "Queue", "Heard"];
-const LINK_COLUMNS = ["From", "To", "Out", "In", "Loss", "RTT", "Queue"];
-const NUMBERS = new Set(["In", "Out", "Loss", "RTT", "Queue", "Heard"]);
+const LINK_COLUMNS = ["From", "To", "State", "Out", "In", "Paced to", "Loss", "RTT", "Queue", "Drops"];
+const NUMBERS = new Set(["In", "Out", "Paced to", "Loss", "RTT", "Queue", "Drops", "Heard"]);
 
 for (const [table, columns] of [["nodes", NODE_COLUMNS], ["links", LINK_COLUMNS]]) {
   for (const name of columns) {
@@ -200,6 +200,15 @@ function decorateNode(row, node, isNew) {
   }
 }
 
+const LINK_STATES = new Map([[true, "up"], [false, "down"]]);
+const linkState = (link) => LINK_STATES.get(link.is_up) ?? "–";
+const drops = (link) => (link.drops_per_s > 0 ? `${link.drops_per_s.toFixed(1)}/s ${link.reason ?? ""}` : "–");
+const pacing = (link) => (link.rate_bps === null ? "–" : rate(link.rate_bps));
+
+function decorateLink(row, link, isNew) {
+  if (!isNew) row.cells[2].className = `state ${linkState(link)}`;
+}
+
 const ORDER = { live: 0, stale: 1, gone: 2 };
 const byName = (a, b) => ORDER[a.state] - ORDER[b.state] || a.name.localeCompare(b.name);
 
@@ -236,8 +245,9 @@ function showLinks() {
   fill("links", LINK_COLUMNS, busiest.map((link) => ({
     key: `${link.from} ${link.to}`,
     entry: link,
-    texts: [link.fromName, link.toName, rate(link.out_bps), rate(link.in_bps), share(link.loss), milliseconds(link.rtt_ms), bytes(link.queue_bytes)],
-  })), () => {});
+    texts: [link.fromName, link.toName, linkState(link), rate(link.out_bps), rate(link.in_bps), pacing(link), share(link.loss),
+      milliseconds(link.rtt_ms), bytes(link.queue_bytes), drops(link)],
+  })), decorateLink);
   element("links").hidden = busiest.length === 0;
   element("links-none").hidden = busiest.length > 0;
 }
@@ -299,12 +309,14 @@ function choose(id) {
   element("details-title").focus();
 }
 
+const ROLES = new Map([[true, "forwards for its LAN"], [false, "stands by for its LAN"]]);
+
 function showDetails() {
   const node = nodes.get(chosen);
   element("details").hidden = node === undefined;
   if (node === undefined) return;
   setText(element("details-title"), node.name);
-  const facts = [["State", node.state], ["Heard", ago(node.last_seen)], ["LAN", node.lan ?? "–"], ["Endpoints", node.endpoints.join(", ")],
+  const facts = [["State", node.state], ["Heard", ago(node.last_seen)], ["LAN", node.lan ?? "–"], ["Role", ROLES.get(node.is_forwarder) ?? "–"], ["Endpoints", node.endpoints.join(", ")],
     ["Groups", node.groups.join(", ") || "–"], ["Id", node.id], ["Public key", node.public_key], ["Software", node.version],
     ["Drops", `${node.rates.drops_per_s.toFixed(1)}/s`]];
   element("facts").replaceChildren(...facts.flatMap(([name, text]) => {

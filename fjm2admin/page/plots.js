@@ -120,6 +120,15 @@ function clock(at, span) {
   return new Date(at * 1000).toLocaleTimeString([], parts);
 }
 
+// The worse of what the two ends of a link say of it.
+function worse(one, other) {
+  if (other === undefined) return one;
+  return {
+    ...one, loss: Math.max(one.loss, other.loss), is_up: one.is_up === false ? false : other.is_up,
+    in_bps: Math.max(one.in_bps, other.out_bps), out_bps: Math.max(one.out_bps, other.in_bps),
+  };
+}
+
 // Nodes in a circle, by LAN, and a line for every link that either end reports.
 export function drawMap(figure, nodes, links) {
   const shown = [...nodes].filter((node) => node.state !== "gone")
@@ -130,13 +139,14 @@ export function drawMap(figure, nodes, links) {
     return [node.id, { x: 320 + 220 * Math.cos(angle), y: 160 + 115 * Math.sin(angle) }];
   }));
   const parts = [];
-  const drawn = new Set();
+  const drawn = new Map();
   for (const link of links) {
-    const from = places.get(link.from), to = places.get(link.to);
     const key = [link.from, link.to].sort().join();
-    if (!from || !to || drawn.has(key)) continue;
-    drawn.add(key);
-    const kind = link.loss > 0.05 ? "bad" : link.loss > 0.005 ? "lossy" : "fine";
+    if (places.has(link.from) && places.has(link.to)) drawn.set(key, worse(link, drawn.get(key)));
+  }
+  for (const link of drawn.values()) {
+    const from = places.get(link.from), to = places.get(link.to);
+    const kind = link.is_up === false || link.loss > 0.05 ? "bad" : link.loss > 0.005 ? "lossy" : "fine";
     const width = 1.2 + Math.min(5, Math.log10(1 + (link.in_bps + link.out_bps) / 1e5));
     const line = svg("line", { class: `link ${kind}`, x1: from.x, y1: from.y, x2: to.x, y2: to.y, "stroke-width": width });
     line.append(svg("title", {}, `${link.fromName} and ${link.toName}`));

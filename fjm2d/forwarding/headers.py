@@ -15,8 +15,10 @@ COMMON_BYTES: Final = 8
 _FEEDBACK_BYTES: Final = 12
 _FLAVOR_AT: Final = 12
 _TYPES: Final = {VERSION << 4 | kind: kind for kind in MessageType}
-_FEEDBACK: Final = frozenset({MessageType.NACK, MessageType.ACK})
+# Names of their own: looking members up, and asking if they are in a set, takes an Enum too long.
+_NACK, _ACK, _CMD = MessageType.NACK, MessageType.ACK, MessageType.CMD
 _COMMAND: Final = VERSION << 4 | MessageType.CMD
+_LONG: Final = np.dtype(">u8")
 _TYPE_AND_SOURCE: Final = np.uint64(0xFF000000_FFFFFFFF)
 """Of the first eight bytes: what header length and sequence leave."""
 
@@ -46,11 +48,11 @@ def head_of(data: Bytes) -> Head | None:
     if kind is None:
         return None
     source = int.from_bytes(head[4:8])
-    if kind in _FEEDBACK:
+    if kind is _NACK or kind is _ACK:
         if len(head) < _FEEDBACK_BYTES:
             return None
         return Head(kind, source, int.from_bytes(head[8:12]), False)
-    is_application = kind is MessageType.CMD and len(head) > _FLAVOR_AT and head[_FLAVOR_AT] == Flavor.APPLICATION
+    is_application = kind is _CMD and len(head) > _FLAVOR_AT and head[_FLAVOR_AT] == Flavor.APPLICATION
     return Head(kind, source, None, is_application)
 
 
@@ -68,8 +70,9 @@ def parts_of(data: Bytes, segment_bytes: int) -> Iterator[Bytes]:
         data = data[: count * segment_bytes]
     if segment_bytes < COMMON_BYTES or not count:
         return
-    kinds = np.ndarray((count,), ">u8", data, 0, (segment_bytes,)) & _TYPE_AND_SOURCE
-    if data[0] != _COMMAND and (kinds == kinds[0]).all():
+    kinds = np.ndarray((count,), _LONG, data, 0, (segment_bytes,)) & _TYPE_AND_SOURCE
+    every = kinds.tobytes()
+    if data[0] != _COMMAND and every == every[: _LONG.itemsize] * count:
         yield data
         return
     start = 0
@@ -88,6 +91,14 @@ def application_content(data: Bytes) -> bytes | None:
     return message.content if isinstance(message, Application) else None
 
 
-def application(source: int, content: bytes) -> bytes:
-    """A CMD(APPLICATION) of our own."""
-    return Application(source_id=source, instance_id=1, grtt_q=0, backoff=4, gsize_q=0, content=content).encode()
+def application(source: int, sequence: int, content: bytes) -> bytes:
+    """A CMD(APPLICATION) of our own. The sequence is told modulo 2**16."""
+    return Application(
+        source_id=source,
+        instance_id=1,
+        sequence=sequence & 0xFFFF,
+        grtt_q=0,
+        backoff=4,
+        gsize_q=0,
+        content=content,
+    ).encode()

@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from fjm2.jms.presence import PresenceTable, decode
+from fjm2.jms.presence import Flag, PresenceTable, decode
 
 STATUS_S: Final = 1.0
 """A status is sent so often."""
@@ -59,7 +59,7 @@ class LanInterest:
     def __init__(self, is_always: bool) -> None:
         self.is_always = is_always
         self._presence = PresenceTable()
-        self._is_wanted = False
+        self._is_wanted = self._was_full = False
 
     @property
     def is_wanted(self) -> bool:
@@ -73,7 +73,10 @@ class LanInterest:
     def note(self, node: int, content: bytes, now: float) -> bool:
         """What a node has announced. Whether the group is wanted since then, or no longer."""
         announcement = decode(content)
-        if announcement is None or not self._presence.update(node, announcement, now):
+        if announcement is None:
+            return False
+        is_changed = self._presence.update(node, announcement, now)
+        if not is_changed and self._presence.is_full == self._was_full:
             return False
         return self._look()
 
@@ -82,15 +85,17 @@ class LanInterest:
         return self._presence.expire(now) and self._look()
 
     def _look(self) -> bool:
+        """Where there is no room for all, somebody who is not known may want it."""
         before = self._is_wanted
-        self._is_wanted = any(peer.wants_all or peer.topics for peer in self._presence.peers)
+        self._was_full = self._presence.is_full
+        self._is_wanted = self._was_full or any(peer.wants_all or peer.topics for peer in self._presence.peers)
         return self._is_wanted != before
 
 
 def is_wish(content: bytes) -> bool:
     """Whether an announcement is that of a subscriber."""
     announcement = decode(content)
-    return announcement is not None and (bool(announcement.topics) or bool(announcement.flags & 2))
+    return announcement is not None and bool(announcement.topics or announcement.flags & Flag.WANTS_ALL)
 
 
 class PeerInterest:
@@ -123,6 +128,11 @@ class PeerInterest:
         self._heard = {peer: heard for peer, heard in self._heard.items() if heard[1] > now}
         self._hints = {key: until for key, until in self._hints.items() if until > now}
         return len(self._heard) + len(self._hints) < before
+
+    def forwards(self, peer: int) -> bool:
+        """Whether it forwards for its LAN, as it says."""
+        heard = self._heard.get(peer)
+        return heard is not None and heard[0].is_forwarder
 
     def serves(self, peer: int, group: int) -> bool:
         """Whether it forwards this group to its LAN."""

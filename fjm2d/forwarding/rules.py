@@ -29,12 +29,12 @@ class Refusal(Enum):
     NOT_NORM = "no NORM message"
     NOT_FORWARDER = "another gateway forwards for this LAN"
     NOT_WANTED = "no peer wants the group"
-    LOOP = "its sender is on the other side"
+    LOOP = "its sender is elsewhere, or this gateway"
+    SAME_LAN = "of a peer that is on this LAN"
     GROUP_NOT_ALLOWED = "of a group that is not allowed"
     NO_SENDER = "feedback for a sender that is not known, or not up"
     NOT_FEEDBACK = "to the gateway itself, but neither NACK nor ACK"
     BAD_STATUS = "a peer's status that makes no sense"
-    LAN_FULL = "the LAN did not take it in time"
 
 
 class Outward(NamedTuple):
@@ -60,6 +60,15 @@ class Inward(NamedTuple):
     """To whom; None: to the group."""
 
 
+class Loop(NamedTuple):
+    """Something came from where its sender is not."""
+
+    group: int
+    node: int
+    place: str
+    """Where it came from, for people."""
+
+
 class Group:
     """What is known of a group."""
 
@@ -78,8 +87,13 @@ class Group:
 class Forwarder:
     """The decisions of one gateway."""
 
-    def __init__(self, peers: Mapping[int, Peer], is_same_lan: Callable[[int, int], bool]) -> None:
-        """`peers`: all there are, by id. `is_same_lan` says of two of them if they are gateways of one LAN."""
+    def __init__(
+        self, peers: Mapping[int, Peer], is_same_lan: Callable[[int, int], bool], own_node: int | None = None
+    ) -> None:
+        """`peers`: all there are, by id. `is_same_lan` says of two of them if they are gateways of one LAN.
+
+        `own_node` is what the gateway's own words on the LAN bear as source: they come from nowhere else.
+        """
         self.groups: dict[int, Group] = {}
         self.refusals: Counter[Refusal] = Counter()
         self.peer_interest = PeerInterest()
@@ -89,7 +103,11 @@ class Forwarder:
         """Whether the LAN's connections should announce themselves, as a peer has not heard them yet."""
         self._peers = peers
         self._is_same_lan = is_same_lan
+        self._own_node = own_node
         self._is_forwarder = False
+        self._same_lan: frozenset[int] = frozenset()
+        self.loop: Loop | None = None
+        """The last one, for the log."""
 
     # Commands.
 
@@ -119,6 +137,15 @@ class Forwarder:
     def note_mates(self, group: int, addresses: Iterable[Address]) -> None:
         """From these, other gateways of the LAN send: who seemed to be there is not on the LAN."""
         self.groups[group].table.forget_at(frozenset(addresses))
+
+    def note_same_lan(self, peers: frozenset[int]) -> None:
+        """These peers are on this LAN: nothing goes to them, nor comes from them, by the tunnel."""
+        if peers == self._same_lan:
+            return
+        self._same_lan = peers
+        for group in self.groups.values():
+            group.table.forget_behind(peers)
+        self._look_up_anew()
 
     def note_peers(self) -> None:
         """A peer has come up, or gone."""
@@ -163,8 +190,8 @@ class Forwarder:
         if head is None:
             self.refusals[Refusal.NOT_NORM] += count
             return None
-        if not group.table.note_lan(head.source, address, now):
-            self.refusals[Refusal.LOOP] += count
+        if head.source == self._own_node or not group.table.note_lan(head.source, address, now):
+            self._refuse_loop(group, head, address[0], count)
             return None
         if head.is_application:
             self._note_presence(group, head, data, now)
@@ -185,8 +212,8 @@ class Forwarder:
             head = head_of(data)
             if head is None or not head.is_feedback:
                 self.refusals[Refusal.NOT_FEEDBACK] += 1
-            elif not group.table.note_lan(head.source, train.address, now):
-                self.refusals[Refusal.LOOP] += 1
+            elif not group.table.note_receiver(head.source, train.address, now):
+                self._refuse_loop(group, head, train.address[0], 1)
             elif not self._is_forwarder:
                 self.refusals[Refusal.NOT_FORWARDER] += 1
             elif not (peers := self._peers_for(group, head)):
@@ -204,7 +231,7 @@ class Forwarder:
         if head.sender is not None:
             owner = group.table.peer_of(head.sender)
             peer = None if owner is None else self._peers.get(owner)
-            return _NOBODY if peer is None or not peer.is_up else (peer,)
+            return (peer,) if peer is not None and self._is_beyond(peer) else _NOBODY
         if group.takers is None or group.all_takers is None:
             group.all_takers = tuple(peer for peer in self._peers.values() if self._serves(peer, group.hash))
             wants = self.peer_interest.wants
@@ -213,7 +240,15 @@ class Forwarder:
         return group.all_takers if head.is_application else group.takers
 
     def _serves(self, peer: Peer, group_hash: int) -> bool:
-        return peer.is_up and self.peer_interest.serves(peer.id, group_hash)
+        return self._is_beyond(peer) and self.peer_interest.serves(peer.id, group_hash)
+
+    def _is_beyond(self, peer: Peer) -> bool:
+        """Whether it is connected, and to another LAN."""
+        return peer.is_up and peer.id not in self._same_lan
+
+    def _refuse_loop(self, group: Group, head: Head, place: str, count: int) -> None:
+        self.refusals[Refusal.LOOP] += count
+        self.loop = Loop(group.hash, head.source, place)
 
     def _look_up_anew(self) -> None:
         for group in self.groups.values():
@@ -228,7 +263,9 @@ class Forwarder:
             self._note_status(received, now)
             return
         group = self.groups.get(received.group)
-        if group is None:
+        if received.peer.id in self._same_lan:
+            self.refusals[Refusal.SAME_LAN] += count
+        elif group is None:
             self.refusals[Refusal.GROUP_NOT_ALLOWED] += count
         elif not self._is_forwarder:
             self.refusals[Refusal.NOT_FORWARDER] += count
@@ -262,8 +299,9 @@ class Forwarder:
         if head is None:
             self.refusals[Refusal.NOT_NORM] += count
             return False
-        if not group.table.note_wan(head.source, received.peer.id, now, self._may_move):
-            self.refusals[Refusal.LOOP] += count
+        is_own = head.source == self._own_node
+        if is_own or not group.table.note_wan(head.source, received.peer.id, now, self._may_move):
+            self._refuse_loop(group, head, received.peer.name, count)
             return False
         if head.is_application:
             content = application_content(data)
@@ -279,7 +317,7 @@ class Forwarder:
                 self.refusals[Refusal.NOT_FEEDBACK] += 1
                 continue
             if not group.table.note_wan(head.source, received.peer.id, now, self._may_move):
-                self.refusals[Refusal.LOOP] += 1
+                self._refuse_loop(group, head, received.peer.name, 1)
                 continue
             address = group.table.address_of(head.sender)
             if address is None:
@@ -288,7 +326,12 @@ class Forwarder:
                 yield Inward(group.hash, data, data.size, address)
 
     def _may_move(self, before: int, after: int) -> bool:
-        """Whether a node may be behind another peer all at once: its LAN has several gateways, or its first one is
-        gone."""
+        """Whether a node may be behind another peer all at once: its first one is gone, or has left forwarding to
+        another gateway of its LAN."""
         peer = self._peers.get(before)
-        return peer is None or not peer.is_up or self._is_same_lan(before, after)
+        return (
+            peer is None
+            or not peer.is_up
+            or not self.peer_interest.forwards(before)
+            or self._is_same_lan(before, after)
+        )

@@ -42,7 +42,7 @@ class Calls:
         return self.next_at < NEVER
 
     def timestamp_ns(self) -> int:
-        """For the next one: the time, and greater than the one before whatever the clock does."""
+        """For the next one, or for an answer: the time, and greater than the one before whatever the clock does."""
         self._stamped_ns = max(self._wall_ns(), self._stamped_ns + 1)
         return self._stamped_ns
 
@@ -69,14 +69,14 @@ class Calls:
 
 
 class Doorkeeper:
-    """The other side's: each is answered once, none from before our time, and not too many."""
+    """The other side's: each is answered once, none from before our time or the present session's, and not too many."""
 
     __slots__ = ("_answered_at", "_newest_ns", "_oldest_ns")
 
     def __init__(self, oldest_ns: int) -> None:
         self._oldest_ns = oldest_ns
         self._newest_ns = oldest_ns
-        """Timestamp of the newest that was answered."""
+        """Timestamp of the newest that was answered, or of the newest answer to one of ours."""
         self._answered_at = -NEVER
 
     def refusal(self, timestamp_ns: int, now: float) -> Drop | None:
@@ -91,5 +91,9 @@ class Doorkeeper:
 
     def answered(self, timestamp_ns: int, now: float) -> None:
         """One has proved authentic, and been answered."""
-        self._newest_ns = timestamp_ns
+        self.has_seen(timestamp_ns)
         self._answered_at = now
+
+    def has_seen(self, timestamp_ns: int) -> None:
+        """The other side has answered one of ours by this time of its: what it began before is over."""
+        self._newest_ns = max(self._newest_ns, timestamp_ns)

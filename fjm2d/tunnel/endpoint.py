@@ -23,7 +23,8 @@ from .events import Event
 from .handshake import Entropy, Pair
 from .pacing import TokenBucket
 from .peer import Peer, Received, Surroundings
-from .session import Bytes, Workspace, count_of, prefixes_of
+from .session import Bytes, common_prefix, count_of, prefixes_of
+from .slots import Workspace
 from .wire import (
     CARRIED,
     HOP_LIMIT_MAX,
@@ -134,8 +135,19 @@ class Endpoint:
         for peer in peers:
             peer.offer(kind, group, content, segment_bytes, now, source, is_urgent, hop_limit)
 
+    def pass_through(
+        self, peer: Peer, kind: Kind, group: int, data: Bytes, segment_bytes: int, now: float, *, hop_limit: int = 1
+    ) -> Train | None:
+        """A train sealed from where it lies, if it may go to a peer this moment and as it is; else None: `send` it.
+
+        Borrowed until the next call. If the kernel is full, keep it and do not call.
+        """
+        if self._around.busy or self._around.messages:
+            return None
+        return peer.pass_through(kind, group, data, min(segment_bytes, data.size), now, hop_limit)
+
     def note_too_long(self, address: Address, datagram_bytes: int, now: float) -> None:
-        """The kernel would not send a datagram of this length (EMSGSIZE)."""
+        """The kernel would not send a UDP datagram of this length, its headers not counted (EMSGSIZE)."""
         for peer in self._peers.values():
             if peer.address == address:
                 peer.note_too_long(datagram_bytes, now)
@@ -159,9 +171,10 @@ class Endpoint:
             data = data[: whole * segment_bytes]
         if whole == 1:
             return self._receive_run(int.from_bytes(data[:7].tobytes()), data, segment_bytes, train.address, now)
+        prefix = common_prefix(data, segment_bytes)
+        if prefix is not None:
+            return self._receive_run(prefix, data, segment_bytes, train.address, now)
         prefixes = prefixes_of(data, segment_bytes)
-        if (prefixes == prefixes[0]).all():
-            return self._receive_run(int(prefixes[0]), data, segment_bytes, train.address, now)
         received: list[Received] = []
         starts = [0, *(np.flatnonzero(prefixes[1:] != prefixes[:-1]) + 1).tolist(), whole]
         for start, end in pairwise(starts):

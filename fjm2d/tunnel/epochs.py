@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from .handshake import Agreed
-from .session import Session, Workspace
+from .session import Session
+from .slots import Workspace
 
 NEVER = math.inf
 REKEY_DATAGRAMS = 1 << 32

@@ -25,7 +25,8 @@ class PeerDown:
 
     peer: Peer
     reason: str
-    """It is "silent", has said "goodbye", its keys have "expired", or it was "removed"."""
+    """It is "silent", "deaf" (it is heard, and does not hear us), has said "goodbye", its keys have "expired", or it
+    was "removed"."""
 
 
 @dataclass(frozen=True, slots=True)

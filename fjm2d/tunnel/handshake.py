@@ -7,6 +7,7 @@ is looked at next, so that a replay causes no more.
 
 import hashlib
 import hmac
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,6 +17,9 @@ from .wire import INDEX_END, MAC_BYTES, Initiation, Response
 
 _PROLOGUE = b"fjm2d tunnel 1"
 _MAC_LABEL = b"fjm2d tunnel 1 mac"
+
+_CONTENT = struct.Struct(">IQ")
+"""Of a response: index and time."""
 
 Entropy = Callable[[int], bytes]
 
@@ -28,6 +32,8 @@ class Agreed:
     receive_key: bytes = field(repr=False)
     index: int
     remote_index: int
+    stamped_ns: int
+    """The peer's time, as its initiation or response said: older initiations of its are replays."""
 
 
 class Pair:
@@ -68,22 +74,25 @@ class Opening:
     def finish(self, response: Response) -> Agreed | None:
         """The session, from a response with a genuine MAC; None if it is none to this opening."""
         try:
-            content, send_key, receive_key = self._noise.read(response.ephemeral, response.sealed_index)
+            content, send_key, receive_key = self._noise.read(response.ephemeral, response.sealed)
         except NoiseError:
             return None
-        return Agreed(send_key, receive_key, self.index, int.from_bytes(content))
+        return Agreed(send_key, receive_key, self.index, *_CONTENT.unpack(content))
 
 
-def answer(pair: Pair, message: Initiation, index: int, entropy: Entropy) -> tuple[Agreed, bytes] | None:
+def answer(
+    pair: Pair, message: Initiation, index: int, timestamp_ns: Callable[[], int], entropy: Entropy
+) -> tuple[Agreed, bytes] | None:
     """The session that an initiation with a genuine MAC asks for, and the response; None if it is forged after all."""
     noise = Responder(pair.own, pair.other, entropy(KEY_BYTES), _PROLOGUE + message.head)
     try:
         noise.read(message.ephemeral, message.proof)
-        ephemeral, sealed, send_key, receive_key = noise.write(index.to_bytes(4))
+        ephemeral, sealed, send_key, receive_key = noise.write(_CONTENT.pack(index, timestamp_ns()))
     except NoiseError:
         return None
     response = Response(message.index, ephemeral, sealed)
-    return Agreed(send_key, receive_key, index, message.index), pair.stamp(response.encode())
+    agreed = Agreed(send_key, receive_key, index, message.index, message.timestamp_ns)
+    return agreed, pair.stamp(response.encode())
 
 
 def draw_index(entropy: Entropy, taken: Callable[[int], bool]) -> int:

@@ -5,11 +5,13 @@ from typing import NamedTuple
 
 from .rate import Report
 
-_OPEN_MAX = 64
+_OPEN_MAX = 256
 _RTT_WEIGHT = 1 / 8
 _LOSS_WEIGHT = 1 / 4
 _SAMPLE_MIN = 16
-"""Of fewer datagrams no fraction is taken."""
+"""Of fewer datagrams no fraction is taken,"""
+_SAMPLE_S_MIN = 0.2
+"""nor more often than this."""
 
 
 class _Asked(NamedTuple):
@@ -17,6 +19,7 @@ class _Asked(NamedTuple):
     sent: int
     sent_bytes: int
     size: int
+    was_limited: bool
 
 
 class _Point(NamedTuple):
@@ -25,7 +28,6 @@ class _Point(NamedTuple):
     at: float
     sent: int
     received: int
-    sent_bytes: int
 
 
 class Answered(NamedTuple):
@@ -33,7 +35,7 @@ class Answered(NamedTuple):
 
     size: int
     """Length of the question, as it was given to `ask`."""
-    report: Report | None
+    report: Report
 
 
 class LinkMeter:
@@ -52,7 +54,7 @@ class LinkMeter:
         self._asked: OrderedDict[int, _Asked] = OrderedDict()
         self._told: _Point | None = None
         """What the last answer said."""
-        self._heard: tuple[int, int] | None = None
+        self._heard: _Point | None = None
         """What the last question said that was sent, and what of it had been received."""
         self._was_limited = False
 
@@ -67,22 +69,21 @@ class LinkMeter:
         self._was_limited = True
 
     def ask(self, now: float, sent: int, sent_bytes: int, size: int) -> int:
-        """The number of a question that is about to be asked."""
+        """The number of a question that is about to be asked. `sent_bytes`: all headers included."""
         self._number = self._number + 1 & 0xFFFFFFFF
-        self._asked[self._number] = _Asked(now, sent, sent_bytes, size)
+        self._asked[self._number] = _Asked(now, sent, sent_bytes, size, self._was_limited)
+        self._was_limited = False
         if len(self._asked) > _OPEN_MAX:
             self._asked.popitem(last=False)
         return self._number
 
-    def question(self, sent: int, received: int) -> None:
+    def question(self, sent: int, received: int, now: float) -> None:
         """A question has come: the other side had sent so many, and so many have been received."""
-        before = self._heard
-        if before is not None and sent - before[0] < _SAMPLE_MIN:
-            return
-        self._heard = (sent, received)
-        if before is not None:
-            loss = min(max(1 - (received - before[1]) / (sent - before[0]), 0.0), 1.0)
-            self.loss_received += _LOSS_WEIGHT * (loss - self.loss_received)
+        point = _Point(now, sent, received)
+        if self._heard is None or _is_sample(self._heard, point):
+            if self._heard is not None:
+                self.loss_received += _LOSS_WEIGHT * (_loss(self._heard, point) - self.loss_received)
+            self._heard = point
 
     def answer(self, number: int, received: int, now: float) -> Answered | None:
         """An answer has come; None if it is to no question of this session's, or the second to one."""
@@ -91,21 +92,18 @@ class LinkMeter:
             return None
         rtt_s = now - asked.at
         self.rtt_s = rtt_s if self.rtt_s is None else self.rtt_s + _RTT_WEIGHT * (rtt_s - self.rtt_s)
-        return Answered(asked.size, self._compare(asked, received, rtt_s))
-
-    def _compare(self, asked: _Asked, received: int, rtt_s: float) -> Report | None:
-        """What has happened between the last answer and this one."""
-        before, point = self._told, _Point(asked.at, asked.sent, received, asked.sent_bytes)
-        if before is None:
+        point = _Point(asked.at, asked.sent, received)
+        if self._told is None or _is_sample(self._told, point):
+            if self._told is not None:
+                self.loss_sent += _LOSS_WEIGHT * (_loss(self._told, point) - self.loss_sent)
             self._told = point
-            return None
-        sent = point.sent - before.sent
-        if sent < _SAMPLE_MIN or point.at <= before.at:
-            return None
-        self._told = point
-        lost = min(max(sent - (point.received - before.received), 0), sent)
-        loss = lost / sent
-        self.loss_sent += _LOSS_WEIGHT * (loss - self.loss_sent)
-        delivered_bps = 8 * (point.sent_bytes - before.sent_bytes) * (1 - loss) / (point.at - before.at)
-        was_limited, self._was_limited = self._was_limited, False
-        return Report(rtt_s, sent, lost, delivered_bps, was_limited)
+        report = Report(asked.at, now, asked.sent, asked.sent_bytes, received, asked.was_limited)
+        return Answered(asked.size, report)
+
+
+def _is_sample(before: _Point, point: _Point) -> bool:
+    return point.sent - before.sent >= _SAMPLE_MIN and point.at - before.at >= _SAMPLE_S_MIN
+
+
+def _loss(before: _Point, point: _Point) -> float:
+    return min(max(1 - (point.received - before.received) / (point.sent - before.sent), 0.0), 1.0)

@@ -22,7 +22,8 @@ QUANTUM_S = 0.001
 _BURST_DATAGRAMS = 2
 TURN_BYTES_MAX = 1 << 17
 """Without a limit a turn takes any train whole."""
-QUEUE_S = 0.05
+QUEUE_S = 0.25
+"""What waits longer is asked for again before it arrives, or is old news. Senders' windows need some of it."""
 QUEUE_BYTES_MIN = 256 << 10
 QUEUE_BYTES_MAX = 8 << 20
 _URGENT_SHARE = 0.25
@@ -102,6 +103,12 @@ class TokenBucket:
         self._updated_at = now
         return self._credit
 
+    def affords(self, size: int, datagram_bytes: int, now: float) -> bool:
+        """Whether so much may go now, as one train."""
+        if self._bytes_per_s == NEVER:
+            return True
+        return size <= max(self.turn_bytes(), datagram_bytes) and size <= self.refill(now, datagram_bytes)
+
     def spend(self, size: int) -> None:
         """They have gone."""
         if self._bytes_per_s != NEVER:
@@ -164,11 +171,11 @@ class LinkQueue:
         queue_bytes: int | None = None,
         shared: TokenBucket | None = None,
     ) -> None:
-        """`shared`: a bucket that other links draw from as well."""
+        """`queue_bytes`: the most that may wait. `shared`: a bucket that other links draw from as well."""
         self.bucket = TokenBucket(rate_bps)
         self._buckets = (self.bucket,) if shared is None else (self.bucket, shared)
         self._drops = drops
-        self._queue_bytes = queue_bytes
+        self._most_bytes = QUEUE_BYTES_MAX if queue_bytes is None else queue_bytes
         self._flows: dict[int, _Flow] = {}
         """By sender, those that have something waiting. The first one's turn it is."""
         self._urgent = _Flow()
@@ -190,13 +197,11 @@ class LinkQueue:
     @property
     def bound_bytes(self) -> int:
         """How much may wait."""
-        if self._queue_bytes is not None:
-            return self._queue_bytes
         rate = min(bucket.bytes_per_s for bucket in self._buckets)
-        return QUEUE_BYTES_MAX if rate == NEVER else int(min(max(rate * QUEUE_S, QUEUE_BYTES_MIN), QUEUE_BYTES_MAX))
+        return int(min(max(rate * QUEUE_S, QUEUE_BYTES_MIN), self._most_bytes))
 
     def offer(self, parcel: Parcel) -> None:
-        """Let it wait. What finds no room is dropped and counted."""
+        """Let it wait. What finds no room is dropped and counted; what waits is not, if only the rate has fallen."""
         bound = self.bound_bytes
         if parcel.is_urgent:
             self._urgent.append(parcel)
@@ -206,11 +211,23 @@ class LinkQueue:
             flow = self._flow_of(parcel)
             flow.append(parcel)
             self.queued_bytes += parcel.cost
+        bound = max(bound, self.queued_bytes - parcel.cost)
         while self.queued_bytes > bound:
             fattest = max(self._flows.values(), key=_bytes_of, default=self._urgent)
             self._cut(fattest, self.queued_bytes - bound, Drop.QUEUE_FULL)
             if not fattest.bytes and fattest is not self._urgent:
                 self._flows = {source: flow for source, flow in self._flows.items() if flow.bytes}
+
+    def pass_by(self, cost: int, datagram_bytes: int, now: float) -> bool:
+        """Whether a train may go at once, as nothing waits before it; then it is paid for."""
+        if self.queued_bytes:
+            return False
+        for bucket in self._buckets:
+            if not bucket.affords(cost, datagram_bytes, now):
+                return False
+        for bucket in self._buckets:
+            bucket.spend(cost)
+        return True
 
     def poll(self, now: float) -> Parcel | None:
         """The next train that may go, paid for; None when nothing may, or nothing waits."""

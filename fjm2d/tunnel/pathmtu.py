@@ -28,6 +28,11 @@ class _Phase(Enum):
     FOUND = auto()
 
 
+def timeout_s(rtt_s: float) -> float:
+    """After so long a probe is not answered any more."""
+    return min(max(_TIMEOUT_TRIPS * rtt_s, _TIMEOUT_S_MIN), _TIMEOUT_S_MAX)
+
+
 class PathMtu:
     """The search for one peer. Probes that get lost by chance are repeated."""
 
@@ -79,7 +84,7 @@ class PathMtu:
         if not self._size:
             return None
         self._tries += 1
-        self._next_at = now + min(max(_TIMEOUT_TRIPS * rtt_s, _TIMEOUT_S_MIN), _TIMEOUT_S_MAX)
+        self._next_at = now + timeout_s(rtt_s)
         return self._size
 
     def answered(self, size: int, now: float) -> bool:

@@ -28,14 +28,16 @@ from .handshake import Entropy, Opening, Pair, answer, draw_index
 from .liveness import Liveness
 from .meter import LinkMeter
 from .pacing import LinkQueue, Parcel, TokenBucket
-from .pathmtu import PathMtu
+from .pathmtu import PathMtu, timeout_s
 from .peerstats import PeerStats
 from .rate import RateEstimate
-from .sealing import pieces, wire_bytes
-from .session import CounterExhausted, Workspace
+from .sealing import is_one_piece, pieces, wire_bytes
+from .session import CounterExhausted
+from .slots import Workspace
 from .wire import (
     CARRIED,
     GROUP_NONE,
+    KINDS,
     OVERHEAD_BYTES,
     PART_FLAG,
     PROBE_BYTES,
@@ -208,7 +210,7 @@ class Peer:
         """Pace it otherwise from now on."""
         self.queue.set_rate(rate_bps, now)
         self._estimate = None
-        self._live.probe_s = self._around.config.probe_s
+        self._live.probe_s = self._live.report_s = self._around.config.probe_s
         if is_measured:
             self._measure(rate_bps, now)
 
@@ -233,7 +235,11 @@ class Peer:
         """Find out what the link takes: that needs more reports than liveness does."""
         self._estimate = RateEstimate(most_bps)
         self._live.probe_s = min(self._live.probe_s, _MEASURED_PROBE_S)
-        self.queue.set_rate(self._estimate.bps, now)
+        self._pace(self._estimate, now)
+
+    def _pace(self, estimate: RateEstimate, now: float) -> None:
+        self._live.report_s = min(estimate.report_s, self._live.probe_s)
+        self.queue.set_rate(estimate.bps, now)
 
     # Data out.
 
@@ -260,12 +266,26 @@ class Peer:
         self._around.busy[self] = None
         self._note_flow(now)
 
+    def pass_through(
+        self, kind: int, group: int, data: Bytes, segment_bytes: int, now: float, hops: int
+    ) -> Train | None:
+        """A train sealed from where it lies, if it may go this moment and as it is; None: it has to wait."""
+        if not self.is_up or not is_one_piece(data.size, segment_bytes, self.datagram_bytes):
+            return None
+        datagram_bytes = segment_bytes + OVERHEAD_BYTES + self._ip_bytes
+        if not self.queue.pass_by(-(-data.size // segment_bytes) * datagram_bytes, datagram_bytes, now):
+            return None
+        self._note_flow(now)
+        return self._seal_piece(data, segment_bytes, kind, group, hops, now)
+
     def poll(self, now: float) -> Iterator[Train] | None:
         """The trains of what may go next; None when nothing may."""
         parcel = self.queue.poll(now)
         if parcel is None:
             if self.queue.queued_bytes:
                 self._meter.note_limited()
+                if self._live.limited(now):
+                    self._plan(now)
             else:
                 self._around.busy.pop(self, None)
             return None
@@ -275,24 +295,31 @@ class Peer:
         is_split = parcel.segment_bytes > self.datagram_bytes
         count = 0
         for piece in pieces(parcel, self.datagram_bytes, self._splitter):
-            epoch, address = self._epochs.current, self.address
-            if epoch is None or address is None:
+            train = self._seal_piece(piece.data, piece.segment_bytes, piece.kind, parcel.group, parcel.hop_limit, now)
+            if train is None:
                 return
-            try:
-                sealed = epoch.session.seal_train(
-                    piece.data, piece.segment_bytes, piece.kind, parcel.group, parcel.hop_limit
-                )
-            except CounterExhausted:
-                self._go_down("expired", now)
-                return
-            train = Train(sealed, min(piece.segment_bytes + OVERHEAD_BYTES, sealed.size), address)
-            self.stats.note_sent(train.count, sealed.size)
             count += 1
             yield train
         if not count:  # the path has become narrower meanwhile
             self.stats.drops[Drop.TOO_LONG] += parcel.count
         elif is_split:
             self.stats.split += parcel.count
+
+    def _seal_piece(
+        self, data: Bytes, segment_bytes: int, kind: int, group: int, hops: int, now: float
+    ) -> Train | None:
+        """None when there is no session any more."""
+        epoch, address = self._epochs.current, self.address
+        if epoch is None or address is None:
+            return None
+        before = epoch.session.sent
+        try:
+            sealed = epoch.session.seal_train(data, segment_bytes, kind, group, hops)
+        except CounterExhausted:
+            self._go_down("expired", now)
+            return None
+        self.stats.note_sent(epoch.session.sent - before, sealed.size)
+        return Train(sealed, min(segment_bytes + OVERHEAD_BYTES, sealed.size), address)
 
     # Sealed datagrams in.
 
@@ -325,11 +352,11 @@ class Peer:
             self.stats.drops[Drop.BAD_CONTENT] += -(-data.size // segment_bytes)
             return []
         if kind in CARRIED:
-            return [Received(self, Kind(kind), group, hops, data, segment_bytes)]
+            return [Received(self, KINDS[kind], group, hops, data, segment_bytes)]
         kind ^= PART_FLAG
         wholes = self._reassembler.join(data, segment_bytes, prefix.index, kind << 16 | group, now)
         self._wake(self._reassembler.next_at)
-        return [Received(self, Kind(kind), group, hops, whole, length) for whole, length in wholes]
+        return [Received(self, KINDS[kind], group, hops, whole, length) for whole, length in wholes]
 
     def _note_authentic(self, epoch: Epoch, is_newest: bool, address: Address, now: float) -> None:
         """Something has proved to come from the peer."""
@@ -342,10 +369,8 @@ class Peer:
         self._live.is_unconfirmed = False
         if is_newest and address != self.address:
             self._move(address, now)
-        if not self.is_up:
-            self._come_up(now)
-        if self._calls.is_calling and now < self._epochs.rekey_at():
-            self._calls.stop()
+        if not self.is_up and now >= self._live.ask_soon_at():
+            self._ask(now)  # whether it hears us as well
 
     def _move(self, address: Address, now: float) -> None:
         before, self.address = self.address, address
@@ -353,6 +378,8 @@ class Peer:
             self.stats.moves += 1
             self._around.events.append(PeerMoved(self, before, address))
             self._path.begin(now)
+            if self._estimate is not None:
+                self._estimate.begin(is_path_new=True)
             self._plan(now)
 
     # Probes.
@@ -365,19 +392,33 @@ class Peer:
             return
         elif probe.flags & ProbeFlag.GOODBYE:
             self._end_session(now)
-        elif probe.flags & ProbeFlag.ANSWER:
+        else:
+            self._take_news(probe, epoch, now)
+
+    def _take_news(self, probe: Probe, epoch: Epoch, now: float) -> None:
+        if self._live.told(probe.received, now):
+            self._note_heard(now)
+        if probe.flags & ProbeFlag.ANSWER:
             self._take_answer(probe, now)
         else:
-            self._meter.question(probe.sent, epoch.session.received)
+            self._meter.question(probe.sent, epoch.session.received, now)
             self._send_probe(ProbeFlag.ANSWER, now, number=probe.number)
+
+    def _note_heard(self, now: float) -> None:
+        """The peer hears us."""
+        if not self.is_up:
+            self._come_up(now)
+        if self._calls.is_calling and now < self._epochs.rekey_at():
+            self._calls.stop()
 
     def _take_answer(self, probe: Probe, now: float) -> None:
         answered = self._meter.answer(probe.number, probe.received, now)
         if answered is None:
             return
         self.stats.probes_answered += 1
-        if answered.report is not None and self._estimate is not None:
-            self.queue.set_rate(self._estimate.take(answered.report, now), now)
+        if self._estimate is not None:
+            self._estimate.take(answered.report)
+            self._pace(self._estimate, now)
         if answered.size and self._path.answered(answered.size, now):
             self._around.events.append(PathMtuChanged(self, self._path.mtu))
         self._plan(now)
@@ -390,12 +431,12 @@ class Peer:
         session = epoch.session
         content_bytes = max(PROBE_BYTES, packet_bytes - self._ip_bytes - OVERHEAD_BYTES)
         if number is None:
-            number = self._meter.ask(now, session.sent + 1, self.stats.bytes_sent, packet_bytes)
+            link_bytes = self.stats.bytes_sent + self.stats.datagrams_sent * self._ip_bytes
+            number = self._meter.ask(now, session.sent + 1, link_bytes, packet_bytes)
             self.stats.probes_sent += 1
         probe = Probe(flags, number, session.sent + 1, session.received)
-        content = np.frombuffer(probe.encode(content_bytes), np.uint8)
         try:
-            sealed = session.seal_train(content, content_bytes, Kind.PROBE, GROUP_NONE, 0).tobytes()
+            sealed = bytes(session.seal_one(probe.encode(content_bytes), Kind.PROBE, GROUP_NONE, 0))
         except CounterExhausted:
             self._go_down("expired", now)
             return
@@ -403,7 +444,7 @@ class Peer:
         self._around.messages.append((self, address, sealed))
 
     def note_too_long(self, datagram_bytes: int, now: float) -> None:
-        """The kernel would not send a UDP datagram of this length."""
+        """The kernel would not send a UDP datagram of this length, its headers not counted."""
         if self._path.too_long(datagram_bytes + self._ip_bytes, now):
             self._around.events.append(PathMtuChanged(self, self._path.mtu))
         self._plan(now)
@@ -423,7 +464,7 @@ class Peer:
                 self._warn_of_clock(message.timestamp_ns)
             return
         index = draw_index(self._around.entropy, self._around.indexes.__contains__)
-        result = answer(self.pair, message, index, self._around.entropy)
+        result = answer(self.pair, message, index, self._calls.timestamp_ns, self._around.entropy)
         if result is None:
             self.stats.drops[Drop.HANDSHAKE_FORGED] += 1
             return
@@ -450,6 +491,7 @@ class Peer:
             self._plan(now)
             return
         self._calls.opening = None
+        self._door.has_seen(agreed.stamped_ns)
         self._epochs.completed(agreed, now)
         self._begin_epoch(address, now)
         self._ask(now)
@@ -485,6 +527,8 @@ class Peer:
         self._calls.attempts = 0
         self.stats.handshakes_completed += 1
         self._meter.begin()
+        if self._estimate is not None:
+            self._estimate.begin(is_path_new=False)
         if address != self.address:
             self._move(address, now)
         self._live.begin(now)
@@ -540,7 +584,7 @@ class Peer:
             self._ask(now)
         if self.is_up:
             if now >= self._live.dead_at():
-                self._go_down("silent", now)
+                self._go_down("deaf" if self._live.is_deaf else "silent", now)
             elif not self._calls.is_calling and (now >= self._live.silent_at() or now >= self._epochs.rekey_at()):
                 self.connect(now)
             self._probe_path(now)
@@ -552,7 +596,8 @@ class Peer:
     def _probe_path(self, now: float) -> None:
         before = self._path.mtu
         rtt_s = _RTT_S_UNKNOWN if self.rtt_s is None else self.rtt_s
-        size = self._path.poll(now, rtt_s, self._live.is_flowing(now), self._live.is_answering)
+        is_answering = self._live.is_answering(now, timeout_s(rtt_s))
+        size = self._path.poll(now, rtt_s, self._live.is_flowing(now), is_answering)
         if self._path.mtu < before:
             self._around.events.append(PathMtuChanged(self, self._path.mtu))
         if size is not None:

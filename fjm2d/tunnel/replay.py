@@ -51,21 +51,33 @@ class ReplayWindow:
     def mark_one(self, counter: int) -> None:
         """The same for one."""
         if counter > self.newest:
-            self._advance(counter)
-        self._seen[counter % WINDOW] = True
+            self.mark_row(counter, 1)
+        else:
+            self._seen[counter % WINDOW] = True
+
+    def mark_row(self, first: int, count: int) -> None:
+        """The same for so many in a row, all newer than any before."""
+        if first > self.newest + 1:
+            self._advance(first - 1)
+        self._fill(first, first + count, True)
+        self.newest = first + count - 1
 
     def _advance(self, newest: int) -> None:
         """Slide up to a newer one: places that come into the window are empty."""
-        if newest - self.newest >= WINDOW:
-            self._seen[:] = False
-        else:
-            start, end = (self.newest + 1) % WINDOW, newest % WINDOW + 1
-            if start < end:
-                self._seen[start:end] = False
-            else:
-                self._seen[start:] = False
-                self._seen[:end] = False
+        self._fill(self.newest + 1, newest + 1, False)
         self.newest = newest
+
+    def _fill(self, first: int, after: int, is_seen: bool) -> None:
+        """From one counter up to before another."""
+        if after - first >= WINDOW:
+            self._seen[:] = is_seen
+            return
+        start, end = first % WINDOW, after % WINDOW
+        if start <= end:
+            self._seen[start:end] = is_seen
+        else:
+            self._seen[start:] = is_seen
+            self._seen[:end] = is_seen
 
 
 def _is_ascending(counters: NDArray[np.int64]) -> bool:

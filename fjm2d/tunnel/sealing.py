@@ -31,6 +31,11 @@ def wire_bytes(segment_bytes: int, room: int, ip_bytes: int) -> int:
     return part and -(-segment_bytes // part) * (part + PART_HEADER_BYTES + around)
 
 
+def is_one_piece(size: int, segment_bytes: int, room: int) -> bool:
+    """Whether a train can be sealed as it is."""
+    return segment_bytes <= room and size <= _most_segments(segment_bytes) * segment_bytes
+
+
 def pieces(parcel: Parcel, room: int, splitter: Splitter) -> Iterator[Piece]:
     """A parcel as trains that one send can take; nothing, if it can't be carried."""
     if parcel.segment_bytes <= room:

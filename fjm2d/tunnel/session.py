@@ -1,7 +1,7 @@
 """One epoch between two gateways: two keys, two rows of counters, and trains that are sealed and opened whole.
 
-A datagram costs one call of the cipher and the slices for it; headers, counters and the replay window are handled a
-train at a time.
+A datagram costs one call of the cipher. Everything else is done a train at a time, or was done before: headers are
+written and compared by arrays, and the slices of the buffers are kept.
 """
 
 from collections import Counter
@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from .replay import ReplayWindow
+from .slots import Workspace
 from .wire import COUNTER_END, HEADER_BYTES, OVERHEAD_BYTES, PREFIX_BYTES, Drop, Prefix
 
 Bytes = NDArray[np.uint8]
@@ -20,35 +21,17 @@ Bytes = NDArray[np.uint8]
 _COUNTER_AT = HEADER_BYTES - 8
 _COUNTER_MASK = COUNTER_END - 1
 _COUNTER_BYTES = HEADER_BYTES - PREFIX_BYTES
+_LONG = np.dtype(">u8")
+_LONG_BYTES = _LONG.itemsize
+_PREFIX = np.dtype(f"V{PREFIX_BYTES}")
+_STEPS = np.arange(256, dtype=np.uint64)
 
 
 class CounterExhausted(Exception):  # noqa: N818
     """The epoch has no counters left. It should have ended long ago."""
 
 
-class Workspace:
-    """Where sealed and opened trains lie until the next one; shared by all sessions of an endpoint."""
-
-    __slots__ = ("_opened", "_sealed")
-
-    def __init__(self) -> None:
-        self._sealed = np.empty(1 << 16, np.uint8)
-        self._opened = np.empty(1 << 16, np.uint8)
-
-    def sealed(self, size: int) -> Bytes:
-        """Room for a sealed train."""
-        if size > self._sealed.size:
-            self._sealed = np.empty(size, np.uint8)
-        return self._sealed[:size]
-
-    def opened(self, size: int) -> Bytes:
-        """Room for an opened train."""
-        if size > self._opened.size:
-            self._opened = np.empty(size, np.uint8)
-        return self._opened[:size]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OpenedTrain:
     """What was authentic in a train."""
 
@@ -86,7 +69,7 @@ class Session:
         self._counter = 0
         self._window = ReplayWindow()
         self._workspace = workspace or Workspace()
-        self._prefixes: dict[tuple[int, int, int], Bytes] = {}
+        self._prefixes: dict[tuple[int, int, int], bytes] = {}
         self.received = 0
         """Authentic datagrams."""
 
@@ -103,28 +86,49 @@ class Session:
         """The newest counter received; -1 before the first."""
         return self._window.newest
 
+    # Out.
+
     def seal_train(self, data: Bytes, segment_bytes: int, kind: int, group: int, hop_limit: int = 1) -> Bytes:
         """Seal equal datagrams (the last may be shorter). The result's are OVERHEAD_BYTES longer each.
 
         Borrowed until the next train is sealed. Raises CounterExhausted at the end of all counters.
         """
-        view, size = data.data, data.size
-        count = -(-size // segment_bytes) or 1
+        size = data.size
+        if size <= segment_bytes:
+            return np.frombuffer(self.seal_one(data, kind, group, hop_limit), np.uint8)
+        count = -(-size // segment_bytes)
+        first = self._take_counters(count)
+        slots = self._workspace.sealed.of(segment_bytes, count)
+        slots.write_headers(int.from_bytes(self._prefix(kind, group, hop_limit)), first, count)
+        seal = self._seal
+        for header, plain, sealed in slots.rows(data):
+            seal(header, plain, None, sealed)
+        return slots.room[: size + count * OVERHEAD_BYTES]
+
+    def seal_one(self, data: Bytes | bytes, kind: int, group: int, hop_limit: int = 1) -> bytearray:
+        """The same for a datagram that goes alone. Nothing is borrowed."""
+        header = self._prefix(kind, group, hop_limit) + self._take_counters(1).to_bytes(_COUNTER_BYTES)
+        sealed = bytearray(len(data) + OVERHEAD_BYTES)
+        sealed[:HEADER_BYTES] = header
+        self._seal(header, data.data if isinstance(data, np.ndarray) else data, None, memoryview(sealed)[HEADER_BYTES:])
+        return sealed
+
+    def _take_counters(self, count: int) -> int:
+        """The first of so many."""
         first = self._counter
         if first + count > COUNTER_END:
             raise CounterExhausted
         self._counter = first + count
-        step = segment_bytes + OVERHEAD_BYTES
-        sealed = self._workspace.sealed(size + count * OVERHEAD_BYTES)
-        self._write_headers(sealed, step, count, first, self._prefix(kind, group, hop_limit))
-        out = sealed.data
-        seal = self._seal
-        at = 0
-        for start in range(0, size or 1, segment_bytes):
-            body = at + HEADER_BYTES
-            seal(out[at:body], view[start : start + segment_bytes], None, out[body : at + step])
-            at += step
-        return sealed
+        return first
+
+    def _prefix(self, kind: int, group: int, hop_limit: int) -> bytes:
+        key = (kind, group, hop_limit)
+        prefix = self._prefixes.get(key)
+        if prefix is None:
+            prefix = self._prefixes[key] = Prefix(kind, hop_limit, group, self._remote_index).encode()
+        return prefix
+
+    # In.
 
     def open_train(self, data: Bytes, segment_bytes: int, drops: Counter[Drop]) -> OpenedTrain | None:
         """Open equal datagrams (the last may be shorter) that all are meant for this session.
@@ -134,26 +138,27 @@ class Session:
         """
         if data.size <= segment_bytes:
             return self._open_one(data, drops)
-        counters = counters_of(data, segment_bytes)
-        fresh = self._window.are_new(counters)
-        places: list[int] | range = range(counters.size)
-        if not fresh.all():
-            old = int(self._window.is_too_old(counters).sum())
-            drops[Drop.TOO_OLD] += old
-            drops[Drop.REPLAYED] += int(counters.size - fresh.sum()) - old
-            places = np.flatnonzero(fresh).tolist()
-        opened, good = self._open_segments(data, segment_bytes, places)
-        if len(good) < len(places):
-            drops[Drop.FORGED] += len(places) - len(good)
-        if not good:
+        first = first_in_row(data, segment_bytes)
+        if first is not None and first > self._window.newest:
+            opened = self._open_row(data, segment_bytes, first)
+            if opened is not None:
+                return opened
+        return self._open_any(data, segment_bytes, drops)
+
+    def _open_row(self, data: Bytes, segment_bytes: int, first: int) -> OpenedTrain | None:
+        """A train as it nearly always comes: none of it missing, and all of it new. None if any of it is forged."""
+        size, plain_bytes = data.size, segment_bytes - OVERHEAD_BYTES
+        count = -(-size // segment_bytes)
+        slots = self._workspace.opened.of(plain_bytes, count)
+        decrypt = self._open
+        try:
+            for header, sealed, plain in slots.rows(data):
+                decrypt(header, sealed, None, plain)
+        except InvalidTag:
             return None
-        if len(good) < counters.size:
-            counters = counters[good]
-        before = self._window.newest
-        self._window.mark(counters)
-        self.received += len(good)
-        plain_bytes = min(segment_bytes - OVERHEAD_BYTES, opened.size)
-        return OpenedTrain(opened, plain_bytes, len(good), self._window.newest > before)
+        self._window.mark_row(first, count)
+        self.received += count
+        return OpenedTrain(slots.room[: size - count * OVERHEAD_BYTES], plain_bytes, count, True)
 
     def _open_one(self, data: Bytes, drops: Counter[Drop]) -> OpenedTrain | None:
         """The same for a datagram that came alone, as small ones do: there is nothing to be gained by arrays."""
@@ -163,7 +168,7 @@ class Session:
             is_old = bool(window.is_too_old(np.array([counter]))[0])
             drops[Drop.TOO_OLD if is_old else Drop.REPLAYED] += 1
             return None
-        room = self._workspace.opened(data.size - OVERHEAD_BYTES)
+        room = np.empty(data.size - OVERHEAD_BYTES, np.uint8)
         try:
             self._open(source[:HEADER_BYTES], source[HEADER_BYTES:], None, room.data)
         except InvalidTag:
@@ -174,49 +179,40 @@ class Session:
         self.received += 1
         return OpenedTrain(room, room.size, 1, is_newest)
 
-    def _open_segments(
-        self, data: Bytes, segment_bytes: int, places: list[int] | range
-    ) -> tuple[Bytes, list[int] | range]:
-        """The content of segments end to end, and which of them are authentic."""
-        plain_bytes = segment_bytes - OVERHEAD_BYTES
-        room = self._workspace.opened(len(places) * plain_bytes)
-        source, out, size = data.data, room.data, data.size
-        decrypt = self._open
-        bad: list[int] = []
-        at = 0
+    def _open_any(self, data: Bytes, segment_bytes: int, drops: Counter[Drop]) -> OpenedTrain | None:
+        """What came late, twice, with gaps, or from a stranger."""
+        counters = counters_of(data, segment_bytes)
+        fresh = self._window.are_new(counters)
+        places = np.flatnonzero(fresh).tolist()
+        if len(places) < counters.size:
+            old = int(self._window.is_too_old(counters).sum())
+            drops[Drop.TOO_OLD] += old
+            drops[Drop.REPLAYED] += counters.size - len(places) - old
+        content, good = self._open_places(data, segment_bytes, places)
+        if len(good) < len(places):
+            drops[Drop.FORGED] += len(places) - len(good)
+        if not good:
+            return None
+        before = self._window.newest
+        self._window.mark(counters[good])
+        self.received += len(good)
+        plain_bytes = min(segment_bytes - OVERHEAD_BYTES, len(content))
+        return OpenedTrain(np.frombuffer(content, np.uint8), plain_bytes, len(good), self._window.newest > before)
+
+    def _open_places(self, data: Bytes, segment_bytes: int, places: list[int]) -> tuple[bytes, list[int]]:
+        """The content of some segments end to end, and which of them are authentic."""
+        contents: list[bytes] = []
+        good: list[int] = []
         for place in places:
-            start = place * segment_bytes
-            end = start + segment_bytes
-            left = plain_bytes if end <= size else size - start - OVERHEAD_BYTES
-            body = start + HEADER_BYTES
+            segment = data[place * segment_bytes : (place + 1) * segment_bytes]
+            plain = bytearray(segment.size - OVERHEAD_BYTES)
             try:
-                decrypt(source[start:body], source[body:end], None, out[at : at + left])
+                self._open(segment[:HEADER_BYTES].data, segment[HEADER_BYTES:].data, None, plain)
             except InvalidTag:
-                bad.append(place)
-            else:
-                at += left
-        if bad:
-            gone = frozenset(bad)
-            places = [place for place in places if place not in gone]
-        return room[:at], places
-
-    def _write_headers(self, sealed: Bytes, step: int, count: int, first: int, prefix: Bytes) -> None:
-        if count == 1:
-            sealed[:PREFIX_BYTES] = prefix
-            sealed[PREFIX_BYTES:HEADER_BYTES] = np.frombuffer(first.to_bytes(_COUNTER_BYTES), np.uint8)
-            return
-        counters = np.arange(first, first + count).astype(">u8").view(np.uint8).reshape(count, 8)
-        headers = np.ndarray((count, HEADER_BYTES), np.uint8, sealed.data, strides=(step, 1))
-        headers[:, :PREFIX_BYTES] = prefix
-        headers[:, PREFIX_BYTES:] = counters[:, 8 - _COUNTER_BYTES :]
-
-    def _prefix(self, kind: int, group: int, hop_limit: int) -> Bytes:
-        key = (kind, group, hop_limit)
-        prefix = self._prefixes.get(key)
-        if prefix is None:
-            prefix = np.frombuffer(Prefix(kind, hop_limit, group, self._remote_index).encode(), np.uint8)
-            self._prefixes[key] = prefix
-        return prefix
+                continue
+            contents.append(bytes(plain))
+            good.append(place)
+        return b"".join(contents), good
 
 
 def count_of(size: int, segment_bytes: int) -> int:
@@ -227,14 +223,35 @@ def count_of(size: int, segment_bytes: int) -> int:
 
 def counters_of(data: Bytes, segment_bytes: int) -> NDArray[np.int64]:
     """The counters of all segments. The last one must have a header."""
+    return (_longs(data, segment_bytes, _COUNTER_AT) & np.uint64(_COUNTER_MASK)).astype(np.int64)
+
+
+def first_in_row(data: Bytes, segment_bytes: int) -> int | None:
+    """The first counter, if those of all other segments follow each other; None if they do not."""
+    longs = _longs(data, segment_bytes, _COUNTER_AT)
+    if longs.size > _STEPS.size:
+        return None
+    # All the same, if each is one more than the one before.
+    bases = (longs - _STEPS[: longs.size]).tobytes()
+    is_row = bases == bases[:_LONG_BYTES] * longs.size
+    return int(longs[0]) & _COUNTER_MASK if is_row else None
+
+
+def common_prefix(data: Bytes, segment_bytes: int) -> int | None:
+    """The first seven bytes of all segments as a number, if they are the same; None if not."""
     count = -(-data.size // segment_bytes)
-    raw = np.ndarray((count,), ">u8", data.data, offset=_COUNTER_AT, strides=(segment_bytes,))
-    return (raw.astype(np.uint64) & np.uint64(_COUNTER_MASK)).astype(np.int64)
+    prefixes = np.ndarray((count,), _PREFIX, data.data, 0, (segment_bytes,)).tobytes()
+    first = prefixes[:PREFIX_BYTES]
+    return int.from_bytes(first) if prefixes == first * count else None
 
 
 def prefixes_of(data: Bytes, segment_bytes: int) -> NDArray[np.uint64]:
-    """The first seven bytes of all segments, as numbers. The last one must have a header."""
-    count = -(-data.size // segment_bytes)
-    raw = np.ndarray((count,), ">u8", data.data, strides=(segment_bytes,))
-    prefixes: NDArray[np.uint64] = raw.astype(np.uint64) >> np.uint64(8 * (8 - PREFIX_BYTES))
+    """The same seven bytes, of each."""
+    prefixes: NDArray[np.uint64] = _longs(data, segment_bytes, 0) >> np.uint64(8 * (_LONG_BYTES - PREFIX_BYTES))
     return prefixes
+
+
+def _longs(data: Bytes, segment_bytes: int, offset: int) -> NDArray[np.uint64]:
+    """Eight bytes of each segment's header."""
+    count = -(-data.size // segment_bytes)
+    return np.ndarray((count,), _LONG, data.data, offset, (segment_bytes,))

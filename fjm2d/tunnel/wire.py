@@ -4,6 +4,7 @@ import hashlib
 import struct
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from functools import lru_cache
 from typing import Final
 
 VERSION = 1
@@ -105,6 +106,7 @@ class Prefix:
         return _PREFIX.pack(first_byte(self.kind, self.hop_limit), self.group, self.index)
 
     @classmethod
+    @lru_cache(maxsize=256)  # a link has a handful of them
     def of_number(cls, number: int) -> "Prefix | None":
         """From the seven bytes as one number; None for another version."""
         version, hop_limit, kind = split_first_byte(number >> 48)
@@ -115,7 +117,7 @@ class Prefix:
 
 MAC_BYTES = 16
 _INITIATION = struct.Struct(">B3xIIQ32s16s12x16s")
-_RESPONSE = struct.Struct(">B3xI32s20s16s")
+_RESPONSE = struct.Struct(">B3xI32s28s16s")
 _INITIATION_HEAD_BYTES = 20
 INITIATION_BYTES = _INITIATION.size
 RESPONSE_BYTES = _RESPONSE.size
@@ -163,13 +165,13 @@ class Response:
     receiver_index: int
     """The initiator's."""
     ephemeral: bytes
-    sealed_index: bytes
-    """What the responder wants to find in datagrams of the session, sealed."""
+    sealed: bytes
+    """What the responder wants to find in datagrams of the session, and its time."""
     mac: bytes = bytes(MAC_BYTES)
 
     def encode(self) -> bytes:
         first = first_byte(Kind.RESPONSE)
-        return _RESPONSE.pack(first, self.receiver_index, self.ephemeral, self.sealed_index, self.mac)
+        return _RESPONSE.pack(first, self.receiver_index, self.ephemeral, self.sealed, self.mac)
 
     @classmethod
     def decode(cls, data: bytes) -> "Response | None":

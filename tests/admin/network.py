@@ -74,6 +74,16 @@ class Network:
                 loss = 0.03 + 0.01 * math.sin(turn / 3) if {name, self._names[number]} == {"Oslo", "Rome"} else 0.0004
                 rtt_ms = 18 + 9 * number + 2 * math.sin(turn / 5)
                 links.append(
-                    link(other.id, moved * (number + 2) // 3, moved, rtt_ms=rtt_ms, loss=loss, queue_bytes=4200)
+                    link(
+                        other.id,
+                        moved * (number + 2) // 3,
+                        moved,
+                        rtt_ms=rtt_ms,
+                        loss=loss,
+                        queue_bytes=4200,
+                        is_up=self._names[number] not in self._silent,
+                        rate_bps=20e6 * (number + 1),
+                        drops={"queue_full": 3 * turn if name == "Rome" else 0},
+                    )
                 )
-        return sample(100 + turn * self._every_s, *links)
+        return sample(100 + turn * self._every_s, *links) | {"is_forwarder": name != "Oslo"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from network import Network
-from running import Admin, Gateway, make_token
+from running import Admin, Gateway, link, make_token, sample
 
 pytest.importorskip("websockets", reason="the extra `dev` is not installed")
 from browser import Browser
@@ -41,6 +41,9 @@ def test_nodes_appear_and_turn_stale_and_gone_in_their_time(
         network.silence("Rome")
         # A tick of the page, and the half second between heartbeats, may come on top.
         assert 0.5 < browser.until(f"{row('Rome', 'State')} === 'stale'") < 2 + 2.5
+        down = "document.querySelectorAll('#links .state.down').length"
+        browser.until(f"{down} === 3")
+        browser.until("document.querySelectorAll('#map line.bad').length === 3")
         assert 1 < browser.until(f"{row('Rome', 'State')} === 'gone'") < 3 + 2.5
         assert browser.value(row("Paris", "State")) == "live"
         assert browser.text("#counts").split() == ["live", "3", "stale", "0", "gone", "1"]
@@ -61,11 +64,18 @@ def test_the_plots_move_and_a_node_has_a_past(start: Callable[..., Admin], data:
         assert "Mbit/s" in captions[0]
         assert browser.value("document.querySelectorAll('#links tbody tr').length") == 12
         assert browser.value("document.querySelectorAll('#map line').length") == 6
+        links = "[...document.querySelectorAll('#links tbody tr')].map((row) => row.innerText)"
+        rome = [text for text in browser.value(links) if text.startswith("Rome")]
+        assert len(rome) == 3
+        assert all("up" in text.split() and "6.0/s queue_full" in text for text in rome)
+        assert any("20.0 Mbit/s" in text for text in rome)
+        assert not any("queue_full" in text for text in browser.value(links) if text.startswith("Paris"))
 
         browser.value("document.querySelector('#nodes tbody button').click()")
         assert browser.text("#details-title") == "Lisbon"
         browser.until("document.querySelector('#past path')?.getAttribute('d').startsWith('M')", 25)
         assert "198.51.100.4:5741" in browser.text("#facts")
+        assert "forwards for its LAN" in browser.text("#facts")
 
 
 def test_what_nodes_send_is_shown_as_text(admin: Admin, browser: Browser) -> None:
@@ -98,12 +108,24 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_complained_of(admin: Admin,
     assert browser.value("window.ran") is None, "the policy lets scripts in"
 
 
+def tell_the_most(admin: Admin) -> None:
+    """A gateway whose figures are as large as may be."""
+    with Gateway(admin.url, admin.token("most"), "most") as gateway:
+        gateway.register()
+        most = {"rtt_ms": 1e6, "loss": 1.0, "queue_bytes": 2**63 - 1}
+        for uptime_s, count in ((10.0, 0), (10.002, 2**63 - 1)):
+            gateway.heartbeat(metrics=sample(uptime_s, link("0000000a", count, count, **most)))
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_it_fits_a_phone(admin: Admin, data: Path, browser: Browser, dark: bool) -> None:
-    with Network(admin.url, data, (*(f"Node {'wide' * 10} {number}" for number in range(4)), "A")):
+    with Network(
+        admin.url, data, ("W" * 64, f"Node {'wide' * 10}", "Z" + "\u0335\u0300" * 31, "\u05d0 (1%) \u05d1", "A")
+    ):
+        tell_the_most(admin)
         browser.open(admin.url, 360, 740, dark)
-        browser.until("document.querySelectorAll('#nodes tbody tr').length === 5")
-        browser.until("document.querySelectorAll('#links tbody tr').length === 20")
+        browser.until("document.querySelectorAll('#nodes tbody tr').length === 6")
+        browser.until("document.querySelectorAll('#links tbody tr').length >= 20")
         browser.value("document.querySelector('#nodes tbody button').click()")
         assert browser.value("document.documentElement.scrollWidth") <= 360
         outside = "[...document.querySelectorAll('main :not(thead *)')].filter((one) => rightOf(one) > 361)"

@@ -1,9 +1,15 @@
 """The file: what it keeps, how long, and what becomes of it when something goes wrong."""
 
+import asyncio
+import contextlib
+import gzip
+import json
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -11,8 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from load import run_load
-from running import ROOT
+from running import ROOT, run
 
+from fjm2admin import feed
 from fjm2admin.errors import Refusal, StoreError
 from fjm2admin.measures import STEP_S, LinkSample, Meter, Point
 from fjm2admin.nodes import Node, Profile, Registry, Silences, State
@@ -123,7 +130,7 @@ def node(name: str, node_id: str, now: float = 0.0) -> Node:
 
 
 def test_states_follow_silence() -> None:
-    registry = Registry(Silences(30, 600, 6000), 10)
+    registry = Registry(Silences(30, 600, 6000), 10, 10)
     registry.put(node("paris", "0000000a"))
     for now, state in (
         (29.9, State.LIVE),
@@ -138,17 +145,30 @@ def test_states_follow_silence() -> None:
 
 
 def test_there_is_room_for_so_many() -> None:
-    registry = Registry(Silences(1, 2, 3), 2)
+    registry = Registry(Silences(1, 2, 3), 2, 2)
     registry.put(node("a", "0000000a"))
     registry.put(node("b", "0000000b"))
-    registry.check_room(registry.standing_in_the_way(profile("a", "0000000c")))
+    registry.check_room("token", registry.standing_in_the_way(profile("a", "0000000c")))
     with pytest.raises(Refusal, match="no more can be registered"):
-        registry.check_room(registry.standing_in_the_way(profile("c", "0000000c")))
+        registry.check_room("other", registry.standing_in_the_way(profile("c", "0000000c")))
+
+
+def test_a_token_takes_no_more_than_its_share_of_it() -> None:
+    registry = Registry(Silences(1, 2, 3), 100, 2)
+    for name, node_id in (("a", "0000000a"), ("b", "0000000b"), ("b", "0000000c"), ("c", "0000000c")):
+        registry.check_room("token", registry.standing_in_the_way(profile(name, node_id)))
+        registry.put(node(name, node_id))
+    with pytest.raises(Refusal, match="this token has registered 2 nodes"):
+        registry.check_room("token", [])
+    registry.check_room("token", registry.standing_in_the_way(profile("c", "0000000d")))
+    registry.check_room("other", [])
+    registry.remove("0000000c")
+    registry.check_room("token", [])
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.booleans())))
 def test_of_a_name_and_an_id_there_is_one(moves: list[tuple[str, str, bool]]) -> None:
-    registry = Registry(Silences(1, 2, 3), 100)
+    registry = Registry(Silences(1, 2, 3), 100, 100)
     model: dict[str, str] = {}
     for name, node_id, is_leaving in moves:
         if is_leaving:
@@ -180,7 +200,7 @@ def test_rates_are_what_was_counted_whatever_the_intervals() -> None:
         step = random.uniform(0.5, 1.5)
         uptime += step
         counted += int(step * 125_000)
-        done = meter.take(uptime, [LinkSample("p", counted, 2 * counted, 0, None, None, 0)], 1e9 + uptime)
+        done = meter.take(uptime, [LinkSample("p", counted, 2 * counted, {}, None, None, 0)], 1e9 + uptime)
         points += [done] if done else []
     assert len(points) == pytest.approx(500 / STEP_S, abs=2)
     assert all(point.in_bps == pytest.approx(1e6, rel=1e-3) for point in points[1:])
@@ -190,7 +210,7 @@ def test_rates_are_what_was_counted_whatever_the_intervals() -> None:
 @pytest.mark.alone
 def test_a_change_reaches_hundreds_of_gateways_in_time(tmp_path: Path) -> None:
     began_at = time.monotonic()
-    result = run_load(tmp_path, nodes=300, heartbeat_s=3, changes=5, every_s=4)
+    result = run_load(tmp_path, nodes=300, heartbeat_s=3, changes=5, every_s=1)
     assert result.errors == []
     assert (len(result.reached_s), result.unreached) == (5, 0)
     assert max(result.reached_s) < 3
@@ -198,3 +218,68 @@ def test_a_change_reaches_hundreds_of_gateways_in_time(tmp_path: Path) -> None:
     assert result.cpu < 0.5
     assert max(result.rss_mb) < result.rss_mb[0] + 20
     assert time.monotonic() - began_at < 60
+
+
+def test_a_scope_that_nobody_knows_is_told_and_no_traceback(data: Path) -> None:
+    with contextlib.closing(Store(data)), contextlib.closing(sqlite3.connect(data)) as connection:
+        connection.execute("INSERT INTO tokens VALUES ('x', 'x', 'emperor', NULL, x'00', 0, NULL, NULL)")
+        connection.commit()
+    listed = run(data, "token", "list")
+    assert listed.returncode == 1
+    assert listed.stderr.count("\n") == 1
+    assert "'emperor'" in listed.stderr
+
+
+# The list
+
+
+def test_a_long_list_is_made_beside_the_loop_and_what_changes_meanwhile_is_in_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    making = threading.Event()
+
+    def slowly(version: int, entries: list[dict[str, object]]) -> feed.Snapshot:
+        making.set()
+        time.sleep(0.3)
+        return snapshot(version, entries)
+
+    async def scenario() -> None:
+        nodes, told = [node("a", "0000000a")], []
+        lists = feed.ListFeed(nodes, 0, told.append)
+        monkeypatch.setattr(feed, "_snapshot", slowly)
+        nodes.append(node("b", "0000000b"))
+        lists.changed()
+        longest_s, at = 0.0, time.monotonic()
+        while len(told) < 2:
+            await asyncio.sleep(0.01)
+            longest_s, at = max(longest_s, time.monotonic() - at), time.monotonic()
+            if making.is_set() and len(nodes) == 2:
+                nodes.append(node("c", "0000000c"))
+                lists.changed()
+        assert longest_s < 0.2
+        assert told[0] < told[1] == lists.snapshot.version
+        listed = json.loads(gzip.decompress(lists.snapshot.compressed))
+        assert listed == json.loads(lists.snapshot.body)
+        assert [one["name"] for one in listed["nodes"]] == ["a", "b", "c"]
+        lists.close()
+
+    snapshot = feed._snapshot
+    asyncio.run(scenario())
+
+
+# The command that lists nodes
+
+
+@pytest.mark.parametrize(("silent_s", "state"), [(5, "live"), (60, "stale"), (1000, "gone")])
+@pytest.mark.parametrize("away_s", [0, 5000], ids=["running", "stopped"])
+def test_nodes_are_listed_with_their_states(data: Path, silent_s: float, state: str, away_s: float) -> None:
+    """Of the time when the service wrote last: while it is away, silence stands still."""
+    now = time.time() - away_s
+    with contextlib.closing(Store(data)) as store:
+        store.save_node(replace(stored(profile()), last_seen=now - silent_s))
+        store.save_batch([], [], [], 1, now)
+    listed = run(data, "nodes")
+    assert listed.stdout.splitlines()[1].split()[:3] == ["0000000a", "paris", state]
+    assert ("No service has written" in listed.stderr) == bool(away_s)
+    (entry,) = json.loads(run(data, "nodes", "--json").stdout)
+    assert entry["state"] == state

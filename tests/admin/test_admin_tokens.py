@@ -1,16 +1,21 @@
 """Tokens: shown once, good for what they are for, revocable, and nowhere to be read back."""
 
+import asyncio
 import hashlib
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
-from running import Admin, Gateway, make_token, new_key, run
+from running import Admin, Gateway, make_token, new_key, run, until
 
+from fjm2admin.config import AdminConfig
 from fjm2admin.errors import Refusal
 from fjm2admin.limits import RateLimit, Seats, address_key
+from fjm2admin.service import Service
+from fjm2admin.store import Store
 from fjm2admin.tokens import Scope, TokenBook, make
 
 
@@ -46,10 +51,73 @@ def test_a_name_is_taken_until_its_token_is_revoked(data: Path) -> None:
     assert run(data, "token", "revoke", "rome").returncode == 1
 
 
-def test_a_running_service_takes_new_and_revoked_tokens_over(admin: Admin) -> None:
-    token = admin.token("paris")
-    assert run(admin.data, "token", "revoke", "paris").returncode == 0
-    admin.until_status(token, 401)
+def test_a_token_is_good_at_once_while_the_service_runs(admin: Admin) -> None:
+    for number in range(3):
+        with Gateway(admin.url, admin.token(f"token {number}"), f"node {number}") as made:
+            assert made.register().status_code == 200
+
+
+def test_a_revoked_token_is_soon_good_for_nothing(admin: Admin) -> None:
+    with Gateway(admin.url, admin.token("paris")) as gateway:
+        assert gateway.register().status_code == 200
+        assert run(admin.data, "token", "revoke", "paris").returncode == 0
+        assert until(lambda: gateway.heartbeat().status_code == 401, 5, "revoked") < 2
+
+
+def test_strangers_tokens_cause_no_load_and_hold_up_nobody(data: Path) -> None:
+    """Hundreds ask by tokens of their own making; the file is looked at a few times, and a genuine one is found."""
+    looks = 0
+
+    def count(statement: str) -> None:
+        nonlocal looks
+        looks += statement == "PRAGMA data_version"
+
+    async def scenario() -> None:
+        store = Store(data)
+        service = Service(AdminConfig(data=str(data)), store, None)
+        await service.start()
+        store._connection.set_trace_callback(count)
+        began_at, stop = time.monotonic(), asyncio.Event()
+
+        async def hammer() -> None:
+            while not stop.is_set():
+                assert await service.token_of(make("x", Scope.GATEWAY, None, 0.0)[0]) is None
+
+        strangers = [asyncio.create_task(hammer()) for _ in range(200)]
+        await asyncio.sleep(0.5)
+        text, token = make("paris", Scope.GATEWAY, None, time.time())
+        command = Store(data)
+        command.add_token(token)
+        asked_at = time.monotonic()
+        assert await service.token_of(text) == token
+        assert time.monotonic() - asked_at < 1.0
+        command.revoke_token("paris", time.time())
+        command.close()
+        while await service.token_of(text) is not None:  # noqa: ASYNC110, it tells nobody
+            await asyncio.sleep(0.01)
+        assert time.monotonic() - asked_at < 2.0
+        stop.set()
+        await asyncio.gather(*strangers)
+        took_s = time.monotonic() - began_at
+        await service.close()
+        # Five a second for strangers, one for commands.
+        assert 2 <= looks <= 3 + 6.5 * took_s
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("wrong", ["x", "fjm2_", "fjm2_000000000000_short"])
+def test_what_is_no_token_is_not_looked_for(data: Path, wrong: str) -> None:
+    async def scenario() -> None:
+        service = Service(AdminConfig(data=str(data)), Store(data), None)
+        await service.start()
+        began_at = time.monotonic()
+        for _ in range(20):
+            assert await service.token_of(wrong) is None
+        assert time.monotonic() - began_at < 0.2
+        await service.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_wait_ends_when_its_token_is_revoked_and_the_list_changes(admin: Admin) -> None:
@@ -132,10 +200,9 @@ def test_a_mistake_is_told_with_what_is_allowed(data: Path, arguments: tuple[str
 
 def test_rates_are_limited_by_address_and_by_token(start: Callable[..., Admin]) -> None:
     admin = start(token_per_s=1)
-    token = make_token(admin.data, "paris")
-    admin.until_status(token, 200)
-    headers = {"Authorization": f"Bearer {token}"}
-    answers = [httpx.get(f"{admin.url}/api/v1/nodes", headers=headers) for _ in range(6)]
+    with Gateway(admin.url, admin.token("paris")) as asker:
+        answers = [asker.http.get("/api/v1/nodes") for _ in range(6)]
+    assert answers[0].status_code == 200
     assert answers[-1].status_code == 429
     assert answers[-1].json()["code"] == "too_often"
     assert int(answers[-1].headers["retry-after"]) >= 1
@@ -144,9 +211,8 @@ def test_rates_are_limited_by_address_and_by_token(start: Callable[..., Admin]) 
 
 def test_a_stranger_is_held_off_before_anything_is_looked_at(start: Callable[..., Admin]) -> None:
     admin = start(address_per_s=2)
-    statuses = [
-        httpx.get(f"{admin.url}/api/v1/nodes", headers={"Authorization": "Bearer x"}).status_code for _ in range(12)
-    ]
+    with Gateway(admin.url, "x") as stranger:
+        statuses = [stranger.http.get("/api/v1/nodes").status_code for _ in range(12)]
     assert statuses[0] == 401
     assert statuses[-1] == 429
 

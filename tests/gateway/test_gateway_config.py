@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjm2d import config as configuration
+from fjm2d import roster
 from fjm2d.cli import CONFIGURATION_WRONG, main
 from fjm2d.config import VARIABLES, GatewayConfig
 from fjm2d.errors import ConfigurationErrors
@@ -264,6 +265,21 @@ def test_gateways_are_peers_or_mates() -> None:
     assert sides_of(own, "", frozenset({"239.1.1.1:1"}), [], listed).peers == {}
 
 
+def test_of_a_list_that_is_too_long_all_take_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster, "PEERS_MAX", 5)
+    keys = [KeyPair(bytes([number]) * 32).public for number in range(1, 13)]
+    own, named = keys[0], keys[1]
+    bus = frozenset({"239.192.57.40:5740"})
+    listed = [Member(public_key=key, groups=bus) for key in keys[2:]]
+    static = [Member(public_key=named, is_static=True)]
+    sides = sides_of(own, "", bus, static, listed)
+    lowest = sorted(key.id for key in keys[2:])
+    assert set(sides.peers) == {named.id, *lowest[:4]}
+    assert sides.left_out == 6
+    assert sides_of(own, "", bus, static, listed[::-1]) == sides
+    assert sides_of(own, "", bus, [], listed[:5]).left_out == 0
+
+
 # Commands.
 
 
@@ -295,7 +311,16 @@ def test_check_says_what_is_fine_and_what_is_not(tmp_path: Path) -> None:
     assert "239.192.57.40:5740 (interest)" in output
     file.write_text(file.read_text().replace(OTHER_KEY, KeyPair.load(key).public.text))
     code, output = run("check", "--config", str(file))
-    assert (code, "own public key" in output) == (1, True)
+    assert (code, "peer[1].public_key: is this gateway's own; allowed: " in output) == (CONFIGURATION_WRONG, True)
+    code, output = run("run", "--config", str(file))
+    assert (code, "peer[1].public_key: is this gateway's own; allowed: " in output) == (CONFIGURATION_WRONG, True)
+    token = tmp_path / "token"
+    token.write_text("x")
+    file.write_text(f'key_file = "{key}"\n{GROUP}[admin]\nurl = "https://a"\ntoken_file = "{token}"\n')
+    for mode, is_open in ((0o644, True), (0o600, False)):
+        token.chmod(mode)
+        code, output = run("check", "--config", str(file))
+        assert (code, f"Warning: {token}: mode 0644 lets others at the token" in output) == (0, is_open)
     file.write_text("[wan]\nrate = 3\nmtu = 1\n")
     code, output = run("check", "--config", str(file))
     assert code == CONFIGURATION_WRONG

@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjm2d.forwarding.election import (
+    ALONE_S,
+    DEAD_S,
+    GREET_S,
+    HERE_S,
     INTERVAL_S,
     LISTEN_S,
     MATES_MAX,
+    OTHER_S,
+    OTHERS_MAX,
+    PROVE_S,
     BeaconDrop,
     Election,
     Flag,
@@ -29,11 +36,14 @@ def key_of(one: int, other: int) -> bytes:
 class Lan:
     """Gateways that hear each other's beacons, unless they are lost or cut off."""
 
-    def __init__(self, ids: Iterable[int], *, seed: int = 57, loss: float = 0.0) -> None:
+    def __init__(self, ids: Iterable[int], *, seed: int = 57, loss: float = 0.0, has_label: bool = True) -> None:
         self.random = Random(seed)
         self.loss = loss
         self.now = 100.0
         self.ids = list(ids)
+        self.has_label = has_label
+        self.unknown: set[frozenset[int]] = set()
+        """Pairs that do not know each other, where there is no label."""
         self.alive: dict[int, Election] = {}
         self.cut: set[frozenset[int]] = set()
         self.heard: list[tuple[int, bytes]] = []
@@ -42,11 +52,18 @@ class Lan:
             self.start(identity)
 
     def start(self, identity: int) -> Election:
-        election = Election(identity, self.random.randbytes, self.now)
+        election = Election(identity, self.random.randbytes, self.now, lambda other: self.key_of(identity, other))
         election.is_usable = True
-        election.set_mates({mate: key_of(identity, mate) for mate in self.ids if mate != identity}, self.now)
         self.alive[identity] = election
+        election.look(True, self.now)
+        if not self.has_label:
+            return election
+        election.set_mates({mate: key_of(identity, mate) for mate in self.ids if mate != identity}, self.now)
         return election
+
+    def key_of(self, one: int, other: int) -> bytes | None:
+        is_known = other in self.ids and frozenset((one, other)) not in self.unknown
+        return key_of(one, other) if is_known and not self.has_label and one != other else None
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP_S)):
@@ -193,6 +210,29 @@ def test_old_beacons_of_the_dead_keep_nobody_from_taking_over() -> None:
     assert fresh.addresses(77) == frozenset()
 
 
+def test_a_beacon_counts_once_wherever_it_comes_from() -> None:
+    lan = Lan([1, 2])
+    lan.run(SETTLED_S)
+    standby = lan.alive[2]
+    genuine = standby.addresses(77)
+    for identity, beacon in lan.heard[-8:]:
+        if identity == 1:
+            standby.receive(beacon, ("10.0.0.66", 5742), lan.now)
+    assert standby.addresses(77) == genuine
+    assert standby.drops[BeaconDrop.REPLAYED]
+
+
+def test_the_last_beacon_of_the_dead_does_not_keep_it_alive() -> None:
+    lan = Lan([1, 2])
+    lan.run(SETTLED_S)
+    last = next(beacon for identity, beacon in reversed(lan.heard) if identity == 1)
+    del lan.alive[1]
+    for _ in range(round((DEAD_S + INTERVAL_S) / STEP_S)):
+        lan.alive[2].receive(last, ("10.0.0.1", 5742), lan.now)
+        lan.run(STEP_S)
+    assert lan.forwarders == [2]
+
+
 @given(st.binary(max_size=200), st.integers(0, 10_000), st.integers(1, 255))
 def test_damaged_beacons_are_dropped_and_counted(noise: bytes, place: int, flip: int) -> None:
     lan = Lan([1, 2])
@@ -242,3 +282,118 @@ def test_the_mac_covers_every_flag() -> None:
     lan.alive[2].receive(bytes(beacon), ("10.0.0.1", 5742), lan.now)
     assert lan.alive[2].drops[BeaconDrop.FORGED] == 1
     assert lan.alive[2].live_mates(lan.now) == [1]
+
+
+# Without a label.
+
+
+def test_peers_on_one_lan_find_out_within_a_second_and_one_forwards() -> None:
+    lan = Lan([5, 9, 3], has_label=False)
+    assert lan.forwarders == []
+    lan.run(1.0)
+    assert lan.forwarders == [3]
+    assert lan.alive[9].here(lan.now) == {3, 5}
+    assert lan.alive[9].addresses(77) == {("10.0.0.3", 40_001), ("10.0.0.5", 40_001)}
+    del lan.alive[3]
+    lan.run(TAKEOVER_S)
+    assert lan.forwarders == [5]
+    # Whoever comes finds it done, before it has forwarded anything.
+    latest = lan.start(3)
+    for _ in range(round(5.0 / STEP_S)):
+        lan.run(STEP_S)
+        assert not latest.is_forwarder
+    assert lan.forwarders == [5]
+
+
+def test_who_is_alone_forwards_nearly_at_once_and_says_little() -> None:
+    lan = Lan([1], has_label=False)
+    lan.run(GREET_S + STEP_S)
+    assert lan.forwarders == [1]
+    lan.run(20.0)
+    assert len(lan.heard) <= 2 + 20.0 / ALONE_S
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0.1, 0.3]))
+def test_lost_beacons_make_nobody_forget_who_is_here(seed: int, loss: float) -> None:
+    lan = Lan([1, 2, 3], seed=seed, loss=loss, has_label=False)
+    lan.run(10.0)
+    for _ in range(100):
+        lan.run(STEP_S)
+        for identity, election in lan.alive.items():
+            assert election.here(lan.now) == {1, 2, 3} - {identity}
+
+
+def test_who_is_gone_is_no_mate_any_more_and_no_beacons_are_said_for_it() -> None:
+    lan = Lan([1, 2], has_label=False)
+    lan.run(SETTLED_S)
+    del lan.alive[2]
+    lan.run(HERE_S - 1.0)
+    assert lan.alive[1].here(lan.now) == {2}
+    lan.run(2.0)
+    assert lan.alive[1].here(lan.now) == frozenset()
+    assert lan.alive[1].addresses(77) == frozenset()
+    before = len(lan.heard)
+    lan.run(20.0)
+    assert len(lan.heard) - before <= 1 + 20.0 / ALONE_S
+
+
+def test_who_leaves_is_not_here_from_then_on() -> None:
+    lan = Lan([1, 2], has_label=False)
+    lan.run(SETTLED_S)
+    leaving = lan.alive.pop(1)
+    lan.say(1, leaving.goodbye(PORTS, lan.now))
+    assert lan.forwarders == [2]
+    assert lan.alive[2].here(lan.now) == frozenset()
+
+
+def test_gateways_that_do_not_know_each_other_are_told_of_and_not_believed() -> None:
+    lan = Lan([1, 2], has_label=False)
+    lan.unknown = {frozenset((1, 2))}
+    lan.run(SETTLED_S)
+    assert lan.forwarders == [1, 2]
+    (other,) = lan.alive[1].others(lan.now)
+    assert (other.id, other.host, other.groups) == (2, "10.0.0.2", {77, 78})
+    assert not lan.alive[1].live_mates(lan.now)
+    del lan.alive[2]
+    lan.run(OTHER_S)
+    assert lan.alive[1].others(lan.now) == []
+
+
+def test_beacons_that_anybody_could_make_prove_nothing_and_fill_nothing_for_good() -> None:
+    """Even in the names of peers."""
+    lan = Lan(range(1, 100), has_label=False)
+    lan.alive = {1: lan.alive[1], 2: lan.alive[2]}
+    lan.cut = {frozenset((1, 2))}
+    forged = {}
+    for identity in [*range(2, 100), *range(1000, 1100)]:
+        poser = Election(identity, lan.random.randbytes, lan.now)
+        poser.look(True, lan.now)
+        forged[identity] = poser.poll_beacon(PORTS, lan.now)
+    before = len(lan.heard)
+    for _ in range(50):
+        for beacon in forged.values():
+            assert beacon is not None
+            lan.alive[1].receive(beacon, ("10.0.0.66", 5742), lan.now)
+        lan.run(STEP_S)
+    assert lan.alive[1].is_forwarder
+    assert lan.alive[1].here(lan.now) == frozenset()
+    assert len(lan.alive[1].others(lan.now)) == OTHERS_MAX
+    assert len(lan.heard) - before < 5.0 / STEP_S * 2
+    assert all(len(beacon) <= 1400 for _, beacon in lan.heard)
+    lan.cut = set()
+    lan.run(PROVE_S + ALONE_S + 1.0)
+    assert lan.alive[1].here(lan.now) == {2}
+
+
+def test_our_own_voice_is_nobody_elses_but_another_with_our_key_is() -> None:
+    lan = Lan([1, 2], has_label=False)
+    lan.run(ALONE_S + 1.0)
+    for _, beacon in [one for one in lan.heard if one[0] == 1][-3:]:
+        lan.alive[1].receive(beacon, ("10.0.0.1", 5742), lan.now)
+    assert lan.alive[1].others(lan.now) == []
+    twin = Election(1, Random(1).randbytes, lan.now)
+    twin.look(True, lan.now)
+    beacon = twin.poll_beacon(PORTS, lan.now)
+    assert beacon is not None
+    lan.alive[1].receive(beacon, ("10.0.0.7", 5742), lan.now)
+    assert [other.id for other in lan.alive[1].others(lan.now)] == [1]

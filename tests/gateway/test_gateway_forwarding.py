@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fjm2.jms.presence import Announcement, Flag
+from fjm2.jms.presence import PEERS_MAX, Announcement, Flag
 from fjm2.norm import Address, Train
 from fjm2.norm.wire import (
     Ack,
@@ -21,11 +21,12 @@ from fjm2.norm.wire import (
     MessageType,
     Nack,
     ObjectFlag,
+    decode,
 )
 from fjm2d.forwarding.headers import application, application_content, head_of, parts_of
 from fjm2d.forwarding.interest import HINT_S, STATUS_VALID_S, LanInterest, PeerInterest, Status
 from fjm2d.forwarding.rules import Forwarder, Inward, Outward, Refusal
-from fjm2d.forwarding.table import FORGET_S, HOLD_S, NodeTable
+from fjm2d.forwarding.table import FORGET_S, HOLD_S, MOVE_S, NodeTable
 from fjm2d.keys import KeyPair
 from fjm2d.tunnel import Endpoint, EndpointConfig, Kind, PeerConfig
 from fjm2d.tunnel.wire import GROUP_NONE
@@ -372,6 +373,54 @@ def test_nothing_comes_twice_nor_back(said: list[tuple[int, int, str]]) -> None:
     assert not any(site.refusals.get(Refusal.LOOP) for site in world.sites)
 
 
+def test_a_node_moves_at_once_from_a_gateway_that_has_left_forwarding_to_another(world: World) -> None:
+    left, middle, right = world.sites
+    subscribe(right)
+    left.lan(data(1))
+    middle.lan(data(1))
+    assert right.take() == [data(1)]
+    left.forwarder.is_forwarder = False
+    left.tell()
+    middle.lan(data(1))
+    assert right.take() == [data(1)]
+    assert right.forwarder.groups[GROUP].table.peer_of(1) == world.id_of(middle)
+
+
+def test_a_peer_on_this_lan_gets_nothing_by_the_tunnel_and_what_it_sends_there_goes_nowhere(world: World) -> None:
+    left, middle, right = world.sites
+    subscribe(right)
+    subscribe(middle, 800)
+    middle.lan(data(5))
+    assert left.forwarder.groups[GROUP].table.peer_of(5) is None  # nobody wants it there
+    left.lan(presence(700, {1}))
+    left.tell()
+    middle.lan(data(5))
+    assert left.take() == [data(5)]
+    left.forwarder.note_same_lan(frozenset({world.id_of(middle)}))
+    assert left.forwarder.groups[GROUP].table.peer_of(5) is None
+    assert middle.take()
+    left.lan(data(1))
+    assert right.take()[-1:] == [data(1)]
+    assert middle.take() == []
+    middle.lan(data(6))
+    assert left.take() == []
+    assert left.refusals[Refusal.SAME_LAN] == 1
+    left.forwarder.note_same_lan(frozenset())
+    middle.lan(data(6))
+    assert left.take() == [data(6)]
+
+
+def test_a_loop_is_told_with_its_node_and_where_it_came_from(world: World) -> None:
+    left, _, right = world.sites
+    subscribe(right)
+    left.lan(data(1))
+    right.lan(data(1), host="10.0.0.66")
+    assert right.forwarder.loop == (GROUP, 1, "10.0.0.66")
+    right.lan(data(2))
+    left.lan(data(2))
+    assert right.forwarder.loop == (GROUP, 2, right.endpoint.peers[world.id_of(left)].name)
+
+
 # What is known.
 
 
@@ -388,7 +437,7 @@ def test_a_table_holds_the_side_where_a_node_was_heard_first() -> None:
 
 
 def test_a_flood_of_nodes_pushes_out_nobody_that_is_heard() -> None:
-    table = NodeTable(nodes_max=100)
+    table = NodeTable(nodes_max=200)
     for node in range(100):
         table.note_lan(node, ("10.0.0.1", node), 0.0)
     for node in range(1000, 3000):
@@ -401,6 +450,41 @@ def test_a_flood_of_nodes_pushes_out_nobody_that_is_heard() -> None:
     assert table.address_of(5000) is not None
     assert table.address_of(7) is not None
     assert len(table) == 2
+
+
+def test_neither_side_fills_more_than_half_of_the_table() -> None:
+    table = NodeTable(nodes_max=200)
+    for node in range(1000, 2000):
+        assert table.note_wan(node, 50, 0.0, lambda *_: False)
+    assert table.counts() == (0, 100)
+    for node in range(100):
+        table.note_lan(node, ("10.0.0.1", node), 1.0)
+    assert table.counts() == (100, 100)
+    # Nor by nodes that go over from one side to the other, again and again.
+    for turn in range(1, 5):
+        now = turn * HOLD_S
+        for node in range(1000, 1100):
+            table.note_lan(node, ("10.0.0.66", 1), now)
+            table.note_lan(node % 100, ("10.0.0.1", node % 100), now)
+        for node in range(2000 * turn, 2000 * turn + 200):
+            table.note_wan(node, 50, now, lambda *_: False)
+        assert max(table.counts()) <= 100
+        assert sum(table.counts()) == len(table)
+    assert table.address_of(7) == ("10.0.0.1", 7)
+
+
+def test_a_node_is_at_one_address_of_the_lan_until_it_has_been_silent_there() -> None:
+    table = NodeTable()
+    assert table.note_lan(1, ("10.0.0.1", 1), 0.0)
+    assert not table.note_lan(1, ("10.0.0.66", 1), MOVE_S - 0.1)
+    # What it sends to the gateway alone may come from elsewhere, and does not keep it there.
+    assert table.note_receiver(1, ("10.0.0.1", 2), MOVE_S - 0.1)
+    assert table.address_of(1) == ("10.0.0.1", 1)
+    assert table.note_lan(1, ("10.0.0.66", 1), MOVE_S)
+    assert table.address_of(1) == ("10.0.0.66", 1)
+    table.note_wan(2, 50, 0.0, lambda *_: False)
+    assert not table.note_receiver(2, ("10.0.0.1", 2), 1.0)
+    assert table.note_receiver(3, ("10.0.0.1", 2), 1.0)
 
 
 def test_a_mate_is_no_node_of_the_lan() -> None:
@@ -455,6 +539,18 @@ def test_a_group_is_wanted_while_anyone_on_the_lan_subscribes() -> None:
     assert not interest.is_wanted
 
 
+def test_a_group_is_wanted_while_there_is_no_room_to_know_who_subscribes() -> None:
+    interest = LanInterest(is_always=False)
+    crowd = [Announcement(number, valid_s=60).encode(1000) for number in range(1, PEERS_MAX + 1)]
+    news = [interest.note(number, announced, 0.0) for number, announced in enumerate(crowd)]
+    assert news == [False] * (PEERS_MAX - 1) + [True]
+    interest.note(9999, Announcement(99_999, topics=frozenset({3}), valid_s=60).encode(1000), 1.0)
+    assert interest.connections == PEERS_MAX
+    assert interest.is_wanted
+    assert interest.expire(60.1)
+    assert not interest.is_wanted
+
+
 # Headers.
 
 
@@ -465,11 +561,12 @@ def test_a_head_says_who_and_what() -> None:
     assert (head.type, head.source, head.sender, head.is_application) == (MessageType.NACK, 5, 6, False)
     assert head_of(content[:11]) is None
     assert head_of(np.frombuffer(b"\x2f" + bytes(20), np.uint8)) is None
-    own = np.frombuffer(application(9, b"hello"), np.uint8)
+    own = np.frombuffer(application(9, 0x1_0007, b"hello"), np.uint8)
     head = head_of(own)
     assert head is not None
     assert head.is_application
     assert application_content(own) == b"hello"
+    assert decode(own.tobytes()).sequence == 7
     assert application_content(content) is None
 
 

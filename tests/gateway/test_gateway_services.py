@@ -4,10 +4,15 @@ import asyncio
 import hashlib
 import hmac
 import json
-import logging
+import signal
 import socket
+import ssl
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjm2.norm import Address
+from fjm2.norm import Address, UdpConfig, UdpTransport
+from fjm2.norm.wire import Message, decode
 from fjm2admin import advert, tokens
 from fjm2admin.models import Sample
 from fjm2d import config as configuration
@@ -24,7 +30,7 @@ from fjm2d.directory import FILE_NAME, Directory, member_of
 from fjm2d.errors import GatewayError
 from fjm2d.gateway import Gateway
 from fjm2d.keys import KeyPair
-from fjm2d.logs import JsonLines, TextLines
+from fjm2d.loops import loop_factory
 from fjm2d.reading import Endpoint
 from fjm2d.report import metrics_of, sample_of, status_of
 from fjm2d.roster import Member
@@ -55,15 +61,17 @@ def settings(folder: Path | None, url: str = "http://127.0.0.1:9", **more: Any) 
 class Web:
     """An HTTP server that answers what it is told to, whatever sense that makes."""
 
-    def __init__(self, answers: dict[str, tuple[int, Any]]) -> None:
+    def __init__(self, answers: dict[str, tuple[int, Any]], tls: ssl.SSLContext | None = None) -> None:
         self.answers = answers
         """By method."""
         self.asked: list[str] = []
+        self.asked_at: list[float] = []
+        self._tls = tls
 
     async def __aenter__(self) -> str:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         host, port = self._server.sockets[0].getsockname()
-        return f"http://{host}:{port}"
+        return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
@@ -72,6 +80,7 @@ class Web:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         self.asked.append(head)
+        self.asked_at.append(time.monotonic())
         status, content = self.answers[head.split(" ", 1)[0]]
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
@@ -162,6 +171,72 @@ def test_why_a_token_is_not_taken_is_told(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_a_token_that_is_made_good_is_soon_taken(tmp_path: Path) -> None:
+    """Also one that the file holds by then."""
+
+    async def scenario() -> None:
+        file = tmp_path / "token"
+        file.write_text("fjm2_of_old\n")
+        admin = AdminConfig(token_file=file, url="")
+        web = Web({"POST": (401, {"code": "unauthorised", "message": "no"}), "GET": (401, b"")})
+        async with web as url:
+            config = GatewayConfig(name="paris", state_directory=None, admin=replace(admin, url=url))
+            directory = Directory(config, OWN.public, lambda _: None, dict)
+            directory.open()
+            began_at = time.monotonic()
+            posts = lambda: [at for head, at in zip(web.asked, web.asked_at, strict=True) if head[0] == "P"]  # noqa: E731
+            async with asyncio.timeout(10):
+                while len(posts()) < 4:  # noqa: ASYNC110, it tells nobody
+                    await asyncio.sleep(0.01)
+                # After about 0.5, 1 and 2 s.
+                assert 2.5 < posts()[-1] - began_at < 6
+                assert directory.problem == "401: no"
+                file.write_text(TOKEN[0])
+                web.answers["POST"] = (200, REGISTERED)
+                while not directory.is_reached:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await directory.close()
+        assert "fjm2_of_old" in web.asked[0]
+        assert TOKEN[0] in next(head for head in reversed(web.asked) if head[0] == "P")
+        # The key of advertisements is that of the token that counts.
+        directory.receive_advert(advert.pack(advert.ADVERT, 8, TOKEN[1].advert_key))
+        assert directory._is_newer.is_set()
+
+    asyncio.run(scenario())
+
+
+def test_a_certificate_authority_of_ones_own_may_be_changed(tmp_path: Path, require_tool: Callable[[str], str]) -> None:
+    form = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x"
+    for name in ("own", "other"):
+        words = [require_tool("openssl"), *form.split(), "-addext", "subjectAltName=IP:127.0.0.1"]
+        words += ["-keyout", str(tmp_path / f"{name}-key.pem"), "-out", str(tmp_path / f"{name}.pem")]
+        subprocess.run(words, check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "own.pem", tmp_path / "own-key.pem")
+    trusted = tmp_path / "ca.pem"
+    trusted.write_bytes((tmp_path / "other.pem").read_bytes())
+
+    async def scenario() -> None:
+        web = Web({"POST": (200, REGISTERED), "GET": (200, {"version": 5, "nodes": [ENTRY]})}, tls)
+        async with web as url:
+            config = settings(None, url)
+            directory = Directory(
+                replace(config, admin=replace(config.admin, ca_file=trusted)), OWN.public, lambda _: None, dict
+            )
+            directory.open()
+            async with asyncio.timeout(10):
+                while not directory.problem:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                assert "CERTIFICATE_VERIFY_FAILED" in directory.problem
+                assert web.asked == []
+                trusted.write_bytes((tmp_path / "own.pem").read_bytes())
+                while directory.version != 5 or not directory.is_reached:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await directory.close()
+
+    asyncio.run(scenario())
+
+
 def test_advertisements_are_believed_by_their_seal_only() -> None:
     async def scenario() -> None:
         directory = Directory(settings(None), OWN.public, lambda _: None, dict)
@@ -218,7 +293,14 @@ def test_the_status_server_answers_what_it_should_and_nothing_else(port: int) ->
     async def scenario() -> None:
         server = StatusServer(lambda: {"faults": faults, "name": "x"}, lambda: "metric 1\n")
         await server.open(("127.0.0.1", port))
-        assert b'"name": "x"' in await ask(port, b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n")
+        for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", "127.1.2.3", f"[::1]:{port}", "[::1]"):
+            assert b'"name": "x"' in await ask(port, f"GET /status HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        for host in ("x", "", "evil.example:5743", "192.0.2.1:5743", "[2001:db8::1]", "localhost.evil", "127.0.0.1.x"):
+            answer = await ask(port, f"GET /status HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
+            assert answer.startswith(b"HTTP/1.1 403"), host
+            assert b'"name"' not in answer
+        two = b"GET /status HTTP/1.1\r\nHost: localhost\r\nHost : x\r\n\r\n"
+        assert (await ask(port, two)).startswith(b"HTTP/1.1 403")
         assert (await ask(port, b"GET /metrics?x=1 HTTP/1.0\r\n\r\n")).endswith(b"metric 1\n")
         assert (await ask(port, b"GET /healthz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
         faults.append("it is broken")
@@ -261,12 +343,15 @@ def test_a_report_is_what_prometheus_and_the_service_take() -> None:
         assert line.startswith(("# HELP fjm2d_", "# TYPE fjm2d_", "fjm2d_"))
 
 
-def test_logs_cannot_be_forged() -> None:
-    record = logging.LogRecord("fjm2d.peers", logging.INFO, "", 0, "peer_up", None, None)
-    record.fields = {"peer": 'x"\n12:00:00 info forged', "n": 3}
-    assert "\n" not in TextLines().format(record)
-    assert json.loads(JsonLines().format(record))["peer"] == record.fields["peer"]
-    assert TextLines().format(record).endswith(" n=3")
+def test_the_service_is_told_of_the_busiest_links() -> None:
+    gateway = Gateway(GatewayConfig(name="x"), OWN)
+    for number in range(100):
+        key = KeyPair(bytes([number, 1]) * 16).public
+        peer = gateway.endpoint.add_peer(PeerConfig(public_key=key, name=str(number), addresses=()), gateway.now())
+        peer.stats.bytes_received = number * 1000
+        peer.stats.bytes_sent = number
+    links = sample_of(gateway)["links"]
+    assert [link["bytes_out"] for link in links] == list(range(99, 35, -1))
 
 
 # Sockets.
@@ -279,6 +364,8 @@ def test_endpoints_are_found_for_the_families_that_there_are_sockets_for(port: i
     def found(host: str, families: frozenset[int]) -> tuple[Address, ...]:
         return asyncio.run(addresses_of(Endpoint(host, 5), families))
 
+    families = {"192.0.2.1": socket.AF_INET, "2001:db8::1": socket.AF_INET6, "a.b1": 0, "1a": 0, "localhost": 0}
+    assert {host: Endpoint(host, 5).family for host in families} == families
     assert found("192.0.2.1", both) == (("192.0.2.1", 5),)
     assert found("2001:db8::1", both) == (("2001:db8::1", 5),)
     assert found("2001:db8::1", only_ipv4) == ()
@@ -288,6 +375,74 @@ def test_endpoints_are_found_for_the_families_that_there_are_sockets_for(port: i
     with pytest.raises(GatewayError, match=rf"wan\.listen: cannot listen at UDP 127\.0\.0\.1:{port}: Address already"):
         WanSockets([("127.0.0.1", port)])
     wan.close()
+
+
+def test_a_resolver_that_does_not_answer_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    never = threading.Event()
+
+    def resolve(host: str, *_: Any) -> list[Any]:
+        asked.append(host)
+        if host == "fine.example":
+            return [(socket.AF_INET, socket.SOCK_DGRAM, 0, "", ("192.0.2.1", 5))]
+        never.wait(60)
+        raise OSError
+
+    async def look_up() -> None:
+        slow = [asyncio.ensure_future(addresses_of(Endpoint(f"dead{n}.example", 5), families)) for n in range(100)]
+        await asyncio.sleep(0.2)
+        assert len(asked) == 16
+        for one in slow[4:]:
+            one.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow[50]
+
+    families = frozenset({socket.AF_INET})
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        began_at = time.monotonic()
+        assert runner.run(addresses_of(Endpoint("fine.example", 5), families)) == (("192.0.2.1", 5),)
+        asked.clear()
+        runner.run(look_up())
+    assert time.monotonic() - began_at < 2
+    never.set()
+
+
+DEAD_RESOLVER = """
+# As with name servers that are not reached: each question takes a minute.
+import socket, time
+resolve = socket.getaddrinfo
+def ask(host, *arguments, **options):
+    return time.sleep(60) if "invalid" in str(host) else resolve(host, *arguments, **options)
+socket.getaddrinfo = ask
+from fjm2d.cli import main
+main()
+"""
+
+
+def test_ctrl_c_ends_it_at_once_whatever_the_resolver_does(port: int, tmp_path: Path) -> None:
+    file = on_this_host(tmp_path, port)
+    OWN.save(tmp_path / "key")
+    keys = [KeyPair(bytes([number, 1]) * 16).public.text for number in range(12)]
+    names = "".join(
+        f'[[peer]]\npublic_key = "{key}"\nendpoints = ["p{key[:4].encode().hex()}.invalid:5"]\n' for key in keys
+    )
+    admin = '[admin]\nurl = "http://admin.invalid:8750"\ntoken = "x"\n'
+    file.write_text(file.read_text() + admin + names)
+    command = (sys.executable, "-c", DEAD_RESOLVER, "run", "--config", str(file))
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stderr is not None
+    try:
+        assert any("started" in line for line in process.stderr)
+        time.sleep(0.5)
+        began_at = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert time.monotonic() - began_at < 2
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
 
 
 def on_this_host(folder: Path, port: int) -> Path:
@@ -315,6 +470,58 @@ def test_what_is_in_the_way_is_told_in_a_line(taken: str, port: int, tmp_path: P
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     assert line.startswith("Error: ")
     assert ("wan.listen: cannot listen at UDP" if taken == "wan" else "interface='none7'") in line
+
+
+def test_an_operator_is_told_how_the_gateway_is(port: int, tmp_path: Path) -> None:
+    file = on_this_host(tmp_path, port)
+    file.write_text(
+        file.read_text().replace('listen = ""', f'listen = "127.0.0.1:{port}"')
+        + f'[[peer]]\nname = "lyon"\npublic_key = "{OTHER.public.text}"\nendpoints = ["127.0.0.1:9"]\n'
+        + '[[peer]]\nname = "rome"\nrate = "50mbit"\n'
+        + f'public_key = "{KeyPair(bytes(range(2, 34))).public.text}"\n'
+    )
+    OWN.save(tmp_path / "key")
+    command = [sys.executable, "-m", "fjm2d"]
+    with subprocess.Popen([*command, "run", "--config", str(file)], stderr=subprocess.PIPE, cwd=ROOT) as process:
+        try:
+            deadline = time.monotonic() + 20
+            told = ""
+            while "lyon is not connected: called" not in told:
+                assert time.monotonic() < deadline, told
+                words = [*command, "status", "--config", str(file)]
+                told = subprocess.run(words, capture_output=True, text=True, timeout=30, cwd=ROOT).stdout
+        finally:
+            process.terminate()
+    lyon, rome = [line.split() for line in told.splitlines() if line.startswith(("lyon  ", "rome  "))]
+    assert lyon[:4] == ["lyon", "connecting", "-", "-"]
+    assert lyon[7].startswith("~")
+    assert rome[7:9] == ["50", "Mbit/s"]
+    assert "rome is not connected: called 0 times, its own calls answered 0 times" in told
+    assert f"239.192.57.90:{port + 1}" in told
+
+
+def test_no_two_questions_to_the_lan_are_the_same_datagram(port: int, tmp_path: Path) -> None:
+    file = on_this_host(tmp_path, port)
+
+    async def scenario() -> None:
+        gateway = Gateway(configuration.load(file, {}), OWN)
+        listener = UdpTransport(UdpConfig(group="239.192.57.90", port=port + 1, interface="127.0.0.1", ttl=0))
+        asked: list[Message] = []
+        gateway.open()
+        try:
+            async with asyncio.timeout(10):
+                while len(asked) < 3:
+                    gateway.forwarder.is_asking = True
+                    await asyncio.sleep(0.02)
+                    while (train := listener.group.receive()) is not None:
+                        asked.append(decode(train.data.tobytes()))
+        finally:
+            await gateway.close()
+            listener.close()
+        assert [message.sequence for message in asked] == [0, 1, 2]
+        assert {message.source_id for message in asked} == {asked[0].source_id}
+
+    asyncio.run(scenario())
 
 
 def test_the_whole_of_a_gateway_closes_again(port: int, tmp_path: Path) -> None:

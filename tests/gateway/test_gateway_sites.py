@@ -135,6 +135,63 @@ def test_a_standby_takes_over_within_three_seconds_and_nothing_is_lost(internet:
         assert not gateway.status()["drops"]["lan"].get("loop")
 
 
+def test_lans_joined_twice_without_labels_have_one_gateway_each_and_no_storm(internet: Internet) -> None:
+    (publishing, beside), lefts = internet.lan("left", 2, gateways=2)
+    (listening,), rights = internet.lan("right", 1, gateways=2)
+    internet.introduce_all()
+    for gateway in internet.gateways:
+        gateway.namespace.cut_trains("lan0")
+        rule = "INPUT -i lan0 -p udp -m pkttype --pkt-type multicast -m statistic --mode random --probability 0.05"
+        gateway.namespace.run("iptables", "-A", *rule.split(), "-j", "DROP")
+    internet.start_all()
+    for pair in (lefts, rights):
+        until(lambda pair=pair: all(len(gateway.status().get("mates", ())) == 1 for gateway in pair), internet.logs)
+        until(lambda pair=pair: sum(gateway.status()["is_forwarder"] for gateway in pair) == 1, internet.logs)
+    forwarding = next(gateway for gateway in lefts if gateway.status()["is_forwarder"])
+    assert forwarding.get("/healthz")[0] == 200
+    subscribers = [Peer(listening, "subscribe"), Peer(beside, "subscribe")]
+    publisher = begin_publishing(Peer(publishing, "publish", "200", "300", "BEGIN"), subscribers, forwarding)
+    flow(subscribers, publisher, 500, internet)
+    forwarding.kill()
+    flow(subscribers, publisher, 500, internet)
+    finish(subscribers, publisher)
+    alive = [gateway for gateway in internet.gateways if gateway is not forwarding]
+
+    def multicast() -> int:
+        return sum(int(gateway.status()["groups"][0]["datagrams_sent"]) for gateway in alive)
+
+    carried = multicast()
+    assert carried < 3 * publisher.sent, internet.logs()
+    time.sleep(2.0)
+    assert multicast() - carried < 50
+
+
+def test_gateways_of_one_lan_that_do_not_know_each_other_say_so(internet: Internet) -> None:
+    _, (one, other) = internet.lan("left", 0, gateways=2)
+    _, (far,) = internet.lan("right", 0)
+    far.configure(one.as_peer(), other.as_peer())
+    for gateway in (one, other):
+        gateway.configure(far.as_peer())
+    internet.start_all()
+    for gateway, stranger in ((one, other), (other, one)):
+        until(lambda gateway=gateway: gateway.events("another_gateway"), internet.logs)
+        event = gateway.events("another_gateway")[0]
+        address = stranger.namespace.ip("-o", "-4", "address", "show", "lan0").split()[3].partition("/")[0]
+        assert (event["id"], event["address"]) == (stranger.keys.public.id_text, address)
+        assert "[[peer]]" in event["do"]
+        code, body = gateway.get("/healthz")
+        assert code == 503
+        assert f"another gateway, {stranger.keys.public.id_text} at {address}, is on this LAN" in body
+        assert "fjm2d_other_gateways 1\n" in gateway.get("/metrics")[1]
+    assert far.get("/healthz")[0] == 200
+    one.configure(far.as_peer(), other.as_peer())
+    other.configure(far.as_peer(), one.as_peer())
+    for gateway in (one, other):
+        gateway.send_signal(signal.SIGHUP)
+    until(lambda: all(len(gateway.status()["mates"]) == 1 for gateway in (one, other)), internet.logs)
+    until(lambda: all(gateway.get("/healthz")[0] == 200 for gateway in (one, other)), internet.logs)
+
+
 def test_three_lans_get_everything_once_and_nothing_loops(internet: Internet) -> None:
     (publishing, beside), (left,) = internet.lan("left", 2)
     (listening,), (middle,) = internet.lan("middle", 1)
@@ -368,7 +425,8 @@ class Guide:
         text = (ROOT / "docs" / "gateway.md").read_text()
         section = text.partition("## Join two sites")[2].partition("systemd run them")[0]
         blocks = [block.partition("\n") for block in section.split("```")[1::2]]
-        self.left_out = {line for kind, _, code in blocks for line in code.splitlines() if kind == "bash"}
+        commands = [code for kind, _, code in blocks if kind == "bash" and "pip install" not in code]
+        self.left_out = {line for code in commands for line in code.splitlines()}
         self._files = [code for kind, _, code in blocks if kind == "toml"]
         self._folder = folder
         self._hosts = {place: internet.network.namespace() for place in self.ADDRESSES}

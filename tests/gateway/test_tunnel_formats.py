@@ -36,7 +36,7 @@ def blob(size: int) -> st.SearchStrategy[bytes]:
 
 
 INITIATIONS = st.builds(Initiation, UINT32, UINT32, UINT64, blob(32), blob(16), blob(16))
-RESPONSES = st.builds(Response, UINT32, blob(32), blob(20), blob(16))
+RESPONSES = st.builds(Response, UINT32, blob(32), blob(28), blob(16))
 
 
 @given(INITIATIONS)
@@ -47,11 +47,11 @@ def test_initiations_come_back(message: Initiation) -> None:
 
 @given(RESPONSES)
 def test_responses_come_back(message: Response) -> None:
-    assert len(message.encode()) == RESPONSE_BYTES == 76
+    assert len(message.encode()) == RESPONSE_BYTES == 84
     assert Response.decode(message.encode()) == message
 
 
-@given(st.one_of(st.binary(max_size=200), blob(96), blob(76), blob(24)))
+@given(st.one_of(st.binary(max_size=200), blob(96), blob(84), blob(24)))
 def test_any_bytes_are_a_message_or_none(data: bytes) -> None:
     for kind in (Initiation, Response):
         message = kind.decode(data)
@@ -81,8 +81,8 @@ def test_formats_are_those_of_the_documentation() -> None:
         start
         == bytes.fromhex("41000000 01020304 05060708 0000000000000009") + b"e" * 32 + b"p" * 16 + bytes(12) + b"m" * 16
     )
-    answer = Response(0x01020304, b"e" * 32, b"i" * 20, b"m" * 16).encode()
-    assert answer == bytes.fromhex("42000000 01020304") + b"e" * 32 + b"i" * 20 + b"m" * 16
+    answer = Response(0x01020304, b"e" * 32, b"i" * 28, b"m" * 16).encode()
+    assert answer == bytes.fromhex("42000000 01020304") + b"e" * 32 + b"i" * 28 + b"m" * 16
     assert Prefix.of_number(int.from_bytes(b"\x93\2\3\4\5\6\7")) is None, "another version"
     assert len(SEALED) == 7
 

@@ -18,10 +18,14 @@ def parcel(count: int, source: int = 1, urgent: bool = False, segment: int = SEG
     return Parcel(np.zeros(count * segment, np.uint8), segment, 3, 7, 1, source, urgent, cost)
 
 
-def drain(queue: LinkQueue, start: float, end: float, step: float | None = None) -> list[tuple[float, Parcel]]:
+def drain(
+    queue: LinkQueue, start: float, end: float, step: float | None = None, *, is_kept_busy: bool = False
+) -> list[tuple[float, Parcel]]:
     """What leaves meanwhile: polled whenever it says, or late, every `step` seconds."""
     sent, now = [], start
     while now <= end:
+        while is_kept_busy and queue.queued_bytes + 45 * COST <= queue.bound_bytes:
+            queue.offer(parcel(45))
         while (taken := queue.poll(now)) is not None:
             sent.append((now, taken))
         at = queue.ready_at(now)
@@ -42,9 +46,7 @@ def most_in_a_window(sent: list[tuple[float, Parcel]], window_s: float) -> int:
 @pytest.mark.parametrize("late_s", [None, 0.0013, 0.02])
 def test_no_window_sees_more_than_the_rate_and_one_burst(rate_bps: float, late_s: float | None) -> None:
     queue = LinkQueue(rate_bps, Counter(), queue_bytes=1 << 30)
-    for _ in range(int(rate_bps / 8 / 45 / COST) + 1):
-        queue.offer(parcel(45))
-    sent = drain(queue, 0.0, 0.9, late_s)
+    sent = drain(queue, 0.0, 0.9, late_s, is_kept_busy=True)
     burst = max(rate_bps / 8 * BURST_S, 2 * COST)
     for window_s in (0.001, 0.01, 0.1):
         assert most_in_a_window(sent, window_s) <= rate_bps / 8 * window_s + burst + 1
@@ -208,17 +210,50 @@ def test_several_links_share_an_uplink() -> None:
 
 
 def test_another_rate_takes_hold_at_once() -> None:
-    queue = LinkQueue(1e6, Counter(), queue_bytes=1 << 24)
-    for _ in range(100):
-        queue.offer(parcel(60))
-    first = sum(item.cost for _, item in drain(queue, 0, 1))
+    queue = LinkQueue(1e6, Counter())
+    first = sum(item.cost for _, item in drain(queue, 0, 1, is_kept_busy=True))
     queue.set_rate(10e6, 1)
-    second = sum(item.cost for _, item in drain(queue, 1, 2))
+    second = sum(item.cost for _, item in drain(queue, 1, 2, is_kept_busy=True))
     queue.set_rate(None, 2)
     drain(queue, 2, 2.0001)
     assert first == pytest.approx(125_000, rel=0.03)
     assert second == pytest.approx(1_250_000, rel=0.03)
     assert queue.queued_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "most", "bound"),
+    [
+        (100e3, None, 256 << 10),
+        (20e6, None, 625_000),
+        (100e6, None, 3_125_000),
+        (1e9, None, 8 << 20),
+        (None, None, 8 << 20),
+        (1e9, 64 << 20, 31_250_000),
+        (None, 64 << 20, 64 << 20),
+        (100e6, 100_000, 100_000),
+        (100e3, 100_000, 100_000),
+    ],
+)
+def test_a_quarter_of_a_second_may_wait(rate_bps: float | None, most: int | None, bound: int) -> None:
+    drops: Counter[Drop] = Counter()
+    queue = LinkQueue(rate_bps, drops, queue_bytes=most)
+    for _ in range(bound // (40 * COST) + 2):
+        queue.offer(parcel(40))
+    assert bound - COST < queue.queued_bytes <= bound
+    assert drops.total() * COST + queue.queued_bytes == (bound // (40 * COST) + 2) * 40 * COST
+
+
+def test_what_waits_is_not_dropped_because_the_rate_falls() -> None:
+    drops: Counter[Drop] = Counter()
+    queue = LinkQueue(100e6, drops)
+    while queue.queued_bytes < 3_000_000:
+        queue.offer(parcel(40))
+    waiting = queue.queued_bytes
+    queue.set_rate(10e6, 0)
+    queue.offer(parcel(40))
+    assert drops == {Drop.QUEUE_FULL: 40}, "only as much as came"
+    assert queue.queued_bytes == waiting
 
 
 @settings(max_examples=30)

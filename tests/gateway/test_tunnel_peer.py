@@ -263,6 +263,41 @@ def test_a_peer_that_dies_is_noticed_within_three_seconds() -> None:
     assert at - died == pytest.approx(took, abs=0.02)
 
 
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_who_is_heard_but_does_not_hear_is_down(is_measured: bool) -> None:
+    """Nothing gets from a to b any more, everything from b to a: neither can be of use to the other."""
+    net, a, b = connected(is_measured=is_measured)
+    chatter(a, b, 30)
+    chatter(b, a, 30)
+    net.run(5.3)
+    net.path(a, b).is_cut = True
+    heard = len(a.received)
+    took = net.until(lambda: not a.peer(b).is_up, 10)
+    assert 2 < took <= 4.1, "b says for a second what it heard before"
+    assert len(a.received) > heard + 10, "though it hears it all the time"
+    assert [event.reason for _, event in a.events_of(PeerDown)] == ["deaf"]
+    net.run(0.5)
+    assert [event.reason for _, event in b.events_of(PeerDown)] == ["silent"]
+    sent = a.peer(b).stats.probes_sent
+    net.run(10)
+    assert not a.peer(b).is_up, "and it stays so"
+    assert a.peer(b).stats.probes_sent - sent < 100
+    net.path(a, b).is_cut = False
+    assert net.until(lambda: a.peer(b).is_up and b.peer(a).is_up, 10) <= 1.5
+    assert exchange(a, b)
+    assert exchange(b, a)
+
+
+def test_a_path_that_loses_a_third_either_way_is_no_dead_one() -> None:
+    net, a, b = connected()
+    chatter(a, b, 60)
+    for path in net.both(a, b):
+        path.loss = 0.33
+    net.run(120)
+    assert not a.events_of(PeerDown)
+    assert not b.events_of(PeerDown)
+
+
 def test_an_idle_peer_that_dies_is_noticed_too() -> None:
     net, a, b = connected()
     net.run(30)
@@ -460,6 +495,45 @@ def test_the_kernels_word_on_lengths_counts_at_once() -> None:
     assert a.peer(b).mtu_bytes == 1280
     net.run(10)
     assert 1296 <= a.peer(b).mtu_bytes <= 1300
+
+
+def over_ipv6() -> tuple[Net, Node, Node]:
+    net = Net()
+    a, b = net.node("a"), net.node("b")
+    a.address, b.address = ("2001:db8::1", 5741), ("2001:db8::2", 5741)
+    a.add(b)
+    b.add(a)
+    net.run(3)
+    return net, a, b
+
+
+@pytest.mark.parametrize(("size", "parts"), [(1444, 2), (1424, 1), (1344, 1)])
+def test_over_ipv6_there_is_less_room(size: int, parts: int) -> None:
+    """The longest datagrams that JMS sends by default go in two; those of `segment_bytes=1300` fit."""
+    net, a, b = over_ipv6()
+    peer = a.peer(b)
+    assert (peer.mtu_bytes, peer.datagram_bytes) == (1500, 1424)
+    contents = list(datagrams(44, size))
+    sent = peer.stats.datagrams_sent
+    a.send(b, *contents)
+    net.run(0.05)
+    assert b.contents == contents
+    assert peer.stats.datagrams_sent - sent <= parts * 44 + 2, "and a probe"
+    assert peer.stats.split == (44 if parts == 2 else 0)
+    assert not net.path(a, b).dropped["too long"]
+
+
+def test_a_length_that_the_kernel_refuses_is_that_of_the_udp_datagram() -> None:
+    for net, a, b, ip_bytes in ((*connected(), 28), (*over_ipv6(), 48)):
+        peer = a.peer(b)
+        for path in net.both(a, b):
+            path.mtu = 1400
+        a.endpoint.note_too_long(b.address, peer.datagram_bytes + 28, net.now)
+        a.settle()
+        assert peer.mtu_bytes < 1500
+        net.run(10)
+        assert 1396 <= peer.mtu_bytes <= 1400
+        assert peer.datagram_bytes == peer.mtu_bytes - ip_bytes - 28
 
 
 def test_a_dead_path_says_nothing_about_lengths() -> None:

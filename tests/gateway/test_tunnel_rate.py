@@ -1,9 +1,15 @@
 """Finding a link's rate, over simulated links with a queue."""
 
-import pytest
-from tunnel_sim import Net, Node, connected
+from collections.abc import Iterator
+from random import Random
 
-from fjm2d.tunnel.rate import FLOOR_BPS, START_BPS, RateEstimate, Report
+import pytest
+from tunnel_sim import IP_BYTES, Net, Node, Path
+
+from fjm2d.tunnel import OVERHEAD_BYTES, EndpointConfig
+from fjm2d.tunnel.rate import FLOOR_BPS, RateEstimate, Report
+
+TRAIN_BYTES = 64_000
 
 
 class Flood:
@@ -11,45 +17,112 @@ class Flood:
 
     def __init__(self, a: Node, b: Node, size: int = 1400) -> None:
         self.a, self.b, self.size = a, b, size
+        self.path = a.net.path(a, b)
         self.is_on = True
+        self.queues_s: list[float] = []
         b.keeps = False
         self._speak()
+        self._look()
 
     def _speak(self) -> None:
-        net = self.a.net
+        net, peer = self.a.net, self.a.peer(self.b)
         if self.is_on:
-            if self.a.peer(self.b).queued_bytes < 100_000:
-                self.a.send(self.b, *[bytes(self.size)] * 40)
+            while peer.queued_bytes < max(1.5 * TRAIN_BYTES, peer.rate_bps / 8 * 0.02):
+                self.a.send(self.b, *[bytes(self.size)] * (TRAIN_BYTES // self.size))
             net.at(net.now + 0.005, self._speak)
+
+    def _look(self) -> None:
+        net = self.a.net
+        self.queues_s.append(max(0.0, self.path.free_at - net.now))
+        net.at(net.now + 0.005, self._look)
+
+    @property
+    def rate_bps(self) -> float:
+        return self.a.peer(self.b).rate_bps
 
     def goodput_bps(self, seconds: float) -> float:
         before = self.b.received_bytes
         self.a.net.run(seconds)
         return 8 * (self.b.received_bytes - before) / seconds
 
+    def use(self, seconds: float) -> tuple[float, float, float]:
+        """What part of the link's bits per second is used, how long its queue is on average, and the part it drops."""
+        net, stats = self.a.net, self.a.peer(self.b).stats
+        sent, dropped, began = stats.datagrams_sent, self.path.dropped["queue"], len(self.queues_s)
+        whole = (self.size + OVERHEAD_BYTES + IP_BYTES) / self.size
+        used = self.goodput_bps(seconds) * whole / self.path.rate_bps
+        queues_s = self.queues_s[began:]
+        assert len(queues_s) > 0.9 * seconds / 0.005, f"{net.now}: looked at throughout"
+        drops = (self.path.dropped["queue"] - dropped) / (stats.datagrams_sent - sent)
+        return used, sum(queues_s) / len(queues_s), drops
+
 
 def measured(
-    rate_bps: float, delay_s: float = 0.02, most_bps: float | None = None, loss: float = 0.0
+    rate_bps: float, delay_s: float = 0.02, most_bps: float | None = None, loss: float = 0.0, size: int = 1400
 ) -> tuple[Net, Flood]:
-    net, a, b = connected(is_measured=True, rate_bps=most_bps)
+    config = EndpointConfig(mtu_max_bytes=9000 if size > 1400 else 1500)
+    net = Net()
+    a, b = net.node("a", config), net.node("b", config)
     for path in net.both(a, b):
-        path.delay_s = delay_s
+        path.delay_s, path.mtu = delay_s, config.mtu_max_bytes
+    a.add(b, is_measured=True, rate_bps=most_bps)
+    b.add(a, is_measured=True, rate_bps=most_bps)
+    net.run(4)
+    assert a.peer(b).mtu_bytes == config.mtu_max_bytes
     path = net.path(a, b)
     path.rate_bps, path.loss = rate_bps, loss
-    return net, Flood(a, b)
+    path.queue_s = max(0.1, 24_000 * 8 / rate_bps)
+    return net, Flood(a, b, size)
+
+
+def cases() -> Iterator[tuple[float, float, float]]:
+    for rate_bps in (1e6, 10e6, 100e6, 1e9):
+        for trip_s in (0.001, 0.04, 0.2):
+            for loss in (0.0, 0.01):
+                yield rate_bps, trip_s, loss
+
+
+@pytest.mark.parametrize(("rate_bps", "trip_s", "loss"), list(cases()))
+def test_a_links_rate_is_found_within_seconds_and_kept(rate_bps: float, trip_s: float, loss: float) -> None:
+    """Within 2 s, and 15 round trips; from then on nine tenths of the time the link is busy and its queue short."""
+    net, flood = measured(rate_bps, trip_s / 2, loss=loss, size=8800 if rate_bps > 50e6 else 1400)
+    net.run(2 + 15 * trip_s)
+    used, queue_s, drops = flood.use(5)
+    assert used >= 0.85
+    assert queue_s < 0.06
+    assert drops < 0.01
+
+
+@pytest.mark.parametrize("rate_bps", [10e6, 100e6])
+@pytest.mark.parametrize("trip_s", [0.001, 0.04])
+def test_hosts_that_are_busy_for_a_while_are_no_queue(rate_bps: float, trip_s: float) -> None:
+    """Three times a second each of both does nothing for 10 to 30 ms, from the start."""
+    net, flood = measured(rate_bps, trip_s / 2, size=8800 if rate_bps > 50e6 else 1400)
+    random = Random(5)
+
+    def hiccup(node: Node) -> None:
+        node.busy_until = net.now + random.uniform(0.01, 0.03)
+        net.at(net.now + random.expovariate(3), lambda: hiccup(node))
+
+    for node in (flood.a, flood.b):
+        hiccup(node)
+    net.run(2.5)
+    used, queue_s, drops = flood.use(5)
+    assert used >= 0.75, "a tenth of the time one of them does nothing"
+    assert queue_s < 0.06
+    assert drops < 0.01
 
 
 @pytest.mark.parametrize(("rate_bps", "delay_s"), [(2e6, 0.02), (8e6, 0.005), (8e6, 0.15), (20e6, 0.02)])
 def test_a_links_rate_is_found_and_kept(rate_bps: float, delay_s: float) -> None:
     net, flood = measured(rate_bps, delay_s)
     net.run(12)
-    path = net.path(flood.a, flood.b)
-    dropped = path.dropped["queue"]
+    dropped = flood.path.dropped["queue"]
     goodput = flood.goodput_bps(8)
     assert goodput > 0.75 * rate_bps
     sent = flood.a.peer(flood.b).stats.datagrams_sent
-    assert path.dropped["queue"] - dropped < 0.01 * sent
-    assert flood.a.peer(flood.b).rtt_s < 2 * delay_s + 0.08, "and the queue stays short"
+    assert flood.path.dropped["queue"] - dropped < 0.01 * sent
+    assert flood.a.peer(flood.b).rtt_s < 2 * delay_s + 0.08
 
 
 def test_a_link_that_gets_slower_and_faster_is_followed() -> None:
@@ -59,16 +132,105 @@ def test_a_link_that_gets_slower_and_faster_is_followed() -> None:
     path.rate_bps = 2e6
     net.run(5)
     assert 0.6 * 2e6 < flood.goodput_bps(5) <= 2e6
-    assert flood.a.peer(flood.b).rate_bps < 3e6
+    assert flood.rate_bps < 3e6
     path.rate_bps = 10e6
     net.run(15)
     assert flood.goodput_bps(3) > 0.6 * 10e6
+
+
+@pytest.mark.parametrize("trip_s", [0.001, 0.04, 0.2])
+def test_half_the_capacity_and_twice_as_much_are_found_within_seconds(trip_s: float) -> None:
+    net, flood = measured(20e6, trip_s / 2)
+    net.run(5)
+    flood.path.rate_bps = 10e6
+    net.run(2)
+    used, queue_s, drops = flood.use(3)
+    assert used >= 0.85
+    assert queue_s < 0.06
+    assert drops < 0.01
+    flood.path.rate_bps = 20e6
+    net.run(7)
+    used, queue_s, drops = flood.use(3)
+    assert used >= 0.85
+    assert queue_s < 0.06
+    assert drops < 0.01
+
+
+def test_a_tenth_of_the_capacity_is_found_within_three_seconds() -> None:
+    net, flood = measured(50e6)
+    net.run(4)
+    flood.path.rate_bps = 5e6
+    net.run(3)
+    used, queue_s, drops = flood.use(3)
+    assert used >= 0.85
+    assert queue_s < 0.06
+    assert drops < 0.01
+
+
+def test_what_a_path_loses_by_itself_is_not_obeyed() -> None:
+    net, flood = measured(20e6, loss=0.04)
+    net.run(8)
+    assert flood.use(5)[0] >= 0.75
 
 
 def test_one_datagram_in_a_hundred_lost_is_the_links_own_matter() -> None:
     net, flood = measured(5e6, loss=0.01)
     net.run(15)
     assert flood.goodput_bps(5) > 0.6 * 5e6
+
+
+@pytest.mark.parametrize("delay_s", [0.002, 0.02])
+def test_a_link_that_drops_what_is_too_much_at_once(delay_s: float) -> None:
+    """What is too much is lost at once: a policer. The round trip never grows."""
+    net, flood = measured(20e6, delay_s)
+    flood.path.queue_s = 0.004
+    net.run(6)
+    used, _, drops = flood.use(10)
+    assert used >= 0.8
+    assert drops < 0.03
+
+
+def test_a_path_that_becomes_longer_is_no_queue() -> None:
+    net, flood = measured(20e6, 0.01)
+    net.run(4)
+    for path in net.both(flood.a, flood.b):
+        path.delay_s = 0.04
+    net.run(4)
+    used, queue_s, drops = flood.use(5)
+    assert used >= 0.85
+    assert queue_s < 0.06
+    assert drops < 0.01
+
+
+class Cross:
+    """Somebody else's traffic over the same link, which heeds nothing."""
+
+    def __init__(self, net: Net, path: Path) -> None:
+        self.net, self.path = net, path
+        self.bps = 0.0
+        self._speak()
+
+    def _speak(self) -> None:
+        path, now = self.path, self.net.now
+        leaves = max(now, path.free_at)
+        if leaves - now <= path.queue_s:
+            path.free_at = leaves + 0.002 * self.bps / path.rate_bps
+        self.net.at(now + 0.002, self._speak)
+
+
+def test_others_traffic_comes_and_goes() -> None:
+    net, flood = measured(50e6)
+    cross = Cross(net, flood.path)
+    net.run(4)
+    cross.bps = 25e6
+    net.run(2)
+    used, queue_s, drops = flood.use(4)
+    assert 0.4 <= used <= 0.51, "of the half that is left"
+    assert queue_s < 0.06
+    assert drops < 0.01
+    cross.bps = 0
+    net.run(7)
+    assert flood.use(4)[0] >= 0.85
 
 
 def test_two_gateways_share_a_link() -> None:
@@ -90,30 +252,106 @@ def test_two_gateways_share_a_link() -> None:
 def test_no_more_than_the_rate_that_is_allowed() -> None:
     net, flood = measured(50e6, most_bps=5e6)
     net.run(15)
-    assert flood.a.peer(flood.b).rate_bps == 5e6
+    assert flood.rate_bps == 5e6
     assert flood.goodput_bps(5) < 5e6
 
 
+class Story:
+    """Reports of a sender with 1,000 bytes a datagram, told one after the other."""
+
+    def __init__(self, sends_bps: float, trip_s: float = 0.04) -> None:
+        self.estimate = RateEstimate(None)
+        self.sends_bps, self.trip_s = sends_bps, trip_s
+        self.now = 10.0
+        self.sent = self.received = 0
+
+    def cruise(self) -> float:
+        """The start is over."""
+        self.tell(40)
+        self.tell(8, queue_s=0.03)
+        return self.tell(10)
+
+    def tell(self, reports: int, queue_s: float = 0.0, loss: float = 0.0, is_limited: bool = True) -> float:
+        for _ in range(reports):
+            self.now += 0.025
+            sent = round(self.sends_bps * 0.025 / 8000)
+            self.sent += sent
+            self.received += round(sent * (1 - loss))
+            asked = self.now, self.now + self.trip_s + queue_s
+            self.estimate.take(Report(*asked, self.sent, 1000 * self.sent, self.received, is_limited))
+        return self.estimate.bps
+
+
 def test_who_does_not_use_the_rate_does_not_raise_it() -> None:
-    estimate = RateEstimate(None)
-    for number in range(100):
-        estimate.take(Report(0.04, 100, 0, 1e5, False), number * 0.2)
-    assert estimate.bps == START_BPS
+    story = Story(3e6)
+    before = story.estimate.bps
+    assert story.tell(200, is_limited=False) == before
+
+
+def test_the_rate_grows_to_twice_what_gets_across_only() -> None:
+    story = Story(20e6)
+    assert story.tell(200) == pytest.approx(40e6, rel=0.01)
 
 
 def test_there_is_a_floor() -> None:
-    estimate = RateEstimate(None)
-    for number in range(100):
-        estimate.take(Report(0.04, 100, 50, 1e4, True), float(number))
-    assert estimate.bps == FLOOR_BPS
+    story = Story(20e6)
+    story.tell(100)
+    for _ in range(200):
+        story.tell(20, queue_s=0.05, loss=0.5)
+        story.tell(2)
+        story.tell(20, loss=0.5)
+        story.tell(2)
+    assert story.estimate.bps >= FLOOR_BPS
+    story.sends_bps = 0.05e6
+    for _ in range(2000):
+        story.tell(100, queue_s=0.5, loss=0.8)
+        story.tell(2)
+    assert story.estimate.bps == FLOOR_BPS
 
 
-def test_one_bad_report_is_answered_once() -> None:
-    """What is reported within a round trip of falling is of the time before."""
-    estimate = RateEstimate(None)
-    for number in range(20):
-        estimate.take(Report(0.1, 100, 0, estimate.bps, True), number * 0.2)
-    before = estimate.bps
-    for number in range(4):
-        estimate.take(Report(0.1, 100, 30, before, True), 10 + number * 0.04)
-    assert estimate.bps == pytest.approx(0.85 * before)
+def test_two_late_answers_in_a_row_do_not_lower_the_rate_for_long() -> None:
+    story = Story(20e6)
+    before = story.tell(40)
+    story.tell(2, queue_s=0.03)
+    assert story.tell(1) == pytest.approx(before, rel=0.01)
+
+
+def test_one_fall_for_one_queue() -> None:
+    story = Story(20e6)
+    before = story.cruise()
+    for queue_s in (0.012, 0.014, 0.016, 0.018, 0.02, 0.022):
+        story.tell(1, queue_s=queue_s)
+    fallen = story.estimate.bps
+    assert fallen == pytest.approx(0.7 * before, rel=0.1)
+    assert story.tell(12, queue_s=0.02) == fallen, "it gets shorter only slowly"
+    assert story.tell(1) == pytest.approx(0.92 * before, rel=0.1)
+    assert story.tell(8) >= 0.92 * before, "and that was all"
+
+
+def test_growth_is_slow_after_a_fall_and_fast_when_the_last_is_long_ago() -> None:
+    story = Story(20e6)
+    start = story.cruise()
+    second = story.tell(40) / start
+    story.tell(120)
+    before = story.estimate.bps
+    fifth = story.tell(40) / before
+    assert 1 < second < 1.15
+    assert fifth > 1.3
+
+
+def test_a_queue_that_does_not_care_is_somebody_elses() -> None:
+    story = Story(20e6)
+    story.cruise()
+    before = story.tell(120, queue_s=0.04)
+    assert before > 0.7 * 20e6
+    assert story.tell(20, queue_s=0.04) >= before, "from now on the path is that long"
+
+
+def test_a_host_without_time_to_send_is_no_slow_path() -> None:
+    """It may send 20 Mbit/s, and sends 2, late but all of it."""
+    story = Story(20e6)
+    before = story.cruise()
+    story.sends_bps = 2e6
+    story.tell(20)
+    story.tell(10, queue_s=0.06)
+    assert story.tell(10) > 0.6 * before

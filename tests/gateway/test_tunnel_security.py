@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tunnel_sim import Net, Node, connected, datagrams, key_of
+from tunnel_sim import Net, Node, Path, connected, datagrams, key_of
 
 from fjm2.norm import Train
 from fjm2d.keys import KeyPair
 from fjm2d.tunnel import OVERHEAD_BYTES, Drop, EndpointConfig, Kind
 from fjm2d.tunnel.events import ClockBehind
 from fjm2d.tunnel.handshake import Opening, Pair
-from fjm2d.tunnel.session import Workspace
+from fjm2d.tunnel.slots import Workspace
 from fjm2d.tunnel.wire import INITIATION_BYTES, RESPONSE_BYTES, Initiation
 
 STRANGER = ("198.51.100.66", 666)
@@ -214,6 +214,29 @@ def test_a_handshake_is_of_use_once_even_to_those_who_delay_it() -> None:
     assert answer.data.size <= message.size
     assert b.peer(a).address == where
     attack(b, [message.tobytes()], {Drop.HANDSHAKE_REPLAYED})
+
+
+def test_what_a_gateway_began_before_the_present_session_is_never_answered() -> None:
+    """It never arrived, so nobody has seen it; the session has come about by the other side's handshake."""
+    net = Net(3)
+    a, b = net.node("a"), net.node("b")
+    a.records = True
+    net.paths["a", "b"] = Path(is_cut=True)
+    a.add(b)
+    net.run(2)
+    recorded = [train.data.tobytes() for train in a.sent if train.segment_bytes == INITIATION_BYTES]
+    assert len(recorded) > 1
+    net.path(a, b).is_cut = False
+    a.sent.clear()
+    a.peer(b)._calls.stop()
+    b.add(a)
+    net.run(1)
+    assert b.peer(a).is_up
+    assert not any(train.segment_bytes == INITIATION_BYTES for train in a.sent), "the session is of b's making"
+    where = b.peer(a).address
+    attack(b, recorded, {Drop.HANDSHAKE_REPLAYED})
+    assert b.peer(a).address == where
+    assert b.peer(a).stats.handshakes_answered == 0
 
 
 def test_answers_are_never_longer_than_questions() -> None:

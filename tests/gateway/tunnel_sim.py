@@ -18,6 +18,7 @@ from fjm2d.tunnel.events import Event
 
 WALL_NS = 1_700_000_000_000_000_000
 IP_BYTES = 28
+IPV6_BYTES = 48
 GROUP = 77
 
 
@@ -64,6 +65,8 @@ class Node:
         """Copies of what it has sent, where `records` is set."""
         self.records = False
         self.is_running = True
+        self.busy_until = -math.inf
+        """Its host has no time for it until then: it hears and does nothing, and then everything at once."""
         self.endpoint = self._endpoint()
 
     def _endpoint(self) -> Endpoint:
@@ -98,6 +101,9 @@ class Node:
     def receive(self, data: bytes, segment_bytes: int, source: Address) -> None:
         if not self.is_running:
             return
+        if self.net.now < self.busy_until:
+            self.net.at(self.busy_until, lambda: self.receive(data, segment_bytes, source))
+            return
         train = Train(np.frombuffer(data, np.uint8), segment_bytes, source)
         for item in self.endpoint.receive_train(train, self.net.now):
             self.received_bytes += item.data.size
@@ -108,7 +114,7 @@ class Node:
         self.settle()
 
     def settle(self) -> None:
-        if not self.is_running:
+        if not self.is_running or self.net.now < self.busy_until:
             return
         while (train := self.endpoint.poll_train(self.net.now)) is not None:
             if self.records:
@@ -162,7 +168,7 @@ class Net:
         last_at = self.now
         for content in (whole[at : at + step] for at in range(0, len(whole), step)):
             for times in range(1 + (self.random.random() < path.double)):
-                arrives = self._arrival(path, content)
+                arrives = self._arrival(path, content, IPV6_BYTES if ":" in train.address[0] else IP_BYTES)
                 if arrives is None:
                     continue
                 if path.jitter_s or times:
@@ -173,11 +179,11 @@ class Net:
         if run:
             self._deliver(receiver, b"".join(run), len(run[0]), sender.address, last_at)
 
-    def _arrival(self, path: Path, content: bytes) -> float | None:
+    def _arrival(self, path: Path, content: bytes, ip_bytes: int) -> float | None:
         if path.is_cut:
             path.dropped["cut"] += 1
             return None
-        if len(content) + IP_BYTES > path.mtu:
+        if len(content) + ip_bytes > path.mtu:
             path.dropped["too long"] += 1
             return None
         if self.random.random() < path.loss:
@@ -187,7 +193,7 @@ class Net:
         if leaves - self.now > path.queue_s:
             path.dropped["queue"] += 1
             return None
-        path.free_at = leaves + 8 * (len(content) + IP_BYTES) / path.rate_bps
+        path.free_at = leaves + 8 * (len(content) + ip_bytes) / path.rate_bps
         path.carried_bytes += len(content)
         return path.free_at + path.delay_s + self.random.uniform(0, path.jitter_s)
 
@@ -199,7 +205,11 @@ class Net:
         end = self.now + seconds
         for _ in range(5_000_000):
             due = self._due[0][0] if self._due else math.inf
-            timers = {node: node.endpoint.poll_timeout() for node in self.nodes.values() if node.is_running}
+            timers = {
+                node: max(node.endpoint.poll_timeout(), node.busy_until)
+                for node in self.nodes.values()
+                if node.is_running
+            }
             timer = min(timers.values(), default=math.inf)
             if min(due, timer) > end:
                 self.now = end

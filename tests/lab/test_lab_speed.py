@@ -12,7 +12,8 @@ pytestmark = [pytest.mark.root, pytest.mark.alone]
 GBIT_LEAST = 2.0
 OF_PLAIN_LEAST = 5.0
 ADDED_US_MOST = 300.0
-PLAN = Plan(layer="jms", size=8192, seconds=2.0, round_trips=1000, settings="rate=none&flow=min&loopback=off")
+# The gateways' own measure is NORM: the less publisher and subscriber take of the processors, the more it is theirs.
+PLAN = Plan(layer="norm", size=8192, seconds=2.0, round_trips=1000, settings="rate=none&flow=min&loopback=off")
 
 
 def test_gateways_are_fast(lab: Internet) -> None:  # noqa: ARG001, where it cannot be made this is skipped

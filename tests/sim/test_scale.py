@@ -88,7 +88,7 @@ def test_a_large_group_introduces_itself_little_by_little() -> None:
     answers: list[int] = []
     heard_of: set[int] = set()
 
-    def look(node: Node, train: Train) -> None:
+    def look(_: Node, train: Train) -> None:
         message = decode(bytes(train.data[: train.segment_bytes]))
         if isinstance(message, CongestionControl):
             answers.append(0)

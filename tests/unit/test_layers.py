@@ -72,13 +72,24 @@ JMS_ORDER_OF = {module: order for order, module in enumerate(module for floor in
 
 PACKAGES = {
     "fjm2.norm": set(),
+    "fjm2.record": {"fjm2.norm"},
     "fjm2.jms": {"fjm2.norm", "fjm2.uri"},
-    "fjm2.commands": {"fjm2.norm", "fjm2.jms", "fjm2.uri"},
-    "fjm2admin": set(),
-    "fjm2bench": {"fjm2.norm", "fjm2.jms", "fjm2.uri", "fjm2.commands.common", "fjm2.commands.bus_options"},
-    "fjm2d": {"fjm2.norm", "fjm2.jms.presence"},
+    "fjm2.doctor": {"fjm2.norm", "fjm2.jms.presence", "fjm2.uri"},
+    "fjm2.watch": {"fjm2.norm", "fjm2.record.observed", "fjm2.jms", "fjm2.uri"},
+    "fjm2.commands": {"fjm2.doctor", "fjm2.norm", "fjm2.record", "fjm2.jms", "fjm2.uri", "fjm2.watch"},
+    "fjm2admin": {"fjm2.logs"},
+    "fjm2bench": {
+        "fjm2.norm",
+        "fjm2.record",
+        "fjm2.jms",
+        "fjm2.uri",
+        "fjm2.commands.common",
+        "fjm2.commands.bus_options",
+    },
+    "fjm2d": {"fjm2.norm", "fjm2.jms.presence", "fjm2.logs"},
 }
-"""What of FJM2 a package may know besides itself and `fjm2.errors`."""
+"""What of FJM2 a package may know besides itself and what is shared by all."""
+SHARED = {"fjm2.errors", "fjm2.counted"}
 
 
 def imports_of(path: Path, for_types: bool = True) -> Iterator[str]:
@@ -129,7 +140,7 @@ def test_norm_modules_import_from_below_only(path: Path) -> None:
 @pytest.mark.parametrize("package", sorted(PACKAGES))
 def test_packages_know_only_what_is_below_them(package: str) -> None:
     folder = ROOT / package.replace("fjm2bench", "bench").replace(".", "/")
-    allowed = PACKAGES[package] | {package, "fjm2.errors"}
+    allowed = PACKAGES[package] | {package} | SHARED
     for path in folder.rglob("*.py"):
         for name in imports_of(path):
             if name.split(".")[0] in ("fjm2", "fjm2bench") and name not in ("fjm2", "fjm2.__version__"):
@@ -166,6 +177,6 @@ def test_jms_uses_public_names_of_norm(path: Path) -> None:
             assert name in public or name.startswith("fjm2.norm.events."), f"{path.name} imports {name}"
 
 
-@pytest.mark.parametrize("name", ["errors.py", "uri.py"])
+@pytest.mark.parametrize("name", ["counted.py", "errors.py", "logs.py", "uri.py"])
 def test_what_is_shared_knows_nothing_of_jms(name: str) -> None:
     assert not any(imported.startswith("fjm2.jms") for imported in imports_of(ROOT / "fjm2" / name))

@@ -1,0 +1,180 @@
+"""`fjm2-bench run`: a whole plan of experiments, that can be interrupted and gone on with."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fjm2.commands.common import run as run_to_its_end
+from fjm2.errors import FJM2Error
+
+from .. import netns
+from ..runs.book import Book, BookError, ownership
+from ..runs.matrix import Cell, cells_of
+from ..runs.plan import RunPlan, load
+from ..runs.reading import PlanError
+from ..runs.runner import Result, Runner, Summary, Told
+
+
+@click.command()
+@click.argument("plan_file", metavar="[PLAN.toml]", required=False, type=click.Path(path_type=Path))
+@click.option("--quick", "builtin", flag_value="quick", help="The plan of two minutes that comes with this.")
+@click.option("--full", "builtin", flag_value="full", help="The plan with everything that comes with this: hours.")
+@click.option(
+    "--to",
+    "folder",
+    default="bench-traces",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where traces and results go. What is there already is not measured again.",
+)
+@click.option("--only", metavar="NAME,...", help="Of the plan's experiments, these.")
+@click.option("--again", is_flag=True, help="Measure what is done once more; both results count.")
+@click.option("--list", "is_listed", is_flag=True, help="Say what would be measured, and how long it may take.")
+def run(
+    plan_file: Path | None, builtin: str | None, folder: Path, only: str | None, again: bool, is_listed: bool
+) -> None:
+    """Measure what a plan says: systems by size, fan-out, loss, rate and network. Needs root, for namespaces.
+
+    Each run takes place in a network made for it. FJM2's programs write traces. After Ctrl-C, or worse, the same
+    command goes on where it was. What is not installed is named, and left out; a run that fails is entered as such.
+
+    \b
+    Example: fjm2-bench run --quick --to traces
+    \b
+    Example: fjm2-bench run mine.toml --to traces --only lan-sizes --again
+    """
+    plan = _plan(plan_file, builtin)
+    cells = _chosen(plan, only)
+    if is_listed:
+        _list(cells)
+        return
+    lack = netns.missing()
+    if lack is not None and any(cell.field for cell in cells):
+        raise click.ClickException(lack)
+    run_to_its_end(_run(plan, cells, folder, again))
+
+
+def _plan(path: Path | None, builtin: str | None) -> RunPlan:
+    if (path is None) == (builtin is None):
+        raise click.UsageError("give a plan: a file, --quick or --full")
+    try:
+        if path is not None:
+            return load(path)
+        with as_file(files("fjm2bench") / "plans" / f"{builtin}.toml") as kept:
+            return load(kept)
+    except PlanError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _chosen(plan: RunPlan, only: str | None) -> list[Cell]:
+    cells = cells_of(plan)
+    if only is None:
+        return cells
+    names = [experiment.name for experiment in plan.experiments]
+    wanted = only.split(",")
+    for name in wanted:
+        if name not in names:
+            raise click.BadParameter(f"{name!r}: expected some of {', '.join(names)}", param_hint="--only")
+    return [cell for cell in cells if cell.experiment.name in wanted]
+
+
+def _list(cells: list[Cell]) -> None:
+    for cell in cells:
+        click.echo(str(cell))
+    click.echo(f"{len(cells)} runs, {_lasting(sum(cell.expected_s for cell in cells))}", err=True)
+
+
+async def _run(plan: RunPlan, cells: list[Cell], folder: Path, again: bool) -> int:
+    try:
+        with ownership(folder):
+            book = Book(folder, plan.name)
+            done = set() if again else book.done()
+            left = [cell for cell in cells if cell.key not in done]
+            before = len(cells) - len(left)
+            if before:
+                click.echo(f"{before} of {len(cells)} runs are in {folder} already; --again repeats them", err=True)
+            return await _run_cells(left, book, before)
+    except (BookError, netns.NetworkError) as error:
+        raise FJM2Error(str(error)) from error
+
+
+async def _run_cells(wanted: list[Cell], book: Book, before: int) -> int:
+    runner = Runner(book)
+    cells = runner.present(wanted)
+    is_over = False
+    with _progress(cells) as told:
+        try:
+            await runner.run(cells, told)
+            is_over = True
+        finally:
+            if not is_over:
+                kept = f"{runner.summary.done} of {len(cells)} runs are done and kept"
+                click.echo(f"{kept}; the same command goes on from there", err=True)
+    _print(runner.summary, book)
+    return 0 if before or runner.summary.done > len(runner.summary.faults) else 1
+
+
+def _print(summary: Summary, book: Book) -> None:
+    for fault in summary.faults:
+        click.echo(f"fault: {fault}", err=True)
+    for system, reason in summary.missing.items():
+        click.echo(f"missing: {system}: {reason}", err=True)
+    click.echo(
+        f"{summary.done} runs, {len(summary.faults)} with faults, "
+        f"{len(summary.missing)} systems missing; results are in {book.folder}",
+        err=True,
+    )
+
+
+@contextmanager
+def _progress(cells: list[Cell]) -> Iterator[Told]:
+    """A bar for people; a line a run for logs."""
+    if not cells:
+        yield lambda _cell, _result: None
+        return
+    left = _Left(cells)
+    if not sys.stderr.isatty():
+        yield left.print
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"))
+    times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
+    with Progress(*columns, *times, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=left.total_s, count="")
+
+        def told(cell: Cell, result: Result | None) -> None:
+            if result is not None:
+                left.note(cell)
+            count = f"{left.done}/{len(cells)}"
+            bar.update(task, description=str(cell), completed=left.total_s - left.seconds, count=count)
+
+        yield told
+
+
+class _Left:
+    """How much there is still to do, in seconds that it may take."""
+
+    def __init__(self, cells: list[Cell]) -> None:
+        self.total_s = self.seconds = sum(cell.expected_s for cell in cells)
+        self.done = 0
+        self._count = len(cells)
+
+    def note(self, cell: Cell) -> None:
+        self.done += 1
+        self.seconds -= cell.expected_s
+
+    def print(self, cell: Cell, result: Result | None) -> None:
+        if result is not None:
+            self.note(cell)
+            left = _lasting(self.seconds)
+            click.echo(f"{self.done}/{self._count} {cell}: {result} ({left} left)", err=True)
+
+
+def _lasting(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"about {minutes} min" if minutes else "less than a minute"

@@ -1,0 +1,97 @@
+"""A broker beside the publisher, which starts it, ends it, and counts its time on the CPU as its own."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..commands.results import StopWatch
+from .base import Deadline, PeerOptions, PeerTimeoutError
+
+_SBIN = ("/usr/sbin", "/usr/local/sbin")
+"""Where programs of this kind are, and where users who are not root do not look."""
+_POLL_S = 0.02
+_STOP_S = 3.0
+CONFIGURATION = "/dev/stdin"
+"""The file that a broker is to read its configuration from: none is left behind."""
+
+
+def program(name: str) -> str | None:
+    """Its path, if it is installed."""
+    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_SBIN]))
+
+
+def dying_with_us(argv: list[str]) -> list[str]:
+    """A command whose process the kernel ends should we die without a word."""
+    return [program("setpriv") or "setpriv", "--pdeathsig", "KILL", *argv]
+
+
+def lack_of(name: str) -> str | None:
+    """What is missing to run a broker of that name as one that ends with us."""
+    for needed in (name, "setpriv"):
+        if program(needed) is None:
+            return f"{needed} is not installed"
+    return None
+
+
+@contextmanager
+def broker(argv: list[str], configuration: str, options: PeerOptions, deadline: Deadline) -> Iterator[int]:
+    """A broker that can be connected to; its process id."""
+    name, place = argv[0], (options.publisher, options.port)
+    if _answers(place):
+        raise OSError(f"{place[0]}:{place[1]} is in use")
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(
+            dying_with_us([program(name) or name, *argv[1:]]),
+            stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+        try:
+            assert child.stdin is not None
+            with child.stdin:
+                child.stdin.write(configuration.encode())
+            while not _answers(place):
+                if child.poll() is not None:
+                    said.seek(0)
+                    last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+                    raise PeerTimeoutError(f"{name} ended with {child.returncode}: {''.join(last)}")
+                deadline.check(f"starting {name}")
+                time.sleep(_POLL_S)
+            yield child.pid
+        finally:
+            child.terminate()
+            try:
+                child.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def _answers(place: tuple[str, int]) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(place) == 0
+
+
+class SharedWatch(StopWatch):
+    """Time, and the time on CPUs of this process and of the broker together."""
+
+    def __init__(self, broker_pid: int) -> None:
+        self._broker = Path(f"/proc/{broker_pid}/stat")
+        self._broker_cpu_s = self._broker_cpu()
+        super().__init__()
+
+    def elapsed(self) -> tuple[float, float]:
+        seconds, cpu_s = super().elapsed()
+        return seconds, cpu_s + self._broker_cpu() - self._broker_cpu_s
+
+    def _broker_cpu(self) -> float:
+        # After the program's name, which may hold anything, fields 14 and 15 of proc(5) are the 12th and 13th.
+        fields = self._broker.read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

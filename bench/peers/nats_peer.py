@@ -1,0 +1,271 @@
+"""NATS: core NATS by nats-py. Subscribers' reports hold the publisher back, so that nothing is lost."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from importlib.util import find_spec
+from typing import Any, TypeVar
+
+from ..commands.results import (
+    EchoResult,
+    PingResult,
+    PubResult,
+    Reception,
+    SubResult,
+    ping_result,
+    print_ready,
+    pub_result,
+)
+from ..workload import Maker
+from .base import (
+    HELLO_INTERVAL_S,
+    Deadline,
+    PeerOptions,
+    PeerTimeoutError,
+    end_message,
+    messages_at_once,
+    messages_to_send,
+    total_of,
+)
+from .broker import CONFIGURATION, SharedWatch, broker, lack_of
+from .window import Reports, Window
+
+_DATA, _BACK, _REPORTS = "fjm2bench.data", "fjm2bench.back", "fjm2bench.reports"
+_MESSAGE_BYTES_MAX = 64 << 20
+"""What the server takes at most."""
+_TICK_S = 0.1
+_T = TypeVar("_T")
+
+
+class Nats:
+    """The adapter."""
+
+    name = "nats"
+    settings = (
+        "Core NATS by nats-py on uvloop; a server of one's own beside the publisher. It is at most once and cuts off "
+        "who is slow, so subscribers report how far they are, four times a window (16 MiB or 65,536 messages), and "
+        "the publisher is at most a window ahead of the slowest. JetStream would store every message first."
+    )
+
+    def missing(self) -> str | None:
+        return lack_of("nats-server") or (None if find_spec("nats") else "nats-py is not installed")
+
+    def pub(self, options: PeerOptions) -> PubResult:
+        deadline = Deadline(options.timeout_s)
+        with _server(options, deadline) as pid:
+            return _run(_publish(options, deadline, pid))
+
+    def sub(self, options: PeerOptions) -> SubResult:
+        return _run(_subscribe(options))
+
+    def ping(self, options: PeerOptions) -> PingResult:
+        deadline = Deadline(options.timeout_s)
+        with _server(options, deadline):
+            return _run(_ping(options, deadline))
+
+    def echo(self, options: PeerOptions) -> EchoResult:
+        return _run(_echo(options))
+
+
+async def _publish(options: PeerOptions, deadline: Deadline, server: int) -> PubResult:
+    maker = Maker(options.size)
+    async with _client(options, deadline) as client:
+        window, came = await _window(client, options)
+        publish = client.publish
+
+        async def wait_until(is_so: Callable[[], bool], what: Callable[[], str]) -> None:
+            while not is_so():
+                came.clear()
+                await _until(came)
+                deadline.check(what())
+
+        await wait_until(
+            window.has_all, lambda: f"waiting for subscribers, {window.present} of {options.receivers} are there"
+        )
+        watch = SharedWatch(server)
+        for messages in messages_to_send(options, maker, has_views=False):
+            if not window.has_room(maker.next_number):
+                await wait_until(lambda: window.has_room(maker.next_number), lambda: "sending")
+            for message in messages:
+                await publish(_DATA, message)
+            await asyncio.sleep(0)  # for the client to write it
+            deadline.check("sending")
+        total = maker.next_number
+        await publish(_DATA, end_message(total))
+        await wait_until(
+            lambda: window.is_confirmed(total),
+            lambda: f"waiting for confirmations, {window.confirmed(total)} of {options.receivers} are there",
+        )
+        return pub_result(
+            system=Nats.name,
+            form="message",
+            size=options.size,
+            messages=total,
+            watch=watch,
+            receivers=options.receivers,
+        )
+
+
+async def _subscribe(options: PeerOptions) -> SubResult:
+    deadline = Deadline(options.timeout_s)
+    reception = Reception(Nats.name, options.size, is_verified=options.is_verified)
+    reception.begin(0)
+    reports = Reports(options.size)
+    at_once = messages_at_once(options.size)
+    gathered: list[bytes] = []
+    count = 0
+    is_over = asyncio.Event()
+    print_ready(as_json=True)
+    async with _client(options, deadline) as client:
+
+        async def take(message: Any) -> None:
+            nonlocal count
+            data = message.data
+            total = total_of(data)
+            if total is None:
+                count += 1
+                gathered.append(data)
+                if len(gathered) < at_once:
+                    return
+            if gathered:
+                reception.take_many(gathered)
+                gathered.clear()
+            if total is not None:
+                reception.total, reception.is_ended = total, True
+                is_over.set()
+            elif report := reports.due(count):
+                await client.publish(_REPORTS, report)
+
+        await _listen(client, _DATA, take)
+        while not is_over.is_set() and not deadline.is_over:
+            if not count:
+                await client.publish(_REPORTS, reports.report(0))
+            await _until(is_over, HELLO_INTERVAL_S)
+        if reception.is_ended:
+            await client.publish(_REPORTS, reports.report((reception.total or 0) + 1))
+            await client.flush()
+    return reception.result()
+
+
+async def _ping(options: PeerOptions, deadline: Deadline) -> PingResult:
+    maker = Maker(options.size)
+    back: asyncio.Queue[bytes] = asyncio.Queue()
+    times = []
+    async with _client(options, deadline) as client:
+
+        async def take(message: Any) -> None:
+            back.put_nowait(message.data)
+
+        window, came = await _window(client, options)
+        await _listen(client, _BACK, take)
+        while not window.present:
+            await _until(came)
+            deadline.check("waiting for an echo")
+        for number in range(options.warm_up + (options.count or 1)):
+            message = maker.batch(1)
+            start = time.perf_counter_ns()
+            await client.publish(_DATA, message)
+            try:
+                answer = await asyncio.wait_for(back.get(), max(0.001, deadline.left_s))
+            except TimeoutError:
+                raise PeerTimeoutError(f"waiting for message {number} to come back") from None
+            times.append(time.perf_counter_ns() - start)
+            assert answer == message
+        await client.publish(_DATA, end_message(maker.next_number))
+        await client.flush()
+    return ping_result(Nats.name, options.size, times[options.warm_up :])
+
+
+async def _echo(options: PeerOptions) -> EchoResult:
+    deadline = Deadline(options.timeout_s)
+    reports = Reports(options.size)
+    count = 0
+    is_over = asyncio.Event()
+    print_ready(as_json=True)
+    async with _client(options, deadline) as client:
+
+        async def take(message: Any) -> None:
+            nonlocal count
+            if total_of(message.data) is not None:
+                is_over.set()
+            else:
+                await client.publish(_BACK, message.data)
+                count += 1
+
+        await _listen(client, _DATA, take)
+        while not is_over.is_set() and not deadline.is_over:
+            if not count:
+                await client.publish(_REPORTS, reports.report(0))
+            await _until(is_over, HELLO_INTERVAL_S)
+    return EchoResult(system=Nats.name, messages=count)
+
+
+def _server(options: PeerOptions, deadline: Deadline) -> Any:
+    if options.size > _MESSAGE_BYTES_MAX:
+        raise OSError(f"messages of {options.size} B: the server takes {_MESSAGE_BYTES_MAX} at most")
+    configuration = (
+        f"host: {options.publisher}\nport: {options.port}\nmax_payload: {_MESSAGE_BYTES_MAX}\n"
+        f"max_pending: {4 * _MESSAGE_BYTES_MAX}\nwrite_deadline: 60s\n"
+    )
+    return broker(["nats-server", "-c", CONFIGURATION], configuration, options, deadline)
+
+
+@asynccontextmanager
+async def _client(options: PeerOptions, deadline: Deadline) -> AsyncIterator[Any]:
+    """A connection, as soon as there is a server."""
+    import nats
+
+    async def ignore(_: Exception) -> None:
+        """What counts is what arrives."""
+
+    while True:
+        try:
+            client = await nats.connect(
+                f"nats://{options.publisher}:{options.port}",
+                allow_reconnect=False,
+                no_echo=True,
+                error_cb=ignore,
+                skip_subject_validation=True,
+            )
+            break
+        except (OSError, nats.errors.Error):
+            deadline.check("connecting to the server")
+            await asyncio.sleep(_TICK_S)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def _listen(client: Any, subject: str, take: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
+    """A subscription that drops nothing here, and that the server knows of."""
+    await client.subscribe(subject, cb=take, pending_msgs_limit=0, pending_bytes_limit=0)
+    await client.flush()
+
+
+async def _window(client: Any, options: PeerOptions) -> tuple[Window, asyncio.Event]:
+    """A window that opens by itself, and what is set when it does."""
+    window, came = Window(options.receivers, options.size), asyncio.Event()
+
+    async def note(message: Any) -> None:
+        window.note(message.data)
+        came.set()
+
+    await _listen(client, _REPORTS, note)
+    return window, came
+
+
+async def _until(event: asyncio.Event, seconds: float = _TICK_S) -> None:
+    """Until it is set, or so long."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+
+
+def _run(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    import uvloop
+
+    return uvloop.run(coroutine)
+
+
+PEER = Nats()

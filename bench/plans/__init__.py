@@ -1,0 +1,1 @@
+"""Plans that come with `fjm2-bench run`."""

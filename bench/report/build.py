@@ -1,0 +1,25 @@
+"""The report's files: the page, a picture and a table for each plot."""
+
+from pathlib import Path
+
+from . import draw, plots, remarks, traces
+from .page import page_of
+from .tables import csv_of
+from .warehouse import Warehouse
+
+_TITLE = "FJM2: benchmarks and traces"
+
+
+def build(warehouse: Path, to: Path) -> Path:
+    """Write the report of a warehouse into a folder, and give the page's path. WarehouseError if there is nothing."""
+    store = Warehouse(warehouse)
+    results = store.results()
+    found = [*plots.of_results(results), *traces.of_traces(store, {result.run for result in results})]
+    tables = remarks.tables_of(results, store.rows("aggregates/anomalies"))
+    to.mkdir(parents=True, exist_ok=True)
+    for plot in found:
+        (to / f"{plot.key}.png").write_bytes(draw.png(plot))
+        (to / f"{plot.key}.csv").write_text(csv_of(plot))
+    page = to / "report.html"
+    page.write_text(page_of(_TITLE, remarks.lead_of(results), found, tables))
+    return page

@@ -1,0 +1,380 @@
+"""Which plots there are, and which runs belong to each."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from .points import Panel, Plot, Series, lines_of
+from .warehouse import Result
+
+SIZE_LABEL = "message size (bytes)"
+ETHERNET_BPS = 1e8
+"""The link of the thesis's experiments."""
+_WAYS = ("fjm2d", "plain-relay", "direct")
+_KNOWN = ("lan", "loopback", "wan")
+
+Choice = Callable[[Result], bool]
+
+
+def of_results(results: Sequence[Result]) -> list[Plot]:
+    """All plots of the bench's runs that there is something to show in."""
+    makers = (
+        _sizes,
+        _fanout,
+        _latency,
+        _loopback,
+        _ethernet,
+        _ethernet_fanout,
+        _loss,
+        _cpu,
+        _wan,
+        _wan_loss,
+        _raw,
+        _fec,
+        _others,
+    )
+    plots = [plot for make in makers for plot in make(results)]
+    return [plot for plot in plots if plot.panels]
+
+
+def _plot(key: str, title: str, text: str, panels: Sequence[Panel], thesis: str = "") -> Plot:
+    return Plot(key=key, title=title, text=text, panels=tuple(p for p in panels if p.series), thesis=thesis)
+
+
+def _chosen(
+    results: Sequence[Result],
+    scenario: str | None,
+    *,
+    fanout: int | None = 1,
+    rate_bps: float | None = None,
+    loss: float | None = 0.0,
+    layer: Choice = lambda result: result.layer not in ("udp", "fec"),
+) -> list[Result]:
+    """None, for fan-out and loss, is any."""
+    return [
+        result
+        for result in results
+        if result.scenario == scenario
+        and result.rate_bps == rate_bps
+        and (fanout is None or result.fanout == fanout)
+        and (loss is None or result.loss == loss)
+        and layer(result)
+    ]
+
+
+def _is_raw(result: Result) -> bool:
+    return result.layer == "udp"
+
+
+def _by_size(results: Sequence[Result], title: str, limit_bps: float | None = None) -> Panel:
+    """Throughput against message size, in the unit that fits."""
+    is_slow = limit_bps is not None and limit_bps < 1e9
+    scale, unit = (1e3, "Mbit/s") if is_slow else (1.0, "Gbit/s")
+    return Panel(
+        title=title,
+        x_label=SIZE_LABEL,
+        y_label=f"throughput ({unit})",
+        series=lines_of(results, lambda result: result.size, "gbit_per_s", scale),
+        x_scale="bytes",
+        y_scale="log" if limit_bps is None else "linear",
+        limit=None if limit_bps is None else limit_bps / (1e6 if is_slow else 1e9),
+        limit_name="the link",
+    )
+
+
+def _sizes(results: Sequence[Result]) -> Iterator[Plot]:
+    chosen = _chosen(results, "lan")
+    rate = Panel(
+        title="Messages a second",
+        x_label=SIZE_LABEL,
+        y_label="messages/s",
+        series=lines_of(chosen, lambda result: result.size, "msgs_per_s"),
+        x_scale="bytes",
+        y_scale="log",
+    )
+    yield _plot(
+        "throughput-by-size",
+        "Throughput by message size: a LAN without limits, one subscriber",
+        "From the first message until the subscriber has confirmed the last. The network is as fast as this machine, "
+        "so processors are the limit. Every message is checked; who loses one has no point.",
+        [rate, _by_size(chosen, "Data")],
+    )
+
+
+def _fanout(results: Sequence[Result]) -> Iterator[Plot]:
+    chosen = sorted(_chosen(results, "lan", fanout=None), key=lambda result: result.size or 0)
+    panels = []
+    for size, group in groupby(chosen, key=lambda result: result.size):
+        found = list(group)
+        wide = {result.system for result in found if result.fanout != 1}
+        series = lines_of(
+            [result for result in found if result.system in wide], lambda result: result.fanout, "msgs_per_s"
+        )
+        panels.append(
+            Panel(
+                title=f"Messages of {size} B",
+                x_label="subscribers",
+                y_label="messages/s at each",
+                series=series,
+                y_scale="log",
+            )
+        )
+    yield _plot(
+        "throughput-by-fanout",
+        "Throughput by number of subscribers: a LAN without limits",
+        "Each message counts once, however many subscribers get it. Multicast is sent once; others send to each. All "
+        "share this machine's processors, so lines fall for everyone.",
+        panels,
+    )
+
+
+def _latency(results: Sequence[Result]) -> Iterator[Plot]:
+    chosen = [result for result in _chosen(results, "lan") if "p50_us" in result.r]
+    panels = []
+    for size in sorted({result.size or 0 for result in chosen}):
+        trips = [result for result in chosen if result.size == size]
+        series = [
+            Series(line.system, line.points, name=figure.removesuffix("_us"))
+            for figure in ("p50_us", "p99_us")
+            for line in lines_of(trips, lambda _: 0.0, figure)
+        ]
+        panels.append(
+            Panel(
+                title=f"{size} B there and back",
+                x_label="round-trip time (µs), p50 and p99",
+                y_label="",
+                series=tuple(series),
+                x_scale="rows",
+            )
+        )
+    yield _plot(
+        "latency",
+        "Round trips: p50 and p99 by system",
+        "One message at a time: it is sent, the other end sends it back, and so on. The filled mark is the median, "
+        "the open one the 99th percentile.",
+        panels,
+    )
+
+
+def _loopback(results: Sequence[Result]) -> Iterator[Plot]:
+    yield _plot(
+        "thesis-5-6",
+        "One to one on one host",
+        "Publisher and subscriber meet on the loopback interface.",
+        [_by_size(_chosen(results, "loopback"), "Loopback, 1 to 1")],
+        "figure 5-6",
+    )
+
+
+def _ethernet(results: Sequence[Result]) -> Iterator[Plot]:
+    for fanout, figure in ((1, "5-8"), (2, "5-10")):
+        yield _plot(
+            f"thesis-{figure}",
+            f"One to {'one' if fanout == 1 else 'two'} over a link of 100 Mbit/s",
+            "The publisher's link is shaped. What a line has below the link's rate are headers, acknowledgements and "
+            "idle time; who sends to each subscriber by itself has the rate divided by their number.",
+            [_by_size(_chosen(results, "lan", fanout=fanout, rate_bps=ETHERNET_BPS), f"1 to {fanout}", ETHERNET_BPS)],
+            f"figure {figure}",
+        )
+
+
+def _ethernet_fanout(results: Sequence[Result]) -> Iterator[Plot]:
+    chosen = _chosen(results, "lan", fanout=None, rate_bps=ETHERNET_BPS)
+    panels = []
+    for size in sorted({result.size or 0 for result in chosen if (result.fanout or 0) > 2}):
+        series = lines_of(
+            [result for result in chosen if result.size == size], lambda result: result.fanout, "gbit_per_s", 1e3
+        )
+        panels.append(
+            Panel(
+                title=f"Messages of {size} B",
+                x_label="subscribers",
+                y_label="throughput at each (Mbit/s)",
+                series=series,
+                limit=ETHERNET_BPS / 1e6,
+                limit_name="the link",
+            )
+        )
+    yield _plot(
+        "ethernet-by-fanout",
+        "Throughput by number of subscribers over a link of 100 Mbit/s",
+        "Here the network is the limit and not the processors: what multicast is for.",
+        panels,
+    )
+
+
+def _loss(results: Sequence[Result]) -> Iterator[Plot]:
+    lossy = [result for result in results if result.loss and result.scenario == "lan" and result.layer != "udp"]
+    places = {(result.rate_bps, result.fanout, result.size) for result in lossy}
+    panels = []
+    for rate_bps, fanout, size in sorted(places, key=lambda place: (place[0] or 0, place[1] or 0, place[2] or 0)):
+        chosen = _chosen(results, "lan", fanout=fanout, rate_bps=rate_bps, loss=None)
+        systems = {result.system for result in lossy}
+        same = [result for result in chosen if result.size == size and result.system in systems]
+        link = "no limit" if rate_bps is None else f"{rate_bps / 1e6:g} Mbit/s"
+        panels.append(
+            Panel(
+                title=f"{size} B to {fanout}, {link}",
+                x_label="packets lost at each subscriber (%)",
+                y_label="throughput (Mbit/s)",
+                series=lines_of(same, lambda result: 100 * result.loss, "gbit_per_s", 1e3),
+                x_scale="percent",
+                limit=None if rate_bps is None else rate_bps / 1e6,
+                limit_name="the link",
+            )
+        )
+    yield _plot(
+        "throughput-by-loss",
+        "Throughput by loss",
+        "Packets are dropped at random on arrival, at each subscriber by itself, in one direction. All that is lost "
+        "is repaired: every message arrives in the end.",
+        panels,
+    )
+
+
+def _cpu(results: Sequence[Result]) -> Iterator[Plot]:
+    panel = Panel(
+        title="All processes together",
+        x_label=SIZE_LABEL,
+        y_label="CPU time (s/GB)",
+        series=lines_of(_chosen(results, "lan"), lambda result: result.size, "cpu_s_per_gb"),
+        x_scale="bytes",
+        y_scale="log",
+    )
+    yield _plot(
+        "cpu-by-size",
+        "Processor time for each gigabyte published: a LAN without limits, one subscriber",
+        "Of publisher, subscriber and, where there is one, broker. Less is better. What the kernel does for others "
+        "in softirqs is nobody's.",
+        [panel],
+    )
+
+
+def _wan(results: Sequence[Result]) -> Iterator[Plot]:
+    chosen = [result for result in results if result.scenario == "wan" and not result.loss and result.system in _WAYS]
+    panels = []
+    for rate_bps, layer in sorted(
+        {(result.rate_bps, result.layer) for result in chosen}, key=lambda it: (it[0] or 1e18, it[1])
+    ):
+        same = [result for result in chosen if (result.rate_bps, result.layer) == (rate_bps, layer)]
+        link = "a line without limit" if rate_bps is None else f"a line of {rate_bps / 1e6:g} Mbit/s"
+        panels.append(_by_size(same, f"{_API.get(layer, layer)}, {link}", rate_bps))
+    yield _plot(
+        "thesis-5-12",
+        "From LAN to LAN through gateways",
+        "One publisher, one subscriber, a gateway in each LAN. fjm2d seals every datagram and paces what it sends; "
+        "the plain relay does neither. Without gateways, both LANs would be one.",
+        panels,
+        "figure 5-12",
+    )
+
+
+def _wan_loss(results: Sequence[Result]) -> Iterator[Plot]:
+    lossy = [result for result in results if result.scenario == "wan" and result.loss]
+    panels = []
+    for rate_bps, layer, size in sorted(
+        {(result.rate_bps, result.layer, result.size or 0) for result in lossy}, key=lambda it: (it[0] or 1e18, *it[1:])
+    ):
+        same = [
+            result
+            for result in results
+            if result.scenario == "wan" and (result.rate_bps, result.layer, result.size) == (rate_bps, layer, size)
+        ]
+        panels.append(
+            Panel(
+                title=f"{_API.get(layer, layer)}, {size} B",
+                x_label="packets lost on the line (%)",
+                y_label="throughput (Mbit/s)",
+                series=lines_of(same, lambda result: 100 * result.loss, "gbit_per_s", 1e3),
+                x_scale="percent",
+                limit=None if rate_bps is None else rate_bps / 1e6,
+                limit_name="the line",
+            )
+        )
+    yield _plot(
+        "wan-by-loss",
+        "From LAN to LAN over a line that loses",
+        "Packets are dropped at random on the line, both ways. NORM repairs from end to end.",
+        panels,
+    )
+
+
+def _raw(results: Sequence[Result]) -> Iterator[Plot]:
+    yield _plot(
+        "thesis-5-1",
+        "Bare UDP on one host",
+        "What arrived, in the time from the first datagram to the last: nothing is repaired, and what was lost does "
+        "not count. Trains leave by one system call for up to 45 datagrams.",
+        [_by_size(_chosen(results, "loopback", layer=_is_raw), "Loopback, unicast and multicast")],
+        "figures 5-1 and 5-2",
+    )
+    ethernet = _chosen(results, "lan", rate_bps=ETHERNET_BPS, layer=_is_raw)
+    yield _plot(
+        "thesis-5-4",
+        "Bare UDP over a link of 100 Mbit/s",
+        "The same, over a publisher's link that is shaped.",
+        [_by_size(ethernet, "100 Mbit/s", ETHERNET_BPS)],
+        "figures 5-4 and 5-5",
+    )
+
+
+def _fec(results: Sequence[Result]) -> Iterator[Plot]:
+    chosen = [result for result in results if result.layer == "fec" and "symbol_bytes" in result.labels]
+    panels = []
+    for symbol in sorted({int(result.labels["symbol_bytes"]) for result in chosen}):
+        same = [result for result in chosen if result.labels["symbol_bytes"] == str(symbol)]
+        panels.append(
+            Panel(
+                title=f"Symbols of {symbol} B",
+                x_label="data (bytes)",
+                y_label="time to encode (ms)",
+                series=_named(lines_of(same, lambda result: result.size, "encode_s", 1e3), _CODERS),
+                x_scale="bytes",
+                y_scale="log",
+            )
+        )
+    yield _plot(
+        "thesis-4-3-1",
+        "What a code costs: time to encode one block with Reed-Solomon",
+        "A parity symbol for every four source symbols. The thesis found 35, 11 and 7 ms for 64 KB in symbols of "
+        "512, 1024 and 1440 bytes, and did without.",
+        panels,
+        "table 4.3.1",
+    )
+
+
+def _others(results: Sequence[Result]) -> Iterator[Plot]:
+    """What plans call otherwise, and links of other rates."""
+    chosen = [result for result in results if result.layer != "fec" and _is_other(result)]
+    places = {(result.scenario or "", result.rate_bps, result.fanout or 0, result.loss) for result in chosen}
+    for scenario, rate_bps, fanout, loss in sorted(places, key=lambda it: (it[0], it[1] or 0, *it[2:])):
+        same = [
+            result
+            for result in chosen
+            if (result.scenario or "", result.rate_bps, result.fanout or 0, result.loss)
+            == (scenario, rate_bps, fanout, loss)
+        ]
+        link = "" if rate_bps is None else f", {rate_bps / 1e6:g} Mbit/s"
+        lost = f", {loss:.1%} lost" if loss else ""
+        key = "-".join(filter(None, ("sizes", scenario, f"{rate_bps or 0:.0f}", str(fanout), f"{loss:g}")))
+        yield _plot(
+            key.replace(".", "_"),
+            f"Throughput by message size: {scenario or 'unnamed'}{link}{lost}, to {fanout}",
+            "As the plan has it.",
+            [_by_size(same, f"1 to {fanout}", rate_bps)],
+        )
+
+
+def _is_other(result: Result) -> bool:
+    if result.scenario not in _KNOWN:
+        return True
+    is_shown = result.rate_bps in (None, ETHERNET_BPS) or bool(result.loss) or result.scenario == "wan"
+    return not is_shown
+
+
+def _named(lines: Sequence[Series], names: Mapping[str, str]) -> tuple[Series, ...]:
+    return tuple(replace(line, name=names.get(line.system, "")) for line in lines)
+
+
+_CODERS = {"fjm2": "FJM2 (numpy)", "zfec": "zfec (C)", "creedsolo": "reedsolo (C)"}
+_API = {"jms": "JMS", "norm": "NORM"}

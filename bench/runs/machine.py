@@ -1,0 +1,98 @@
+"""What figures depend on besides the systems: the machine, its kernel, and versions of everything."""
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ..contest import OURS
+
+_TOOL_TIMEOUT_S = 10.0
+_PYTHON_PACKAGES = {
+    "cyclonedds": "cyclonedds",
+    "mosquitto": "paho-mqtt",
+    "nats": "nats-py",
+    "activemq-stomp": "stomp.py",
+    "pyzmq": "pyzmq",
+    "zenoh": "eclipse-zenoh",
+    "zfec": "zfec",
+    "creedsolo": "reedsolo",
+}
+_DEBIAN_PACKAGES = {
+    "activemq": "libactivemq-java",
+    "activemq-stomp": "libactivemq-java",
+    "jgroups": "libjgroups-java",
+    "libnorm": "libnorm1",
+    "mosquitto": "mosquitto",
+    "nats": "nats-server",
+}
+_UDP_SEGMENT, _UDP_GRO = 103, 104
+
+
+@cache
+def description() -> dict[str, str]:
+    """Labels of every result of this machine."""
+    return {
+        "cpu": _cpu(),
+        "cores": str(os.cpu_count() or 0),
+        "memory_gb": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.1f}",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "numpy": version("numpy"),
+        "udp_offload": "GSO and GRO" if _has_offload() else "none",
+        "nice": str(os.nice(0)),
+    }
+
+
+def load() -> str:
+    """How many processes wanted to run, on average of the last minute: others' work spoils figures."""
+    return f"{os.getloadavg()[0]:.2f}"
+
+
+@cache
+def version_of(system: str) -> str:
+    """A system's version, as far as packages tell; of a peer from two sides, both."""
+    if system in (*OURS, "fjm2", "fjm2d"):
+        return f"fjm2 {version('fjm2')}"
+    parts = []
+    if system in _DEBIAN_PACKAGES:
+        parts.append(_debian_version(_DEBIAN_PACKAGES[system]))
+    if system in _PYTHON_PACKAGES:
+        try:
+            parts.append(f"{_PYTHON_PACKAGES[system]} {version(_PYTHON_PACKAGES[system])}")
+        except PackageNotFoundError:
+            parts.append("")
+    return ", ".join(filter(None, parts))
+
+
+def _debian_version(package: str) -> str:
+    if shutil.which("dpkg-query") is None:
+        return ""
+    command = ("dpkg-query", "--show", "--showformat=${Version}", package)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False)
+    return f"{package} {done.stdout}" if done.returncode == 0 and done.stdout else ""
+
+
+def _cpu() -> str:
+    """The processor's name, or at least its kind."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _has_offload() -> bool:
+    """Whether the kernel takes trains of datagrams in one call, and hands them over so."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, 1400)
+            probe.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,93 @@
+"""What a person should look at: throughput that collapses, and storms of NACKs, found by rolling windows.
+
+Samples are added up by second; a window is a series' seconds before and after one. It does not reach beyond midnight
+UTC, so a day is judged by its own rows. So that a long series is no task of its own, windows are within blocks of an
+hour, and the seconds near a border are known on both sides.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+from .measures import SERIES, parts_of_samples
+
+WINDOW_S: Final = 10
+"""How far back and forth a second is compared."""
+BLOCK_S: Final = 3600
+COLLAPSE: Final = "throughput_collapse"
+COLLAPSE_SHARE: Final = 0.2
+"""A second that carried less than this share of the mean of those before..."""
+COLLAPSE_BPS: Final = 1e6
+"""...which was so much at least, is a collapse, unless the series just ends."""
+STORM: Final = "nack_storm"
+STORM_NACKS: Final = 50
+"""A second with so many NACKs, sent and received..."""
+STORM_FACTOR: Final = 5.0
+"""...which is so many times the mean of those before, is a storm."""
+KEYS: Final = ("day", *SERIES)
+
+
+def anomalies(rows: DataFrame) -> DataFrame:
+    """A row for each time that one lasted: seconds of one kind that follow one another, a second's pause allowed."""
+    return _episodes(_flagged(_with_context(by_second(rows))))
+
+
+def by_second(rows: DataFrame) -> DataFrame:
+    """A series' seconds: what was moved in them, how long the samples that ended there were, and the NACKs."""
+    second = sf.unix_seconds("end")
+    nacks = sf.coalesce("nacks_sent", sf.lit(0)) + sf.coalesce("nacks_received", sf.lit(0))
+    signs = sf.coalesce("window_waits", sf.lit(0)) + nacks
+    parts = parts_of_samples(rows).withColumns({"second": second, "nacks": nacks, "signs": signs})
+    sums = [sf.try_sum(name).alias(name) for name in ("bytes", "us", "nacks", "signs")]
+    return parts.groupBy(*KEYS, "second").agg(*sums)
+
+
+def _with_context(seconds: DataFrame) -> DataFrame:
+    """Each second in its block, and, as context, in the one next to it where that is near."""
+    own, earlier, later = (sf.floor((sf.col("second") + shift) / BLOCK_S) for shift in (0, -WINDOW_S, WINDOW_S))
+    blocks = sf.array_distinct(sf.array(own, earlier, later))
+    return seconds.select("*", own.alias("own"), sf.explode(blocks).alias("block"))
+
+
+def _flagged(seconds: DataFrame) -> DataFrame:
+    """Seconds with an anomaly: its kind, the value and what it was compared with."""
+    order = Window.partitionBy(*KEYS, "block").orderBy("second")
+    before, after = order.rangeBetween(-WINDOW_S, -1), order.rangeBetween(1, WINDOW_S)
+    bps = sf.col("bytes") * 8e6 / sf.col("us")
+    us_before = sf.try_sum("us").over(before)
+    bps_before = sf.try_sum("bytes").over(before) * 8e6 / us_before
+    nacks_before = sf.try_sum("nacks").over(before) * 1e6 / us_before
+    nacks = sf.col("nacks") * 1e6 / sf.greatest("us", sf.lit(1_000_000))
+    goes_on = (sf.coalesce(sf.max("bytes").over(after), sf.lit(0)) > 0) | (sf.col("signs") > 0)
+    is_collapse = (bps_before >= COLLAPSE_BPS) & (bps < COLLAPSE_SHARE * bps_before) & goes_on
+    is_storm = (nacks >= STORM_NACKS) & (nacks >= STORM_FACTOR * sf.coalesce(nacks_before, sf.lit(0.0)))
+    found = sf.array_compact(
+        sf.array(
+            sf.when(is_collapse, _anomaly(COLLAPSE, bps, bps_before)),
+            sf.when(is_storm, _anomaly(STORM, nacks, nacks_before)),
+        )
+    )
+    marked = seconds.withColumn("found", found).where(sf.col("own") == sf.col("block"))
+    return marked.select(*KEYS, "second", sf.inline("found"))
+
+
+def _anomaly(kind: str, value: Column, usual: Column) -> Column:
+    return sf.struct(sf.lit(kind).alias("kind"), value.alias("value"), usual.alias("usual"))
+
+
+def _episodes(flagged: DataFrame) -> DataFrame:
+    order = Window.partitionBy(*KEYS, "kind").orderBy("second")
+    is_first = sf.coalesce(sf.col("second") - sf.lag("second").over(order) > 2, sf.lit(True))
+    numbered = flagged.withColumn("first", is_first).withColumn(
+        "episode", sf.sum(sf.col("first").cast("int")).over(order.rowsBetween(Window.unboundedPreceding, 0))
+    )
+    worst = sf.when(sf.col("kind") == COLLAPSE, sf.min("value")).otherwise(sf.max("value"))
+    episodes = numbered.groupBy(*KEYS, "kind", "episode").agg(
+        sf.timestamp_seconds(sf.min("second")).alias("start"),
+        sf.timestamp_seconds(sf.max("second") + 1).alias("end"),
+        sf.count("*").alias("seconds"),
+        worst.alias("value"),
+        sf.min_by("usual", "second").alias("usual"),
+    )
+    return episodes.drop("episode")

@@ -1,0 +1,309 @@
+"""`fjm2-bench traces`: from recorded lines to figures."""
+
+import functools
+import logging
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fjm2.errors import FJM2Error
+
+from .files import SETTLE_S
+from .warehouse import Warehouse, WarehouseError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from .ingest import Ingested
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_INTERRUPTED = 130
+_FOLDER = click.Path(path_type=Path)
+_ROOM = click.Path(exists=True, file_okay=False, path_type=Path)
+_WAREHOUSE = click.Path(file_okay=False, path_type=Path)
+
+
+@click.group()
+def traces() -> None:
+    """Traces of runs and of production to tables and figures, on Spark: here, or on a cluster.
+
+    \b
+    Example:
+      FJM2_TRACE_DIR=traces fjm2 pub TOPIC < messages   # any program of FJM2 records itself
+      fjm2-bench traces ingest traces warehouse
+      fjm2-bench traces aggregate warehouse
+      fjm2-bench traces report warehouse --to report
+    """
+
+
+def spark_options(function: _F) -> _F:
+    """Where Spark runs, and with how much memory; and how mistakes and Ctrl-C end."""
+    options = [
+        click.option(
+            "--master", default="local[*]", show_default=True, help="Spark's master: local[N], spark://HOST:PORT, yarn."
+        ),
+        click.option(
+            "--memory", default="2g", show_default=True, help="Of this process if local, else of each executor."
+        ),
+        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Any setting of Spark; may be repeated."),
+        click.option("--quiet", is_flag=True, help="No progress."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _told(function: _F) -> _F:
+    """Mistakes in a line, Ctrl-C without a trace."""
+
+    @functools.wraps(function)
+    def told(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except FJM2Error as error:
+            raise click.ClickException(str(error)) from error
+        except OSError as error:
+            raise click.ClickException(f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")) from error
+        except KeyboardInterrupt:
+            click.echo("interrupted: what was not finished is done again next time", err=True)
+            sys.exit(_INTERRUPTED)
+
+    return told  # type: ignore[return-value]
+
+
+@traces.command()
+@click.argument("folder", type=_FOLDER)
+@click.argument("warehouse", type=_WAREHOUSE)
+@click.option(
+    "--settle",
+    default=SETTLE_S,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="A file's end that is no whole line, and a capture, are read when nobody has written for so many seconds.",
+)
+@spark_options
+@_told
+def ingest(folder: Path, warehouse: Path, settle: float, **spark_args: Any) -> None:
+    """Read what is new in FOLDER (run=RUN/node=NODE.jsonl, .jsonl.gz, .pcap, .pcapng) into WAREHOUSE.
+
+    Lines that are bad are kept aside in WAREHOUSE/bad, with the reason. To do it again does no harm: only what is new
+    is read. FOLDER and WAREHOUSE have to be reachable by the same path from all workers.
+
+    \b
+    Examples:
+      fjm2-bench traces ingest traces warehouse
+      fjm2-bench traces ingest /srv/traces /srv/warehouse --master spark://HOST:7077 --memory 4g
+    """
+    from .ingest import ingest as run
+
+    _check_present(folder)
+    with _spark(**spark_args) as spark:
+        begun = time.monotonic()
+        result = run(spark, folder, Warehouse(warehouse), settle_s=settle)
+        _tell(result, time.monotonic() - begun)
+
+
+@traces.command()
+@click.argument("warehouse", type=_WAREHOUSE)
+@click.option("--anew", is_flag=True, help="Compute everything again, not only what is new.")
+@spark_options
+@_told
+def aggregate(warehouse: Path, anew: bool, quiet: bool, **spark_args: Any) -> None:
+    """Bring the figures in WAREHOUSE/aggregates up to date: the days and runs that something new is known of.
+
+    \b
+    Example: fjm2-bench traces aggregate warehouse
+    """
+    from .refresh import aggregate as run
+
+    store = _existing(warehouse)
+    with _spark(quiet=quiet, **spark_args) as spark:
+        begun = time.monotonic()
+        result = run(spark, store, anew=anew, progress=_no_progress if quiet else _progress)
+        if not result.batches:
+            click.echo("nothing new")
+        else:
+            seconds = time.monotonic() - begun
+            click.echo(f"{result.batches} batches: {len(result.days)} days, {result.runs} runs in {seconds:.1f} s")
+        for name, count in result.tables.items():
+            click.echo(f"  {name:22} {count:>12,} rows")
+
+
+@traces.command()
+@click.argument("folder", type=_FOLDER)
+@click.argument("warehouse", type=_WAREHOUSE)
+@click.option("--every", default=10.0, show_default=True, type=click.FloatRange(min=0), help="Seconds between looks.")
+@click.option("--once", is_flag=True, help="Read what there is, then end.")
+@click.option("--settle", default=SETTLE_S, show_default=True, type=click.FloatRange(min=0), help="As of ingest.")
+@click.option(
+    "--batch-mib", default=256, show_default=True, type=click.IntRange(min=1), help="About so much at a time."
+)
+@spark_options
+@_told
+def stream(
+    folder: Path, warehouse: Path, every: float, once: bool, settle: float, batch_mib: int, **spark_args: Any
+) -> None:
+    """Ingest, going on: what programs write to FOLDER is in WAREHOUSE seconds later, each line once.
+
+    It may be stopped, or killed, at any time; the next one goes on from there. A warehouse is fed by stream or by
+    ingest, not by both.
+
+    \b
+    Example: fjm2-bench traces stream /srv/traces /srv/warehouse --every 60
+    """
+    from .stream import stream as run
+
+    _check_present(folder)
+    store = Warehouse(warehouse)
+    with _spark(**spark_args) as spark, store.opened():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        query = run(
+            spark,
+            folder,
+            store,
+            time.time,
+            settle_s=settle,
+            trigger_s=every,
+            batch_bytes=batch_mib << 20,
+            on_batch=_tell,
+        )
+        try:
+            if once:
+                query.processAllAvailable()
+            else:
+                query.awaitTermination()
+        finally:
+            query.stop()
+
+
+@traces.command()
+@click.argument("warehouse", type=_WAREHOUSE)
+@click.option("--to", default="report", show_default=True, type=_WAREHOUSE, help="Folder to write to.")
+@_told
+def report(warehouse: Path, to: Path) -> None:
+    """One HTML page with plots, PNG and CSV files of what WAREHOUSE holds.
+
+    \b
+    Example: fjm2-bench traces report warehouse --to report
+    """
+    try:
+        from ..report import build
+    except ImportError as error:
+        raise click.ClickException(f"{error.name} is not installed: pip install 'fjm2[spark]'") from error
+    click.echo(build(_existing(warehouse).path, to))
+
+
+@traces.command()
+@click.argument("folder", type=_WAREHOUSE)
+@click.option("--rows", default=100_000, show_default=True, type=click.IntRange(min=1), help="Lines to write.")
+@click.option("--broken", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of bad lines.")
+@click.option("--seed", default=1, show_default=True, type=int, help="The same seed gives the same lines.")
+@_told
+def generate(folder: Path, rows: int, broken: float, seed: int) -> None:
+    """Write traces such as recorders write them to FOLDER, to try things with. A line takes about 500 bytes.
+
+    \b
+    Example: fjm2-bench traces generate traces --rows 1000000
+    """
+    from .generate import generate as run
+
+    done = run(folder, rows, broken, seed)
+    click.echo(f"{done.files:,} files, {done.bytes / 1e6:,.1f} MB: {done.good:,} samples, {done.results:,} results")
+    for reason, count in sorted(done.bad.items()):
+        click.echo(f"  bad: {reason:12} {count:>10,}")
+
+
+@traces.command()
+@click.option(
+    "--rows", multiple=True, type=click.IntRange(min=1000), help="Lines; may be repeated.  [default: 2000000]"
+)
+@click.option("--broken", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of bad lines.")
+@click.option("--master", default="local[*]", show_default=True, help="As of ingest.")
+@click.option("--memory", default="4g", show_default=True, help="As of ingest.")
+@click.option("--verify/--no-verify", default=True, show_default=True, help="Compare with DuckDB (extra `dev`).")
+@click.option("--folder", default=".", show_default=True, type=_ROOM, help="Where there is room: 600 bytes a line.")
+@_told
+def scale(rows: tuple[int, ...], broken: float, master: str, memory: str, verify: bool, folder: Path) -> None:
+    """How the pipeline grows: generate, ingest and aggregate, with times, peak memory and a check of the figures.
+
+    \b
+    Example: fjm2-bench traces scale --rows 2000000 --rows 20000000 --folder /var/tmp
+    """
+    from .scale import exponent
+    from .scale import scale as run
+
+    with tempfile.TemporaryDirectory(prefix="fjm2-scale-", dir=folder) as place:
+        sizes = [run(Path(place), count, broken, memory, master, verify, _progress) for count in rows or (2_000_000,)]
+    for size in sizes:
+        click.echo(
+            f"{size.lines:>12,} lines, {size.raw_bytes / 1e9:.2f} GB: ingest {size.ingest.seconds:.1f} s, "
+            f"{size.ingest.peak_bytes / 1e9:.1f} GB; aggregate {size.aggregate.seconds:.1f} s, "
+            f"{size.aggregate.peak_bytes / 1e9:.1f} GB; {size.lines / size.seconds:,.0f} lines/s"
+        )
+        for difference in (size.differences or [])[:20]:
+            click.echo(f"  differs: {difference}")
+    if len(sizes) > 1:
+        click.echo(f"grows with exponent {exponent(sizes):.2f}")
+    if any(size.differences for size in sizes):
+        sys.exit(1)
+
+
+def _check_present(folder: Path) -> None:
+    if not folder.exists():
+        raise click.UsageError(f"there is no {folder}: expected a folder of traces, as FJM2_TRACE_DIR makes it")
+
+
+@contextmanager
+def _spark(master: str, memory: str, conf: tuple[str, ...], quiet: bool) -> "Iterator[SparkSession]":
+    from .session import spark_session
+
+    settings = {}
+    for setting in conf:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise click.UsageError(f"--conf {setting}: expected KEY=VALUE")
+        settings[key] = value
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells of Ctrl-C with a traceback
+    is_shown = not quiet and sys.stderr.isatty()
+    spark = spark_session(master, memory=memory, progress=is_shown, settings=settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _existing(path: Path) -> Warehouse:
+    store = Warehouse(path)
+    if not store.exists():
+        raise WarehouseError(f"{path} is no warehouse: `fjm2-bench traces ingest FOLDER {path}` makes one")
+    return store
+
+
+def _tell(result: "Ingested", seconds: float | None = None) -> None:
+    if result.batch is None:
+        click.echo("nothing new")
+    else:
+        took = "" if seconds is None else f" in {seconds:.1f} s ({result.lines / seconds:,.0f} lines/s)"
+        counts = ", ".join(f"{result.counts[name]:,} {name}" for name in ("rows", "results", "bad"))
+        click.echo(f"{result.batch}: {result.lines:,} lines{took}: {counts}")
+    for reason, count in sorted(result.reasons.items()):
+        click.echo(f"  bad: {reason:12} {count:>10,}")
+    for path in result.pending:
+        click.echo(f"  for later, as it may still be written to: {path}", err=True)
+    for path in result.shrunk:
+        click.echo(f"  left out, as it is shorter than what was read of it: {path}", err=True)
+
+
+def _progress(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _no_progress(_: str) -> None:
+    pass

@@ -1,0 +1,150 @@
+"""What there is to read: a folder's files, how much of each is new, and how that is shared out among tasks.
+
+A file is known by its path, without `.gz`: recorders never rename one, and when an operator compresses it, what has
+been read of it counts. A file of lines is read up to its last newline, as it may grow; what is behind that is read
+when it ends in a newline, or when nobody has written to the file for a while.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from .lines import TO_ITS_END, Split, encode_splits, is_capture, is_packed
+
+TASK_BYTES: Final = 64 << 20
+"""About so much for one task. A larger file is shared by several."""
+PACKED_RATIO: Final = 8
+"""So much larger a file is when unpacked, as a guess."""
+SETTLE_S: Final = 10.0
+_TAIL_BYTES: Final = 1 << 16
+_ENDINGS: Final = (".jsonl", ".pcap", ".pcapng")
+
+Done = dict[str, int]
+"""How far each file has been read, in bytes of what is unpacked."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What is new."""
+
+    splits: list[Split] = field(default_factory=list)
+    done: Done = field(default_factory=dict)
+    """For the files with something new: how far they will have been read."""
+    bytes: int = 0
+    left: bool = False
+    """Whether there is more than was asked for."""
+    pending: list[str] = field(default_factory=list)
+    """Files of which something is left for later, as they may still be written to."""
+    shrunk: list[str] = field(default_factory=list)
+    """Files that are shorter than what was read of them."""
+
+
+def find(
+    folder: str | os.PathLike[str], done: Mapping[str, int], settle_s: float, bytes_max: int | None = None
+) -> Found:
+    """What is new below a folder (or in a file); about `bytes_max` of it, if that is given, but always something."""
+    found = Found()
+    for path in _paths(Path(folder).absolute()):
+        if bytes_max is not None and found.bytes >= bytes_max:
+            found.left = True
+            break
+        try:
+            _find_in(path, done, settle_s, found)
+        except FileNotFoundError:
+            continue  # compressed or deleted in the meantime
+    return found
+
+
+def tasks(splits: Iterable[Split]) -> list[str]:
+    """Splits, together or alone, so that each task has about the same to do."""
+    packed: list[list[Split]] = []
+    room = 0
+    for split in _cut(splits):
+        size = _weight(split)
+        if size > room:
+            packed.append([])
+            room = TASK_BYTES
+        packed[-1].append(split)
+        room -= size
+    return [encode_splits(group) for group in packed]
+
+
+def _paths(folder: Path) -> list[str]:
+    """All traces, sorted. Where a file is there twice, once compressed, the one that is not."""
+    if folder.is_file():
+        return [str(folder)]
+    files = {str(path) for path in _walk(folder) if _name(path).endswith(_ENDINGS)}
+    return sorted(file for file in files if not (is_packed(file) and _name(file) in files))
+
+
+def _walk(folder: Path) -> Iterator[str]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        yield from (os.path.join(parent, name) for name in names if not name.startswith((".", "_")))
+
+
+def _name(path: str) -> str:
+    return path.removesuffix(".gz")
+
+
+def _find_in(path: str, done: Mapping[str, int], settle_s: float, found: Found) -> None:
+    name, status = _name(path), os.stat(path)
+    start = done.get(name, 0)
+    if start >= TO_ITS_END or not status.st_size:
+        return
+    is_settled = time.time() - status.st_mtime >= settle_s
+    if is_packed(path) or is_capture(path):
+        if not is_settled:
+            found.pending.append(path)
+            return
+        end, size = TO_ITS_END, status.st_size
+    else:
+        if status.st_size < start:
+            found.shrunk.append(path)
+            return
+        end = status.st_size if is_settled else _last_line_end(path, start, status.st_size)
+        if end < status.st_size:
+            found.pending.append(path)
+        if end == start:
+            return
+        size = end - start
+    found.splits.append(Split(path, start, end, end, True))
+    found.done[name] = end
+    found.bytes += size
+
+
+def _last_line_end(path: str, start: int, size: int) -> int:
+    """Behind the last newline, or `start`."""
+    with open(path, "rb") as file:
+        end = size
+        while end > start:
+            begin = max(start, end - _TAIL_BYTES)
+            file.seek(begin)
+            newline = file.read(end - begin).rfind(b"\n")
+            if newline >= 0:
+                return begin + newline + 1
+            end = begin
+    return start
+
+
+def _cut(splits: Iterable[Split]) -> Iterator[Split]:
+    for split in splits:
+        if split.end >= TO_ITS_END:
+            yield split
+            continue
+        for start in range(split.start, split.end, TASK_BYTES):
+            end = min(start + TASK_BYTES, split.end)
+            yield Split(split.file, start, end, split.stop, split.begins_line and start == split.start)
+
+
+def _weight(split: Split) -> int:
+    if split.end < TO_ITS_END:
+        return split.end - split.start
+    try:
+        size = os.path.getsize(split.file)
+    except OSError:
+        return 0
+    return size * PACKED_RATIO if is_packed(split.file) else size

@@ -1,0 +1,136 @@
+"""From a folder of traces to a warehouse's tables: what is new, once."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from .clean import cleaned
+from .files import SETTLE_S, find, tasks
+from .lines import read_lines
+from .schema import LINES_TYPE, SPLITS_TYPE, TABLES
+from .warehouse import Change, Move, Warehouse, WarehouseError
+
+FILES: Final = "files.json"
+"""State: how far each file has been read. Only of warehouses that `ingest` feeds."""
+FEEDER: Final = "feeder.json"
+
+
+@dataclass(slots=True)
+class Ingested:
+    """What a batch came to."""
+
+    batch: str | None = None
+    files: int = 0
+    bytes: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    """Lines by table."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Bad lines by reason."""
+    pending: list[str] = field(default_factory=list)
+    shrunk: list[str] = field(default_factory=list)
+
+    @property
+    def lines(self) -> int:
+        return self.counts.total()
+
+
+def ingest(
+    spark: SparkSession,
+    folder: str | os.PathLike[str],
+    warehouse: Warehouse,
+    *,
+    settle_s: float = SETTLE_S,
+    now: float | None = None,
+) -> Ingested:
+    """Read what is new in a folder, or one file. Twice is as good as once."""
+    with warehouse.opened():
+        claim(warehouse, "ingest")
+        done: dict[str, int] = warehouse.read(FILES, {})
+        found = find(folder, done, settle_s)
+        result = Ingested(None, len(found.splits), found.bytes, pending=found.pending, shrunk=found.shrunk)
+        if not found.splits:
+            return result
+        number = 1 + max((int(batch.removeprefix("batch-")) for batch in batches(warehouse)), default=0)
+        result.batch = f"batch-{number:06d}"
+        lines = lines_of(splits_frame(spark, tasks(found.splits)))
+        rows = cleaned(lines, time.time() if now is None else now)
+        write(rows, warehouse, result, {FILES: done | found.done})
+        return result
+
+
+def splits_frame(spark: SparkSession, texts: list[str]) -> DataFrame:
+    """One row and one partition for each task."""
+    rows = spark.createDataFrame([(text,) for text in texts], SPLITS_TYPE)
+    return rows.coalesce(1).repartition(len(texts))
+
+
+def lines_of(splits: DataFrame) -> DataFrame:
+    """What the splits hold: (file, offset, text, fault)."""
+    return splits.mapInArrow(read_lines, LINES_TYPE)
+
+
+def write(rows: DataFrame, warehouse: Warehouse, result: Ingested, state: Mapping[str, Any]) -> None:
+    """What `cleaned` gave becomes part of the warehouse, as one batch, at once."""
+    staging = warehouse.new_staging()
+    rows.write.partitionBy("table", "day").parquet(str(staging))
+    touched = _count(rows.sparkSession.read.schema(rows.schema).parquet(str(staging)), result)
+    moves = []
+    for name in TABLES:
+        for index, file in enumerate(sorted(staging.glob(f"table={name}/day=*/*.parquet"))):
+            target = f"{name}/{file.parent.name}/{result.batch}-{index:05d}.parquet"
+            moves.append(Move(warehouse.relative(file), target))
+    warehouse.apply(Change(moves, {**state, f"batches/{result.batch}.json": touched}))
+
+
+def batches(warehouse: Warehouse) -> list[str]:
+    """All that are part of the warehouse, oldest first."""
+    return sorted(path.stem for path in (warehouse.path / "_state" / "batches").glob("*.json"))
+
+
+def claim(warehouse: Warehouse, feeder: str) -> None:
+    """A warehouse is fed by `ingest` or by `stream`: each has its own memory of what it has read."""
+    known = warehouse.read(FEEDER, None)
+    if known is None:
+        warehouse.apply(Change([], {FEEDER: feeder}))
+    elif known != feeder:
+        raise WarehouseError(
+            f"{warehouse.path} is fed by `fjm2-bench traces {known}`: go on with that, or take another folder"
+        )
+
+
+def _count(staged: DataFrame, result: Ingested) -> dict[str, Any]:
+    """What a batch holds: its lines by table, and the runs and days that it says something new of."""
+    days: dict[str, set[str]] = {name: set() for name in TABLES}
+    runs = set()
+    counted = staged.groupBy("table", "day", "run", "reason").count()
+    for table, day, run, reason, count in _tuples(counted):
+        result.counts[table] += count
+        days[table].add(str(day))
+        if reason is not None:
+            result.reasons[reason] += count
+        if table == "rows":
+            runs.add(run)
+    return {
+        "counts": dict(result.counts),
+        "reasons": dict(result.reasons),
+        "days": {name: sorted(found) for name, found in days.items()},
+        "runs": sorted(runs),
+    }
+
+
+def _tuples(frame: DataFrame) -> Iterable[tuple[str, Any, str, str | None, int]]:
+    return (tuple(row) for row in frame.collect())
+
+
+def read_table(spark: SparkSession, warehouse: Warehouse, name: str) -> DataFrame | None:
+    """A table of the warehouse; None if nothing is in it."""
+    path = warehouse.path / name
+    if not any(path.glob("day=*/*.parquet")):
+        return None
+    return spark.read.option("basePath", str(path)).parquet(str(path)).select(*TABLES[name], sf.col("day").cast("date"))

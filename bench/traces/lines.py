@@ -1,0 +1,287 @@
+"""Files to lines, on the workers: JSON lines, whole or a part, gzip, and packet captures.
+
+It needs pyarrow and FJM2 there, but no Spark, and holds a block of a file at a time.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, Self, cast
+
+import numpy as np
+
+from fjm2.errors import FJM2Error
+
+from .schema import LINE_BYTES_MAX
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BLOCK_BYTES: Final = 4 << 20
+KEPT_BYTES: Final = 1024
+"""So much is kept of what is no line: enough to see what it is."""
+TO_ITS_END: Final = 1 << 62
+"""Where a file ends whose length is told by reading it alone."""
+CAPTURE_INTERVAL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Part of a file: the lines that begin at `start` or later and before `end`. Offsets are of what is unpacked."""
+
+    file: str
+    start: int
+    end: int
+    stop: int
+    """Nothing is read from here on: the file may still grow."""
+    begins_line: bool
+    """Whether `start` is known to be where a line begins."""
+
+
+def encode_splits(splits: Iterable[Split]) -> str:
+    return json.dumps([asdict(split) for split in splits])
+
+
+def decode_splits(text: str) -> list[Split]:
+    return [Split(**split) for split in json.loads(text)]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Some lines of one file, laid end to end, newlines included."""
+
+    data: bytes
+    starts: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+    """Where each begins in `data`; one more for where the last one ends."""
+    offset: int
+    """Of `data` in the file."""
+    fault: str | None = None
+    """What is wrong with all of them."""
+
+
+def read_lines(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    """For `mapInArrow`: splits to lines (`schema.LINES_TYPE`)."""
+    for batch in batches:
+        for text in batch.column(0).to_pylist():
+            for split in decode_splits(text):
+                for lines in lines_of(split):
+                    yield from _batches(split.file, lines)
+
+
+def lines_of(split: Split) -> Iterator[Lines]:
+    """What a split holds. A file that cannot be read any further ends in a line that says so."""
+    reached = split.start
+    try:
+        with open_file(split.file) as file:
+            for lines in _cut(file, split):
+                reached = lines.offset + len(lines.data)
+                yield lines
+    except (OSError, EOFError, zlib.error, FJM2Error) as error:
+        data = str(error).encode()
+        yield Lines(data, np.array([0, len(data)]), reached, "unreadable")
+
+
+def is_packed(file: str) -> bool:
+    return file.endswith(".gz")
+
+
+def is_capture(file: str) -> bool:
+    return file.removesuffix(".gz").endswith((".pcap", ".pcapng"))
+
+
+class Readable(Protocol):
+    """Bytes one after the other."""
+
+    def read(self, count: int, /) -> bytes: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *error: Any) -> None: ...
+
+
+def open_file(file: str) -> "Readable":
+    """A trace's bytes, unpacked; of a capture, those of the lines that it comes to."""
+    raw = _Unpacked(file) if is_packed(file) else open(file, "rb")  # noqa: SIM115
+    return _CaptureLines(file, raw) if is_capture(file) else raw
+
+
+class _Unpacked:
+    """A gzip file that gives all that can be unpacked before it says that it is broken."""
+
+    def __init__(self, file: str) -> None:
+        self._file = gzip.open(file)  # noqa: SIM115
+        self._error: Exception | None = None
+
+    def read(self, count: int) -> bytes:
+        if self._error is not None:
+            raise self._error
+        parts = []
+        try:
+            while count and (part := self._file.read1(count)):
+                parts.append(part)
+                count -= len(part)
+        except (OSError, EOFError, zlib.error) as error:
+            self._error = error
+            if not parts:
+                raise
+        return b"".join(parts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+
+class _CaptureLines:
+    """A packet capture, read as the JSON lines that a recorder would have written."""
+
+    def __init__(self, file: str, raw: Readable) -> None:
+        from fjm2.record import Labels
+        from fjm2.record.capture import samples_of
+
+        self._raw = raw
+        run, node = names_of(file)
+        labels = Labels(run=run, node=node, system="fjm2", layer="norm", role="capture")
+        self._samples = samples_of(cast(BinaryIO, raw), labels, CAPTURE_INTERVAL_S)
+        self._rest = b""
+
+    def read(self, count: int) -> bytes:
+        for sample in self._samples:
+            self._rest += json.dumps(sample, separators=(",", ":")).encode() + b"\n"
+            if len(self._rest) >= count:
+                break
+        data, self._rest = self._rest[:count], self._rest[count:]
+        return data
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._raw.__exit__(None, None, None)
+
+
+def names_of(file: str) -> tuple[str, str]:
+    """The run and the node that a capture's path tells: `run=RUN/node=NODE.pcap`, or else the file's name."""
+    path = Path(file.removesuffix(".gz"))
+    name = _as_name(path.stem.removeprefix("node="))
+    folder = path.parent.name
+    return (_as_name(folder.removeprefix("run=")) if folder.startswith("run=") else name), name
+
+
+def _as_name(text: str) -> str:
+    good = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._:+-") else "-" for letter in text)
+    return good[:128] or "capture"
+
+
+def _cut(file: Readable, split: Split) -> Iterator[Lines]:
+    """Blocks, cut at the ends of lines."""
+    offset = _go_to(file, split)
+    kept, length = b"", 0  # of the line that is not whole yet: its bytes, as far as they are of use, and their number
+    while offset < split.end:
+        block = file.read(min(BLOCK_BYTES, split.stop - offset - length))
+        if not block:
+            break
+        last = block.rfind(b"\n") + 1
+        if not last:
+            kept, length = _keep(kept, length, block)
+            continue
+        if length > LINE_BYTES_MAX:  # its rest is rubbish too
+            first = block.find(b"\n") + 1
+            yield _one(kept, offset, "oversize")
+            offset += length + first
+            block, last = block[first:], last - first
+        else:
+            block, last = kept + block, last + length
+        if last and offset < split.end:
+            yield _within(block[:last], offset, split.end)
+            offset += last
+        kept, length = _keep(b"", 0, block[last:])
+        if offset >= split.end:
+            return
+    if length:
+        yield _one(kept, offset, "oversize" if length > LINE_BYTES_MAX else "torn")
+
+
+def _go_to(file: Readable, split: Split) -> int:
+    """Where the split's first line begins."""
+    if not isinstance(file, BufferedReader):
+        skipped = 0
+        while skipped < split.start and (block := file.read(min(BLOCK_BYTES, split.start - skipped))):
+            skipped += len(block)
+        return skipped
+    if split.begins_line:
+        return file.seek(split.start)
+    offset = file.seek(split.start - 1)
+    while part := file.readline(min(BLOCK_BYTES, split.stop - offset)):
+        offset += len(part)
+        if part.endswith(b"\n"):
+            break
+    return offset
+
+
+def _keep(kept: bytes, length: int, more: bytes) -> tuple[bytes, int]:
+    length += len(more)
+    kept += more
+    return (kept[:KEPT_BYTES] if length > LINE_BYTES_MAX else kept), length
+
+
+def _one(data: bytes, offset: int, fault: str) -> Lines:
+    return Lines(data, np.array([0, len(data)]), offset, fault)
+
+
+def _within(data: bytes, offset: int, end: int) -> Lines:
+    """Whole lines, those that begin at `end` or later left out."""
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10) + 1
+    starts = np.concatenate(([0], ends))
+    count = int(np.searchsorted(starts[:-1], end - offset))
+    return Lines(data, starts[: count + 1], offset)
+
+
+# To Arrow.
+
+
+def _batches(file: str, lines: Lines) -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+
+    count = len(lines.starts) - 1
+    if not count:
+        return
+    buffers = [None, pa.py_buffer(lines.starts.astype(np.int32)), pa.py_buffer(lines.data)]
+    raw = pa.Array.from_buffers(pa.binary(), count, buffers)
+    faults: list[str | None] = [lines.fault] * count
+    too_long = np.flatnonzero(np.diff(lines.starts) > LINE_BYTES_MAX + 1)  # the newline is none of it
+    try:
+        if lines.fault is not None or len(too_long):
+            raise pa.ArrowInvalid
+        text = raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        text = _mend(raw, faults, set(too_long.tolist()))
+    columns = [
+        pa.repeat(pa.scalar(file), count),
+        pa.array(lines.starts[:-1] + lines.offset, pa.int64()),
+        text,
+        pa.array(faults, pa.string()),
+    ]
+    yield pa.RecordBatch.from_arrays(columns, names=["file", "offset", "text", "fault"])
+
+
+def _mend(
+    raw: "pa.Array[pa.BinaryScalar]", faults: list[str | None], too_long: set[int]
+) -> "pa.Array[pa.StringScalar]":
+    """The lines as texts where not all of them are; notes what is wrong with which."""
+    import pyarrow as pa
+
+    texts = []
+    for index, line in enumerate(raw.to_pylist()):
+        if index in too_long or faults[index] == "oversize":
+            faults[index] = "oversize"
+            line = line[:KEPT_BYTES]
+        try:
+            texts.append(line.decode())
+        except UnicodeDecodeError:
+            faults[index] = faults[index] if faults[index] in ("oversize", "unreadable") else "utf8"
+            texts.append(line.decode(errors="backslashreplace"))
+    return pa.array(texts, pa.string())

@@ -1,0 +1,230 @@
+"""How the pipeline grows: generated traces of some sizes, ingested and aggregated in bounded memory.
+
+Times, peak memory, the exponent of growth, and whether DuckDB, which reads the same files in its own way, agrees.
+"""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from .generate import Generated, generate
+from .schema import AHEAD_S, COUNTER_MAX, T_MIN
+
+POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command that was run."""
+
+    seconds: float
+    peak_bytes: int
+    """Resident, of all its processes together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """What one size came to."""
+
+    lines: int
+    raw_bytes: int
+    ingest: Step
+    aggregate: Step
+    differences: list[str] | None
+    """From what DuckDB finds; None if it was not asked."""
+
+    @property
+    def seconds(self) -> float:
+        return self.ingest.seconds + self.aggregate.seconds
+
+
+def scale(
+    folder: Path, rows: int, broken: float, memory: str, master: str, verify: bool, tell: Callable[[str], None]
+) -> Scaled:
+    """Generate so many lines below a folder, run the pipeline over them, compare, and remove all of it."""
+    traces, warehouse = folder / f"traces-{rows}", folder / f"warehouse-{rows}"
+    try:
+        tell(f"generate {rows:,} lines")
+        made = generate(traces, rows, broken)
+        where = ["--memory", memory, "--master", master, "--quiet"]
+        tell("ingest")
+        ingested = _run(["ingest", str(traces), str(warehouse), "--settle", "0", *where])
+        tell(f"  {ingested.seconds:.1f} s; aggregate")
+        aggregated = _run(["aggregate", str(warehouse), *where])
+        tell(f"  {aggregated.seconds:.1f} s")
+        differences = None
+        if verify:
+            tell("compare with DuckDB")
+            differences = [*_lost(warehouse, made), *compare(traces, warehouse, memory)]
+        return Scaled(rows + made.results, made.bytes, ingested, aggregated, differences)
+    finally:
+        shutil.rmtree(traces, ignore_errors=True)
+        shutil.rmtree(warehouse, ignore_errors=True)
+
+
+def exponent(sizes: Sequence[Scaled]) -> float:
+    """Of growth from the smallest to the largest: 1 is linear."""
+    first, last = min(sizes, key=lambda one: one.lines), max(sizes, key=lambda one: one.lines)
+    return math.log(last.seconds / first.seconds) / math.log(last.lines / first.lines)
+
+
+def _lost(warehouse: Path, made: Generated) -> Iterator[str]:
+    """What the generator wrote and the batch does not know of."""
+    batch = json.loads((warehouse / "_state" / "batches" / "batch-000001.json").read_text())
+    expected = {"rows": made.good, "results": made.results, "bad": made.bad.total()}
+    for table, count in expected.items():
+        if batch["counts"].get(table, 0) != count:
+            yield f"{table}: {batch['counts'].get(table, 0)} lines, {count} written"
+    for reason, count in made.bad.items():
+        if batch["reasons"].get(reason, 0) != count:
+            yield f"bad, {reason}: {batch['reasons'].get(reason, 0)} lines, {count} written"
+
+
+# Running it.
+
+
+def _run(arguments: list[str]) -> Step:
+    begun = time.monotonic()
+    command = [sys.executable, "-m", "fjm2bench.cli", "traces", *arguments]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        peak = 0
+        try:
+            while process.poll() is None:
+                peak = max(peak, _resident_bytes(process.pid))
+                time.sleep(POLL_S)
+        finally:
+            process.kill()
+            process.wait()
+        if process.returncode:
+            log.seek(0)
+            sys.stderr.buffer.write(log.read())
+            raise subprocess.CalledProcessError(process.returncode, command)
+    return Step(time.monotonic() - begun, peak)
+
+
+def _resident_bytes(pid: int) -> int:
+    """Of a process and all that descend from it. What they share is counted once for each."""
+    children: dict[int, list[int]] = {}
+    resident = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(entry.name))
+        resident[int(entry.name)] = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+    total, wanted = 0, [pid]
+    while wanted:
+        one = wanted.pop()
+        total += resident.get(one, 0)
+        wanted += children.get(one, [])
+    return total
+
+
+# The other opinion.
+
+_GOOD: Final = f"""
+    json_type(line) = 'OBJECT'
+    AND json_type(line, '$.v') = 'UBIGINT' AND line->>'$.v' = '1' AND line->>'$.kind' = 'sample'
+    AND json_type(line, '$.run') = 'VARCHAR' AND regexp_full_match(line->>'$.run', '[A-Za-z0-9._:+-]{{1,128}}')
+    AND json_type(line, '$.source') = 'VARCHAR' AND json_type(line, '$.seq') = 'UBIGINT'
+    AND coalesce(json_type(line, '$.fanout'), 'NULL') IN ('UBIGINT', 'NULL')
+    AND json_type(line, '$.t') IN ('DOUBLE', 'UBIGINT')
+    AND TRY_CAST(line->>'$.t' AS DOUBLE) BETWEEN {T_MIN} AND $now + {AHEAD_S}
+    AND json_type(line, '$.dt') IN ('DOUBLE', 'UBIGINT') AND TRY_CAST(line->>'$.dt' AS DOUBLE) BETWEEN 1e-6 AND 86400
+    AND list_min(TRY_CAST(line->'$.c.*' AS DOUBLE[])) >= 0
+    AND list_max(TRY_CAST(line->'$.c.*' AS DOUBLE[])) <= {COUNTER_MAX}
+    AND coalesce(TRY_CAST(line->>'$.g.grtt_s' AS DOUBLE), 0) < 1e300
+    AND len(list_distinct(json_keys(line, '$.c'))) = len(json_keys(line, '$.c'))
+"""
+_SAMPLES: Final = f"""
+    CREATE TEMP TABLE samples AS
+    SELECT line->>'$.run' AS run, line->>'$.node' AS node, line->>'$.role' AS role,
+        TRY_CAST(line->>'$.seq' AS BIGINT) AS seq,
+        round(TRY_CAST(line->>'$.dt' AS DOUBLE) * 1e6)::BIGINT AS us,
+        coalesce(TRY_CAST(line->>'$.c.payload_bytes_received' AS BIGINT), 0) AS bytes,
+        coalesce(TRY_CAST(line->>'$.c.nacks_sent' AS BIGINT), 0) AS nacks,
+        coalesce(TRY_CAST(line->>'$.c.nacks_suppressed' AS BIGINT), 0) AS suppressed,
+        round(TRY_CAST(line->>'$.c.cpu_s' AS DOUBLE) * 1e6)::BIGINT AS cpu_us,
+        round(TRY_CAST(line->>'$.g.grtt_s' AS DOUBLE) * 1e6)::BIGINT AS grtt_us
+    FROM (
+        SELECT CASE WHEN json_valid(text) THEN text END AS line
+        FROM read_csv($files, columns = {{'text': 'VARCHAR'}}, header = false, delim = '\x01', quote = '', escape = '',
+        ignore_errors = true, max_line_size = 16777216, auto_detect = false)
+    )
+    WHERE {_GOOD}
+"""
+_BY_RUN: Final = """
+    WITH rates AS (
+        SELECT *, round(bytes * 8e6 / us)::BIGINT AS bps,
+            (10 ** greatest(0, len((round(bytes * 8e6 / us)::BIGINT)::VARCHAR) - 4))::BIGINT AS unit FROM samples
+    ), runs AS (
+        SELECT run, count(*) AS lines, sum(nacks) AS nacks_sent, sum(suppressed) AS nacks_suppressed,
+            sum(cpu_us) / 1e6 AS cpu_s, sum(grtt_us) / 1e6 / count(grtt_us) AS grtt_s,
+            sum(bytes) FILTER (role = 'sub') AS bytes, sum(us) FILTER (role = 'sub') / 1e6 AS seconds,
+            quantile_cont((bps + unit // 2) // unit * unit, [0.05, 0.5, 0.95])
+                FILTER (role = 'sub' AND bytes > 0) AS percentiles
+        FROM rates GROUP BY run
+    ), missing AS (
+        SELECT run, sum(gaps) AS gaps
+        FROM (SELECT run, node, max(seq) + 1 - count(*) AS gaps FROM samples GROUP BY run, node) GROUP BY run
+    )
+    SELECT runs.*, gaps, bytes * 8 / seconds AS throughput_bps, percentiles[1] AS throughput_p5_bps,
+        percentiles[2] AS throughput_p50_bps, percentiles[3] AS throughput_p95_bps FROM runs JOIN missing USING (run)
+"""
+_COMPARED: Final = (
+    "lines",
+    "gaps",
+    "bytes",
+    "seconds",
+    "nacks_sent",
+    "nacks_suppressed",
+    "cpu_s",
+    "grtt_s",
+    "throughput_bps",
+    "throughput_p5_bps",
+    "throughput_p50_bps",
+    "throughput_p95_bps",
+)
+
+
+def compare(traces: Path, warehouse: Path, memory: str) -> list[str]:
+    """By run: what the warehouse says, and what DuckDB makes of the same generated files. The differences."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory(dir=warehouse) as spill, duckdb.connect() as db:
+        db.execute(f"SET memory_limit = '{memory.upper()}B'; SET temp_directory = '{spill}'; SET threads = 2")
+        files = [str(path) for path in sorted(traces.rglob("*.jsonl*"))]
+        db.execute(_SAMPLES, {"files": files, "now": time.time()})
+        expected = _by_run(db.execute(_BY_RUN))
+        found = _by_run(db.execute(f"SELECT * FROM read_parquet('{warehouse}/aggregates/by_run/*.parquet')"))
+    if expected.keys() != found.keys():
+        return [f"{len(found)} runs, DuckDB finds {len(expected)}"]
+    return [
+        f"{run}: {name} is {found[run][name]}, DuckDB finds {expected[run][name]}"
+        for run in sorted(expected)
+        for name in _COMPARED
+        if not _is_close(found[run][name], expected[run][name])
+    ]
+
+
+def _by_run(query: Any) -> dict[str, dict[str, Any]]:
+    names = [column[0] for column in query.description]
+    rows = [dict(zip(names, row, strict=True)) for row in query.fetchall()]
+    return {row["run"]: row for row in rows}
+
+
+def _is_close(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(float(one), float(other), rel_tol=1e-9)

@@ -1,0 +1,112 @@
+"""Ingest that goes on: Structured Streaming over a folder of traces, by the transformations of the batch.
+
+Spark's source of text files takes a file once, when it first sees it; traces grow. So the source here tells Spark what
+parts of files are new (`files.find`), and an offset is how far each file has been read. The parts are then read, as by
+the batch, on the workers. Spark's checkpoint, in the warehouse, remembers the offsets; a batch's number tells whether
+the warehouse has it already.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from .clean import cleaned
+from .files import SETTLE_S, find, tasks
+from .ingest import Ingested, batches, claim, lines_of, write
+from .lines import Split
+from .schema import SPLITS_TYPE
+from .warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+FORMAT: Final = "fjm2-traces"
+BATCH_BYTES: Final = 256 << 20
+TRIGGER_S: Final = 10.0
+
+
+class TraceSource(DataSource):
+    """Options: `path`, `settle_s`, `batch_bytes`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return SPLITS_TYPE
+
+    def simpleStreamReader(self, schema: StructType) -> "TraceReader":  # noqa: N802, ARG002
+        return TraceReader(dict(self.options))
+
+
+class TraceReader(SimpleDataSourceStreamReader):
+    """What is new since an offset, as splits. It runs beside the driver and reads none of the lines."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._folder = options["path"]
+        self._settle_s = float(options["settle_s"])
+        self._batch_bytes = int(options["batch_bytes"])
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return {}
+
+    def read(self, start: dict[str, Any]) -> tuple[Iterator[tuple[str]], dict[str, Any]]:
+        found = find(self._folder, start, self._settle_s, self._batch_bytes)
+        return _rows(found.splits), start | found.done
+
+    def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[tuple[str]]:  # noqa: N802
+        """The same again, after a crash. A file may have been compressed in the meantime."""
+        splits = []
+        for name, stop in sorted(end.items()):
+            begin = start.get(name, 0)
+            if stop > begin:
+                file = name if os.path.exists(name) else f"{name}.gz"
+                splits.append(Split(file, begin, stop, stop, True))
+        return _rows(splits)
+
+
+def _rows(splits: list[Split]) -> Iterator[tuple[str]]:
+    return iter([(text,) for text in tasks(splits)])
+
+
+def stream(
+    spark: SparkSession,
+    folder: str | os.PathLike[str],
+    warehouse: Warehouse,
+    now: Callable[[], float],
+    *,
+    settle_s: float = SETTLE_S,
+    trigger_s: float = TRIGGER_S,
+    batch_bytes: int = BATCH_BYTES,
+    on_batch: Callable[[Ingested], None] = lambda _: None,
+) -> "StreamingQuery":
+    """Start to ingest what there is and what will come. The warehouse has to be open while it runs."""
+    claim(warehouse, "stream")
+    spark.dataSource.register(TraceSource)
+    splits = (
+        spark.readStream.format(FORMAT)
+        .option("path", str(os.path.abspath(folder)))
+        .option("settle_s", str(settle_s))
+        .option("batch_bytes", str(batch_bytes))
+        .load()
+    )
+    parallel = max(2, spark.sparkContext.defaultParallelism)
+
+    def take(lines: DataFrame, number: int) -> None:
+        result = Ingested(f"stream-{number:06d}")
+        if result.batch in batches(warehouse):
+            return  # written, but Spark died before it noted that
+        write(cleaned(lines, now()), warehouse, result, {})
+        on_batch(result)
+
+    return (
+        lines_of(splits.repartition(parallel))
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(warehouse.path / "_state" / "checkpoint"))
+        .trigger(processingTime=f"{trigger_s} seconds")
+        .start()
+    )

@@ -1,0 +1,59 @@
+"""Priority lanes: an urgent message overtakes the bulk that waits for a slow link.
+
+python examples/jms_lanes.py --listen
+python examples/jms_lanes.py
+"""
+
+import asyncio
+
+import click
+
+from fjm2.jms import ConnectionFactory, DeliveryMode, Topic
+
+URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
+TOPIC = Topic("telemetry")
+URGENT, BULK, EACH = 9, 0, 1000
+
+
+@click.command()
+@click.option("--uri", default=URI, envvar="FJM2_URI", show_default=True, show_envvar=True, help="The bus.")
+@click.option("--listen", "is_listening", is_flag=True, help="Receive, and tell what overtook what.")
+@click.option("--messages", default=4000, show_default=True, type=click.IntRange(min=EACH), help="Of bulk, 1 KB each.")
+@click.option("--rate", default="20mbit", show_default=True, help="What the slow link carries.")
+def main(uri: str, is_listening: bool, messages: int, rate: str) -> None:
+    """Send bulk and, after every thousand, something urgent."""
+    factory = ConnectionFactory(uri, rate=rate, close_timeout_s=60)  # by default a close waits for two seconds only
+    asyncio.run(listen(factory) if is_listening else send(factory, messages))
+
+
+async def send(factory: ConnectionFactory, messages: int) -> None:
+    async with factory.create_context() as context:
+        bulk = context.create_producer().set_priority(BULK).set_delivery_mode(DeliveryMode.NON_PERSISTENT)
+        urgent = context.create_producer().set_priority(URGENT)
+        for number in range(1, messages + 1):
+            await bulk.send(TOPIC, bytes(1000))  # returns at once: it waits in the lane, not here
+            if number % EACH == 0:
+                await urgent.set_property("sent", number).send(TOPIC, f"alarm {number // EACH}")
+        await bulk.set_delivery_mode(DeliveryMode.PERSISTENT).set_type("end").send(TOPIC)
+        print(f"{messages} messages handed over, and {messages // EACH} alarms among them", flush=True)
+
+
+async def listen(factory: ConnectionFactory) -> None:
+    received = 0
+    async with factory.create_context() as context:
+        consumer = context.create_consumer(TOPIC)
+        await consumer.ready()
+        print("listening", flush=True)
+        async for message in consumer:
+            if message.type == "end":
+                break
+            if message.priority == URGENT:
+                overtaken = message.get_int_property("sent") - received
+                print(f"{message.get_body(str)} overtook {overtaken} messages", flush=True)
+            else:
+                received += 1
+    print(f"{received} messages of bulk", flush=True)
+
+
+if __name__ == "__main__":
+    main()

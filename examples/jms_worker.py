@@ -1,0 +1,59 @@
+"""A worker that blocks: jobs go to a pool of threads, and who sent them gets the results. With the blocking API.
+
+python examples/jms_worker.py --threads 4
+python examples/jms_worker.py --submit 8
+"""
+
+import contextlib
+import time
+from functools import partial
+
+import click
+
+from fjm2.jms import Message, Topic
+from fjm2.jms.blocking import ConnectionFactory, JMSContext
+
+URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
+JOBS = Topic("jobs")
+
+
+@click.command()
+@click.option("--uri", default=URI, envvar="FJM2_URI", show_default=True, show_envvar=True, help="The bus.")
+@click.option("--threads", default=4, show_default=True, type=click.IntRange(min=1), help="So many jobs at a time.")
+@click.option("--submit", type=click.IntRange(min=1), help="Send so many jobs instead, and wait for their results.")
+def main(uri: str, threads: int, submit: int | None) -> None:
+    """Work until Ctrl-C, or let others work."""
+    with ConnectionFactory(uri).create_context() as context:
+        serve(context, threads) if submit is None else ask(context, submit)
+
+
+def serve(context: JMSContext, threads: int) -> None:
+    queue = context.create_temporary_queue()
+    arriving, waiting = context.create_consumer(JOBS), context.create_producer()
+    with contextlib.ExitStack() as pool:
+        for number in range(1, threads + 1):  # each has a context, so a thread; a queue's message goes to one of them
+            own = pool.enter_context(context.create_context())
+            own.create_consumer(queue).message_listener = partial(work, own, number)
+        arriving.ready()
+        print("listening", flush=True)
+        for job in arriving:
+            waiting.set_correlation_id(job.message_id).send(queue, job)
+
+
+def work(context: JMSContext, number: int, job: Message) -> None:
+    time.sleep(0.2)  # a database, a file, a computation: whatever takes its time
+    result = f"{job.get_body(str)}: done by thread {number}"
+    context.create_producer().set_correlation_id(job.correlation_id).send(job.reply_to, result)
+
+
+def ask(context: JMSContext, count: int) -> None:
+    results = context.create_temporary_topic()
+    consumer, producer = context.create_consumer(results), context.create_producer().set_reply_to(results)
+    for number in range(count):
+        producer.send(JOBS, f"job {number}")
+    for _ in range(count):
+        print(consumer.receive_body(str, 10) or "no result in 10 seconds: is a worker running?", flush=True)
+
+
+if __name__ == "__main__":
+    main()

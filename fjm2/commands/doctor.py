@@ -1,0 +1,196 @@
+"""`fjm2 doctor`: says what stands in the way of a bus, and what to do."""
+
+import json
+import logging
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator
+
+import click
+from rich.console import Console
+from rich.status import Status
+
+from fjm2.doctor import CAN_OPEN, Finding, Listener, Scene, Verdict, examine, exit_code, look, probe
+from fjm2.errors import ConfigError
+from fjm2.uri import BusConfig
+
+from .bus_options import BusUri
+from .common import INTERRUPTED, Number, is_quiet
+
+_COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAULT: "red", Verdict.UNKNOWN: "blue"}
+
+
+@click.command()
+@click.option(
+    "--uri",
+    type=BusUri(),
+    envvar="FJM2_URI",
+    show_envvar=True,
+    default="fjm2://",
+    show_default="fjm2://239.192.57.40:5740",
+    help="The bus, as its members name it.",
+)
+@click.option("--listen", is_flag=True, help="Answer the probes of another host, until Ctrl-C.")
+@click.option(
+    "--probe",
+    "address",
+    is_flag=False,
+    flag_value="",
+    metavar="[ADDRESS]",
+    help="Probe the hosts that listen, both ways. ADDRESS (or a name) is one to be asked by unicast, too.",
+)
+@click.option(
+    "--watch",
+    "watch_s",
+    type=Number(1, 86_400),
+    metavar="SECONDS",
+    help="With --probe: look for so long whether multicast stops. 300 shows a switch that forgets.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=Number(0, min_open=True),
+    metavar="SECONDS",
+    help="With --listen: for how long.  [default: until Ctrl-C]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
+@click.option("-v", "--verbose", is_flag=True, help="What to do about what is unknown, too.")
+def doctor(
+    uri: str,
+    listen: bool,
+    address: str | None,
+    watch_s: float | None,
+    timeout_s: float | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Say what stands in the way of a bus on this host, and what to do about it.
+
+    Looks at interface, route, buffers, firewall, MTU, clock and more, sends to the group without leaving this host, and
+    listens for two seconds who is on the bus. Nothing is changed. Root sees more.
+
+    Between two hosts: --listen on one, --probe on the other.
+
+    The exit code is 0 if nothing is wrong, 1 if there are warnings, 2 if something is at fault, 130 after Ctrl-C.
+
+    \b
+    Example: fjm2 doctor --uri 'fjm2://239.192.57.40:5740?interface=eth0'
+             fjm2 doctor --listen                   # on one host
+             fjm2 doctor --probe --watch 300        # on another
+    """
+    _check_options(listen, address, watch_s, timeout_s)
+    logging.getLogger("fjm2.norm").setLevel(logging.ERROR)  # what it warns of is found here, and told better
+    try:
+        scene = look(BusConfig.from_uri(uri))
+        code = _listen(scene, timeout_s, as_json) if listen else _examine(scene, address, watch_s, as_json, verbose)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(error.strerror or str(error)) from error
+    sys.exit(code)
+
+
+def _check_options(listen: bool, address: str | None, watch_s: float | None, timeout_s: float | None) -> None:
+    if listen and address is not None:
+        raise click.UsageError("--listen and --probe: expected one of them, each on a host of its own")
+    if watch_s is not None and address is None:
+        raise click.UsageError("--watch: expected --probe as well")
+    if timeout_s is not None and not listen:
+        raise click.UsageError("--timeout: expected --listen as well")
+
+
+def _examine(scene: Scene, address: str | None, watch_s: float | None, as_json: bool, verbose: bool) -> int:
+    findings: list[Finding] = []
+    with Status("looking", console=Console(stderr=True)) if not is_quiet(as_json) else _Silent() as status:
+        for finding in _findings(scene, address, watch_s, status.update):
+            findings.append(finding)
+            if not as_json:
+                _print(finding, verbose)
+    code = exit_code(findings)
+    if as_json:
+        told = {"uri": scene.bus.to_uri(), "exit_code": code, "findings": [one.as_dict() for one in findings]}
+        click.echo(json.dumps(told))
+    else:
+        _sum_up(findings)
+    return code
+
+
+def _findings(
+    scene: Scene, address: str | None, watch_s: float | None, tell: Callable[[str], None]
+) -> Iterator[Finding]:
+    place = None if address is None else _resolved(address, scene)
+    yield from examine(scene, listens=address is None)
+    if address is not None:
+        yield from probe(scene, place, watch_s, tell)
+
+
+def _resolved(address: str, scene: Scene) -> str | None:
+    """An address, for a name as well; None for none."""
+    if not address:
+        return None
+    try:
+        found = socket.getaddrinfo(address, scene.door_port, scene.udp.family, socket.SOCK_DGRAM)
+    except (OSError, UnicodeError):
+        kind = "IPv6" if scene.is_ipv6 else "IPv4"
+        raise click.UsageError(f"--probe {address}: expected the {kind} address of a host, or its name") from None
+    return str(found[0][4][0])
+
+
+class _Silent:
+    """Nobody watches."""
+
+    def __enter__(self) -> "_Silent":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def update(self, text: str) -> None: ...
+
+
+def _print(finding: Finding, verbose: bool) -> None:
+    verdict = finding.verdict
+    head = click.style(f"{verdict.value:<8}", fg=_COLOURS[verdict], bold=verdict is Verdict.FAULT)
+    click.echo(f"{head} {finding.check.replace('_', ' ')}: {finding.text}")
+    if verdict in (Verdict.WARNING, Verdict.FAULT) or verbose:
+        for line in finding.advice:
+            click.echo(f"{'':9}→ {line}")
+
+
+def _sum_up(findings: Iterable[Finding]) -> None:
+    verdicts = [one.verdict for one in findings]
+    faults, warnings = verdicts.count(Verdict.FAULT), verdicts.count(Verdict.WARNING)
+    unseen = verdicts.count(Verdict.UNKNOWN)
+    click.echo()
+    if not faults and not warnings:
+        click.echo(f"Nothing is wrong{f', as far as could be seen ({unseen} unknown)' if unseen else ''}.")
+    else:
+        click.echo(f"{faults} at fault, {warnings} to be warned of, {unseen} unknown.")
+
+
+def _listen(scene: Scene, timeout_s: float | None, as_json: bool) -> int:
+    if scene.place is None:
+        raise ConfigError(scene.problem)
+    if not scene.udp.is_multicast:
+        raise ConfigError(f"uri={scene.bus.to_uri()!r}: expected a group to listen in")
+    if not CAN_OPEN:
+        raise ConfigError("FJM2 cannot run on this system: Python's sockets lack recvmsg")
+    with Listener(scene) as listener:
+        click.echo(
+            f"listening in {scene.group} port {scene.udp.port} on {scene.interface.name}; on the other host: "
+            f"fjm2 doctor --probe {listener.address}",
+            err=True,
+        )
+        try:
+            listener.run(timeout_s, lambda host: click.echo(f"probed by {host}", err=True))
+            code = 0
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        answerer = listener.answerer
+        if as_json:
+            told = {"hosts": sorted(listener.hosts), "answered": answerer.answered, "refused": answerer.refused}
+            click.echo(json.dumps(told))
+        else:
+            click.echo(f"answered {answerer.answered} probes of {len(listener.hosts)} hosts", err=True)
+    return code

@@ -1,0 +1,188 @@
+"""The report of a bus as tables, in as many lines and columns as there are."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.console import Group, JustifyMethod, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fjm2.watch import BusReport, ConnectionReport, GatewayReport, ReceiverReport, SenderReport, TopicReport
+
+from .link import people
+from .onlooking import plain, quantity, rate, span
+
+_WIDE: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    title: str
+    show: Callable[[Any], str]
+    share: int = 0
+    """Of the room that is left; 0 is a number, which takes what it needs."""
+    is_wide_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    columns: Sequence[_Column]
+    rows: Sequence[Any]
+
+    def draw(self, width: int, rows_max: int) -> RenderableType:
+        """With so many rows at the most, the last of which says how many there are besides."""
+        table = Table(box=None, header_style="bold reverse", pad_edge=False, padding=(0, 1, 0, 0), width=width)
+        columns = [column for column in self.columns if width >= _WIDE or not column.is_wide_only]
+        for column in columns:
+            justify: JustifyMethod = "left" if column.share else "right"
+            ratio = column.share or None
+            table.add_column(column.title, no_wrap=True, overflow="ellipsis", justify=justify, ratio=ratio)
+        shown = self.rows if len(self.rows) <= rows_max else self.rows[: max(rows_max - 1, 0)]
+        for row in shown:
+            table.add_row(*(Text(plain(column.show(row))) for column in columns))
+        if len(shown) < len(self.rows) and rows_max:
+            table.add_row(Text(f"{len(self.rows) - len(shown):,} more", "dim"))
+        return table
+
+
+def _names(names: Sequence[str], more: bool = False) -> str:
+    return ", ".join([*names, *(["..."] if more else [])]) or "-"
+
+
+def _count_of(names: Sequence[str]) -> str:
+    return f"{len(names):,}"
+
+
+def _topics(rows: Sequence[TopicReport], names_always: bool = False) -> _Section:
+    columns = (
+        _Column("TOPIC", lambda row: row.label, 3),
+        _Column("MSG/S", lambda row: rate(row.messages_per_s)),
+        _Column("B/S", lambda row: quantity(row.bytes_per_s)),
+        _Column("MSGS", lambda row: quantity(row.messages)),
+        _Column("PUB", lambda row: _count_of(row.publishers)),
+        _Column("SUB", lambda row: _count_of(row.subscribers)),
+        _Column("PUBLISHERS", lambda row: _names(row.publishers), 2, not names_always),
+        _Column("SUBSCRIBERS", lambda row: _names(row.subscribers), 2, not names_always),
+    )
+    return _Section(columns, rows)
+
+
+def _senders(rows: Sequence[SenderReport]) -> _Section:
+    columns = (
+        _Column("SENDER", lambda row: row.label, 3),
+        _Column("LANE", lambda row: "-" if row.lane is None else str(row.lane)),
+        _Column("MSG/S", lambda row: rate(row.messages_per_s)),
+        _Column("B/S", lambda row: quantity(row.bytes_per_s)),
+        _Column("REPAIRS", lambda row: quantity(row.repairs)),
+        _Column("NACKS", lambda row: quantity(row.nacks)),
+        _Column("MISSED", lambda row: quantity(row.datagrams_missed)),
+        _Column("GRTT", lambda row: span(row.grtt_s)),
+        _Column("MSGS", lambda row: quantity(row.messages), is_wide_only=True),
+        _Column("BYTES", lambda row: quantity(row.bytes), is_wide_only=True),
+        _Column("PARITY", lambda row: quantity(row.parity), is_wide_only=True),
+        _Column("REPAIRS/S", lambda row: rate(row.repairs_per_s), is_wide_only=True),
+        _Column("NODE", lambda row: f"{row.node_id:08x}", is_wide_only=True),
+        _Column("ADDRESS", lambda row: row.address or "-", 2, is_wide_only=True),
+    )
+    return _Section(columns, rows)
+
+
+def _receivers(rows: Sequence[ReceiverReport]) -> _Section:
+    columns = (
+        _Column("RECEIVER", lambda row: row.label, 3),
+        _Column("CONFIRMS IN", lambda row: span(row.confirm_s)),
+        _Column("AWAITED", lambda row: span(row.awaited_s)),
+        _Column("NACKS", lambda row: quantity(row.nacks)),
+        _Column("NACKS/S", lambda row: rate(row.nacks_per_s)),
+        _Column("ASKED", lambda row: quantity(row.requests), is_wide_only=True),
+        _Column("ACKS", lambda row: quantity(row.acks), is_wide_only=True),
+        _Column("NODE", lambda row: f"{row.node_id:08x}", is_wide_only=True),
+        _Column("ADDRESS", lambda row: row.address or "-", 2, is_wide_only=True),
+    )
+    return _Section(columns, rows)
+
+
+def _connections(rows: Sequence[ConnectionReport]) -> _Section:
+    columns = (
+        _Column("CONNECTION", lambda row: row.label, 2),
+        _Column("NODE", lambda row: f"{row.node_id:08x}"),
+        _Column("ADDRESS", lambda row: row.address or "-", 2),
+        _Column("SEEN", lambda row: span(row.seen_s)),
+        _Column("PUB", lambda row: _count_of(row.publishes)),
+        _Column("SUB", lambda row: _count_of(row.subscriptions) + ("+" if row.subscribes_to_more else "")),
+        _Column("GATEWAY", lambda row: row.gateway or "-", 1, is_wide_only=True),
+        _Column("PUBLISHES", lambda row: _names(row.publishes), 2, is_wide_only=True),
+        _Column("SUBSCRIBES", lambda row: _names(row.subscriptions, row.subscribes_to_more), 2, is_wide_only=True),
+    )
+    return _Section(columns, rows)
+
+
+def _gateways(rows: Sequence[GatewayReport]) -> _Section:
+    columns = (
+        _Column("GATEWAY", lambda row: row.host, 2),
+        _Column("ID", lambda row: "-" if row.gateway_id is None else f"{row.gateway_id:08x}"),
+        _Column("FORWARDS", lambda row: {None: "-", True: "yes", False: "no"}[row.is_forwarding]),
+        _Column("MEMBERS", lambda row: f"{row.nodes:,}"),
+    )
+    return _Section(columns, rows)
+
+
+def _sections(report: BusReport) -> list[_Section]:
+    made = (
+        _topics(report.topics),
+        _senders(report.senders),
+        _receivers(report.receivers),
+        _connections(report.connections),
+        _gateways(report.gateways),
+    )
+    return [section for section in made if section.rows]
+
+
+def _head(report: BusReport, place: str, is_down: bool) -> list[Text]:
+    connections, topics = len(report.connections), len(report.topics)
+    told = f"{people(connections, 'connection')}  {people(topics, 'topic')}"
+    first = f"{place}  {span(report.seconds)}  {told}"
+    repairs = sum(one.repairs_per_s for one in report.senders)
+    nacks = sum(one.nacks_per_s for one in report.senders)
+    missed = sum(one.datagrams_missed for one in report.senders)
+    second = (
+        f"{rate(report.messages_per_s)} msg/s  {quantity(report.bytes_per_s)}B/s  {rate(repairs)} repairs/s  "
+        f"{rate(nacks)} NACKs/s  missed here {quantity(missed)}"
+    )
+    lines = [Text(first, "bold"), Text(second)]
+    if report.slowest is not None and (report.slowest.delay_s or report.slowest.nacks):
+        slow = report.slowest
+        lines.append(Text(f"slowest receiver: {plain(slow.label)}, {span(slow.delay_s)}, {slow.nacks:,} NACKs"))
+    if is_down:
+        lines.append(Text("the network interface is down", "bold red"))
+    if report.overruns:
+        lines.append(Text(f"this host was too slow for {report.overruns:,} datagrams: figures are too low", "red"))
+    if not report.connections and not report.senders:
+        lines.append(Text("Nobody is heard yet. Members announce themselves every 5 s; if none does: fjm2 doctor"))
+    return lines
+
+
+def draw(report: BusReport, place: str, width: int, height: int | None = None, is_down: bool = False) -> Group:
+    """All of it, or what fits into so many lines."""
+    head, sections = _head(report, place, is_down), _sections(report)
+    sizes = [len(section.rows) for section in sections]
+    if height is not None:
+        sizes = fit(sizes, height - len(head) - len(sections))
+    for line in head:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(*head, *(section.draw(width, size) for section, size in zip(sections, sizes, strict=True)))
+
+
+def draw_topics(report: BusReport, width: int) -> RenderableType:
+    """The topics alone, with everybody's name."""
+    return _topics(report.topics, names_always=True).draw(width, len(report.topics))
+
+
+def fit(wanted: Sequence[int], room: int) -> list[int]:
+    """Lines for each: who wants less than its share leaves the rest to the others."""
+    given, left = [0] * len(wanted), max(room, 0)
+    for number, at in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
+        given[at] = min(wanted[at], left // (len(wanted) - number))
+        left -= given[at]
+    return given

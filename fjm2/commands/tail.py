@@ -1,0 +1,235 @@
+"""`fjm2 tail`: messages as they pass, for onlookers."""
+
+import asyncio
+import shutil
+import sys
+from collections import deque
+from datetime import datetime
+from functools import partial
+from time import monotonic
+from typing import Final
+
+import click
+
+from fjm2.errors import FJM2Error
+from fjm2.jms import Message, Selector, Topic
+from fjm2.jms.frame import Frame, is_sent_to, look_up
+from fjm2.jms.header import CONNECTION_ID, DESTINATION_HASH
+from fjm2.jms.message import open_message
+
+from .bus_options import SelectorText, TopicName, timeout_option
+from .common import run
+from .link import people, say
+from .onlooking import Onlooker, onlooking, plain, uri_option
+from .receiving import abandon_stdout
+from .shown import body_bytes, shower, told_of
+from .streams import write
+
+_WAITING_BYTES_MAX: Final = 16 << 20
+_WAITING_MAX: Final = 50_000
+_BATCH_BYTES: Final = 1 << 16
+_FRAME_COST: Final = 500
+_LOOK_S: Final = 1.0
+
+
+class Passing:
+    """Messages that wait to be shown. Those for which there is no room are counted and forgotten."""
+
+    def __init__(self, topic: Topic | None, selector: Selector | None) -> None:
+        self.dropped = 0
+        self.unreadable = 0
+        self._topic = topic
+        self._selector = selector
+        self._waiting: deque[tuple[Message, int, int]] = deque()
+        self._bytes = 0
+        self._is_news = asyncio.Event()
+
+    def take(self, frame: Frame, _sender_id: int) -> None:
+        """A message passes."""
+        buffer, start, body, end, header = frame
+        if not self._is_wanted(frame):
+            return
+        size = end - start + _FRAME_COST
+        if len(self._waiting) >= _WAITING_MAX or (self._bytes + size > _WAITING_BYTES_MAX and self._waiting):
+            self.dropped += 1
+            return
+        self._bytes += size
+        self._waiting.append((open_message(buffer[start:body], buffer[body:end], header), header[CONNECTION_ID], size))
+        self._is_news.set()
+
+    def _is_wanted(self, frame: Frame) -> bool:
+        buffer, start, _, _, header = frame
+        topic = self._topic
+        is_other = topic is not None and header[DESTINATION_HASH] != topic.frame_hash
+        if is_other or (topic is not None and not is_sent_to(buffer, start, header, topic)):
+            return False
+        if self._selector is None:
+            return True
+        try:
+            return self._selector.evaluate(partial(look_up, buffer, start, header))
+        except FJM2Error:
+            self.unreadable += 1
+            return False
+
+    async def next(self) -> tuple[Message, int]:
+        """The next message, and the connection that sent it."""
+        while not self._waiting:
+            self._is_news.clear()
+            await self._is_news.wait()
+        return self.pop()
+
+    def pop(self) -> tuple[Message, int]:
+        message, connection_id, size = self._waiting.popleft()
+        self._bytes -= size
+        return message, connection_id
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+@click.command()
+@click.argument("topic", type=TopicName(), required=False)
+@click.option("--all", "is_all", is_flag=True, help="All topics, queues and temporary destinations.")
+@click.option(
+    "--selector", type=SelectorText(), metavar="SELECTOR", help='Only messages that it wants, as "price > 5".'
+)
+@click.option("--count", type=click.IntRange(min=1), help="End after so many messages.  [default: at Ctrl-C]")
+@timeout_option("End after so long in any case.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each message, as `fjm2 sub --json`.")
+@uri_option
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but what went wrong.")
+def tail(
+    topic: Topic | None,
+    is_all: bool,
+    selector: str | None,
+    count: int | None,
+    timeout_s: float | None,
+    as_json: bool,
+    uri: str,
+    quiet: bool,
+) -> None:
+    """Follow the messages of TOPIC, or all of a bus, one short line each.
+
+    As `fjm2 sub`, but as an onlooker: it sends nothing, so that nobody waits for it, and nothing is repaired for it.
+    What it misses is said, and so is what was too much for the output. Messages are shown as they pass: also those that
+    have expired, and those of transactions that are not whole yet.
+
+    The exit code is 1 if something was missed, or --count messages did not come.
+
+    \b
+    Example: fjm2 tail prices.eu
+             fjm2 tail --all --json --timeout 10
+             fjm2 tail orders --selector "amount > 1000"
+    """
+    if (topic is None) == (not is_all):
+        raise click.UsageError("expected either TOPIC or --all")
+    run(_tail(topic, selector, count, timeout_s, as_json, uri, quiet))
+
+
+async def _tail(
+    topic: Topic | None,
+    selector: str | None,
+    count: int | None,
+    timeout_s: float | None,
+    as_json: bool,
+    uri: str,
+    quiet: bool,
+) -> int:
+    passing = Passing(topic, None if selector is None else Selector(selector))
+    async with onlooking(uri, on_frame=passing.take) as onlooker:
+        follower = _Follower(onlooker, passing, as_json, topic is None)
+        began_at = monotonic()
+        if not quiet:
+            say(f"looking on at {'all of the bus' if topic is None else topic}")
+        try:
+            async with asyncio.timeout(timeout_s):
+                await follower.follow(count)
+        except TimeoutError:
+            pass
+        except BrokenPipeError:
+            abandon_stdout()
+            count = None
+        finally:
+            follower.tell_missed()
+            if not quiet:
+                say(f"{people(follower.messages, 'message')} in {monotonic() - began_at:.1f} s")
+    is_complete = count is None or follower.messages >= count
+    return 0 if is_complete and not follower.is_gapped and not passing.unreadable else 1
+
+
+class _Follower:
+    """Writes messages."""
+
+    def __init__(self, onlooker: Onlooker, passing: Passing, as_json: bool, is_all: bool) -> None:
+        self.messages = 0
+        self.is_gapped = False
+        self._watch = onlooker.watch
+        self._passing = passing
+        self._json = shower(True, False, False) if as_json else None
+        self._is_all = is_all
+        self._told = (0, 0)
+        self._looked_at = 0.0
+
+    async def follow(self, count: int | None) -> None:
+        """So many messages, or all until this is cancelled. BrokenPipeError if nobody reads them."""
+        while count is None or self.messages < count:
+            try:
+                async with asyncio.timeout(_LOOK_S):
+                    first = await self._passing.next()
+            except TimeoutError:
+                self.tell_missed()
+                continue
+            pieces = [self._line(*first)]
+            size = len(pieces[0])
+            while len(self._passing) and self.messages != count and size < _BATCH_BYTES:
+                pieces.append(self._line(*self._passing.pop()))
+                size += len(pieces[-1])
+            await write(b"".join(pieces))
+            if monotonic() - self._looked_at > _LOOK_S:
+                self.tell_missed()
+
+    def tell_missed(self) -> None:
+        """What is new of it."""
+        self._looked_at = monotonic()
+        missed, dropped = self._watch.bytes_missed, self._passing.dropped
+        if missed > self._told[0]:
+            say(f"missed: {missed - self._told[0]:,} bytes of streams did not come here")
+        if dropped > self._told[1]:
+            say(f"left out: {people(dropped - self._told[1], 'message')}, as output is too slow")
+        self._told = missed, dropped
+        self.is_gapped = bool(missed or dropped)
+
+    def _line(self, message: Message, connection_id: int) -> bytes:
+        self.messages += 1
+        try:
+            if self._json is not None:
+                return self._json(message)
+            return self._short(message, self._watch.label_of(connection_id))
+        except FJM2Error as error:
+            self._passing.unreadable += 1
+            say(told_of(error, message))
+            return b""
+
+    def _short(self, message: Message, publisher: str) -> bytes:
+        told = [_moment(message.timestamp)]
+        if self._is_all:
+            destination = message.destination
+            told.append(destination.name if type(destination) is Topic else str(destination))
+        told += [publisher, body_bytes(message).decode(errors="backslashreplace")]
+        line = plain("  ".join(told))
+        if sys.stdout.isatty():
+            line = _cut(line, shutil.get_terminal_size().columns)
+        return line.encode() + b"\n"
+
+
+def _moment(milliseconds: int) -> str:
+    """Local time of day; none where the publisher says none, or nonsense."""
+    try:
+        at = datetime.fromtimestamp(milliseconds / 1000)
+    except (OverflowError, ValueError, OSError):
+        return "-"
+    return f"{at:%H:%M:%S}.{at.microsecond // 1000:03}" if milliseconds else "-"
+
+
+def _cut(line: str, columns: int) -> str:
+    return line if len(line) <= columns else f"{line[: columns - 3]}..."

@@ -1,0 +1,54 @@
+"""`fjm2 topics`: who publishes and subscribes to what."""
+
+import json
+import sys
+
+import click
+from rich.console import Console
+
+from fjm2.jms import Topic
+
+from .common import run
+from .link import say
+from .onlooking import duration_option, onlooking, topic_option, uri_option
+from .screen import draw_topics
+
+_COLUMNS = 160
+
+
+@click.command()
+@uri_option
+@topic_option
+@duration_option("For how long to listen. Rates are over this time.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def topics(uri: str, known: tuple[Topic, ...], duration_s: float, as_json: bool) -> None:
+    """Show the topics of a bus, with who publishes and who subscribes to them.
+
+    It listens for a while and sends nothing. Publishers are those that published meanwhile. A topic that is subscribed
+    to and not published to has no name yet, but a hash; --topic tells names that there may be.
+
+    The exit code is 1 if nobody was heard.
+
+    \b
+    Example: fjm2 topics
+             fjm2 topics --topic prices.eu --duration 30
+             fjm2 topics --json | jq -r '.topics[].name'
+    """
+    run(_topics(uri, known, duration_s, as_json))
+
+
+async def _topics(uri: str, known: tuple[Topic, ...], duration_s: float, as_json: bool) -> int:
+    async with onlooking(uri, known) as onlooker:
+        report = await onlooker.hear(duration_s, as_json)
+    is_heard = bool(report.connections or report.senders)
+    if as_json:
+        told = report.as_dict()
+        click.echo(json.dumps({name: told[name] for name in ("seconds", "topics", "overruns")}))
+    elif report.topics:
+        console = Console(width=None if sys.stdout.isatty() else _COLUMNS, highlight=False)
+        console.print(draw_topics(report, console.width))
+    if not is_heard:
+        say(f"nobody was heard within {duration_s:g} s: fjm2 doctor says why")
+    elif not report.topics and not as_json:
+        say(f"{len(report.connections):,} connections, no topics")
+    return 0 if is_heard else 1

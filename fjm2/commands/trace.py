@@ -1,0 +1,235 @@
+"""`fjm2 trace`: packet captures into traces, and what is in a trace."""
+
+import contextlib
+import gzip
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Table
+
+from fjm2.errors import ConfigError, FJM2Error
+from fjm2.record import Labels, TraceWriter
+from fjm2.record.capture import CaptureSampler
+from fjm2.record.lines import encode
+from fjm2.record.summary import SeriesSummary, TraceSummary, summarize, trace_files
+
+from .common import INTERRUPTED, Number, is_quiet
+
+_UNBOUNDED = 1 << 60
+_GZIP = b"\x1f\x8b"
+_SHOWN_EVERY = 1000
+
+
+@click.group()
+def trace() -> None:
+    """Traces: samples of what sessions, connections and gateways count.
+
+    Any program writes them where FJM2_TRACE_DIR is set. These commands make them from packet captures, and show them.
+    """
+
+
+@trace.command()
+@click.option(
+    "--pcap", "source", required=True, type=click.Path(allow_dash=True, dir_okay=False), help="Capture; - is stdin."
+)
+@click.option(
+    "--to",
+    "directory",
+    default="traces",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory of traces.",
+)
+@click.option("--interval", default=0.1, show_default=True, type=Number(0.001, 3600), help="Seconds of a sample.")
+@click.option("--port", "ports", multiple=True, type=click.IntRange(1, 65_535), help="Only this UDP port (repeatable).")
+@click.option("--run", help="Name of the run.  [default: that of the file]")
+@click.option("--node", default="capture", show_default=True, help="Name of where it was captured.")
+@click.option("--system", help="What was captured, as in fjm2 or libnorm.  [default: fjm2]")
+@click.option("--scenario", help="As in lan or wan.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+def record(
+    source: str,
+    directory: Path,
+    interval: float,
+    ports: tuple[int, ...],
+    run: str | None,
+    node: str,
+    system: str | None,
+    scenario: str | None,
+    as_json: bool,
+) -> None:
+    """Make a trace of the NORM traffic in a packet capture (pcap or pcapng, also gzipped).
+
+    There will be a series for each sender: datagrams by kind, segments, repairs, parity, NACKs, acknowledgements, the
+    round-trip time that it advertises, and what the capture lacks. A capture that breaks off is read as far as it goes.
+
+    \b
+    Example: tcpdump -i eth0 -s 128 -w lan.pcap udp port 5740
+             fjm2 trace record --pcap lan.pcap --to traces
+             fjm2 trace show traces
+    """
+    try:
+        labels = Labels(run=run or _run_of(source), node=node, system=system, scenario=scenario, role="capture")
+        code = _record(source, directory, labels, interval, ports, as_json)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or source}: {error.strerror or error}") from error
+    except FJM2Error as error:
+        raise click.ClickException(
+            f"{source}: {error}" if not isinstance(error, ConfigError) else str(error)
+        ) from error
+    sys.exit(code)
+
+
+def _run_of(source: str) -> str:
+    name = Path(source).name.removesuffix(".gz")
+    stem = re.sub(r"\.(pcap|pcapng|cap)$", "", name)
+    return re.sub(r"[^A-Za-z0-9._:+-]+", "-", stem)[:128].strip("-") or "capture"
+
+
+def _record(
+    source: str, directory: Path, labels: Labels, interval_s: float, ports: tuple[int, ...], as_json: bool
+) -> int:
+    with _opened(source) as (stream, raw), TraceWriter(directory, labels, bytes_max=_UNBOUNDED) as writer:
+        sampler = CaptureSampler(stream, labels, interval_s, ports)
+        if writer.path.exists():
+            raise ConfigError(f"{writer.path} is there already: give another --run or --node, or remove it")
+        is_interrupted, samples = False, 0
+        try:
+            for samples, line in enumerate(_shown(sampler, raw, is_quiet(as_json)), 1):
+                if not writer.append([encode(line)]):
+                    raise click.ClickException(f"{writer.path}: cannot be written to, {samples - 1} samples are there")
+        except KeyboardInterrupt:
+            is_interrupted = True
+        _tell(sampler, writer, samples, as_json)
+    return INTERRUPTED if is_interrupted else 0
+
+
+@contextlib.contextmanager
+def _opened(source: str) -> Iterator[tuple[BinaryIO, IO[bytes] | None]]:
+    """The capture, unpacked, and the file that tells how far it has been read."""
+    if source == "-":
+        yield sys.stdin.buffer, None
+        return
+    with open(source, "rb") as file:
+        if file.peek(2)[:2] == _GZIP:
+            with gzip.open(file) as unpacked:
+                yield unpacked, file  # type: ignore[misc]
+        else:
+            yield file, file
+
+
+def _shown(sampler: CaptureSampler, raw: IO[bytes] | None, is_hidden: bool) -> Iterator[dict[str, Any]]:
+    """The samples, with a bar that moves."""
+    if is_hidden:
+        yield from sampler.samples()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        total = None if raw is None else os.fstat(raw.fileno()).st_size
+        task = bar.add_task("reading", total=total)
+        for number, line in enumerate(sampler.samples()):
+            if number % _SHOWN_EVERY == 0:
+                at = 0 if raw is None else raw.tell()
+                bar.update(task, description=f"{sampler.packets} packets", completed=at)
+            yield line
+
+
+def _tell(sampler: CaptureSampler, writer: TraceWriter, samples: int, as_json: bool) -> None:
+    drops = dict(sampler.drops.most_common())
+    if as_json:
+        found = {"packets": sampler.packets, "senders": sampler.senders, "samples": samples, "drops": drops}
+        click.echo(json.dumps(found | {"problem": sampler.problem or None, "path": str(writer.path)}))
+        return
+    click.echo(
+        f"{sampler.packets} packets, {sampler.senders} NORM senders, {samples} samples in {writer.path}", err=True
+    )
+    if drops:
+        left_out = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in drops.items())
+        click.echo(f"left out: {left_out}", err=True)
+    if sampler.problem:
+        click.echo(f"warning: the capture {sampler.problem}", err=True)
+
+
+@trace.command()
+@click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(places: tuple[Path, ...], as_json: bool) -> None:
+    """Show what is in traces: files, or directories with all that is below.
+
+    The exit code is 1 if there is no trace, or lines that make no sense.
+
+    \b
+    Example: fjm2 trace show traces/run=lan
+    """
+    files = [path for place in places for path in trace_files(place)]
+    try:
+        summary = summarize(files)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror or error}") from error
+    if as_json:
+        click.echo(json.dumps(_as_json(summary)))
+    else:
+        _print(summary)
+    sys.exit(0 if summary.lines and not summary.bad_lines else 1)
+
+
+def _as_json(summary: TraceSummary) -> dict[str, Any]:
+    series = [
+        {"run": run, "node": node, "source": source, **_figures(one)}
+        for (run, node, source), one in sorted(summary.series.items())
+    ]
+    counts = {"files": summary.files, "lines": summary.lines, "bad_lines": summary.bad_lines}
+    return {**counts, "results": len(summary.results), "series": series}
+
+
+def _figures(one: SeriesSummary) -> dict[str, Any]:
+    return {
+        "system": one.system,
+        "layer": one.layer,
+        "role": one.role,
+        "samples": one.samples,
+        "samples_missing": one.samples_missing,
+        "seconds": round(one.seconds, 6),
+        "counters": {name: round(value, 6) for name, value in sorted(one.counters.items())},
+        "gauges": one.gauges,
+    }
+
+
+_COLUMNS = (
+    ("Mb/s out", "bytes_sent", 8e-6),
+    ("Mb/s in", "bytes_received", 8e-6),
+    ("msg/s out", "messages_sent", 1.0),
+    ("msg/s in", "messages_received", 1.0),
+)
+_TOTALS = ("repair_segments_sent", "nacks_sent", "nacks_received", "objects_lost", "messages_lost")
+
+
+def _print(summary: TraceSummary) -> None:
+    console = Console()
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("series", no_wrap=True)
+    for name in ("seconds", *(column[0] for column in _COLUMNS), "repairs", "NACKs", "lost", "missing"):
+        table.add_column(name, justify="right")
+    shown = None
+    for (run, node, source), one in sorted(summary.series.items()):
+        if (run, node) != shown:
+            shown = run, node
+            table.add_row(f"[bold]{escape(run)}[/] {escape(node)}")
+        rates = [f"{one.rate(counter) * factor:,.1f}" for _, counter, factor in _COLUMNS]
+        repairs, sent, received, objects, messages = (int(one.counters[name]) for name in _TOTALS)
+        totals = (repairs, sent + received, objects + messages, one.samples_missing)
+        table.add_row(f"  {escape(source)}", f"{one.seconds:,.1f}", *rates, *(f"{number:,}" for number in totals))
+    if summary.series:
+        console.print(table)
+    console.print(f"{summary.files} files, {summary.lines} lines, {len(summary.results)} results", highlight=False)
+    if summary.bad_lines:
+        console.print(f"{summary.bad_lines} lines make no sense", highlight=False)

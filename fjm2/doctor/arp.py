@@ -1,0 +1,45 @@
+"""Whether another host of the network has our IPv4 address (RFC 5227): Linux, and for root."""
+
+import contextlib
+import select
+import socket
+import struct
+import time
+from typing import Final
+
+_ETH_ARP: Final = 0x0806
+_BROADCAST: Final = b"\xff" * 6
+_ARP = struct.Struct("!HHBBH6s4s6s4s")
+_ETHERNET, _IPV4, _REQUEST, _REPLY = 1, 0x0800, 1, 2
+_WAIT_S: Final = 0.3
+_FRAME_BYTES: Final = 128
+
+
+def other_owner(address: str, interface: str) -> str | None:
+    """The hardware address of another host that answers for ours; None if there is none, or that cannot be asked."""
+    if not hasattr(socket, "AF_PACKET") or ":" in address:
+        return None
+    with contextlib.suppress(OSError), socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0) as kernel:
+        kernel.bind((interface, _ETH_ARP))
+        hardware = kernel.getsockname()[4]
+        if len(hardware) == len(_BROADCAST) and any(hardware):
+            packed = socket.inet_aton(address)
+            # The sender's address is left out, so that nobody takes it for news.
+            question = _ARP.pack(_ETHERNET, _IPV4, 6, 4, _REQUEST, hardware, bytes(4), bytes(6), packed)
+            kernel.sendto(question, (interface, _ETH_ARP, 0, 0, _BROADCAST))
+            return _answer(kernel, packed, hardware)
+    return None
+
+
+def _answer(kernel: socket.socket, address: bytes, ours: bytes) -> str | None:
+    deadline = time.monotonic() + _WAIT_S
+    while (left := deadline - time.monotonic()) > 0:
+        if not select.select([kernel], [], [], left)[0]:
+            return None
+        frame = kernel.recv(_FRAME_BYTES)
+        if len(frame) < _ARP.size:
+            continue
+        *_, kind, owner, owned, _, _ = _ARP.unpack_from(frame)
+        if kind == _REPLY and owned == address and owner != ours:
+            return ":".join(f"{byte:02x}" for byte in owner)
+    return None

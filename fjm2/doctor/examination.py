@@ -1,0 +1,159 @@
+"""The whole examination, in order: what can be read, what can be tried on this host, and who is on the bus."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from fjm2.errors import ConfigError
+from fjm2.norm import UdpTransport
+
+from .arp import other_owner
+from .firewall import check_firewall, read_firewall
+from .heard import judge_bus, judge_other_groups, judge_wrong_interface
+from .host import check_buffers, check_clock, check_drops, check_offload, check_permissions, check_python
+from .kernel import UdpSocketLine, changes
+from .listening import Attendance, attend
+from .network import check_network, reverse_path_mode
+from .pair import judge_nobody, judge_pair
+from .prober import Prober
+from .scene import CAN_OPEN, Scene
+from .selfprobe import check_membership, judge_echo, probe_self
+from .verdict import Finding, fault, ok, unknown, warning
+
+
+def examine(scene: Scene, *, listens: bool = True) -> Iterator[Finding]:
+    """All local checks, and the bus's if `listens`. Findings come as they are made, within about five seconds."""
+    yield from check_network(scene)
+    yield check_python()
+    yield check_clock()
+    yield check_offload(scene)
+    if not CAN_OPEN:
+        yield fault(
+            "sockets",
+            "no_recvmsg",
+            "Python's sockets lack recvmsg on this system: FJM2 cannot run here",
+            "run it on Linux or macOS, or in WSL or a container",
+        )
+    elif scene.place is not None and scene.interface.is_up:
+        yield from _on_sockets(scene, listens)
+    yield check_permissions()
+
+
+def _on_sockets(scene: Scene, listens: bool) -> Iterator[Finding]:
+    """What only sockets can tell."""
+    kernel = scene.kernel
+    firewall, counters = read_firewall(scene.is_ipv6), kernel.counters()
+    with contextlib.ExitStack() as opened:
+        try:
+            transport = opened.enter_context(UdpTransport(scene.on(scene.interface.name)))
+        except (ConfigError, OSError) as error:
+            text = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+            yield fault("sockets", "cannot_open", f"the bus's sockets cannot be opened: {text}")
+            return
+        yield from _elsewhere(scene)
+        yield from check_buffers(scene, transport)
+        if scene.udp.is_multicast:
+            yield check_membership(scene)
+            echo = probe_self(scene, transport)
+            yield from judge_echo(scene, echo)
+            attendance = attend(scene, transport) if listens else None
+            is_losing = echo.received < echo.sent or (attendance is not None and bool(attendance.lost))
+            yield from check_firewall(scene, firewall, read_firewall(scene.is_ipv6), is_losing=is_losing)
+            risen = changes(counters, kernel.counters())
+            if attendance is not None:
+                yield from _judge_attendance(scene, attendance, risen)
+            yield check_drops(risen, counters, _sockets(scene))
+
+
+def _elsewhere(scene: Scene) -> Iterator[Finding]:
+    assert scene.place is not None
+    address, name = scene.place.address, scene.interface.name
+    hardware = None if scene.interface.is_loopback else other_owner(address, name)
+    if hardware is not None:
+        yield fault(
+            "addresses",
+            "address_twice",
+            f"another host on {name} has the address {address} as well ({hardware}): answers go astray",
+            f"find it by its hardware address, {hardware}, and give one of the two another address",
+        )
+
+
+def _sockets(scene: Scene) -> list[UdpSocketLine]:
+    """Those of all programs that are in the group."""
+    lines = scene.kernel.udp_sockets(scene.is_ipv6) or ()
+    return [one for one in lines if (one.host, one.port) == (scene.group, scene.udp.port)]
+
+
+def _judge_attendance(scene: Scene, attendance: Attendance, risen: dict[str, int]) -> Iterator[Finding]:
+    heard = attendance.heard
+    yield from _inside(scene, attendance, risen)
+    yield from judge_bus(heard, attendance.seconds, f"{scene.group} port {scene.udp.port}")
+    yield from judge_wrong_interface(scene.interface.name, heard.is_silent, attendance.others)
+    yield from judge_other_groups(scene.group, scene.udp.port, attendance.groups)
+    if attendance.gateways:
+        hosts = ", ".join(sorted(set(attendance.gateways.values())))
+        yield ok("gateways", f"fjm2d runs at {hosts}", gateways=len(attendance.gateways))
+
+
+def _inside(scene: Scene, attendance: Attendance, risen: dict[str, int]) -> Iterator[Finding]:
+    """What reached the interface and not the socket was dropped by this host."""
+    lost = attendance.lost
+    filtered = risen.get("TcpExt.IPReversePathFilter", 0)
+    name = scene.interface.name
+    if filtered:
+        senders = f", {', '.join(lost[:5])} among them," if lost else ""
+        yield fault(
+            "reverse_path",
+            "reverse_path_dropped",
+            f"rp_filter dropped {filtered} packets{senders} while we looked: they came by an interface that answers to "
+            "their senders would not take",
+            *(f"ip route add {host}/32 dev {name}" for host in lost[:1]),
+            f"sysctl -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf.{name}.rp_filter=2",
+            packets=filtered,
+            mode=reverse_path_mode(scene, name),
+        )
+    elif lost:
+        yield fault(
+            "delivery",
+            "dropped_inside",
+            f"what {', '.join(lost[:5])} sends to {scene.group} reaches {name}, but no socket: this host drops it",
+            "look at the firewall's rules of INPUT and PREROUTING, here",
+            senders=lost[:5],
+        )
+    elif attendance.wire:
+        yield ok("delivery", f"what reaches {name} for {scene.group} reaches the socket")
+
+
+def probe(scene: Scene, address: str | None, watch_s: float | None, tell: Callable[[str], None]) -> Iterator[Finding]:
+    """Probe the listeners on other hosts. Without `watch_s`, about five seconds for each."""
+    if scene.place is None or not scene.udp.is_multicast or not CAN_OPEN:
+        return
+    try:
+        prober = Prober(scene, address)
+    except (ConfigError, OSError) as error:
+        yield unknown("listener", f"cannot probe: {error}")
+        return
+    with prober:
+        tell("looking for listeners")
+        found = prober.find()
+        if not found:
+            yield judge_nobody(scene, address)
+        for one in found:
+            if one.cookie == bytes(8):
+                yield warning(
+                    "listener",
+                    "listener_does_not_answer",
+                    f"{one.host} is heard by multicast, but does not answer: nothing from here gets there, or back",
+                    f"on {one.host}, let the firewall pass UDP to port {one.door[1] if one.door else '?'}, and see "
+                    "fjm2 doctor there",
+                )
+                continue
+            tell(f"probing {one.host}")
+            prober.measure(one)
+            if watch_s is not None:
+                prober.watch(one, watch_s, partial(_tell_watch, tell, one.host, watch_s))
+            yield from judge_pair(scene, one)
+
+
+def _tell_watch(tell: Callable[[str], None], host: str, seconds: float, elapsed: float) -> None:
+    tell(f"watching {host}: {elapsed:.0f} of {seconds:g} s")

@@ -1,0 +1,267 @@
+"""Checks of the host: buffers, offload, clock, event loop, permissions, and what the kernel has dropped."""
+
+import contextlib
+import ctypes
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from fjm2.norm import UdpTransport
+from fjm2.norm.train import TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX
+from fjm2.norm.udp_opening import NO_OFFLOAD_VARIABLE, can_offload
+from fjm2.norm.udp_socket import UDP_SEGMENT
+
+from .kernel import Counters, UdpSocketLine
+from .scene import Scene
+from .verdict import Finding, fault, ok, unknown, warning
+
+_TINY_BYTES = 2 * TRAIN_BYTES_MAX
+"""A buffer that holds no two trains loses whatever comes while one is looked at."""
+_SMALL_BYTES = 1 << 20
+_UDP_GRO = 104  # Linux's number (linux/udp.h)
+_TIMEX = struct.Struct("@Illlli")  # the head of struct timex (adjtimex(2)): modes, three numbers, status
+_TIMEX_BYTES = 256
+_UNSYNCHRONISED = 0x40  # STA_UNSYNC
+_CLOCK_LOST = 5  # TIME_ERROR
+_TRIALS = 20
+
+
+def check_buffers(scene: Scene, transport: UdpTransport) -> Iterator[Finding]:
+    """What the sockets of a bus ask of the kernel, and what they got."""
+    for which, option, letter, wanted in (
+        ("receive", socket.SO_RCVBUF, "r", scene.udp.receive_buffer_bytes),
+        ("send", socket.SO_SNDBUF, "w", scene.udp.send_buffer_bytes),
+    ):
+        doubled = 2 if sys.platform == "linux" else 1
+        got = transport.group.kernel.getsockopt(socket.SOL_SOCKET, option) // doubled
+        name = f"net.core.{letter}mem_max"
+        limit = scene.kernel.number(f"proc/sys/{name.replace('.', '/')}")
+        yield judge_buffer(which, wanted, got, limit, name)
+
+
+def judge_buffer(which: str, wanted: int, got: int, limit: int | None, sysctl: str) -> Finding:
+    """`limit` is the kernel's, for those without privileges."""
+    check = f"{which}_buffer"
+    advice = (
+        f"sysctl -w {sysctl}={wanted}",
+        f"to keep it: echo {sysctl}={wanted} > /etc/sysctl.d/60-fjm2.conf",
+    )
+    figures = {"wanted_bytes": wanted, "got_bytes": got, "limit_bytes": limit}
+    if got < wanted:
+        least = min(wanted, _TINY_BYTES)
+        text = f"the kernel gives {got:,} bytes and not the {wanted:,} that FJM2 asks for: "
+        if got < least:
+            return fault(check, "buffer_tiny", text + "even one train is too much", *advice, **figures)
+        return warning(check, "buffer_small", text + "bursts may be lost", *advice, **figures)
+    if limit is not None and limit < min(wanted, _SMALL_BYTES):
+        text = f"{got:,} bytes for you, but users without privileges get {limit:,} at the most"
+        return warning(check, "buffer_small_for_others", text, *advice, **figures)
+    told = "" if limit is None or limit >= wanted else f"; users without privileges get {limit:,}"
+    return ok(check, f"{got:,} bytes, as FJM2 asks for{told}", **figures)
+
+
+class Offload(NamedTuple):
+    """What a trial on 127.0.0.1 showed."""
+
+    is_sent_whole: bool
+    is_received_whole: bool
+    train_us: float
+    """Microseconds to send a train by one system call,"""
+    pieces_us: float
+    """and datagram by datagram."""
+
+
+def check_offload(scene: Scene) -> Finding:
+    """GSO and GRO, tried on sockets."""
+    if os.environ.get(NO_OFFLOAD_VARIABLE) == "1":
+        return warning(
+            "offload",
+            "offload_off",
+            f"{NO_OFFLOAD_VARIABLE}=1 is set: each datagram is a system call, {_cost(scene)}",
+            f"unset {NO_OFFLOAD_VARIABLE}",
+        )
+    trial = try_offload(scene.datagram_bytes) if can_offload(scene.udp) else None
+    if trial is None or not trial.is_sent_whole:
+        return warning(
+            "offload",
+            "no_gso",
+            "this kernel cannot send a train at once (UDP_SEGMENT): each datagram is a system call, at several times "
+            "the cost",
+            "use Linux 4.18 or later" if sys.platform == "linux" else "no remedy on this system; Linux has it",
+        )
+    if not trial.is_received_whole:
+        return warning(
+            "offload",
+            "no_gro",
+            "trains can be sent at once, but arrive datagram by datagram (no UDP_GRO): receiving costs more",
+            "use Linux 5.0 or later",
+        )
+    return ok(
+        "offload",
+        f"GSO and GRO work: a train takes {trial.train_us:.0f} µs to send, and would take {trial.pieces_us:.0f} µs "
+        "datagram by datagram",
+        train_us=round(trial.train_us, 1),
+        pieces_us=round(trial.pieces_us, 1),
+    )
+
+
+def _cost(scene: Scene) -> str:
+    trial = try_offload(scene.datagram_bytes)
+    if trial is None or not trial.is_sent_whole:
+        return "at several times the cost"
+    return f"{trial.pieces_us:.0f} µs a train instead of {trial.train_us:.0f}"
+
+
+def try_offload(segment_bytes: int) -> Offload | None:
+    """Trains sent to ourselves, both ways. None where the kernel has no such option."""
+    segment_bytes = max(1, min(segment_bytes, TRAIN_BYTES_MAX))
+    count = max(1, min(TRAIN_SEGMENTS_MAX, TRAIN_BYTES_MAX // segment_bytes))
+    train = bytes(segment_bytes * count)
+    whole = [(socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", segment_bytes))]
+    with contextlib.ExitStack() as opened:
+        out, into = (opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2))
+        try:
+            into.bind(("127.0.0.1", 0))
+            into.settimeout(0.2)
+            into.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            out.getsockopt(socket.IPPROTO_UDP, UDP_SEGMENT)
+            out.connect(into.getsockname())
+        except OSError:
+            return None
+        with contextlib.suppress(OSError):
+            into.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
+        try:
+            out.sendmsg([train], whole)
+            received = len(into.recv(1 << 16))
+        except OSError:
+            return Offload(False, False, 0.0, 0.0)
+        return Offload(True, received > segment_bytes or count == 1, *_times(train, segment_bytes, whole))
+
+
+def _times(train: bytes, segment_bytes: int, whole: list[tuple[int, int, bytes]]) -> tuple[float, float]:
+    """Microseconds that a train takes each way, the best of some."""
+    pieces = [train[at : at + segment_bytes] for at in range(0, len(train), segment_bytes)]
+    at_once, one_by_one = [], []
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink,
+    ):
+        sink.bind(("127.0.0.1", 0))
+        sink.setblocking(False)
+        sink.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        out.connect(sink.getsockname())
+        for _ in range(_TRIALS):
+            _empty(sink)
+            began = time.perf_counter()
+            out.sendmsg([train], whole)
+            between = time.perf_counter()
+            for piece in pieces:
+                out.send(piece)
+            at_once.append(between - began)
+            one_by_one.append(time.perf_counter() - between)
+    return min(at_once) * 1e6, min(one_by_one) * 1e6
+
+
+def _empty(sink: socket.socket) -> None:
+    """Nothing is to be counted as lost for want of room."""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sink.recv(1)
+
+
+def check_drops(risen: Counters, before: Counters, sockets: Iterable[UdpSocketLine]) -> Finding:
+    """What the kernel threw away: while we looked, and ever, and at which of the bus's sockets."""
+    names = ("Udp.RcvbufErrors", "Udp6.RcvbufErrors", "Udp.InErrors", "Udp6.InErrors", "Udp.InCsumErrors")
+    if not any(name in before for name in names):
+        return unknown("drops", "the kernel's counters are not told on this system")
+    ever = {name: before[name] for name in names if before.get(name)}
+    now = {name: risen[name] for name in names if risen.get(name)}
+    if now:
+        told = ", ".join(f"{name} +{count}" for name, count in now.items())
+        return warning(
+            "drops",
+            "kernel_drops",
+            f"the kernel dropped UDP datagrams within these seconds ({told}): some receiver of this host is too slow, "
+            "or its buffer too small",
+            "see receive_buffer above; find the socket by its drops: ss -uapm",
+            risen=now,
+            ever=ever,
+        )
+    lost = sum(one.drops for one in sockets)
+    if lost:
+        return warning(
+            "drops",
+            "socket_drops",
+            f"sockets of this bus that are open on this host have lost {lost:,} datagrams for want of room: their "
+            "programs were busy for too long, or their buffers are too small",
+            "see receive_buffer above; find the programs: ss -uapm",
+            dropped=lost,
+            ever=ever,
+        )
+    past = f"; {max(ever.values()):,} since the start of the system" if ever else ""
+    return ok("drops", f"no UDP datagram was dropped for want of room within these seconds{past}", ever=ever)
+
+
+def check_clock() -> Finding:
+    """Whether somebody keeps the clock right. Messages expire by it."""
+    if sys.platform != "linux":
+        return unknown("clock", "whether it is kept right is not told on this system")
+    memory = ctypes.create_string_buffer(_TIMEX_BYTES)
+    try:
+        state = ctypes.CDLL(None).adjtimex(memory)
+    except (OSError, AttributeError):
+        return unknown("clock", "whether it is kept right is not told here")
+    status = _TIMEX.unpack_from(memory.raw)[-1]
+    return judge_clock(state, status)
+
+
+def judge_clock(state: int, status: int) -> Finding:
+    if state < 0:
+        return unknown("clock", "whether it is kept right is not told here")
+    if state == _CLOCK_LOST or status & _UNSYNCHRONISED:
+        return warning(
+            "clock",
+            "clock_not_synchronised",
+            "the kernel does not know of anybody who keeps the clock right: messages may expire too early or too late",
+            "timedatectl set-ntp true",
+            "compare it with another host's: fjm2 doctor --listen there, fjm2 doctor --probe here",
+        )
+    return ok("clock", "is kept right")
+
+
+def check_python() -> Finding:
+    """The event loop that commands and fast programs use."""
+    if find_spec("uvloop") is not None:
+        return ok("event_loop", "uvloop is installed")
+    if sys.platform == "win32":
+        return ok("event_loop", "asyncio's own; there is no uvloop on this system")
+    return warning(
+        "event_loop", "no_uvloop", "uvloop is not installed: asyncio's own loop is slower", "pip install uvloop"
+    )
+
+
+def check_permissions() -> Finding:
+    """What the doctor itself may look at."""
+    if _sees_packets():
+        return ok("permissions", "all that there is to see can be seen")
+    return unknown(
+        "permissions",
+        "firewall rules and packets before the firewall cannot be seen without privileges",
+        "sudo fjm2 doctor",
+    )
+
+
+def _sees_packets() -> bool:
+    """As root does, and who has been given as much."""
+    if not hasattr(socket, "AF_PACKET"):
+        return hasattr(os, "geteuid") and os.geteuid() == 0
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0).close()
+    except OSError:
+        return False
+    return True

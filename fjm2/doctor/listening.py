@@ -1,0 +1,235 @@
+"""A few seconds on the bus: who answers when asked, what else comes, on our interface and on the others."""
+
+import contextlib
+import secrets
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from fjm2.errors import ConfigError
+from fjm2.jms.presence import Announcement, Flag
+from fjm2.norm import Train, UdpConfig, UdpSocket, UdpTransport
+from fjm2.norm.wire import Application
+
+from .heard import Heard
+from .scene import Scene
+from .tap import Tap, open_tap
+
+LISTEN_S: Final = 2.0
+_ASK_AT_S: Final = (0.0, 0.4, 0.8)
+"""Asked more than once, as things get lost, and as of two nodes with one id both have to be heard twice."""
+_INTERFACES_MAX: Final = 8
+_TRAINS_PER_TURN: Final = 16
+_POLL_S: Final = 0.05
+_VALID_S: Final = 5
+GATEWAYS: Final = ("239.192.57.41", 5742)
+"""Where the gateways of one LAN find each other (fjm2d's lan.beacon, as it is by default)."""
+_BEACON: Final = b"FJMB"
+_BEACON_ID_AT: Final = 8
+_PKTINFO: Final = 8  # Linux's IP_PKTINFO, and the struct in_pktinfo: interface, our address, destination
+_PKTINFO_BYTES: Final = 12
+
+
+@dataclass(slots=True)
+class Attendance:
+    """What was heard, and where."""
+
+    heard: Heard
+    others: dict[str, Heard] = field(default_factory=dict)
+    """On other interfaces of this host."""
+    gateways: dict[int, str] = field(default_factory=dict)
+    """Addresses of fjm2d, by gateway id."""
+    groups: set[str] = field(default_factory=set)
+    """That are used with our port."""
+    wire: dict[str, int] | None = None
+    """Datagrams or trains for our group that reached the interface, by sender; None if that cannot be seen."""
+    seconds: float = 0.0
+
+    @property
+    def lost(self) -> list[str]:
+        """Senders whose datagrams reached the interface, and none of them the socket."""
+        return sorted(set(self.wire or ()) - self.heard.sources)
+
+
+class Asker:
+    """The doctor as a node of the bus: it subscribes to nothing, asks who is there, and says goodbye."""
+
+    def __init__(self) -> None:
+        self.node_id = secrets.randbelow(0xFFFFFFFE) + 1
+        self._instance_id = secrets.randbelow(1 << 16)
+        self._connection_id = secrets.randbits(64)
+        self._sequence = 0
+
+    def ask(self, transport: UdpTransport) -> None:
+        self._say(transport, Flag.ASKS)
+
+    def leave(self, transport: UdpTransport) -> None:
+        self._say(transport, Flag.GOODBYE)
+
+    def _say(self, transport: UdpTransport, flags: Flag) -> None:
+        content = Announcement(self._connection_id, flags=flags, valid_s=_VALID_S).encode(512)
+        message = Application(
+            sequence=self._sequence,
+            source_id=self.node_id,
+            instance_id=self._instance_id,
+            grtt_q=0,
+            backoff=4,
+            gsize_q=0,
+            content=content,
+        )
+        self._sequence += 1
+        data = np.frombuffer(message.encode(), np.uint8)
+        transport.send(Train(data, data.size, transport.destination))
+
+
+class Post:
+    """All sockets of one listening, and what each is for."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+        self._selector = stack.enter_context(selectors.DefaultSelector())
+
+    def add(self, transport: UdpTransport, take: Callable[[Train], None]) -> None:
+        """`take` gets what comes for the transport's group."""
+        self._watch(transport.group, lambda: _drain(transport.group, take))
+
+    def add_tap(self, tap: Tap) -> None:
+        self._stack.callback(tap.close)
+        self._watch(tap, tap.poll)
+
+    def add_socket(self, kernel: socket.socket, poll: Callable[[], None]) -> None:
+        self._stack.enter_context(kernel)
+        self._watch(kernel, poll)
+
+    def _watch(self, source: UdpSocket | Tap | socket.socket, poll: Callable[[], None]) -> None:
+        self._selector.register(source.fileno(), selectors.EVENT_READ, poll)
+
+    def turn(self, seconds: float) -> None:
+        """Wait for something, and take it."""
+        for key, _ in self._selector.select(max(0.0, seconds)):
+            key.data()
+
+
+def _drain(source: UdpSocket, take: Callable[[Train], None]) -> None:
+    for _ in range(_TRAINS_PER_TURN):
+        train = source.receive()
+        if train is None:
+            return
+        take(train)
+
+
+def attend(scene: Scene, transport: UdpTransport, seconds: float = LISTEN_S) -> Attendance:
+    """Listen for so long, and as long again on other interfaces if nobody is heard on ours."""
+    asker = Asker()
+    own = frozenset((asker.node_id,))
+    found = Attendance(Heard(own))
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        post = Post(stack)
+        post.add(transport, found.heard.take)
+        others = _open_others(scene, stack)
+        for name, other in others.items():
+            found.others[name] = Heard(own)
+            post.add(other, found.others[name].take)
+        _add_gateways(scene, post, stack, found)
+        tap = _add_port(scene, post, found)
+        try:
+            _ask_around(post, asker, [transport], seconds)
+            if found.heard.is_silent and others:
+                _ask_around(post, asker, list(others.values()), seconds / 2)
+        finally:
+            for one in (transport, *others.values()):
+                asker.leave(one)
+    if tap is not None:
+        found.groups |= {group for _, group in tap.seen}
+        found.wire = {source: count for (source, group), count in tap.seen.items() if group == scene.group}
+    found.groups.update(_bound_groups(scene))
+    found.seconds = time.monotonic() - began
+    return found
+
+
+def _ask_around(post: Post, asker: Asker, transports: list[UdpTransport], seconds: float) -> None:
+    began = time.monotonic()
+    due = list(_ASK_AT_S)
+    while (elapsed := time.monotonic() - began) < seconds:
+        if due and elapsed >= due[0]:
+            due.pop(0)
+            for transport in transports:
+                asker.ask(transport)
+        post.turn(min(_POLL_S, seconds - elapsed))
+
+
+def _open_others(scene: Scene, stack: contextlib.ExitStack) -> dict[str, UdpTransport]:
+    """The same group on the host's other interfaces."""
+    found: dict[str, UdpTransport] = {}
+    if scene.interface.is_loopback:
+        return found
+    for other in scene.candidates():
+        if other.name != scene.interface.name and other.is_up and len(found) < _INTERFACES_MAX:
+            with contextlib.suppress(ConfigError, OSError):
+                found[other.name] = stack.enter_context(UdpTransport(scene.on(other.name)))
+    return found
+
+
+def _add_gateways(scene: Scene, post: Post, stack: contextlib.ExitStack, found: Attendance) -> None:
+    def take(train: Train) -> None:
+        beacon = train.data[: train.segment_bytes].tobytes()
+        if beacon.startswith(_BEACON) and len(beacon) >= _BEACON_ID_AT + 4 and len(found.gateways) < 64:
+            gateway_id = int.from_bytes(beacon[_BEACON_ID_AT : _BEACON_ID_AT + 4])
+            found.gateways[gateway_id] = train.address[0]
+
+    group, port = GATEWAYS
+    with contextlib.suppress(ConfigError, OSError):
+        config = UdpConfig(group=group, port=port, interface=scene.interface.name, ttl=scene.udp.ttl)
+        post.add(stack.enter_context(UdpTransport(config)), take)
+
+
+def _add_port(scene: Scene, post: Post, found: Attendance) -> Tap | None:
+    """Whatever comes at our port, for whichever group."""
+    port = scene.udp.port
+    is_loopback = scene.interface.is_loopback  # all that goes there comes from this host
+    tap = None if is_loopback else open_tap(scene.interface.name, port, scene.is_ipv6)
+    if tap is not None:
+        post.add_tap(tap)
+    elif not scene.is_ipv6:
+        with contextlib.suppress(OSError):
+            _add_wildcard(port, post, found)
+    return tap
+
+
+def _add_wildcard(port: int, post: Post, found: Attendance) -> None:
+    """A socket that gets all groups which anybody of this host has joined."""
+    kernel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        kernel.setblocking(False)
+        kernel.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kernel.setsockopt(socket.IPPROTO_IP, _PKTINFO, 1)
+        kernel.bind(("", port))
+    except OSError:
+        kernel.close()
+        raise
+
+    def poll() -> None:
+        for _ in range(_TRAINS_PER_TURN):
+            try:
+                _, ancillary, _, _ = kernel.recvmsg(1, socket.CMSG_SPACE(_PKTINFO_BYTES))
+            except OSError:
+                return
+            for _, kind, info in ancillary:
+                if kind == _PKTINFO and len(info) >= _PKTINFO_BYTES and 224 <= info[8] < 240:
+                    found.groups.add(socket.inet_ntoa(info[8:12]))
+
+    post.add_socket(kernel, poll)
+
+
+def _bound_groups(scene: Scene) -> Iterator[str]:
+    """Groups that programs of this host listen to at our port."""
+    for line in scene.kernel.udp_sockets(scene.is_ipv6) or ():
+        first = int(line.host.split(".")[0]) if "." in line.host else 0
+        if line.port == scene.udp.port and (224 <= first < 240 or line.host.startswith("ff")):
+            yield line.host

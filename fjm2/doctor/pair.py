@@ -1,0 +1,236 @@
+"""What the probing of another host means. No I/O."""
+
+from collections.abc import Iterator
+
+from .prober import Listening, Series, all_times, percentile
+from .scene import Scene, same_network
+from .verdict import Finding, fault, ok, unknown, warning
+
+_LOSS_FAULT = 0.2
+_SLOW_MS = 100.0
+_CLOCK_S = 0.5
+
+
+def judge_nobody(scene: Scene, address: str | None) -> Finding:
+    """No listener was found, by any way."""
+    to_start = f"start one on the other host: fjm2 doctor --listen --uri '{scene.bus.to_uri()}'"
+    if address is None:
+        return fault(
+            "listener",
+            "no_listener",
+            "no listener was heard, and none has answered by multicast",
+            to_start,
+            "if there is one, name its host, to be asked by unicast: fjm2 doctor --probe ADDRESS",
+        )
+    return fault(
+        "listener",
+        "no_listener",
+        f"{address} answers neither by multicast nor by unicast (port {scene.door_port})",
+        to_start,
+        f"look whether it is there at all: ping {address}",
+        f"let the firewalls of both hosts pass UDP to port {scene.door_port}",
+    )
+
+
+def judge_pair(scene: Scene, one: Listening) -> Iterator[Finding]:
+    """Each way to a listener and from it, how well, and how large."""
+    yield ok("listener", f"{one.host} answers", host=one.host)
+    yield from _ways(scene, one)
+    yield from _quality(one)
+    yield from _sizes(scene, one)
+    yield from _clock(one)
+    if one.watched is not None:
+        yield from _watched(one)
+
+
+def _ways(scene: Scene, one: Listening) -> Iterator[Finding]:
+    unicast = one.got("unicast") + one.got("answered") + one.got("way_back") > 0
+    goes_out, comes_in = one.by_multicast > 0, one.got("both") + one.got("answered") > 0
+    multicast = goes_out or comes_in
+    yield _multicast(scene, one, "multicast_out", goes_out, f"from here to {one.host}", one.host, unicast or multicast)
+    yield _multicast(
+        scene, one, "multicast_in", comes_in, f"from {one.host} to here", "this host", unicast or multicast
+    )
+    if one.got("unicast"):
+        yield ok("unicast", f"arrives both ways, asked and answered ({one.got('unicast')} of {_sent(one, 'unicast')})")
+    else:
+        yield fault(
+            "unicast",
+            "unicast_dropped",
+            f"what {one.host} is sent at port {scene.door_port}, or its answers, do not arrive",
+            f"let the firewall of {one.host} pass UDP: iptables -I INPUT -p udp -s {_own(scene)} -j ACCEPT",
+        )
+    yield from _ways_back(scene, one, goes_out)
+
+
+def _multicast(
+    scene: Scene, one: Listening, check: str, works: bool, way: str, receiver: str, reachable: bool
+) -> Finding:
+    if works:
+        return ok(check, f"to {scene.group} arrives, {way}")
+    if not reachable:
+        return unknown(check, f"to {scene.group}, {way}: nothing else arrives either")
+    return fault(
+        check,
+        "multicast_filtered",
+        f"to {scene.group} does not arrive, {way}, though other things do",
+        *_likely_causes(scene, one, receiver),
+    )
+
+
+def _likely_causes(scene: Scene, one: Listening, receiver: str) -> Iterator[str]:
+    """In the order in which they are met."""
+    if not same_network(_own(scene), one.host):
+        yield (
+            f"{_own(scene)} and {one.host} seem to be of different networks: routers forward no multicast unless they "
+            "are set to, and ttl has to be larger than 1; else run a gateway (fjm2d) in each"
+        )
+    yield f"a firewall on {receiver}: fjm2 doctor there, as root, names the rule"
+    yield "the other host's bus is on another interface: fjm2 doctor there says on which"
+    yield "a switch with IGMP snooping and no querier: turn on a querier in it (or in a router), or turn snooping off"
+    yield "wireless access points and virtual switches that filter multicast, or keep their clients apart"
+    yield f"rp_filter on {receiver}, if its route to the sender leads elsewhere: sysctl net.ipv4.conf.all.rp_filter"
+
+
+def _ways_back(scene: Scene, one: Listening, goes_out: bool) -> Iterator[Finding]:
+    """What a member sends to one that multicasts: repair requests and acknowledgements."""
+    low = f"{_own(scene)}"
+    if goes_out and not one.got("group"):
+        yield fault(
+            "way_back",
+            "way_back_dropped",
+            f"{one.host} hears our multicast, but what it sends back to us alone is dropped: no NACK and no "
+            "acknowledgement arrives here",
+            f"on this host: iptables -I INPUT -p udp -s {one.host} -j ACCEPT",
+        )
+    elif "way_back" in one.series and not one.got("way_back"):
+        yield fault(
+            "way_back",
+            "way_back_dropped",
+            f"what we send back to {one.host} alone is dropped: it gets no NACK and no acknowledgement of ours",
+            f"on {one.host}: iptables -I INPUT -p udp -s {low} -j ACCEPT",
+        )
+    elif one.got("group") and one.got("way_back"):
+        yield ok("way_back", "NACKs and acknowledgements arrive, both ways")
+
+
+def _quality(one: Listening) -> Iterator[Finding]:
+    for name, check in (("both", "multicast_loss"), ("group", "multicast_loss"), ("unicast", "unicast_loss")):
+        series = one.series.get(name)
+        if series is not None and series.received:
+            if check == "multicast_loss" and name == "group" and one.got("both"):
+                continue
+            yield _loss(check, series, one)
+    times = list(all_times(one))
+    if times:
+        half, most = percentile(times, 0.5), percentile(times, 0.99)
+        text = f"p50 {half:.2f} ms, p99 {most:.2f} ms"
+        figures = {"p50_ms": round(half, 3), "p99_ms": round(most, 3)}
+        if half > _SLOW_MS:
+            yield warning(
+                "rtt",
+                "slow",
+                f"{text}: long for a LAN",
+                "give FJM2 a first idea of it in the URI: &grtt_s=" + f"{half / 1000:.2g}",
+                **figures,
+            )
+        else:
+            yield ok("rtt", text, **figures)
+
+
+def _loss(check: str, series: Series, one: Listening) -> Finding:
+    lost = series.sent - series.received
+    part = lost / series.sent
+    figures = {"sent": series.sent, "received": series.received}
+    what = "multicast" if check == "multicast_loss" else "unicast"
+    if not lost:
+        return ok(check, f"none of {series.sent} {what} round trips was lost", **figures)
+    text = f"{lost} of {series.sent} {what} round trips with {one.host} were lost ({part:.0%})"
+    advice = "look at the error counters of the way: ip -s link, the ports of the switch, the radio"
+    if part >= _LOSS_FAULT:
+        return fault(check, "much_loss", text + ": too much to be repaired at any speed", advice, **figures)
+    return warning(check, "loss", text + ": it is repaired, at a price", advice, **figures)
+
+
+def _sizes(scene: Scene, one: Listening) -> Iterator[Finding]:
+    wanted = scene.datagram_bytes
+    for lost, passed, way in (
+        (one.lost_out, one.passed_out, f"from here to {one.host}"),
+        (one.lost_back, one.passed_back, f"from {one.host} to here"),
+    ):
+        if lost is None and passed is None:
+            continue
+        if lost is None:
+            yield ok("path_mtu", f"packets of {(passed or 0) + scene.ip_bytes} bytes arrive whole, {way}")
+            continue
+        text = (
+            f"packets of more than {(passed or 0) + scene.ip_bytes} bytes vanish without a word, {way}: something "
+            "there has a smaller MTU than this host's interface"
+        )
+        figures = {"passed_bytes": passed, "lost_bytes": lost}
+        remedy = "or give all interfaces and switch ports on the way the same MTU: ip link set INTERFACE mtu 1500"
+        if passed is None or passed < wanted:
+            fits = max(64, (passed or 0) - (wanted - scene.bus.sender.segment_bytes))
+            yield fault(
+                "path_mtu",
+                "mtu_black_hole",
+                text,
+                f"in the URI of every member: &segment_bytes={fits}",
+                remedy,
+                **figures,
+            )
+        else:
+            yield warning("path_mtu", "mtu_differs", f"{text}; the bus's own fit", remedy, **figures)
+        return
+
+
+def _clock(one: Listening) -> Iterator[Finding]:
+    offset = one.clock_offset_s
+    if offset is None:
+        return
+    text = f"that of {one.host} is {abs(offset) * 1000:,.1f} ms {'ahead' if offset > 0 else 'behind'}"
+    if abs(offset) > _CLOCK_S:
+        yield warning(
+            "clock_difference",
+            "clocks_differ",
+            f"{text}: messages with a time to live expire too early or too late",
+            "timedatectl set-ntp true",
+            offset_s=round(offset, 6),
+        )
+    else:
+        yield ok("clock_difference", text, offset_s=round(offset, 6))
+
+
+def _watched(one: Listening) -> Iterator[Finding]:
+    watched = one.watched
+    assert watched is not None
+    if watched.unicast_stopped_s is not None:
+        yield fault(
+            "watch",
+            "everything_stops",
+            f"after {watched.unicast_stopped_s:.0f} s nothing arrived any more, unicast neither: the listener has "
+            "ended, or the link is down",
+        )
+        return
+    for stopped, way in ((watched.stopped_out_s, f"to {one.host}"), (watched.stopped_in_s, f"from {one.host}")):
+        if stopped is not None:
+            yield fault(
+                "watch",
+                "multicast_stops",
+                f"multicast {way} arrived at first and stopped after {stopped:.0f} s, while unicast goes on: a switch "
+                "with IGMP snooping has forgotten the members, as no querier makes them report",
+                "turn on an IGMP querier in the switch or in a router",
+                "or turn IGMP snooping off in the switch",
+                "or let a Linux bridge of the network ask: ip link set BRIDGE type bridge mcast_querier 1",
+            )
+    if watched.stopped_out_s is None and watched.stopped_in_s is None:
+        yield ok("watch", f"multicast went on for {watched.seconds:g} s, both ways")
+
+
+def _own(scene: Scene) -> str:
+    assert scene.place is not None
+    return scene.place.address
+
+
+def _sent(one: Listening, kind: str) -> int:
+    return one.series[kind].sent

@@ -1,0 +1,179 @@
+"""Probes between two hosts: their form, and who answers which. No I/O.
+
+A probe, big-endian: "FJM2 probe" · u8 kind · u8 flags · 8 bytes session · 8 bytes cookie · u32 number · u32 listener
+id · u64 the prober's time, as it was · u64 the listener's clock, in ns since 1970 · u32 and u32: how many of the
+session's pings the listener has had by multicast, and by unicast · u16 port of the listener's door · zeros up to any
+size.
+
+HELLO asks who listens and gets a CHALLENGE with a cookie, which only the address that asked can know. A PING that bears
+it gets a PONG. No answer is larger than what it answers, and there are only so many in a second and in a session.
+"""
+
+import hashlib
+import hmac
+import secrets
+import struct
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from enum import IntEnum, IntFlag
+from typing import Final, Self
+
+from .heard import PROBE_MAGIC
+
+_HEAD = struct.Struct("!10sBB8s8sIIQQIIH")
+PROBE_BYTES_MIN: Final = _HEAD.size
+_HELLOS_PER_S: Final = 10
+_PINGS_PER_S: Final = 1000
+_SESSIONS_MAX: Final = 64
+_SESSION_PINGS_MAX: Final = 20_000
+
+
+class Kind(IntEnum):
+    HELLO = 1
+    CHALLENGE = 2
+    PING = 3
+    PONG = 4
+    BEACON = 5
+    """A listener says, every second, that it is there."""
+
+
+class Way(IntFlag):
+    """How a probe is to be answered."""
+
+    MULTICAST = 1
+    SHORT = 2
+    """With the head alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """One datagram."""
+
+    kind: Kind
+    way: int = 0
+    session: bytes = bytes(8)
+    cookie: bytes = bytes(8)
+    number: int = 0
+    listener: int = 0
+    sent_at_ns: int = 0
+    clock_ns: int = 0
+    by_multicast: int = 0
+    by_unicast: int = 0
+    door: int = 0
+    """The port of the listener's that takes probes by unicast."""
+
+    def encode(self, size: int = 0) -> bytes:
+        head = _HEAD.pack(
+            PROBE_MAGIC,
+            self.kind,
+            self.way,
+            self.session,
+            self.cookie,
+            self.number,
+            self.listener,
+            self.sent_at_ns,
+            self.clock_ns,
+            self.by_multicast,
+            self.by_unicast,
+            self.door,
+        )
+        return head.ljust(size, b"\0")
+
+    @classmethod
+    def decode(cls, datagram: bytes) -> Self | None:
+        """None if it is no probe."""
+        if len(datagram) < _HEAD.size:
+            return None
+        magic, kind, way, session, cookie, *rest = _HEAD.unpack_from(datagram)
+        if magic != PROBE_MAGIC or kind not in set(Kind):
+            return None
+        number, listener, sent_at_ns, clock_ns, by_multicast, by_unicast, door = rest
+        return cls(
+            kind=Kind(kind),
+            way=way,
+            session=session,
+            cookie=cookie,
+            number=number,
+            listener=listener,
+            sent_at_ns=sent_at_ns,
+            clock_ns=clock_ns,
+            by_multicast=by_multicast,
+            by_unicast=by_unicast,
+            door=door,
+        )
+
+
+class Allowance:
+    """So many a second, and as many at once."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._left = per_s
+        self._at = float("-inf")
+
+    def take(self, now: float) -> bool:
+        self._left = min(self._per_s, self._left + max(0.0, now - self._at) * self._per_s)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+@dataclass(slots=True)
+class _Session:
+    by_multicast: int = 0
+    by_unicast: int = 0
+
+
+class Answerer:
+    """The listener's part: what each probe is answered with."""
+
+    def __init__(self, door: int) -> None:
+        self.listener = secrets.randbelow(1 << 32)
+        self.answered = 0
+        self.refused = 0
+        """Probes without a cookie, or too many of them."""
+        self._door = door
+        self._secret = secrets.token_bytes(32)
+        self._hellos, self._pings = Allowance(_HELLOS_PER_S), Allowance(_PINGS_PER_S)
+        self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
+
+    def beacon(self) -> bytes:
+        return Probe(kind=Kind.BEACON, listener=self.listener, door=self._door).encode()
+
+    def answer(self, datagram: bytes, host: str, is_multicast: bool, clock_ns: int, now: float) -> bytes | None:
+        """What to send for a probe that came from a host; None for nothing."""
+        probe = Probe.decode(datagram)
+        if probe is None or probe.kind not in (Kind.HELLO, Kind.PING):
+            return None
+        cookie = self._cookie(host, probe.session)
+        reply = replace(probe, listener=self.listener, clock_ns=clock_ns, door=self._door, cookie=cookie)
+        if probe.kind is Kind.HELLO:
+            return self._counted(replace(reply, kind=Kind.CHALLENGE), 0, self._hellos.take(now))
+        if probe.listener != self.listener:
+            return None
+        if not hmac.compare_digest(probe.cookie, cookie) or not self._pings.take(now):
+            return self._counted(reply, 0, False)
+        session = self._session(probe.session)
+        session.by_multicast += is_multicast
+        session.by_unicast += not is_multicast
+        pong = replace(reply, kind=Kind.PONG, by_multicast=session.by_multicast, by_unicast=session.by_unicast)
+        is_allowed = session.by_multicast + session.by_unicast <= _SESSION_PINGS_MAX
+        return self._counted(pong, 0 if probe.way & Way.SHORT else len(datagram), is_allowed)
+
+    def _counted(self, reply: Probe, size: int, is_allowed: bool) -> bytes | None:
+        self.answered += is_allowed
+        self.refused += not is_allowed
+        return reply.encode(size) if is_allowed else None
+
+    def _cookie(self, host: str, session: bytes) -> bytes:
+        return hashlib.blake2b(session + host.encode(), digest_size=8, key=self._secret).digest()
+
+    def _session(self, name: bytes) -> _Session:
+        """The oldest is forgotten where there are too many."""
+        found = self._sessions.pop(name, None) or _Session()
+        self._sessions[name] = found
+        if len(self._sessions) > _SESSIONS_MAX:
+            self._sessions.popitem(last=False)
+        return found

@@ -1,0 +1,119 @@
+"""What all checks look at: the bus's settings, where its sockets would be, and the kernel's files."""
+
+import array
+import contextlib
+import ipaddress
+import socket
+import struct
+import sys
+from dataclasses import dataclass, field, replace
+
+from fjm2.errors import ConfigError
+from fjm2.norm import UdpConfig
+from fjm2.norm.interfaces import Interface, list_interfaces
+from fjm2.norm.udp_opening import Place, find_place
+from fjm2.uri import BusConfig
+
+from .kernel import Kernel
+
+CAN_OPEN = hasattr(socket.socket, "recvmsg_into")
+"""Whether FJM2's sockets can be opened on this system at all. Python on Windows lacks what they need."""
+HEADERS_BYTES = 48
+"""The most that NORM has in front of a segment's payload on a bus."""
+
+# Linux's numbers (linux/sockios.h, linux/if.h).
+_SIOCGIFFLAGS = 0x8913
+_IFREQ = struct.Struct("16sh22x")
+_UP = 0x1
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One bus, seen from one host."""
+
+    bus: BusConfig
+    udp: UdpConfig
+    interfaces: tuple[Interface, ...] = ()
+    place: Place | None = None
+    """Where the sockets are; None if there is no such place."""
+    problem: str = ""
+    """Why not."""
+    kernel: Kernel = field(default_factory=Kernel)
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether the group is one of IPv6."""
+        return self.udp.family == socket.AF_INET6
+
+    @property
+    def group(self) -> str:
+        """The group without a scope."""
+        return self.udp.group.partition("%")[0]
+
+    @property
+    def interface(self) -> Interface:
+        """Of a scene that has a place."""
+        assert self.place is not None
+        return self.place.interface
+
+    @property
+    def datagram_bytes(self) -> int:
+        """The largest datagram of the bus, without IP and UDP headers."""
+        return self.bus.sender.segment_bytes + HEADERS_BYTES
+
+    @property
+    def ip_bytes(self) -> int:
+        """What IP and UDP add to a datagram."""
+        return 48 if self.is_ipv6 else 28
+
+    @property
+    def door_port(self) -> int:
+        """Where a listener takes probes by unicast."""
+        return self.udp.port + 1 if self.udp.port < 65_535 else self.udp.port - 1
+
+    def candidates(self) -> tuple[Interface, ...]:
+        """Interfaces on which a bus could be, but for the loopback."""
+        return tuple(
+            one
+            for one in self.interfaces
+            if not one.is_loopback and one.has_multicast and one.addresses(self.udp.family)
+        )
+
+    def on(self, interface: str, **changes: object) -> UdpConfig:
+        """The same group on some interface."""
+        settings: dict[str, object] = {"interface": interface, **changes}
+        return replace(self.udp, **settings)  # type: ignore[arg-type]
+
+
+def look(bus: BusConfig, kernel: Kernel | None = None) -> Scene:
+    """The scene as it is now."""
+    udp = UdpConfig(group=bus.group, port=bus.port, interface=bus.interface, ttl=bus.ttl, dscp=bus.dscp)
+    kernel = kernel or Kernel()
+    try:
+        interfaces = list_interfaces()
+        return Scene(bus, udp, interfaces, find_place(udp, udp.interface), kernel=kernel)
+    except ConfigError as error:
+        return Scene(bus, udp, interfaces, problem=str(error), kernel=kernel)
+    except OSError as error:
+        return Scene(bus, udp, problem=f"the interface is not to be found: {error.strerror}", kernel=kernel)
+
+
+def is_switched_on(interface: Interface) -> bool:
+    """Whether somebody has set it up, be there a carrier or not. Where that is not told, as it seems."""
+    if sys.platform != "linux":
+        return interface.is_up
+    import fcntl
+
+    request = array.array("B", _IFREQ.pack(interface.name.encode(), 0))
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        fcntl.ioctl(probe.fileno(), _SIOCGIFFLAGS, request, True)
+        flags: int = _IFREQ.unpack(request.tobytes())[1]
+        return bool(flags & _UP)
+    return interface.is_up
+
+
+def same_network(one: str, other: str) -> bool:
+    """Whether two addresses look as if they were of one LAN, as far as addresses tell."""
+    first, second = (ipaddress.ip_address(text.partition("%")[0]) for text in (one, other))
+    bits = 24 if first.version == 4 else 64
+    return first.version == second.version and second in ipaddress.ip_network(f"{first}/{bits}", strict=False)

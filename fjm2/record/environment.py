@@ -1,0 +1,79 @@
+"""The recorder that the environment asks for: FJM2_TRACE_DIR, and what goes with it."""
+
+import logging
+import os
+from typing import Final
+
+from fjm2.counted import DIRECTORY_VARIABLE, Counted
+from fjm2.errors import ConfigError
+
+from .labels import Labels
+from .recorder import INTERVAL_S, TraceRecorder, check_interval
+from .writer import BYTES_MAX
+
+INTERVAL_VARIABLE: Final = "FJM2_TRACE_INTERVAL"
+BYTES_VARIABLE: Final = "FJM2_TRACE_BYTES_MAX"
+
+logger = logging.getLogger("fjm2.record")
+
+_recorder: TraceRecorder | None = None
+_is_warned = False
+
+
+def attach(thing: Counted) -> None:
+    """Record something by the process's own recorder, which the first one makes. What makes no sense in the environment
+    is left out, and told.
+    """
+    global _is_warned
+    try:
+        _the_recorder().attach(thing)
+    except ConfigError as error:
+        if not _is_warned:
+            _is_warned = True
+            logger.warning("%s: %s; nothing is recorded", DIRECTORY_VARIABLE, error)
+
+
+def _the_recorder() -> TraceRecorder:
+    global _recorder
+    if _recorder is None:
+        _recorder = TraceRecorder(
+            os.environ[DIRECTORY_VARIABLE],
+            Labels.from_environment(),
+            interval_s=_interval_s(),
+            bytes_max=_bytes_max(),
+        )
+    return _recorder
+
+
+def _interval_s() -> float:
+    text = os.environ.get(INTERVAL_VARIABLE, "").strip()
+    if not text:
+        return INTERVAL_S
+    try:
+        interval_s = float(text)
+        check_interval(INTERVAL_VARIABLE, interval_s)
+    except ConfigError as error:
+        logger.warning("%s; %s seconds are taken", error, INTERVAL_S)
+    except ValueError:
+        logger.warning("%s=%r: expected seconds; %s are taken", INTERVAL_VARIABLE, text, INTERVAL_S)
+    else:
+        return interval_s
+    return INTERVAL_S
+
+
+def _bytes_max() -> int:
+    text = os.environ.get(BYTES_VARIABLE, "").strip()
+    if not text:
+        return BYTES_MAX
+    if text.isascii() and text.isdigit() and int(text[:20]) > 0:
+        return int(text[:20])
+    logger.warning("%s=%r: expected bytes above 0; %d are taken", BYTES_VARIABLE, text, BYTES_MAX)
+    return BYTES_MAX
+
+
+def _forget() -> None:
+    global _recorder, _is_warned
+    _recorder, _is_warned = None, False
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,116 @@
+"""What all lines of a trace say of where they come from."""
+
+import json
+import logging
+import math
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Self
+
+from fjm2.errors import ConfigError
+
+LABELS_VARIABLE: Final = "FJM2_TRACE_LABELS"
+NAME_MAX: Final = 128
+_NAME = re.compile(r"[A-Za-z0-9._:+-]{1,128}")
+_FOREIGN = re.compile(r"[^A-Za-z0-9._-]+")
+_STARTED = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+
+logger = logging.getLogger("fjm2.record")
+
+
+def _default_node() -> str:
+    host = _FOREIGN.sub("-", socket.gethostname())[:64] or "host"
+    return f"{host}-{os.getpid()}"
+
+
+def _default_run() -> str:
+    return f"{_STARTED}-{_default_node()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """The common keys of a trace's lines. None: not known, or, for `system`, `layer` and `role`, as the source says."""
+
+    run: str = field(default_factory=_default_run)
+    """What belongs together. Letters, digits and `._:+-`, 128 at the most; likewise `node`."""
+    node: str = field(default_factory=_default_node)
+    """Which process of the run."""
+    system: str | None = None
+    layer: str | None = None
+    role: str | None = None
+    scenario: str | None = None
+    size: int | None = None
+    """Bytes of a message, where all are alike."""
+    fanout: int | None = None
+    """Subscribers."""
+    loss: float | None = None
+    """Of the link, as configured: 0 to 1."""
+    rate_bps: float | None = None
+    """Of the link, as configured."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            problem = _problem(item.name, getattr(self, item.name))
+            if problem:
+                raise ConfigError(problem)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
+        """FJM2_TRACE_LABELS, a JSON object. What makes no sense there is left out, with a warning."""
+        text = environ.get(LABELS_VARIABLE, "")
+        if not text.strip():
+            return cls()
+        try:
+            given = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            logger.warning("%s is left out: no JSON (%s)", LABELS_VARIABLE, error)
+            return cls()
+        if not isinstance(given, dict):
+            logger.warning("%s is left out: expected a JSON object", LABELS_VARIABLE)
+            return cls()
+        good = {}
+        for name, value in given.items():
+            problem = _problem(name, value)
+            if problem:
+                logger.warning("%s: a label is left out: %s", LABELS_VARIABLE, problem)
+            else:
+                good[name] = value
+        return cls(**good)
+
+    def of_process(self, suffix: str) -> Self:
+        """The same for another process that would have the same node."""
+        suffix = f"-{suffix}"
+        return replace(self, node=self.node[: NAME_MAX - len(suffix)] + suffix)
+
+    def as_dict(self) -> dict[str, Any]:
+        """By name, in the order of the schema."""
+        return {name: getattr(self, name) for name in NAMES}
+
+
+NAMES: Final = tuple(item.name for item in fields(Labels))
+_TEXTS: Final = frozenset({"system", "layer", "role", "scenario"})
+_COUNTS: Final = frozenset({"size", "fanout"})
+
+
+def _problem(name: str, value: Any) -> str:
+    """What is wrong with a label; empty if nothing is."""
+    if name not in NAMES:
+        return f"{name}: expected one of {', '.join(NAMES)}"
+    if name in ("run", "node"):
+        is_good = isinstance(value, str) and _NAME.fullmatch(value) is not None
+        return "" if is_good else f"{name}={value!r}: expected 1 to 128 letters, digits or ._:+-"
+    if value is None:
+        return ""
+    if name in _TEXTS:
+        is_good = isinstance(value, str) and 0 < len(value) <= NAME_MAX and value.isprintable()
+        return "" if is_good else f"{name}={value!r}: expected a text of 1 to {NAME_MAX} characters"
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if name in _COUNTS:
+        return "" if is_number and isinstance(value, int) and value >= 0 else f"{name}={value!r}: expected 0 or more"
+    if name == "loss":
+        return "" if is_number and 0 <= value <= 1 else f"loss={value!r}: expected 0 to 1"
+    return "" if is_number and value > 0 else f"{name}={value!r}: expected a number above 0"

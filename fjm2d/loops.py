@@ -1,0 +1,70 @@
+"""The loop that a gateway runs on: uvloop's where it is installed, and name lookups that never keep it from ending."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+_LOOKUPS_MAX: Final = 16
+"""So many names are looked up at a time. With a resolver that does not answer, each takes up to a minute."""
+
+Places = list[tuple[Any, ...]]
+"""As socket.getaddrinfo gives them."""
+
+
+class _Lookups:
+    """Looks names up in threads of its own. A loop's own are waited for when it closes, however long they take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._room = asyncio.Semaphore(_LOOKUPS_MAX)
+
+    async def getaddrinfo(
+        self,
+        host: Any,
+        port: Any,
+        *,
+        family: int = 0,
+        type: int = 0,  # noqa: A002
+        proto: int = 0,
+        flags: int = 0,
+    ) -> Places:
+        loop = asyncio.get_running_loop()
+        await self._room.acquire()
+        answer: asyncio.Future[Places] = loop.create_future()
+
+        def look_up() -> None:
+            found: Places | Exception
+            try:
+                found = socket.getaddrinfo(host, port, family, type, proto, flags)
+            except (OSError, UnicodeError) as error:
+                found = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody asks any more
+                loop.call_soon_threadsafe(self._give, answer, found)
+
+        threading.Thread(target=look_up, name="lookup", daemon=True).start()
+        return await answer
+
+    def _give(self, answer: "asyncio.Future[Places]", found: Places | Exception) -> None:
+        self._room.release()
+        if answer.done():
+            return
+        if isinstance(found, Exception):
+            answer.set_exception(found)
+        else:
+            answer.set_result(found)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Makes one."""
+    base: type[asyncio.AbstractEventLoop]
+    try:
+        import uvloop
+    except ImportError:
+        base = asyncio.SelectorEventLoop
+    else:
+        base = uvloop.Loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = type("Loop", (_Lookups, base), {})
+    return factory

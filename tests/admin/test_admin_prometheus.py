@@ -1,0 +1,31 @@
+"""What Prometheus is told: counters with all their digits."""
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import cast
+
+from fjm2admin import prometheus
+from fjm2admin.advert import Advertiser
+from fjm2admin.limits import Seats
+from fjm2admin.nodes import State
+from fjm2admin.service import Service
+
+REQUESTS = 123_456_789
+SENT = 98_765_432_101
+
+
+def test_a_large_counter_is_told_to_the_last_digit() -> None:
+    seats = Seats(1, 1)
+    service = SimpleNamespace(
+        nodes=SimpleNamespace(counts=lambda: dict.fromkeys(State, 1)),
+        tokens=[],
+        waits=seats,
+        streams=seats,
+        list_age_s=lambda: 0.25,
+        fault=None,
+        advertiser=cast("Advertiser", SimpleNamespace(sent=SENT, answered=0, dropped=0, failed=0)),
+    )
+    lines = prometheus.text(cast("Service", service), Counter({200: REQUESTS})).splitlines()
+    assert f'fjm2admin_requests_total{{status="200"}} {REQUESTS}' in lines
+    assert f"fjm2admin_adverts_sent_total {SENT}" in lines
+    assert "fjm2admin_list_age_seconds 0.25" in lines

@@ -1,0 +1,88 @@
+"""What is packaged for operators: the units are valid and let the services do their work."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+UNITS = sorted((ROOT / "packaging" / "systemd").glob("*.service"))
+BIN = Path(sys.executable).parent
+EXPOSURE_MAX = 25
+"""In tenths, of ten; `systemd-analyze security` calls less than 50 OK."""
+DEADLINE_S = 30.0
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_units_are_valid_and_closed(unit: Path, tmp_path: Path, require_tool: Callable[[str], str]) -> None:
+    analyze = require_tool("systemd-analyze")
+    own = tmp_path / unit.name
+    own.write_text(unit.read_text().replace("/opt/fjm2/bin", str(BIN)))
+    verified = subprocess.run([analyze, "verify", "--man=no", own], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    words = [analyze, "security", "--no-pager", "--offline=true", f"--threshold={EXPOSURE_MAX}", own]
+    assert subprocess.run(words, capture_output=True, timeout=DEADLINE_S).returncode == 0
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_units_start_what_there_is_and_wrong_settings_end_it(unit: Path, tmp_path: Path) -> None:
+    settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line and line[0] != "#")
+    program, *arguments = settings["ExecStart"].replace("/opt/fjm2/bin", str(BIN)).split()
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("nonsense = 1\n")
+    arguments[arguments.index("--config") + 1] = str(wrong)
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
+    assert f"{wrong}: nonsense" in done.stderr
+    assert str(done.returncode) == settings["RestartPreventExitStatus"]
+
+
+@pytest.mark.root
+def test_the_gateway_works_without_any_capability(
+    tmp_path: Path, port: int, require_tool: Callable[[str], str]
+) -> None:
+    """The one that the unit gives is for larger buffers only."""
+    setpriv = require_tool("setpriv")
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to give capabilities up")
+    file, key = tmp_path / "fjm2d.toml", tmp_path / "fjm2d.key"
+    made = subprocess.run([BIN / "fjm2d", "keygen", key], capture_output=True, timeout=DEADLINE_S)
+    assert made.returncode == 0
+    file.write_text(
+        f'key_file = "{key}"\nstate_directory = ""\n[wan]\nlisten = ["127.0.0.1:{port}"]\n[lan]\ninterface = "lo"\n'
+        f'ttl = 0\nbeacon = "239.192.57.93:{port + 1}"\n[status]\nlisten = "127.0.0.1:{port}"\n'
+        f'[[group]]\naddress = "239.192.57.92:{port + 1}"\n'
+    )
+    words = [setpriv, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", BIN / "fjm2d", "run"]
+    process = subprocess.Popen([*words, "--config", file], stderr=subprocess.PIPE, text=True)
+    with process:
+        try:
+            health = answer_of(f"http://127.0.0.1:{port}/healthz", process)
+            capabilities = Path(f"/proc/{process.pid}/status").read_text()
+            process.send_signal(signal.SIGHUP)
+            reloaded = next(line for line in process.stderr or () if "reload" in line)
+        finally:
+            process.terminate()
+    assert health == {"status": "ok", "faults": []}
+    assert "CapEff:\t0000000000000000" in capabilities
+    assert json.loads(reloaded)["event"] == "reloaded"
+    assert process.returncode == 0
+
+
+def answer_of(url: str, process: subprocess.Popen[str]) -> object:
+    """As soon as there is one."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return json.load(answer)
+        except OSError:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)

@@ -1,0 +1,228 @@
+"""A warehouse as the pipeline leaves it, small and made up: every experiment of the full plan, some of it broken."""
+
+import datetime
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+DAYS = (datetime.date(2026, 3, 1), datetime.date(2026, 3, 2))
+SIZES = (64, 1024, 8192, 65536)
+MESSAGES = ("fjm2-jms", "fjm2", "libnorm", "pyzmq", "zenoh", "cyclonedds", "nats", "mosquitto", "jgroups", "activemq")
+BROKERS = ("fjm2-jms", "activemq", "activemq-stomp", "nats", "mosquitto", "zenoh")
+RAW = ("udp-unicast", "udp-multicast", "udp-trains", "udp-c")
+WAYS = ("fjm2d", "plain-relay", "direct")
+LAYERS = {"fjm2-jms": "jms", "fjm2": "norm", **dict.fromkeys(RAW, "udp")}
+_MACHINE = {"cpu": "Made-Up 3000", "cores": "2", "kernel": "Linux 6.1", "python": "CPython 3.11", "load": "0.50"}
+RESULTS = pa.schema(
+    [
+        ("t", pa.timestamp("us", "UTC")),
+        *((name, pa.string()) for name in ("run", "node", "system", "layer", "role", "scenario")),
+        ("size", pa.int64()),
+        ("fanout", pa.int64()),
+        ("loss", pa.float64()),
+        ("rate_bps", pa.float64()),
+        ("link", pa.string()),
+        ("source", pa.string()),
+        ("r", pa.map_(pa.string(), pa.float64())),
+        ("labels", pa.map_(pa.string(), pa.string())),
+        ("file", pa.string()),
+        ("offset", pa.int64()),
+    ]
+)
+
+
+class Maker:
+    """Makes rows of results; all that is random follows from the seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._number = 0
+
+    def row(self, system: str, figures: dict[str, float], **more: Any) -> dict[str, Any]:
+        self._number += 1
+        labels = {"plan": "made", "version": "1.2", "settings": f"{system} as fast as it goes", "cell": "x", **_MACHINE}
+        labels |= more.pop("labels", {})
+        at = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC) + datetime.timedelta(seconds=self._number)
+        return {
+            "t": at,
+            "run": f"r{self._number}.{system}",
+            "node": "bench",
+            "system": system,
+            "layer": LAYERS.get(system, "messages"),
+            "role": "run",
+            "scenario": "lan",
+            "size": 1024,
+            "fanout": 1,
+            "loss": 0.0,
+            "rate_bps": None,
+            "link": None,
+            "source": "bench",
+            "r": list(figures.items()),
+            "labels": list({**labels, **({} if "experiment" in labels else {"experiment": "made"})}.items()),
+            "file": "made.jsonl",
+            "offset": self._number,
+            **{name: value for name, value in more.items() if name != "labels"},
+        }
+
+    def throughput(self, system: str, size: int, **more: Any) -> Iterator[dict[str, Any]]:
+        """Three runs, and the process that published in each, which is not to be counted."""
+        limit = (more.get("rate_bps") or 2e10) * 0.94
+        speed = 1.0 / (1 + sum(map(ord, system)) % 9)
+        for _ in range(3):
+            bps = min(limit, size * 8 * 4e5 * speed) * self._random.uniform(0.8, 1.0)
+            figures = {
+                "msgs_per_s": bps / 8 / size,
+                "gbit_per_s": bps / 1e9,
+                "cpu_s_per_gb": 40 / size**0.5 / speed,
+                "messages": 1e5,
+            }
+            run = self.row(system, figures, size=size, **more)
+            yield run
+            yield run | {"role": "pub", "node": "pub", "r": [("msgs_per_s", 1e12), ("gbit_per_s", 1e12)]}
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for size in SIZES:
+            for system in MESSAGES:
+                yield from self.throughput(system, size)
+            for system in BROKERS:
+                yield from self.throughput(system, size, scenario="loopback")
+                yield from self.throughput(system, size, rate_bps=1e8)
+                yield from self.throughput(system, size, rate_bps=1e8, fanout=2)
+            for system in RAW:
+                yield from self.throughput(system, size, scenario="loopback")
+                yield from self.throughput(system, size, rate_bps=1e8)
+            for way in WAYS:
+                yield from self.throughput(way, size, scenario="wan", rate_bps=1e8, layer="jms")
+        yield from self._by_fanout_and_loss()
+        yield from self._latency_and_codes()
+        yield from self._trouble()
+
+    def _by_fanout_and_loss(self) -> Iterator[dict[str, Any]]:
+        for fanout in (2, 4, 8):
+            for system in MESSAGES[:6]:
+                yield from self.throughput(system, 8192, fanout=fanout)
+        for fanout in (4, 8):
+            for system in BROKERS:
+                yield from self.throughput(system, 8192, fanout=fanout, rate_bps=1e8)
+        for loss in (0.001, 0.01, 0.1):
+            for system in ("fjm2-jms", "fjm2", "libnorm"):
+                yield from self.throughput(system, 1024, rate_bps=1e8, loss=loss)
+            for way in WAYS:
+                yield from self.throughput(way, 8192, scenario="wan", rate_bps=1e8, layer="jms", loss=loss)
+
+    def _latency_and_codes(self) -> Iterator[dict[str, Any]]:
+        for number, system in enumerate(MESSAGES):
+            for size in (64, 1024):
+                p50 = 50.0 + 20 * number + size / 100
+                figures = {"p50_us": p50, "p99_us": p50 * 3, "p999_us": p50 * 9, "max_us": p50 * 20}
+                yield self.row(system, figures, size=size)
+        for coder in ("fjm2", "zfec"):
+            for symbol in (512, 1024, 1440):
+                for size in (1024, 16384, 65536):
+                    figures = {"encode_s": size / symbol * (1e-6 if coder == "fjm2" else 3e-6)}
+                    labels = {"symbol_bytes": str(symbol)}
+                    more = {"fanout": None, "loss": None, "scenario": f"symbols-{symbol}", "labels": labels}
+                    yield self.row(coder, figures, size=size, layer="fec", **more)
+
+    def _trouble(self) -> Iterator[dict[str, Any]]:
+        """A run that failed, although it has figures; and a system that is not there."""
+        yield self.row("nats", {"msgs_per_s": 1e9, "gbit_per_s": 1e9}, labels={"fault": "12 lost <b>&"})
+        missing = {"missing": "java is not installed", "fault": "missing: java is not installed"}
+        row = self.row("activemq-stomp", {}, size=None, fanout=None, loss=None, scenario=None, labels=missing)
+        row["labels"] = [pair for pair in row["labels"] if pair[0] != "cell"]
+        yield row
+
+
+LABELS = ("system", "layer", "scenario", "role", "size", "fanout", "loss", "rate_bps", "node", "source", "link")
+COUNTERS = ("segments_sent", "nacks_sent", "nacks_suppressed", "repair_segments_sent", "parity_segments_sent")
+MOVED = ("bytes", "bytes_sent")
+
+
+class Samples:
+    """Rows of what the pipeline makes of samples."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def runs(self) -> Iterator[dict[str, Any]]:
+        """Of FJM2, at several losses; and one of a network without any, which is not to be shown beside them."""
+        for loss in (0.0, 0.001, 0.01, 0.1):
+            for fanout in (1, 4):
+                for turn in range(2):
+                    yield self._run(f"loss{loss}x{fanout}.{turn}", loss, fanout)
+        yield self._run("alone", 0.0, 8)
+
+    def _run(self, run: str, loss: float, fanout: int) -> dict[str, Any]:
+        sent = self._random.randrange(50_000, 90_000)
+        lost = int(sent * loss * fanout)
+        counts = (sent, lost // 7, lost // 7 * (fanout - 1) // 3, lost, lost // 11)
+        label = {"system": "fjm2", "layer": "norm", "scenario": "lan", "size": 1024, "fanout": fanout, "loss": loss}
+        return {"run": run, **label, "rate_bps": 1e8, **dict(zip(COUNTERS, counts, strict=True))}
+
+    def minutes(self) -> Iterator[dict[str, Any]]:
+        """Two gateways of a production network, a program there, and one of the bench's, which has its own place."""
+        nothing = dict.fromkeys(LABELS)
+        for minute in range(30):
+            at = datetime.datetime(2026, 3, 2, 9, minute, tzinfo=datetime.UTC)
+            shared = {"minute": at, "seconds": 59.5}
+            for node, peer in (("paris", "lyon"), ("lyon", "paris"), ("paris", "oslo")):
+                moved = self._random.randrange(10**6, 10**9)
+                link = {
+                    "system": "fjm2d",
+                    "layer": "gateway",
+                    "role": "gateway",
+                    "source": f"link:{peer}",
+                    "link": peer,
+                }
+                names = {"run": "production", "node": node}
+                yield {**nothing, **names, **link, **shared, "bytes": 2 * moved, "bytes_sent": moved}
+            program = {"system": "fjm2-jms", "layer": "jms", "role": "node", "source": "lane0"}
+            for run, node in (("production", "feed"), ("r1.fjm2-jms", "pub")):
+                moved = self._random.randrange(10**6, 10**8)
+                names = {"run": run, "node": node}
+                yield {**nothing, **names, **program, **shared, "bytes": moved, "bytes_sent": moved}
+
+
+_TYPES = {
+    "size": pa.int64(),
+    "fanout": pa.int64(),
+    "loss": pa.float64(),
+    "rate_bps": pa.float64(),
+    "seconds": pa.float64(),
+    "minute": pa.timestamp("us", "UTC"),
+    **dict.fromkeys((*COUNTERS, *MOVED), pa.int64()),
+}
+ANOMALY = {
+    "day": "2026-03-02",
+    "run": "production",
+    "node": "feed",
+    "kind": "nack_storm",
+    "start": "2026-03-02 09:11:00",
+    "seconds": 4,
+    "value": 123.456789,
+    "usual": 0.25,
+}
+
+
+def write(folder: Path, name: str, rows: Sequence[dict[str, Any]], schema: pa.Schema | None = None) -> None:
+    """One file."""
+    place = folder / name
+    place.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(list(rows), schema), place / "part-0.parquet")
+
+
+def make(folder: Path, seed: int = 1) -> list[dict[str, Any]]:
+    """Write a warehouse; its rows of results, which are in two days."""
+    rows = list(Maker(seed).rows())
+    for number, day in enumerate(DAYS):
+        write(folder, f"results/day={day}", rows[number::2], RESULTS)
+    samples = Samples(seed)
+    for name, made in (("by_run", list(samples.runs())), ("by_minute", list(samples.minutes()))):
+        columns = [(column, _TYPES.get(column, pa.string())) for column in made[0]]
+        write(folder, f"aggregates/{name}", made, pa.schema(columns))
+    write(folder, "aggregates/anomalies", [ANOMALY])
+    return rows

@@ -1,0 +1,123 @@
+"""The same figures wherever it runs: here, on a real cluster, streaming, and streaming that was killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+from fjm2bench.traces.generate import generate
+from fjm2bench.traces.ingest import batches, ingest
+from fjm2bench.traces.refresh import aggregate
+from fjm2bench.traces.warehouse import Warehouse, WarehouseError
+from pyspark.sql import SparkSession
+from trace_tables import contents
+
+SPARK_CLASS = Path(pyspark.__path__[0]) / "bin" / "spark-class"
+START_S = 120.0
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made: Path = tmp_path_factory.mktemp("traces")
+    generate(made, 8000)
+    return made
+
+
+@pytest.fixture(scope="module")
+def expected(spark: SparkSession, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What the batch makes of the folder, here."""
+    warehouse = Warehouse(tmp_path_factory.mktemp("local"))
+    ingest(spark, folder, warehouse, settle_s=0)
+    aggregate(spark, warehouse)
+    return contents(spark, warehouse)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + START_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {START_S} s for {what}"
+        time.sleep(0.1)
+
+
+@contextmanager
+def running(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with a log, which is ended in the end."""
+    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def cluster(folder: Path, port: int) -> Iterator[str]:
+    """A master and two workers, each a process."""
+    master = f"spark://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        log = folder / "master.log"
+        where = ("--host", "127.0.0.1", "--webui-port", "0")
+        deploy = "org.apache.spark.deploy"
+        stack.enter_context(running(log, str(SPARK_CLASS), f"{deploy}.master.Master", *where, "--port", str(port)))
+        until(
+            lambda: b"Bound MasterWebUI" in log.read_bytes() or b"I have been elected" in log.read_bytes(), "the master"
+        )
+        size = ("--cores", "1", "--memory", "600m")
+        for number in range(2):
+            work = ("--work-dir", str(folder / f"work{number}"), master)
+            worker = (str(SPARK_CLASS), f"{deploy}.worker.Worker", *where, *size, *work)
+            stack.enter_context(running(folder / f"worker{number}.log", *worker))
+        for number in range(2):
+            log = folder / f"worker{number}.log"
+            until(lambda log=log: b"Successfully registered" in log.read_bytes(), "a worker")  # type: ignore[misc]
+        yield master
+
+
+def test_a_cluster_gives_the_same(
+    spark: SparkSession, folder: Path, expected: dict[str, object], tmp_path: Path, port: int
+) -> None:
+    warehouse = tmp_path / "warehouse"
+    with cluster(tmp_path, port) as master:
+        command = [sys.executable, str(HERE / "run_pipeline.py"), master, str(folder), str(warehouse)]
+        environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    where, executors = done.stdout.split()
+    assert ".zip" in where  # FJM2 came with the job
+    assert int(executors) == 2
+    assert contents(spark, Warehouse(warehouse)) == expected
+
+
+def stream_command(folder: Path, warehouse: Path) -> list[str]:
+    """Many small batches, so that there is a midway."""
+    options = ["--once", "--every", "0", "--settle", "0", "--batch-mib", "1", "--master", "local[1]", "--memory", "1g"]
+    program = [sys.executable, "-m", "fjm2bench.cli", "traces", "stream", str(folder), str(warehouse), *options]
+    return [*program, "--conf", "spark.sql.shuffle.partitions=2"]
+
+
+def test_a_stream_that_is_killed_and_goes_on_gives_the_same(
+    spark: SparkSession, folder: Path, expected: dict[str, object], tmp_path: Path
+) -> None:
+    warehouse = Warehouse(tmp_path / "warehouse")
+    with running(tmp_path / "first.log", *stream_command(folder, warehouse.path)) as process:
+        until(lambda: process.poll() is not None or len(batches(warehouse)) >= 1, "a batch")
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, (tmp_path / "first.log").read_text()
+    before = len(batches(warehouse))
+    command = stream_command(folder, warehouse.path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(batches(warehouse)) > before > 0
+    aggregate(spark, warehouse)
+    assert contents(spark, warehouse) == expected
+    with pytest.raises(WarehouseError, match="traces stream"):
+        ingest(spark, folder, warehouse)

@@ -1,0 +1,158 @@
+"""Figures against an oracle in plain Python, and what the oracle does not know of: anomalies and results by cell."""
+
+import math
+from typing import Any
+
+import oracle
+import pytest
+from fjm2bench.traces.aggregate import by_minute, by_run, by_series, histogram, results_by_cell
+from fjm2bench.traces.anomalies import anomalies
+from fjm2bench.traces.clean import cleaned, table
+from fjm2bench.traces.schema import LINES_TYPE
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from trace_lines import T, encode, result, sample
+
+NAMES = st.sampled_from(oracle.COUNTERS)
+COUNTS = st.dictionaries(NAMES, st.integers(0, 10**6) | st.integers(0, 10**12), max_size=5)
+SAMPLES = st.tuples(
+    st.integers(0, 2),  # sequence numbers that are skipped
+    st.integers(1, 70_000_000),  # microseconds that it covers
+    COUNTS,
+    st.none() | st.integers(0, 10**6),  # CPU, in microseconds
+    st.none() | st.integers(0, 10**5),  # GRTT, likewise
+)
+SERIES = st.tuples(
+    st.sampled_from(["pub", "sub", "node", "gateway", "capture"]),
+    st.sampled_from(["norm", "jms", "gateway"]),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["session", "bench", "lane0"]),
+    st.none() | st.just("peer"),
+    st.lists(SAMPLES, min_size=1, max_size=6),
+)
+RUNS = st.lists(st.lists(SERIES, min_size=1, max_size=4), min_size=8, max_size=20)
+
+
+def lines_of(runs: list[Any]) -> list[dict[str, Any]]:
+    """Samples as they would be recorded."""
+    lines = {}
+    for number, run in enumerate(runs):
+        for role, layer, node, source, link, samples in run:
+            labels = {"run": f"r{number}", "role": role, "layer": layer, "node": node, "source": source, "link": link}
+            at, seq = int(T * 1e6), -1
+            for skipped, us, counts, cpu, trip in samples:
+                at, seq = at + us, seq + 1 + skipped
+                c = counts | ({} if cpu is None else {"cpu_s": cpu / 1e6})
+                g = {} if trip is None else {"grtt_s": trip / 1e6}
+                line = sample(**labels, t=at / 1e6, seq=seq, dt=us / 1e6, c=c, g=g)
+                lines[tuple(labels.values()), at] = line
+    return list(lines.values())
+
+
+def frame_of(spark: SparkSession, lines: list[dict[str, Any]], name: str = "rows") -> DataFrame:
+    texts = [("f", 0, encode([line]).decode(), None) for line in lines]
+    return table(cleaned(spark.createDataFrame(texts, LINES_TYPE), T + 86_400), name)
+
+
+def assert_same(frame: DataFrame, expected: list[dict[str, Any]], keys: tuple[str, ...]) -> None:
+    found = {tuple(row[key] for key in keys): row.asDict() for row in frame.collect()}
+    wanted = {tuple(row[key] for key in keys): row for row in expected}
+    assert found.keys() == wanted.keys()
+    for key, row in wanted.items():
+        for name, value in row.items():
+            other = found[key][name]
+            same = other == value or (
+                isinstance(value, float) and other is not None and math.isclose(other, value, rel_tol=1e-9)
+            )
+            assert same, f"{name} of {key}: {other}, expected {value}"
+
+
+@given(runs=RUNS)
+@settings(
+    max_examples=3,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+def test_figures_are_those_of_the_oracle(spark: SparkSession, runs: list[Any]) -> None:
+    lines = lines_of(runs)
+    rows = frame_of(spark, lines).cache()
+    assert rows.count() == len(lines)
+    minutes, histograms = by_minute(rows).cache(), histogram(rows).drop("day").cache()
+    series = by_series(minutes.drop("day", "minute"), histograms).cache()
+    assert_same(minutes, oracle.by_minute(lines), (*oracle.SERIES, "minute"))
+    assert_same(series, oracle.by_series(lines), oracle.SERIES)
+    assert_same(by_run(series, histograms), oracle.by_run(lines), oracle.RUN)
+    for frame in (rows, minutes, histograms, series):
+        frame.unpersist()
+
+
+def flow(begin: float, rates: list[int], **keys: Any) -> list[dict[str, Any]]:
+    """A sample each second, which moved so many bytes."""
+    labels = {"dt": 1.0} | keys
+    return [
+        sample(**{"t": begin + index + 0.5, "seq": index, "c": {"payload_bytes_received": rate}, **labels})
+        for index, rate in enumerate(rates)
+    ]
+
+
+HOUR = T - T % 3600 + 3600
+STEADY = [1_000_000] * 20
+
+
+def test_anomalies_are_found_and_nothing_else(spark: SparkSession) -> None:
+    nacks = flow(HOUR, STEADY, run="storm")
+    nacks[12]["c"]["nacks_sent"] = 400
+    nacks[13]["c"]["nacks_received"] = 300
+    lines = [
+        *flow(HOUR, STEADY, run="steady"),
+        *flow(HOUR, STEADY + [10] * 3 + STEADY, run="collapse"),
+        *flow(HOUR - 21, STEADY + [10] * 3 + STEADY, run="across"),  # a block ends within
+        *flow(HOUR, STEADY + [0] * 20, run="ends"),
+        *flow(HOUR, [100] * 20 + [1] * 3 + [100] * 20, run="hardly-anything"),
+        *nacks,
+    ]
+    found = {(row["run"], row["kind"]): row for row in anomalies(frame_of(spark, lines)).collect()}
+    assert found.keys() == {
+        ("collapse", "throughput_collapse"),
+        ("across", "throughput_collapse"),
+        ("storm", "nack_storm"),
+    }
+    for run in ("collapse", "across"):
+        row = found[run, "throughput_collapse"]
+        assert (row["seconds"], row["value"], row["usual"]) == (3, 80.0, 8e6)
+        assert (row["end"] - row["start"]).total_seconds() == 3
+    assert (found["storm", "nack_storm"]["seconds"], found["storm", "nack_storm"]["value"]) == (2, 400.0)
+
+
+def test_results_by_cell_leave_out_faults_and_name_their_runs(spark: SparkSession) -> None:
+    rates = {"r1": 100.0, "r2": 300.0, "r3": 200.0}
+    lines = [result(run=run, r={"msgs_per_s": rate, "lost": 1}) for run, rate in rates.items()]
+    lines += [
+        result(run="r4", r={"msgs_per_s": 1.0}, labels={"fault": "timed out"}),
+        result(run="r1", node="p", role="pub", r={"msgs_per_s": 5.0}),  # a process's own: no run's
+        result(run="r5", size=64, r={"p50_us": 7.0}),
+    ]
+    rows = {row["size"]: row for row in results_by_cell(frame_of(spark, lines, "results")).collect()}
+    assert rows.keys() == {64, 1024}
+    cell = rows[1024]
+    assert (cell["count"], cell["faults"], cell["runs"], cell["faulty_runs"]) == (
+        4,
+        1,
+        ["r1", "r2", "r3", "r4"],
+        ["r4"],
+    )
+    assert (cell["msgs_per_s_median"], cell["msgs_per_s_min"], cell["msgs_per_s_max"]) == (200.0, 100.0, 300.0)
+    assert (cell["lost"], cell["p50_us_median"]) == (3, None)
+    assert (rows[64]["p50_us_median"], rows[64]["msgs_per_s_median"]) == (7.0, None)
+
+
+@pytest.mark.parametrize("huge", [2**53])
+def test_counts_too_large_to_add_up_stop_nothing(spark: SparkSession, huge: int) -> None:
+    lines = [
+        sample(run="r", seq=index, t=T + index, dt=1e-6, c={"payload_bytes_received": huge, "nacks_sent": huge})
+        for index in range(1100)
+    ]
+    rows = frame_of(spark, lines)
+    assert by_minute(rows).count() > 0
+    assert anomalies(rows).collect() is not None

@@ -1,0 +1,235 @@
+"""Every line that is written is in the warehouse once: whatever files do, and wherever a process dies."""
+
+import gzip
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fjm2bench.traces.warehouse as storage
+import pytest
+from fjm2bench.traces.files import find
+from fjm2bench.traces.generate import generate
+from fjm2bench.traces.ingest import Ingested, ingest, read_table
+from fjm2bench.traces.lines import LINE_BYTES_MAX, Lines, Split, lines_of
+from fjm2bench.traces.refresh import aggregate
+from fjm2bench.traces.warehouse import Warehouse, WarehouseError
+from pyspark.sql import SparkSession
+from trace_lines import T, encode, result, sample, write
+from trace_tables import contents
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(tmp_path / "warehouse")
+
+
+def samples(count: int, first: int = 0, **keys: Any) -> list[Any]:
+    return [sample(seq=seq, t=T + seq / 10, **keys) for seq in range(first, first + count)]
+
+
+def seqs(spark: SparkSession, warehouse: Warehouse) -> list[int]:
+    rows = read_table(spark, warehouse, "rows")
+    return [] if rows is None else sorted(row["seq"] for row in rows.select("seq").collect())
+
+
+# Files to lines, without Spark.
+
+
+def cut(path: Path, *borders: int) -> list[bytes]:
+    """A file's lines, read in parts that begin at these offsets."""
+    size = path.stat().st_size
+    found = []
+    for start, end in zip((0, *borders), (*borders, size), strict=True):
+        for lines in lines_of(Split(str(path), start, end, size, start == 0)):
+            found += _texts(lines, path)
+    return found
+
+
+def _texts(lines: Lines, path: Path) -> Iterator[bytes]:
+    whole = path.read_bytes()
+    for start, end in zip(lines.starts[:-1], lines.starts[1:], strict=True):
+        text = lines.data[start:end]
+        if lines.fault != "oversize":
+            assert whole[lines.offset + start : lines.offset + end] == text
+        yield text
+
+
+@pytest.mark.parametrize("text", [b"", b"a", b"a\n", b"\n", b"\n\n", b"a\nbb\n\nccc\nd", b"aaaa\nb\n"])
+def test_a_file_in_parts_is_the_file(folder: Path, text: bytes) -> None:
+    path = folder / "x.jsonl"
+    path.write_bytes(text)
+    for first in range(1, len(text)):
+        for second in range(first, len(text)):
+            assert b"".join(cut(path, first, second)) == text
+
+
+@pytest.mark.parametrize("blocks", [16, 1 << 20])
+def test_lines_that_are_too_long_cost_no_memory_and_no_other_line(
+    folder: Path, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fjm2bench.traces.lines.BLOCK_BYTES", blocks * 1024)
+    long = b"x" * (LINE_BYTES_MAX * 5)
+    path = write(folder, "x.jsonl", [b"one", long, b"two", b"y" * LINE_BYTES_MAX, long])
+    faults = []
+    for lines in lines_of(Split(str(path), 0, path.stat().st_size, path.stat().st_size, True)):
+        assert len(lines.data) <= blocks * 1024 + LINE_BYTES_MAX
+        faults += [
+            lines.fault or ("long" if size > LINE_BYTES_MAX + 1 else None)
+            for size in lines.starts[1:] - lines.starts[:-1]
+        ]
+    assert [fault is not None for fault in faults] == [False, True, False, False, True]
+
+
+def test_a_broken_archive_gives_what_is_whole_and_says_so(folder: Path) -> None:
+    path = folder / "x.jsonl.gz"
+    path.write_bytes(gzip.compress(encode(samples(2000)))[:-2000])
+    *good, last = list(lines_of(Split(str(path), 0, 1 << 62, 1 << 62, True)))
+    assert last.fault == "unreadable"
+    assert sum(len(lines.starts) - 1 for lines in good) > 100
+
+
+# Files to tables.
+
+
+def test_rows_and_bad_lines_are_all_lines(spark: SparkSession, folder: Path, warehouse: Warehouse) -> None:
+    made = generate(folder, 3000, broken=0.2)
+    write(folder, "odd.jsonl", [b"x" * 100_000, b"\xff\xfe", sample(run="odd")])
+    with (folder / "odd.jsonl").open("ab") as file:
+        file.write(b'{"v":1,"kind":"sam')
+    written = sum(len(_open(path).splitlines()) for path in folder.rglob("*.jsonl*"))
+    done = ingest(spark, folder, warehouse, settle_s=0)
+    assert done.lines == written
+    assert done.counts == {"rows": made.good + 1, "results": made.results, "bad": made.bad.total() + 3}
+    made.bad.update(oversize=1, utf8=1, torn=1)
+    assert done.reasons == made.bad
+    bad = read_table(spark, warehouse, "bad")
+    assert bad is not None
+    torn = bad.where("reason = 'torn'").first()
+    assert torn is not None
+    assert torn["text"] == '{"v":1,"kind":"sam'
+    assert (folder / "odd.jsonl").read_bytes()[torn["offset"] :] == torn["text"].encode()
+
+
+def _open(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+def test_only_what_is_new_is_read(spark: SparkSession, folder: Path, warehouse: Warehouse) -> None:
+    path = write(folder, "run=r1/node=n1.jsonl", samples(5))
+    assert ingest(spark, folder, warehouse).counts == {"rows": 5}
+    assert ingest(spark, folder, warehouse).batch is None
+    with path.open("ab") as file:  # it grows, and is being written to
+        file.write(encode(samples(3, 5)) + encode(samples(1, 8))[:40])
+    grown = ingest(spark, folder, warehouse, settle_s=3600)
+    assert (grown.counts, grown.pending) == ({"rows": 3}, [str(path)])
+    with path.open("ab") as file:
+        file.write(encode(samples(1, 8))[40:])
+    assert ingest(spark, folder, warehouse, settle_s=3600).counts == {"rows": 1}
+    (path.parent / "node=n1.jsonl.gz").write_bytes(gzip.compress(path.read_bytes() + encode(samples(2, 9))))
+    path.unlink()  # an operator compresses it, after two more lines
+    assert ingest(spark, folder, warehouse, settle_s=0).counts == {"rows": 2}
+    assert ingest(spark, folder, warehouse, settle_s=0).batch is None
+    assert seqs(spark, warehouse) == list(range(11))
+
+
+def test_a_file_that_shrinks_is_told_of(folder: Path) -> None:
+    path = write(folder, "x.jsonl", samples(2))
+    found = find(folder, {str(path): 10_000}, 0)
+    assert (found.splits, found.shrunk) == ([], [str(path)])
+
+
+def test_captures_become_samples(spark: SparkSession, folder: Path, warehouse: Warehouse) -> None:
+    (folder / "run=lossy").mkdir()
+    shutil.copy(VECTORS / "loss-stream.pcap", folder / "run=lossy" / "node=tap.pcap")
+    (folder / "no.pcap").write_bytes(b"this is no capture at all")
+    done = ingest(spark, folder, warehouse, settle_s=0)
+    rows = read_table(spark, warehouse, "rows")
+    assert rows is not None
+    found = rows.where("source like 'sender:%'").selectExpr("run", "node", "role", "datagrams_sent").collect()
+    assert {row[:3] for row in found} == {("lossy", "tap", "capture")}
+    assert sum(row["datagrams_sent"] or 0 for row in found) > 10
+    assert done.reasons == {"unreadable": 1}
+
+
+# Crashes.
+
+
+class _Died(Exception):  # noqa: N818
+    pass
+
+
+@pytest.mark.parametrize("moves", [None, 0, 1])
+def test_a_crash_at_any_point_leaves_each_line_once(
+    spark: SparkSession, folder: Path, warehouse: Warehouse, moves: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the journal is written, before anything is moved, or in between."""
+    write(folder, "a.jsonl", [*samples(3), sample(t=T + 86_400, seq=3), "broken"])
+    write_state, move = storage._write, storage._move
+    left = [moves]
+
+    def dying_move(source: Path, target: Path) -> None:
+        if left[0] == 0:
+            raise _Died
+        left[0] = None if left[0] is None else left[0] - 1
+        move(source, target)
+
+    def dying_write(path: Path, value: Any) -> None:
+        if moves is None and path.name == "journal.json" and value["moves"]:
+            raise _Died
+        write_state(path, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "_move", dying_move)
+        patch.setattr(storage, "_write", dying_write)
+        with pytest.raises(_Died):
+            ingest(spark, folder, warehouse, settle_s=0)
+    again = ingest(spark, folder, warehouse, settle_s=0)
+    assert (again.batch is None) == (moves is not None)
+    assert seqs(spark, warehouse) == [0, 1, 2, 3]
+    bad = read_table(spark, warehouse, "bad")
+    assert bad is not None
+    assert bad.count() == 1
+
+
+def test_one_at_a_time(spark: SparkSession, folder: Path, warehouse: Warehouse) -> None:
+    with warehouse.opened(), pytest.raises(WarehouseError, match="in use"):
+        ingest(spark, folder, Warehouse(warehouse.path))
+
+
+# Figures.
+
+
+def test_figures_brought_up_to_date_are_those_computed_anew(
+    spark: SparkSession, folder: Path, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    def two_days(run: str, first: int) -> list[Any]:
+        return [sample(run=run, seq=first + index, t=T + index * 30_000) for index in range(6)]
+
+    write(folder, "a.jsonl", [*two_days("a", 0), *two_days("b", 0), result(run="a")])
+    ingest(spark, folder, warehouse, settle_s=0)
+    first = aggregate(spark, warehouse)
+    assert (len(first.days), first.runs) == (3, 2)
+    before = os.stat(warehouse.path / "aggregates" / "by_minute" / f"day={first.days[0]}").st_ino
+    write(folder, "b.jsonl", [sample(run="b", seq=9, t=T + 150_001), result(run="b")])
+    ingest(spark, folder, warehouse, settle_s=0)
+    second = aggregate(spark, warehouse)
+    assert (second.days, second.runs) == (first.days[2:], 1)
+    assert os.stat(warehouse.path / "aggregates" / "by_minute" / f"day={first.days[0]}").st_ino == before
+    assert aggregate(spark, warehouse).batches == 0
+    anew = Warehouse(tmp_path / "anew")
+    ingest(spark, folder, anew, settle_s=0)
+    aggregate(spark, anew)
+    found = contents(spark, warehouse)
+    assert found == contents(spark, anew)
+    aggregate(spark, warehouse, anew=True)
+    assert contents(spark, warehouse) == found
+    assert isinstance(first.tables["by_run"], int)
+
+
+def test_nothing_is_nothing(spark: SparkSession, folder: Path, warehouse: Warehouse) -> None:
+    assert ingest(spark, folder, warehouse) == Ingested()
+    assert aggregate(spark, warehouse).tables == {}

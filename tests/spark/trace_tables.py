@@ -1,0 +1,27 @@
+"""What a warehouse holds, to be compared."""
+
+from typing import Any
+
+from fjm2bench.traces.ingest import read_table
+from fjm2bench.traces.refresh import read_figures
+from fjm2bench.traces.warehouse import Warehouse
+from pyspark.sql import DataFrame, SparkSession
+
+FIGURES = ("by_minute", "throughput_histogram", "anomalies", "by_series", "by_run", "results_by_cell")
+
+
+def contents(spark: SparkSession, warehouse: Warehouse) -> dict[str, Any]:
+    """Everything that a warehouse holds."""
+    tables = {name: read_table(spark, warehouse, name) for name in ("rows", "results", "bad")}
+    figures = {name: read_figures(spark, warehouse, name) for name in FIGURES}
+    return {name: _rows_of(frame) for name, frame in (tables | figures).items() if frame}
+
+
+def _rows_of(frame: DataFrame) -> list[str]:
+    """Its rows, in an order that their values give."""
+    columns = sorted(frame.columns)
+    return sorted(repr([_plain(value) for value in row]) for row in frame.select(*columns).collect())
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value.items()) if isinstance(value, dict) else value

@@ -1,0 +1,144 @@
+"""What was heard on a bus, and the verdicts on it."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjm2.doctor import Verdict
+from fjm2.doctor.heard import Heard, judge_bus, judge_other_groups, judge_wrong_interface
+from fjm2.jms.presence import Announcement, Flag
+from fjm2.norm import Address, Train
+from fjm2.norm.wire import Application, Data, FecId
+
+FIRST, SECOND = ("10.1.1.1", 40_001), ("10.1.1.2", 40_002)
+
+
+def train(datagram: bytes, address: Address = FIRST) -> Train:
+    return Train(np.frombuffer(datagram, np.uint8), max(1, len(datagram)), address)
+
+
+def spoken(node_id: int, content: bytes) -> bytes:
+    return Application(source_id=node_id, instance_id=1, grtt_q=0, backoff=4, gsize_q=0, content=content).encode()
+
+
+def announced(node_id: int, connection_id: int, client_id: str | None = None, *lanes: int, flags: int = 0) -> bytes:
+    return spoken(node_id, Announcement(connection_id, lanes, client_id, flags=flags).encode(1400))
+
+
+def problems(heard: Heard) -> set[str]:
+    return {one.problem for one in judge_bus(heard, 2.0, "239.1.1.1 port 5740") if one.problem}
+
+
+def test_connections_are_counted_and_named() -> None:
+    heard = Heard()
+    heard.take(train(announced(7, 1, "desk-7", 7)))
+    heard.take(train(announced(8, 2, None, 8), SECOND))
+    first, *_ = judge_bus(heard, 2.0, "239.1.1.1 port 5740")
+    assert first.verdict is Verdict.OK
+    assert first.text.startswith("2 connections from 2 addresses ('desk-7')")
+    assert not problems(heard)
+    heard.take(train(announced(8, 2, flags=Flag.GOODBYE), SECOND))
+    assert len(heard.connections) == 1
+
+
+def test_what_others_call_themselves_does_nothing_to_a_terminal() -> None:
+    heard = Heard()
+    heard.take(train(announced(7, 1, "\x1b[2Jdesk")))
+    heard.take(train(announced(8, 2, "\x1b[2Jdesk"), SECOND))
+    assert problems(heard) == {"client_id_twice"}
+    assert all(one.text.isprintable() for one in judge_bus(heard, 2.0, "g"))
+
+
+def test_silence_is_no_fault() -> None:
+    (finding,) = judge_bus(Heard(), 2.0, "239.1.1.1 port 5740")
+    assert finding.verdict is Verdict.UNKNOWN
+    assert finding.advice
+
+
+def test_one_id_at_two_addresses_is_told_from_a_node_that_moved() -> None:
+    heard = Heard()
+    for address in (FIRST, FIRST, SECOND, SECOND):
+        heard.take(train(announced(7, 1), address))
+    assert "node_id_twice" not in problems(heard)
+    heard.take(train(announced(7, 1), FIRST))
+    assert "node_id_twice" in problems(heard)
+
+
+def test_data_is_counted_without_being_read() -> None:
+    data = Data(
+        source_id=9,
+        instance_id=1,
+        grtt_q=0,
+        backoff=4,
+        gsize_q=0,
+        flags=0,
+        fec_id=FecId.REED_SOLOMON_8,
+        object_id=3,
+        payload_id=0,
+        payload=bytes(100),
+    ).encode()
+    heard = Heard()
+    heard.take(Train(np.frombuffer(data * 30, np.uint8), len(data), FIRST))
+    assert (heard.datagrams, heard.nodes[9].datagrams) == (30, 30)
+
+
+def test_who_shares_a_client_id_or_speaks_another_version_is_told() -> None:
+    heard = Heard()
+    heard.take(train(announced(7, 1, "desk")))
+    heard.take(train(announced(8, 2, "desk"), SECOND))
+    heard.take(train(spoken(9, b"\x02" + announced(9, 3)[20:])))
+    assert problems(heard) == {"client_id_twice", "other_version", "foreign_norm"}
+
+
+def test_what_the_doctor_says_itself_is_left_out() -> None:
+    heard = Heard(frozenset({7}))
+    heard.take(train(announced(7, 1)))
+    heard.take(train(b"FJM2 probe and so on"))
+    assert heard.is_silent
+    assert not heard.strangers
+    assert not heard.connections
+
+
+def test_strangers_are_named_by_how_much_they_send() -> None:
+    heard = Heard()
+    for _ in range(5):
+        heard.take(train(b"hello, world", SECOND))
+    heard.take(train(b"hello, world", FIRST))
+    (finding,) = (one for one in judge_bus(heard, 2.0, "g") if one.problem == "foreign_traffic")
+    assert finding.figures["senders"] == ["10.1.1.2:40002", "10.1.1.1:40001"]
+
+
+def test_a_bus_elsewhere_is_a_fault_only_if_there_is_none_here() -> None:
+    elsewhere = Heard()
+    elsewhere.take(train(announced(7, 1)))
+    (alone,) = judge_wrong_interface("eth0", True, {"eth1": elsewhere, "eth2": Heard()})
+    assert (alone.verdict, alone.problem) == (Verdict.FAULT, "wrong_interface")
+    (both,) = judge_wrong_interface("eth0", False, {"eth1": elsewhere})
+    assert (both.verdict, both.problem) == (Verdict.WARNING, "bus_on_two_interfaces")
+    assert not list(judge_wrong_interface("eth0", True, {"eth1": Heard()}))
+
+
+def test_groups_besides_ours_are_named() -> None:
+    (finding,) = judge_other_groups("239.1.1.1", 5740, {"239.1.1.1", "239.1.1.2"})
+    assert (finding.verdict, finding.figures["groups"]) == (Verdict.WARNING, ["239.1.1.2"])
+    (fine,) = judge_other_groups("239.1.1.1", 5740, {"239.1.1.1"})
+    assert fine.verdict is Verdict.OK
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.binary(min_size=1, max_size=80) | st.integers(1, 9).map(lambda node: announced(node, node)),
+            st.integers(1, 80),
+            st.sampled_from([FIRST, SECOND]),
+        )
+    )
+)
+def test_whatever_comes_is_judged(made: list[tuple[bytes, int, Address]]) -> None:
+    heard = Heard()
+    for datagrams, segment_bytes, address in made:
+        heard.take(Train(np.frombuffer(datagrams, np.uint8), segment_bytes, address))
+    findings = list(judge_bus(heard, 2.0, "239.1.1.1 port 5740"))
+    assert all(
+        one.text and (one.problem is not None) == (one.verdict not in (Verdict.OK, Verdict.UNKNOWN)) for one in findings
+    )

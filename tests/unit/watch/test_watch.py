@@ -1,0 +1,324 @@
+"""A bus seen from outside: what is told of it is what was sent."""
+
+import dataclasses
+import json
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sightings import PARITY_FTI, Node, train
+
+from fjm2.jms import Queue, TemporaryTopic, Topic
+from fjm2.jms.presence import Flag
+from fjm2.norm import Train
+from fjm2.norm.quantize import rtt_of
+from fjm2.norm.wire import ObjectFlag
+from fjm2.watch import BusWatch, known_as
+from fjm2.watch.answers import RECEIVERS_MAX
+from fjm2.watch.bus import SENDERS_MAX
+from fjm2.watch.topics import TOPICS_MAX
+
+FEED, DESK = 0xFEED, 0xDE5C
+
+
+def watch_of(*names: str) -> BusWatch:
+    return BusWatch(known_as(names), now=0.0)
+
+
+# Who is there.
+
+
+def test_connections_are_as_they_announce_themselves() -> None:
+    watch = watch_of()
+    desk = Node(7, watch, host="10.0.0.7", port=77)
+    desk.announce(DESK, 1.0, client_id="desk", topics=frozenset((Topic("prices").frame_hash,)))
+    desk.announce(0xABC, 2.0, flags=Flag.WANTS_ALL)
+    named, nameless = sorted(watch.report(5.0).connections, key=lambda one: one.label, reverse=True)
+    assert (named.label, named.node_id, named.address, named.seen_s) == ("desk", 7, "10.0.0.7:77", 4.0)
+    assert named.subscriptions == (f"#{Topic('prices').frame_hash:08x}",)
+    assert (nameless.label, nameless.seen_s) == ("0000000000000abc", 3.0)
+    assert nameless.subscribes_to_more
+    assert not named.subscribes_to_more
+
+
+def test_who_leaves_or_falls_silent_is_gone() -> None:
+    watch = watch_of()
+    Node(7, watch).announce(DESK, 0.0, valid_s=15)
+    leaver = Node(8, watch)
+    leaver.announce(FEED, 0.0, client_id="feed")
+    leaver.publish(FEED, 3, 1.0)
+    assert [topic.publishers for topic in watch.report(2.0).topics] == [("feed",)]
+    leaver.announce(FEED, 3.0, flags=Flag.GOODBYE)
+    report = watch.report(4.0)
+    assert [one.node_id for one in report.connections] == [7]
+    assert [topic.publishers for topic in report.topics] == [()]
+    assert [one.owner for one in report.senders] == ["feed"]  # it has sent what is shown
+    assert watch.report(15.1).connections == ()
+    assert watch.report(64.0).senders == ()
+
+
+def test_nobody_speaks_for_others() -> None:
+    watch = watch_of()
+    Node(7, watch).announce(DESK, 0.0, client_id="desk")
+    Node(8, watch).announce(DESK, 1.0, client_id="thief", flags=Flag.GOODBYE)
+    Node(8, watch).announce(DESK, 1.0, client_id="thief")
+    assert [(one.client_id, one.node_id) for one in watch.report(2.0).connections] == [("desk", 7)]
+    assert watch.label_of(DESK) == "desk"
+
+
+# What is sent.
+
+
+def test_messages_are_counted_by_topic_and_sender() -> None:
+    watch = watch_of()
+    feed, desk = Node(5, watch), Node(7, watch)
+    feed.announce(FEED, 0.0, client_id="feed", lanes=(5, 6, 0))
+    desk.announce(DESK, 0.0, client_id="desk", topics=frozenset((Topic("prices").frame_hash,)))
+    feed.publish(FEED, 20, 1.0)
+    Node(6, watch).publish(FEED, 5, 1.0, topic="alarms")
+    report = watch.report(2.0)
+    assert {one.label: (one.messages, one.messages_per_s) for one in report.topics} == {
+        "prices": (20, 10.0),
+        "alarms": (5, 2.5),
+    }
+    prices = report.topics[0]
+    assert (prices.publishers, prices.subscribers) == (("feed",), ("desk",))
+    assert {(one.node_id, one.owner, one.lane, one.messages) for one in report.senders} == {
+        (5, "feed", 0, 20),
+        (6, "feed", 1, 5),
+    }
+    assert report.senders[0].grtt_s == rtt_of(100)
+    assert report.messages == 25
+    again = watch.report(3.0)
+    assert (again.messages, again.messages_per_s) == (25, 0.0)
+    assert all(one.messages_per_s == one.bytes_per_s == 0.0 for one in again.senders)
+
+
+def test_bytes_are_those_of_the_datagrams() -> None:
+    watch = watch_of()
+    feed = Node(5, watch)
+    feed.write(FEED, 30, Topic("prices"))
+    sent = train(*feed.segments())
+    watch.take(sent, 1.0)
+    sender = watch.report(2.0).senders[0]
+    assert (sender.bytes, sender.bytes_per_s, sender.datagrams) == (sent.data.size, sent.data.size / 2, sent.count)
+
+
+def test_topics_have_the_names_that_were_heard_or_given() -> None:
+    watch = watch_of("orders")
+    node = Node(7, watch)
+    hashes = frozenset(one.frame_hash for one in (Topic("orders"), Queue("orders"), Topic("unheard"), Topic("prices")))
+    node.announce(DESK, 0.0, topics=hashes)
+    Node(5, watch).publish(FEED, 1, 0.0)
+    labels = {one.label for one in watch.report(1.0).topics}
+    assert labels == {"orders", "queue://orders", f"#{Topic('unheard').frame_hash:08x}", "prices"}
+    assert set(watch.report(1.0).connections[0].subscriptions) == labels
+
+
+def test_other_kinds_of_destinations_say_what_they_are() -> None:
+    watch = watch_of()
+    node = Node(5, watch)
+    node.write(FEED, 1, TemporaryTopic("reply"))
+    watch.take(train(*node.segments()), 0.0)
+    assert [one.name for one in watch.report(1.0).topics] == ["temp-topic://reply"]
+
+
+def test_what_only_keeps_streams_known_is_no_message() -> None:
+    watch = watch_of()
+    Node(5, watch).publish(0, 4, 0.0)
+    report = watch.report(1.0)
+    assert (report.messages, report.topics) == (0, ())
+
+
+# What is lost, and what is repaired.
+
+
+def test_what_is_missed_is_told_and_the_rest_counted() -> None:
+    watch = watch_of()
+    feed = Node(5, watch)
+    feed.write(FEED, 40, Topic("prices"), size=80)  # two segments a message, nearly
+    segments = feed.segments()
+    for at, segment in enumerate(segments):
+        if not 20 <= at < 23:
+            watch.take(train(segment), 1.0)
+    report = watch.report(2.0)
+    assert report.senders[0].datagrams_missed == 3
+    assert watch.bytes_missed == 300
+    assert 40 - 5 <= report.messages <= 40 - 2
+
+
+def test_repairs_are_not_counted_as_messages_again() -> None:
+    watch = watch_of()
+    feed = Node(5, watch)
+    feed.write(FEED, 10, Topic("prices"))
+    segments = feed.segments()
+    watch.take(train(*segments), 1.0)
+    again = [
+        dataclasses.replace(one, sequence=100 + at, flags=one.flags | ObjectFlag.REPAIR)
+        for at, one in enumerate(segments[2:6])
+    ]
+    watch.take(train(*again), 1.5)
+    sender = watch.report(2.0).senders[0]
+    assert (sender.messages, sender.repairs, sender.repairs_per_s) == (10, 4, 2.0)
+    assert watch.bytes_missed == 0
+
+
+def test_parity_is_no_content() -> None:
+    watch = watch_of()
+    feed = Node(5, watch)
+    feed.write(FEED, 12, Topic("prices"))
+    segments = feed.segments(PARITY_FTI)
+    for at, segment in enumerate(segments):
+        watch.take(train(segment), 0.0)
+        if at % 4 == 3:
+            parity = feed.data(0, Random(at).randbytes(108), PARITY_FTI)
+            watch.take(train(dataclasses.replace(parity, payload_id=(at // 4) << 8 | 4)), 0.0)
+    sender = watch.report(1.0).senders[0]
+    assert (sender.messages, sender.datagrams_missed) == (12, 0)
+    assert sender.parity == len(segments) // 4 >= 2
+    assert watch.bytes_missed == 0
+
+
+def test_a_train_that_begins_with_old_segments_is_read_on() -> None:
+    watch = watch_of()
+    feed = Node(5, watch)
+    feed.write(FEED, 30, Topic("prices"))
+    segments = feed.segments()
+    watch.take(train(*segments[:10]), 0.0)
+    watch.take(train(*segments[5:]), 0.0)
+    assert watch.report(1.0).messages == 30
+    assert watch.bytes_missed == 0
+
+
+def test_a_sender_that_begins_anew_is_read_from_its_beginning() -> None:
+    watch = watch_of()
+    Node(5, watch).publish(FEED, 10, 0.0)
+    feed = Node(5, watch)
+    feed.write(FEED, 10, Topic("prices"))
+    watch.take(train(*(dataclasses.replace(one, instance_id=2) for one in feed.segments())), 1.0)
+    assert watch.report(2.0).messages == 20
+    assert watch.bytes_missed == 0
+
+
+# Who is slow.
+
+
+def test_the_slowest_is_who_takes_longest_to_confirm() -> None:
+    watch = watch_of()
+    feed, quick, slow = Node(5, watch), Node(7, watch), Node(8, watch)
+    slow.announce(DESK, 0.0, client_id="slow")
+    feed.publish(FEED, 1, 0.0)
+    feed.ask(9, (7, 8), 1.0)
+    quick.confirm(5, 9, 1.01)
+    feed.ask(9, (8,), 1.1)
+    slow.miss(5, 1.2)
+    report = watch.report(1.3)
+    assert report.slowest is not None
+    assert (report.slowest.label, report.slowest.nacks) == ("slow", 1)
+    assert report.slowest.awaited_s == pytest.approx(0.3)
+    slow.confirm(5, 9, 1.5)
+    by_node = {one.node_id: one for one in watch.report(2.0).receivers}
+    assert by_node[8].confirm_s == pytest.approx(0.5)
+    assert by_node[8].awaited_s is None
+    assert by_node[7].confirm_s == pytest.approx(0.01)
+    assert watch.report(2.1).senders[0].nacks == 1
+
+
+def test_a_confirmation_of_something_else_ends_no_wait() -> None:
+    watch = watch_of()
+    feed, slow = Node(5, watch), Node(8, watch)
+    feed.ask(9, (8,), 1.0)
+    slow.confirm(5, 3, 1.1)
+    slow.confirm(6, 9, 1.1)
+    assert [one.awaited_s for one in watch.report(2.0).receivers] == [1.0]
+
+
+def test_whom_nobody_asks_any_more_is_not_awaited_for_ever() -> None:
+    watch = watch_of()
+    Node(5, watch).ask(9, (8,), 1.0)
+    assert watch.report(3.0).receivers[0].awaited_s == 2.0
+    assert watch.report(6.5).receivers[0].awaited_s is None
+    assert watch.report(70.0).receivers == ()
+
+
+# Gateways.
+
+
+def beacon(gateway_id: int, flags: int, host: str) -> Train:
+    data = b"FJMB\x01" + bytes((flags, 0, 0)) + gateway_id.to_bytes(4) + bytes(8)
+    return Train(np.frombuffer(data, np.uint8), len(data), (host, 5742))
+
+
+def test_one_address_with_several_members_is_a_gateway() -> None:
+    watch = watch_of()
+    for node_id in (7, 8):
+        Node(node_id, watch, host="10.0.0.9", port=999).announce(node_id, 0.0)
+    Node(6, watch, host="10.0.0.9", port=1).announce(6, 0.0)  # on the gateway's host
+    report = watch.report(1.0)
+    assert [(one.host, one.gateway_id, one.is_forwarding, one.nodes) for one in report.gateways] == [
+        ("10.0.0.9", None, None, 2)
+    ]
+    assert {one.node_id: one.gateway for one in report.connections} == {6: None, 7: "10.0.0.9", 8: "10.0.0.9"}
+
+
+def test_beacons_tell_which_gateway_forwards() -> None:
+    watch = watch_of()
+    watch.take_beacon(beacon(1, 3, "10.0.0.1"), 0.0)
+    watch.take_beacon(beacon(2, 2, "10.0.0.2"), 0.0)
+    watch.take_beacon(beacon(3, 2, "10.0.0.3"), 0.0)
+    watch.take_beacon(beacon(3, 4, "10.0.0.3"), 1.0)
+    gateways = watch.report(2.0).gateways
+    assert [(one.gateway_id, one.is_forwarding) for one in gateways] == [(1, True), (2, False)]
+    assert watch.report(9.0).gateways == ()
+
+
+# Whatever comes.
+
+
+@given(st.binary(min_size=1, max_size=300), st.integers(8, 200))
+def test_anything_may_come(data: bytes, segment_bytes: int) -> None:
+    watch = watch_of()
+    some = Train(np.frombuffer(data, np.uint8), min(segment_bytes, len(data)), ("10.0.0.1", 1))
+    watch.take(some, 0.0)
+    watch.take_beacon(some, 0.0)
+    json.dumps(watch.report(1.0).as_dict(), allow_nan=False)
+
+
+@given(st.randoms(use_true_random=False))
+def test_altered_data_does_not_stop_it(random: Random) -> None:
+    watch = watch_of()
+    feed = Node(5, watch)
+    feed.write(FEED, 20, Topic("prices"))
+    for segment in feed.segments():
+        wire = bytearray(segment.encode())
+        if random.random() < 0.3:
+            wire[random.randrange(8, len(wire))] ^= 1 << random.randrange(8)
+        watch.take(Train(np.frombuffer(bytes(wire), np.uint8), len(wire), ("10.0.0.1", 1)), 0.0)
+    json.dumps(watch.report(1.0).as_dict(), allow_nan=False)
+
+
+def test_a_flood_of_strangers_is_bounded() -> None:
+    watch = watch_of()
+    feed = Node(5, watch)
+    payload = feed.data(0, b"\0" * 8 + b"x" * 100)
+    for number in range(SENDERS_MAX + 100):
+        watch.take(train(dataclasses.replace(payload, source_id=number + 1)), 0.0)
+    report = watch.report(1.0)
+    assert len(report.senders) == SENDERS_MAX
+    feed.ask(1, tuple(range(1, 300)), 0.0)
+    for number in range(RECEIVERS_MAX + 100):
+        Node(100_000 + number, watch).miss(5, 0.0)
+    assert len(watch.report(1.0).receivers) == RECEIVERS_MAX
+    for first in range(0, TOPICS_MAX + 600, 300):
+        Node(7, watch).announce(first + 1, 0.0, topics=frozenset(range(first, first + 300)))
+    assert len(watch.report(1.0).topics) == TOPICS_MAX
+
+
+def test_a_report_is_ready_for_json() -> None:
+    watch = watch_of()
+    Node(5, watch).publish(FEED, 3, 0.0)
+    told = json.loads(json.dumps(watch.report(1.0).as_dict()))
+    assert told["topics"][0]["name"] == "prices"
+    assert told["senders"][0]["messages"] == 3
