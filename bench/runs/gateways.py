@@ -50,7 +50,7 @@ async def _start_plain(sites: Sites, port: int, stack: AsyncExitStack) -> list[i
         (sites.left, (LEFT_LAN, LEFT_WAN, RIGHT_WAN)),
         (sites.right, (RIGHT_LAN, RIGHT_WAN, LEFT_WAN)),
     ):
-        command = ("fjm2bench.peers.plain_relay", _GROUP, str(port), *addresses)
+        command = ("fjm2bench.peers.plain_relay", "asyncio", _GROUP, str(port), *addresses)
         process = await stack.enter_async_context(_started(host, command, {}))
         assert process.stdout is not None
         await _until(process, process.stdout, "ready")
