@@ -4,6 +4,7 @@ import json
 import logging
 import socket
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 
 import click
@@ -84,6 +85,8 @@ def doctor(
         scene = look(BusConfig.from_uri(uri))
         code = _listen(scene, timeout_s, as_json) if listen else _examine(scene, address, watch_s, as_json, verbose)
     except KeyboardInterrupt:
+        # It may come between the making of a socket and its `with`: the process ends here, and the socket with it.
+        warnings.simplefilter("ignore", ResourceWarning)
         code = INTERRUPTED
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
