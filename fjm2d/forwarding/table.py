@@ -5,6 +5,7 @@ loop, or somebody who uses its id. On the LAN the same goes for the address: wha
 bears the ids of far nodes, and of near ones if it has come round.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -33,12 +34,14 @@ class _Node:
 
 class NodeTable:
     """The nodes of one group, bounded. A flood of new ones does not push out those who are heard, nor fill more than
-    its own side: half of the table is the LAN's, half is for all peers."""
+    its own side: half of the table is the LAN's, half is for all peers. Of that no peer gets more than is then left for
+    others, so that there is always some."""
 
     def __init__(self, nodes_max: int = NODES_MAX) -> None:
         self._nodes: dict[int, _Node] = {}
         self._side_max = nodes_max // 2
         self._on_lan = self._behind_peers = 0
+        self._behind: Counter[int] = Counter()
         self._swept_at = float("-inf")
         self.refused = 0
         """Times that there was no room for a node."""
@@ -127,11 +130,16 @@ class NodeTable:
         self._add(node, found, now)
 
     def _is_full(self, found: _Node) -> bool:
-        return (self._behind_peers if found.address is None else self._on_lan) >= self._side_max
+        if found.address is not None:
+            return self._on_lan >= self._side_max
+        return self._behind[found.peer] >= self._side_max - self._behind_peers
 
     def _count(self, known: _Node, by: int) -> None:
         if known.address is None:
             self._behind_peers += by
+            self._behind[known.peer] += by
+            if not self._behind[known.peer]:
+                del self._behind[known.peer]
         else:
             self._on_lan += by
 

@@ -1,6 +1,7 @@
 """What the probes of a link show: its round trip, and what part of the datagrams gets lost, either way."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .rate import Report
@@ -41,16 +42,17 @@ class Answered(NamedTuple):
 class LinkMeter:
     """Questions and answers of one session after the other."""
 
-    __slots__ = ("_asked", "_heard", "_number", "_told", "_was_limited", "loss_received", "loss_sent", "rtt_s")
+    __slots__ = ("_asked", "_draw", "_heard", "_told", "_was_limited", "loss_received", "loss_sent", "rtt_s")
 
-    def __init__(self) -> None:
+    def __init__(self, draw: Callable[[int], bytes]) -> None:
+        """`draw` gives so many random bytes."""
+        self._draw = draw
         self.rtt_s: float | None = None
         """Smoothed."""
         self.loss_sent = 0.0
         """Of what we send, 0 to 1; smoothed."""
         self.loss_received = 0.0
         """Of what we are sent."""
-        self._number = 0
         self._asked: OrderedDict[int, _Asked] = OrderedDict()
         self._told: _Point | None = None
         """What the last answer said."""
@@ -59,7 +61,7 @@ class LinkMeter:
         self._was_limited = False
 
     def begin(self) -> None:
-        """Another session: its counters begin anew."""
+        """Another session, whose counters begin anew, or another address: older questions have no answer."""
         self._asked.clear()
         self._told = None
         self._heard = None
@@ -70,12 +72,12 @@ class LinkMeter:
 
     def ask(self, now: float, sent: int, sent_bytes: int, size: int) -> int:
         """The number of a question that is about to be asked. `sent_bytes`: all headers included."""
-        self._number = self._number + 1 & 0xFFFFFFFF
-        self._asked[self._number] = _Asked(now, sent, sent_bytes, size, self._was_limited)
+        number = int.from_bytes(self._draw(4))  # nobody can answer but who is at the address that it was sent to
+        self._asked[number] = _Asked(now, sent, sent_bytes, size, self._was_limited)
         self._was_limited = False
         if len(self._asked) > _OPEN_MAX:
             self._asked.popitem(last=False)
-        return self._number
+        return number
 
     def question(self, sent: int, received: int, now: float) -> None:
         """A question has come: the other side had sent so many, and so many have been received."""

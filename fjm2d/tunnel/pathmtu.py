@@ -57,15 +57,24 @@ class PathMtu:
         """When to come back: the search is due, or a probe has not been answered."""
         return self._next_at
 
-    def begin(self, now: float) -> None:
-        """There is a session, or it goes over another path: what was found before need not hold."""
+    def begin(self) -> None:
+        """There is a session, or it goes over another path: what was found before need not hold.
+
+        Nothing long is sent before a short probe is answered from there: whoever names an address need not have it.
+        """
+        self.stop()
         if not self._fixed:
             self.mtu = MTU_MIN
+
+    def proven(self, now: float) -> None:
+        """A probe has been answered from where they go."""
+        if self._phase is _Phase.OFF and not self._fixed:
             self._search(now, self._most)
 
     def stop(self) -> None:
         """There is no session."""
         self._phase = _Phase.OFF
+        self._size, self._tries = 0, 0
         self._next_at = NEVER
 
     def poll(self, now: float, rtt_s: float, is_flowing: bool, is_answering: bool) -> int | None:
@@ -102,7 +111,7 @@ class PathMtu:
 
     def too_long(self, size: int, now: float) -> bool:
         """The kernel does not send packets of this length. Whether shorter ones than before must be sent."""
-        if self._fixed or size <= MTU_MIN or size > self._high:
+        if self._phase is _Phase.OFF or size <= MTU_MIN or size > self._high:
             return False
         is_shorter = self.mtu >= size
         self.mtu = MTU_MIN if is_shorter else self.mtu

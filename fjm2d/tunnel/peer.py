@@ -58,6 +58,8 @@ IPV6_BYTES = 48
 """IP and UDP headers."""
 _MEASURED_PROBE_S = 0.2
 _RTT_S_UNKNOWN = 0.3
+_TELL_S = 1.0
+"""That a peer has moved is told no more often."""
 
 
 class PeerState(Enum):
@@ -117,7 +119,7 @@ class Peer:
         self._around = around
         own = around.config
         self._live = Liveness(own.keepalive_s, own.probe_s, own.dead_s)
-        self._meter = LinkMeter()
+        self._meter = LinkMeter(around.entropy)
         self._path = PathMtu(own.mtu_bytes, own.mtu_max_bytes)
         self._splitter = Splitter()
         self._reassembler = Reassembler(self.stats.drops)
@@ -129,6 +131,7 @@ class Peer:
         self._calls = Calls(around.wall_ns, around.random, self._forget_index)
         self._door = Doorkeeper(around.started_ns - int(own.skew_s * 1e9))
         self._is_warned = False
+        self._move_told_at = -NEVER
         self._is_removed = False
         if config.is_measured:
             self._measure(config.rate_bps, now)
@@ -376,10 +379,15 @@ class Peer:
         before, self.address = self.address, address
         if before is not None:
             self.stats.moves += 1
-            self._around.events.append(PeerMoved(self, before, address))
-            self._path.begin(now)
+            if now - self._move_told_at >= _TELL_S:
+                self._move_told_at = now
+                self._around.events.append(PeerMoved(self, before, address))
+            self._meter.begin()
+            self._path.begin()
             if self._estimate is not None:
                 self._estimate.begin(is_path_new=True)
+            if now >= self._live.ask_soon_at():
+                self._ask(now)  # whether it is there: only then is anything long sent
             self._plan(now)
 
     # Probes.
@@ -416,6 +424,8 @@ class Peer:
         if answered is None:
             return
         self.stats.probes_answered += 1
+        if self.is_up:
+            self._path.proven(now)
         if self._estimate is not None:
             self._estimate.take(answered.report)
             self._pace(self._estimate, now)
@@ -487,7 +497,8 @@ class Peer:
         if agreed is None:
             # The MAC is genuine, so this is of the peer's making; the state of this handshake is spent.
             self.stats.drops[Drop.HANDSHAKE_FORGED] += 1
-            self._call(now)
+            self._calls.stop()
+            self._calls.wait(now)
             self._plan(now)
             return
         self._calls.opening = None
@@ -541,7 +552,7 @@ class Peer:
     def _come_up(self, now: float) -> None:
         self._state = PeerState.UP
         self.up_since = now
-        self._path.begin(now)
+        self._path.begin()
         if self.address is not None:
             self._around.events.append(PeerUp(self, self.address))
         self._plan(now)
@@ -556,12 +567,16 @@ class Peer:
         self.stats.drops[Drop.NOT_UP] += self.queue.clear()
         self._around.busy.pop(self, None)
         self._around.events.append(PeerDown(self, reason))
-        self.connect(now)
+        if reason == "goodbye":
+            self._calls.wait(now)  # it knows that it goes; when it is back it will call
+        else:
+            self.connect(now)
 
     def _end_session(self, now: float) -> None:
         """The peer has said goodbye."""
         self._epochs.forget()
         self._go_down("goodbye", now)
+        self._plan(now)
 
     # Time.
 

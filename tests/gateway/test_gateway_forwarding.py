@@ -455,7 +455,7 @@ def test_a_flood_of_nodes_pushes_out_nobody_that_is_heard() -> None:
 def test_neither_side_fills_more_than_half_of_the_table() -> None:
     table = NodeTable(nodes_max=200)
     for node in range(1000, 2000):
-        assert table.note_wan(node, 50, 0.0, lambda *_: False)
+        assert table.note_wan(node, node, 0.0, lambda *_: False)
     assert table.counts() == (0, 100)
     for node in range(100):
         table.note_lan(node, ("10.0.0.1", node), 1.0)
@@ -467,10 +467,28 @@ def test_neither_side_fills_more_than_half_of_the_table() -> None:
             table.note_lan(node, ("10.0.0.66", 1), now)
             table.note_lan(node % 100, ("10.0.0.1", node % 100), now)
         for node in range(2000 * turn, 2000 * turn + 200):
-            table.note_wan(node, 50, now, lambda *_: False)
+            table.note_wan(node, node, now, lambda *_: False)
         assert max(table.counts()) <= 100
         assert sum(table.counts()) == len(table)
     assert table.address_of(7) == ("10.0.0.1", 7)
+
+
+def test_a_peer_that_invents_nodes_leaves_room_for_others() -> None:
+    table = NodeTable(nodes_max=200)
+    for node in range(1000, 2000):
+        table.note_wan(node, 50, 0.0, lambda *_: False)
+    assert table.counts() == (0, 50)
+    for node in range(20):
+        table.note_wan(node, 51, 1.0, lambda *_: False)
+        table.note_wan(100 + node, 52, 1.0, lambda *_: False)
+    assert [table.peer_of(node) for node in range(16)] == [51] * 16
+    assert [table.peer_of(100 + node) for node in range(16)] == [52] * 16
+    # Who is gone has left its room to others.
+    table.forget_behind(frozenset([50]))
+    for node in range(3000, 3050):
+        table.note_wan(node, 53, 2.0, lambda *_: False)
+    assert table.peer_of(3020) == 53
+    assert sum(table.counts()) == len(table)
 
 
 def test_a_node_is_at_one_address_of_the_lan_until_it_has_been_silent_there() -> None:

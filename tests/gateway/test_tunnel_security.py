@@ -16,10 +16,10 @@ from tunnel_sim import Net, Node, Path, connected, datagrams, key_of
 from fjm2.norm import Train
 from fjm2d.keys import KeyPair
 from fjm2d.tunnel import OVERHEAD_BYTES, Drop, EndpointConfig, Kind
-from fjm2d.tunnel.events import ClockBehind
+from fjm2d.tunnel.events import ClockBehind, PeerDown, PeerMoved
 from fjm2d.tunnel.handshake import Opening, Pair
 from fjm2d.tunnel.slots import Workspace
-from fjm2d.tunnel.wire import INITIATION_BYTES, RESPONSE_BYTES, Initiation
+from fjm2d.tunnel.wire import INITIATION_BYTES, RESPONSE_BYTES, Initiation, ProbeFlag
 
 STRANGER = ("198.51.100.66", 666)
 
@@ -254,6 +254,61 @@ def test_answers_are_never_longer_than_questions() -> None:
         sizes = [train.data.size for train in node.sent]
         assert len(sizes) == 6
         assert max(sizes[3:]) <= min(sizes[:3])
+
+
+def test_who_names_addresses_of_others_has_less_sent_there_than_he_sends() -> None:
+    """A peer, with a session. Long probes go only where a short one was answered."""
+    net, a, b = connected()
+    home = b.address
+    net.run(12)
+    a.records = b.records = True
+    for number in range(1000):
+        b.address = ("198.51.100.7", 1024 + number)
+        b.send(a, b"x")
+        net.run(0.001)
+    there = [train for train in a.sent if train.address not in (home, b.address)]
+    assert there, "the newest address counts"
+    assert sum(train.data.size for train in there) < sum(train.data.size for train in b.sent)
+    assert max(train.data.size for train in there) < 100
+    assert len(a.events_of(PeerMoved)) < 5
+    b.address = home
+    b.send(a, b"back")
+    assert net.until(lambda: a.peer(b).mtu_bytes == 1500, 5) < 5
+
+
+def test_old_answers_prove_no_new_address() -> None:
+    net, a, b = connected()
+    b.records = True
+    a.peer(b)._ask(net.now)
+    a.settle()
+    net.path(b, a).is_cut = True
+    net.run(0.1)
+    answer = b.sent[-1].data.tobytes()
+    net.path(b, a).is_cut = False
+    a.records = True
+    a.receive(answer, len(answer), STRANGER)
+    assert a.peer(b).address == STRANGER
+    b.is_running = False
+    net.run(15)
+    assert STRANGER in [train.address for train in a.sent]
+    assert max(train.data.size for train in a.sent if train.address == STRANGER) <= INITIATION_BYTES
+
+
+def test_goodbye_over_and_over_makes_no_storm() -> None:
+    net, a, b = connected()
+
+    def leave() -> None:
+        if b.peer(a).is_up:
+            b.peer(a)._send_probe(ProbeFlag.GOODBYE, net.now)
+        b.peer(a)._calls.stop()
+        b.settle()
+        net.at(net.now + 0.001, leave)
+
+    before = a.peer(b).stats.handshakes_sent
+    leave()
+    net.run(20)
+    assert 0 < a.peer(b).stats.handshakes_sent - before <= 50
+    assert len(a.events_of(PeerDown)) <= 50
 
 
 def test_a_stranger_with_a_key_of_his_own_gets_nowhere() -> None:
