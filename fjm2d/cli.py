@@ -191,13 +191,14 @@ def _show_status(status: dict[str, Any]) -> None:
 
 def _show_peers(peers: list[dict[str, Any]]) -> None:
     head = f"{'STATE':10} {'ROLE':9} {'ADDRESS':24} {'RTT':>9} {'LOSS OUT':>8} {'IN':>6} {'RATE':>13} {'QUEUE':>8}"
-    click.echo(f"\n{'PEER':20} {head} {'SENT':>8} {'RECEIVED':>8} {'DROPS':>6}")
+    click.echo(f"\n{'PEER':20} {head} {'SENDS':>13} {'RECEIVES':>13} {'SENT':>8} {'RECEIVED':>8} {'DROPS':>6}")
     for peer in peers:
         rtt = "-" if peer["rtt_ms"] is None else f"{peer['rtt_ms']:.1f} ms"
         role = "-" if peer["state"] != "up" else "forwards" if peer["is_forwarder"] else "stands by"
         click.echo(
             f"{peer['name'][:20]:20} {peer['state']:10} {role:9} {peer['address'] or '-':24} {rtt:>9} "
             f"{peer['loss_sent']:8.1%} {peer['loss_received']:6.1%} {_rate(peer):>13} {_bytes(peer['queue_bytes']):>8} "
+            f"{_bits(peer['sent_bps']):>13} {_bits(peer['received_bps']):>13} "
             f"{_bytes(peer['bytes_sent']):>8} {_bytes(peer['bytes_received']):>8} {sum(peer['drops'].values()):6}"
         )
     for peer in peers:
@@ -211,10 +212,12 @@ def _show_peers(peers: list[dict[str, Any]]) -> None:
 def _rate(peer: dict[str, Any]) -> str:
     """What a link is paced to; ~ where it is measured."""
     bps = peer["rate_bps"]
-    if bps is None:
-        return "none"
+    return "none" if bps is None else f"{'~' if peer['is_rate_measured'] else ''}{_bits(bps)}"
+
+
+def _bits(bps: float) -> str:
     unit, size = next((unit, size) for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)) if bps >= size or size == 1e3)
-    return f"{'~' if peer['is_rate_measured'] else ''}{bps / size:.3g} {unit}bit/s"
+    return f"{bps / size:.3g} {unit}bit/s"
 
 
 def _reasons(drops: dict[str, int]) -> str:

@@ -419,6 +419,8 @@ class Gateway:
         self.forwarder.expire(now)
         self._tell_of_trouble()
         self.peering.tick(now)
+        for peer in self.endpoint.peers.values():
+            peer.flow.look(peer.stats, now)
         for lan in (*self.groups.values(), *([self._beacons] if self._beacons else [])):
             if lan.check():
                 event = "interface_down" if lan.is_down else "interface_up"

@@ -67,6 +67,8 @@ def _peer(gateway: Gateway, peer: Peer, now: float) -> dict[str, Any]:
         "loss_received": round(peer.loss_received, 5),
         "rate_bps": peer.rate_bps,
         "is_rate_measured": peer.config.is_measured,
+        "sent_bps": round(peer.flow.sent_bps),
+        "received_bps": round(peer.flow.received_bps),
         "queue_bytes": peer.queued_bytes,
         "mtu_bytes": peer.mtu_bytes,
         **peer.stats.as_dict(),

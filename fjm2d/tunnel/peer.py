@@ -29,7 +29,7 @@ from .liveness import Liveness
 from .meter import LinkMeter
 from .pacing import LinkQueue, Parcel, TokenBucket
 from .pathmtu import PathMtu, timeout_s
-from .peerstats import PeerStats
+from .peerstats import Flow, PeerStats
 from .rate import RateEstimate
 from .sealing import is_one_piece, pieces, wire_bytes
 from .session import CounterExhausted
@@ -110,6 +110,7 @@ class Peer:
         self.id = config.public_key.id
         self.name = config.name or config.public_key.id_text
         self.stats = PeerStats()
+        self.flow = Flow(now)
         self.address: Address | None = None
         """Where it was last heard of, authentically."""
         self.up_since: float | None = None

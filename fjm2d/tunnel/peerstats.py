@@ -43,3 +43,23 @@ class PeerStats:
         """All counters by name, ready for JSON."""
         drops = {reason.name.lower(): self.drops[reason] for reason in Drop if self.drops[reason]}
         return {**asdict(self), "drops": drops}
+
+
+class Flow:
+    """What goes to a peer and comes from it now, from looking at its counters every second or so."""
+
+    __slots__ = ("_at", "_received", "_sent", "received_bps", "sent_bps")
+
+    def __init__(self, now: float) -> None:
+        self._at = now
+        self._sent = self._received = 0
+        self.sent_bps = 0.0
+        self.received_bps = 0.0
+
+    def look(self, stats: PeerStats, now: float) -> None:
+        """Bits a second since the last look."""
+        if now <= self._at:
+            return
+        self.sent_bps = 8 * (stats.bytes_sent - self._sent) / (now - self._at)
+        self.received_bps = 8 * (stats.bytes_received - self._received) / (now - self._at)
+        self._at, self._sent, self._received = now, stats.bytes_sent, stats.bytes_received

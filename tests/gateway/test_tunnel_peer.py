@@ -431,6 +431,24 @@ def test_round_trip_and_loss_are_measured() -> None:
     assert b.peer(a).loss_sent == 0
 
 
+def test_flow_is_what_goes_now() -> None:
+    net, a, b = connected()
+    peer = a.peer(b)
+    peer.flow.look(peer.stats, net.now)
+    for _ in range(100):
+        a.send(b, bytes(972))  # 1,000 with the tunnel's header
+        net.run(0.01)
+    peer.flow.look(peer.stats, net.now)
+    assert 800_000 <= peer.flow.sent_bps < 820_000, "and a probe that is as long as a packet may be"
+    assert peer.flow.received_bps < 10_000
+    sent_bps = peer.flow.sent_bps
+    peer.flow.look(peer.stats, net.now)
+    assert peer.flow.sent_bps == sent_bps, "no time has passed"
+    net.run(1)
+    peer.flow.look(peer.stats, net.now)
+    assert peer.flow.sent_bps < 10_000
+
+
 # The length of packets.
 
 
