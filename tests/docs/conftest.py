@@ -1,0 +1,19 @@
+"""What the tests of the documentation share: the site, built once, and what other folders of tests have."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from doc_site import Site
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS / "system"), str(TESTS / "admin")]
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """The documentation as built."""
+    if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
+        pytest.skip("the extra `docs` is not installed")
+    return Site(tmp_path_factory.mktemp("site"))

@@ -1,0 +1,23 @@
+"""The site, built as `make docs` does."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from doc_blocks import ROOT
+
+BUILD_S = 200.0
+
+
+class Site:
+    """The documentation as built, and what building it said."""
+
+    def __init__(self, folder: Path) -> None:
+        words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+        environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+        done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=BUILD_S)
+        self.folder = folder
+        self.code = done.returncode
+        self.said = done.stdout + done.stderr
+        self.pages = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.html")}

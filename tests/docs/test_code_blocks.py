@@ -1,0 +1,302 @@
+"""Every program and every command of the pages runs, or could.
+
+The blocks of a section run together, in the order in which they are shown, on a host of their own that reaches no
+other:
+
+- `python`: a block that begins with an import is a program. One that does not goes on where the one before it in the
+  section ended. One with a `title` is a file, which a command of the page runs.
+- `sh`, `console`: each line is a command in a terminal of its own. `export` and `cd` count for the lines after it.
+- What other languages say is for `test_other_blocks.py`.
+"""
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeAlias
+
+import click
+import pytest
+from doc_blocks import BLOCKS, PAGES, ROOT, Block, Line, indented_code, lines_of
+from doc_commands import check_line, is_safe
+from doc_terminals import Command, clone, hosts, run
+from netns import Namespace, skip_where_impossible
+
+SHELLS = ("sh", "bash", "console")
+LANGUAGES = {*SHELLS, "python", "toml", "json", "sql", "text", "nginx", "java", "yaml"}
+
+NOT_RUN = {
+    r"pip3? |pipx |(\S*/)?python3? -m (venv|pip) |git clone": "fetches from elsewhere",
+    r"sudo (?!fjm2 )|apt|useradd |install |systemctl |journalctl |sysctl |nft |/opt/": "is about the whole host",
+    r"docker ": "takes a container engine, and images from elsewhere",
+    r"make\b": "takes minutes; the target's own tests run it",
+    r"fjm2-bench (run|traces|compare|micro|scale)": "takes minutes; tests/spark and the tests of the bench run it",
+    r"\. |source ": "the tests have the environment already",
+    r"tcpdump ": "listens to an interface; what it writes is there already",
+    r"fjm2d (check|run|status) --config (paris|lyon)": "two hosts; tests/gateway/test_gateway_sites.py runs it",
+    r"fjm2 (sub greetings|pub greetings \"hello, Lyon\") --uri": "two hosts; likewise",
+}
+"""Commands that are only looked at: their programs, options and files have to exist."""
+
+GOES_ON = (
+    r"fjm2 (sub|reply|tail|top)\b",
+    r"fjm2 doctor --(listen|probe)",
+    r"fjm2 pub .*--rate",
+    r"fjm2 norm recv (?!.*--count)|fjm2 .*(--timeout 60|--duration 30)",
+    r"(fjm2d|fjm2admin) run\b(?!.*--check)",
+    r"python examples/(web_app|jms_chat|notebook)",
+    r"python examples/jms_worker.py --threads",
+    r"curl .*quotes --data",
+)
+"""Commands that go on until Ctrl-C."""
+
+CODES = {
+    r"fjm2 doctor": {0, 1, 2},
+    r"fjm2 topics|fjm2 top --once": {0, 1},
+    r"fjm2 request inventory": {1},
+    r"fjm2 norm send .*--ack-from 2,3": {1},
+}
+"""Exit codes that are right, where 0 is not the only one. On a lonely host some commands have nothing to find."""
+
+SCREENS = (r"fjm2 top(?!.*--once)",)
+
+SAID = {
+    ("README.md", "Start"): ["listening", ""],
+    ("docs/index.md", "FJM2"): ["ABC\n"],
+    ("docs/quickstart.md", "A subscriber and a publisher"): ["ABC 17.25\nDEF 30.0\n", ""],
+    ("docs/quickstart.md", "The same with commands"): ["ABC\nDEF\n", "", "", ""],
+    ("docs/quickstart.md", "Ask, and get an answer"): ["", "HELLO", "GOOD MORNING"],
+    ("docs/quickstart.md", "Without asyncio"): ["good evening\ngood night\n"],
+    ("docs/jms.md", "Receiving"): ["something happened"],
+    ("docs/jms.md", "Transactions"): ["take 10 from A\ngive 10 to B\n"],
+    ("docs/norm.md", "Sending and receiving objects"): ["b'temperature': 14 bytes from node", ""],
+    ("docs/norm.md", "Streams and message marks"): ["1000 lines", ""],
+    ("docs/norm.md", "Acknowledgement"): ["it is here", "confirmed by {2}, no answer from {3}"],
+    ("docs/norm.md", "Flow control"): ["confirmed by [], not by [7]"],
+    ("docs/examples.md", "Quotes"): ["10 messages", "7 messages", "20 messages sent"],
+    ("docs/examples.md", "Requests and replies"): ["", "", "you asked: how are you?"],
+    ("docs/examples.md", "Chat"): ["* Bob is here", "listening"],
+    ("docs/examples.md", "Workers"): ["", "job 7: done by thread"],
+    ("docs/examples.md", "Priorities"): ["alarm 4 overtook", "4000 messages handed over"],
+    ("docs/examples.md", "Transactions"): ["rolled back: bad coffee"],
+    ("docs/examples.md", "A web application"): ["", '"price": 12.5', ""],
+    ("docs/examples.md", "A notebook"): ["the first: ", "20 messages sent"],
+    ("docs/examples.md", "Files"): ["README.md: ", "LICENSE: ", "2 hosts have it all"],
+    ("docs/examples.md", "NORM objects"): ["b'text/plain': b'two'", "sent; nobody asks for more"],
+    ("docs/examples.md", "NORM streams"): ["1000 messages, the last is number 999", "1000 messages in"],
+    ("docs/examples.md", "The bare engine"): ["ObjectCompleted", "TransmissionFlushed"],
+}
+"""Something of what each terminal of a section says, as the pages promise."""
+
+SIDE_BY_SIDE = 8
+CAPTURE = ROOT / "tests" / "vectors" / "data-one-segment.pcap"
+READERS_FILES = {
+    "log": "first line\nsecond line\n",
+    "file": "a file\n",
+    "a.iso": "a",
+    "b.iso": "b",
+    "picture.png": "p",
+    "measurements.csv": "1,2\n",
+    "app.py": (
+        "from fjm2.jms import Topic\n"
+        "from fjm2.jms.blocking import ConnectionFactory\n\n"
+        "with ConnectionFactory().create_context() as context:\n"
+        "    context.create_producer().send(Topic('prices'), '17.25')\n"
+    ),
+}
+"""What pages take for granted."""
+
+
+Scene: TypeAlias = tuple[str, str]
+"""A page, and a section of it."""
+
+
+def scenes() -> dict[Scene, list[Block]]:
+    """The blocks that run."""
+    found: dict[Scene, list[Block]] = {}
+    for block in BLOCKS:
+        if block.language in (*SHELLS, "python"):
+            found.setdefault((block.page, block.section), []).append(block)
+    return found
+
+
+SCENES = scenes()
+LINES = [line for block in BLOCKS if block.language in SHELLS for line in lines_of(block)]
+
+
+def reason_not_to_run(line: str) -> str | None:
+    """Why a command is only looked at; None if it is run."""
+    return next((reason for form, reason in NOT_RUN.items() if re.match(form, line)), None)
+
+
+def commands_of(blocks: list[Block], folder: Path) -> Iterator[Command]:
+    """What the terminals of a section are given."""
+    before = exports_before(blocks[0])
+    program = ""
+    for block in blocks:
+        if block.title:
+            continue  # a file, which is there already
+        if block.language == "python":
+            program = block.code if is_whole(block) else f"{program}\n{block.code}"
+            path = folder / f"block{block.line}.py"
+            path.write_text(program)
+            yield command(f"{block}: python", f"exec python -W error {path.name}", before)
+        for line in lines_of(block) if block.language in SHELLS else ():
+            if _SETS.fullmatch(line.text):
+                before.append(line.text)
+            elif reason_not_to_run(line.text) is None:
+                assert is_safe(line.text), f"{block}: {line.text}: not run, and no reason given why not"
+                text = line.text.removesuffix("&").strip()
+                yield command(f"{block}: {text}", text.removeprefix("sudo "), before)
+
+
+def is_whole(block: Block) -> bool:
+    """Whether it is a program by itself."""
+    return block.code.startswith(("import ", "from "))
+
+
+_SETS = re.compile(r"(export )?\w+=('[^']*'|\"[^\"$`]*\"|[^\s$`;&|'\"]*)|cd \w[\w/-]*")
+"""What counts for the lines after it."""
+
+
+def exports_before(block: Block) -> list[str]:
+    """What the page has said before: readers set variables once for all of it."""
+    earlier = [one for one in BLOCKS if one.page == block.page and one.line < block.line and one.language in SHELLS]
+    lines = [line.text for one in earlier for line in lines_of(one)]
+    return [text for text in lines if text.startswith("export ") and _SETS.fullmatch(text)]
+
+
+def command(name: str, text: str, before: list[str]) -> Command:
+    """With what is to be expected of it."""
+    plain = re.sub(r"^(\w+=('[^']*'|\S*) +)+", "", text).removeprefix(".venv/bin/")
+    return Command(
+        "\n".join([*before, text]),
+        name,
+        goes_on=is_one_of(GOES_ON, plain),
+        codes=frozenset(next((codes for form, codes in CODES.items() if re.match(form, plain)), {0})),
+        is_screen=is_one_of(SCREENS, plain),
+    )
+
+
+def is_one_of(forms: Iterable[str], text: str) -> bool:
+    return any(re.match(form, text) for form in forms)
+
+
+def play(scene: Scene, hosts: SimpleQueue[Namespace], folder: Path) -> None:
+    """Run a section in a folder of its own."""
+    clone(folder)
+    shown = {block.title: block.code for block in BLOCKS if block.title and block.page == scene[0]}
+    for name, content in (READERS_FILES | shown).items():
+        assert Path(name).name == name, f"{scene[0]}: {name}: expected a plain name of a file"
+        (folder / name).write_text(content)
+    shutil.copy(CAPTURE, folder / "lan.pcap")
+    commands = list(commands_of(SCENES[scene], folder))
+    for at, words in enumerate(SAID.get(scene, ())):
+        commands[at] = commands[at]._replace(says=words)
+    namespace = hosts.get()
+    try:
+        run(commands, namespace, folder)
+    finally:
+        hosts.put(namespace)
+
+
+@pytest.fixture(scope="session")
+def played(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Scene], None]]:
+    """Waits until a section has run. All that are asked for run side by side, as they mostly wait."""
+    skip_where_impossible("ip", "bash")
+    asked = [
+        item.callspec.params["scene"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and "scene" in item.callspec.params
+    ]
+    with hosts(SIDE_BY_SIDE) as free, ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        futures: dict[Scene, Future[None]] = {
+            scene: pool.submit(play, scene, free, tmp_path_factory.mktemp("reader")) for scene in asked
+        }
+        yield lambda scene: futures[scene].result()
+        for future in futures.values():
+            future.cancel()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("scene", SCENES, ids=" / ".join)
+def test_sections_run(scene: Scene, played: Callable[[Scene], None]) -> None:
+    played(scene)
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if reason_not_to_run(line.text)], ids=lambda line: line.text)
+def test_commands_that_are_not_run_could_be(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for word in shlex.split(line.text, comments=True):
+        if re.fullmatch(r"[\w-]+\.(?!py)\w+", word):  # a file of the reader's
+            Path(word).touch()
+    check_line(line.text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "useradd --system fjm2d",
+        "sudo install -m 644 packaging/fjm2d.toml /etc/fjm2",
+        "rm -rf inbox",
+        "fjm2 sub prices | sh",
+        "fjm2 sub prices && rm -rf inbox",
+        "fjm2 sub $(rm -rf inbox)",
+        "fjm2d keygen /etc/fjm2/fjm2d.key",
+        "fjm2 sub prices > /etc/hosts",
+        "fjm2 norm recv --out ../inbox",
+        "curl https://example.org",
+        "python -c 'print(1)'",
+        "make demo",
+    ],
+)
+def test_only_what_is_ours_is_run(line: str) -> None:
+    assert not is_safe(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "fjm2 sub prices --loud",
+        "sudo fjm2d chek --config fjm2d.toml",
+        "fjm2 pub prices 1 && fjm2 pbu prices 1",
+        "FJM2_URI='fjm2://' fjm2-bench run --nothing > said",
+        "make nonsense",
+        "make bench PLAM=--full",
+        "pip install 'fjm2[everything]'",
+        "python examples/nothing.py",
+        "sudo install -m 644 packaging/systemd/nothing.service /etc/systemd/system/",
+        "frobnicate",
+    ],
+)
+def test_commands_that_could_not_run_are_noticed(line: str) -> None:
+    with pytest.raises((AssertionError, click.ClickException)):
+        check_line(line)
+
+
+def test_no_block_is_overlooked() -> None:
+    assert {str(block): block.language for block in BLOCKS if block.language not in LANGUAGES} == {}
+    assert {page.name: found for page in PAGES if (found := list(indented_code(page)))} == {}
+    assert len(SCENES) > 50
+
+
+def test_no_exception_is_left_over() -> None:
+    """What is said here of pages is still in them."""
+    assert SAID.keys() - SCENES.keys() == set()
+    texts = [re.sub(r"^(\w+=('[^']*'|\S*) +)+", "", line.text) for line in LINES]
+    plain = [text.removeprefix(".venv/bin/") for text in texts] + texts
+    forms = [*NOT_RUN, *GOES_ON, *CODES, *SCREENS]
+    assert [form for form in forms if not any(re.match(form, text) for text in plain)] == []
+
+
+def test_files_that_pages_show_are_used() -> None:
+    for block in BLOCKS:
+        if block.title.endswith(".py"):
+            assert any(block.title in line.text for line in LINES if line.block.page == block.page), (
+                f"{block} is not run"
+            )

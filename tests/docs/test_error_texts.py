@@ -1,0 +1,49 @@
+"""What docs/troubleshooting.md quotes is what the code says: whoever searches the page for a message finds it."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from doc_blocks import ROOT
+
+SOURCES = ("fjm2", "fjm2d", "fjm2admin")
+COMMANDS = ("fjm2 ", "fjm2d ", "fjm2admin ", "sysctl ", "ip ", "systemctl ")
+OTHERS = {"cannot join ... No such device"}
+"""What the kernel adds is longer than what is ours."""
+_WORDS = 3
+"""A text of the code with fewer words of its own says too little, and one of the page with hardly more."""
+
+
+def quoted() -> list[str]:
+    """The messages on the page: its code of several words that is no command."""
+    page = re.sub(r"```.*?```", "", (ROOT / "docs" / "troubleshooting.md").read_text(), flags=re.DOTALL)
+    spans = [double or single for double, single in re.findall(r"``(.+?)``(?!`)|`([^`]+)`", page)]
+    return sorted({span.strip() for span in spans if span.count(" ") > _WORDS and not span.startswith(COMMANDS)})
+
+
+@cache
+def texts() -> re.Pattern[str]:
+    """All that the code has to say, with anything in the place of what it fills in."""
+    found = {text for root in SOURCES for path in (ROOT / root).rglob("*.py") for text in texts_of(path.read_text())}
+    page = "\n".join(path.read_text() for path in (ROOT / "fjm2admin" / "page").glob("*.js"))
+    found |= {re.escape(text) for text in re.findall(r"[\"`]([A-Z][^\"`$]+)", page)}
+    return re.compile("|".join(text for text in found if len(re.findall(r"[a-z]+", text)) >= _WORDS))
+
+
+def texts_of(source: str) -> Iterator[str]:
+    nodes = list(ast.walk(ast.parse(source)))
+    parts = {part for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
+        match node:
+            case ast.Constant(value=str(text)) if node not in parts:
+                yield re.escape(text)
+            case ast.JoinedStr(values=values):
+                text = "".join(re.escape(str(one.value)) if isinstance(one, ast.Constant) else ".+?" for one in values)
+                yield re.sub(r"^(\.\+\?)+(:\\ )?|(\.\+\?)+$", "", text)
+
+
+def test_messages_are_those_of_the_code() -> None:
+    messages = quoted()
+    assert len(messages) > 40
+    assert {message for message in messages if not texts().search(message)} <= OTHERS
