@@ -1,0 +1,25 @@
+"""What a program says, in one line, when libraries that it needs are not there."""
+
+import os
+import sys
+from typing import Final, NoReturn
+
+_OWN: Final = ("fjm2", "fjm2d", "fjm2admin", "fjm2bench")
+_NOT_ON_WINDOWS: Final = frozenset({"fcntl", "grp", "pwd", "resource", "termios", "tty"})
+
+
+def lack_of(error: ImportError, program: str, extra: str) -> str:
+    """What is missing, and what to do about it. An error of our own code is raised again."""
+    name = (error.name or "").partition(".")[0]
+    if not name or name in _OWN:
+        raise error
+    if name in _NOT_ON_WINDOWS:
+        return f"{program} needs {name}, which Python lacks on {sys.platform}: run it on Linux or macOS, or in WSL 2"
+    return f"{program} needs {name}: pip install 'fjm2[{extra}]'"
+
+
+def end_for_lack_of(error: ImportError, program: str, extra: str) -> NoReturn:
+    """End the program, and say why; not to a shell that only asks for completions."""
+    lack = lack_of(error, program, extra)
+    is_completing = f"_{program.replace('-', '_').upper()}_COMPLETE" in os.environ
+    sys.exit(1 if is_completing else f"Error: {lack}")
