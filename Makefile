@@ -10,7 +10,7 @@ APT_PACKAGES := libnorm1 libnorm-dev gcc libc6-dev tshark iproute2 iptables liba
 FUZZ_CASES ?= 1000000
 HOSTILE_CASES ?= 10000000
 CREEDSOLO := $(VENV)/.creedsolo
-WORKERS ?= 3
+WORKERS ?= 4
 FJM2_BENCH := $(VENV)/bin/fjm2-bench
 PLAN ?= --quick
 BENCH ?= .build/bench/$(shell date +%Y%m%dT%H%M%S)
@@ -19,8 +19,10 @@ BENCH := $(BENCH)
 # The gateways' lab of three networks takes minutes and has a target of its own.
 SUITE := --ignore=tests/lab
 SIDE_BY_SIDE := $(SUITE) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# What is marked so, without reading all other files for it.
+marked = -m $(1) $(shell grep -rlw --include='test_*.py' --exclude-dir=lab 'mark\.$(1)' tests)
 
-.PHONY: help demo test lab test-fast lint fmt fuzz micro bench system-deps clean
+.PHONY: help demo test lab test-fast lint fmt api fuzz micro bench docs packaging system-deps clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,12 +30,15 @@ help:  ## list the targets
 demo: $(INSTALLED)  ## see FJM2 at work on this host, in under a minute
 	$(PY) examples/demo.py
 
-# Tests wait as much as they compute, so there may be more workers than cores. What depends on time comes after them.
-test: $(INSTALLED) system-deps  ## the whole test suite, WORKERS files at a time; then what has to run alone
+# Tests wait as much as they compute, so there may be more workers than cores. What depends on time comes after them:
+# first what hardly computes, a few at a time, then what has to be alone.
+test: $(INSTALLED) system-deps  ## the whole test suite, WORKERS files at a time; then what has to be in time
 	@status=0; \
-	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not alone" || status=$$?; \
+	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not alone and not calm" || status=$$?; \
 	if [ $$status = 2 ]; then exit 2; fi; \
-	$(PY) -m pytest $(SUITE) -m alone || status=$$?; \
+	$(PY) -m pytest -n 3 --dist worksteal $(call marked,calm) || status=$$?; \
+	if [ $$status = 2 ]; then exit 2; fi; \
+	$(PY) -m pytest $(call marked,alone) || status=$$?; \
 	exit $$status
 
 lab: $(INSTALLED) system-deps  ## three networks, their gateways and the admin service, in namespaces: minutes, as root
@@ -51,6 +56,9 @@ fmt: $(INSTALLED)  ## format and fix what can be fixed
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
+api: $(INSTALLED)  ## list the public names and signatures anew, after a change of them that is meant
+	$(PY) tests/unit/test_public_api.py
+
 fuzz: $(INSTALLED)  ## FUZZ_CASES mutated datagrams and trains through the codec, HOSTILE_CASES through the engine
 	$(PY) tests/fuzz.py --cases $(FUZZ_CASES)
 	$(PY) tests/hostile --cases $(HOSTILE_CASES)
@@ -65,6 +73,13 @@ bench: $(CREEDSOLO) system-deps  ## PLAN's experiments beside other systems, agg
 	$(FJM2_BENCH) traces aggregate $(BENCH)/warehouse
 	$(FJM2_BENCH) traces report $(BENCH)/warehouse --to $(BENCH)/report
 	@echo "the report: $(abspath $(BENCH))/report/report.html"
+
+packaging: $(INSTALLED)  ## the wheel and each extra by pip, in clean environments, and what they are for: minutes
+	$(PY) tests/packaging/installing.py
+
+docs: $(INSTALLED)  ## the documentation as a site, in .build/site
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+	@echo "the site: $(abspath .build/site)/index.html; with its search: $(PY) -m http.server -d .build/site"
 
 # Peers and tools of the tests (libnorm, tshark, namespaces). Without root the tests that need them skip and say so.
 system-deps:
@@ -81,7 +96,7 @@ system-deps:
 $(INSTALLED): setup.cfg pyproject.toml
 	python3 -m venv $(VENV)
 	$(PY) -m pip install -q --disable-pip-version-check --upgrade pip
-	$(PY) -m pip install -q --disable-pip-version-check -e '.[dev,admin,bench,gateway,spark]'
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[dev,docs,admin,bench,gateway,otel,spark]'
 	@touch $@
 
 # reedsolo's C extension is a peer of the bench only. PyPI has it as source, to be built with Cython.

@@ -8,24 +8,37 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from .commands.compare import compare
-from .commands.peer import peer
-from .commands.ping import echo, ping
-from .commands.pub import pub
-from .commands.run import run
-from .commands.sub import sub
-from .micro import fec, jms, wire
-from .scale import scale_command
-from .traces.cli import traces
-from .wan import wan
+from fjm2 import __version__
+from fjm2.lacking import end_for_lack_of
+
+try:
+    from .commands.compare import compare
+    from .commands.peer import peer
+    from .commands.ping import echo, ping
+    from .commands.pub import pub
+    from .commands.run import run
+    from .commands.sub import sub
+    from .micro import fec, jms, wire
+    from .scale import scale_command
+    from .traces.cli import traces
+    from .wan import wan
+except ImportError as error:
+    end_for_lack_of(error, "fjm2-bench", "bench")
 
 if TYPE_CHECKING:
     from .micro.tunnel import TunnelCost
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fjm2-bench")
 def main() -> None:
-    """Measure FJM2, always beside something to compare with."""
+    """Measure FJM2, always beside something to compare with.
+
+    \b
+    Example: fjm2-bench micro                        # what inner functions cost
+             fjm2-bench compare --quick              # beside other systems, as root
+             fjm2-bench run --quick --to traces      # a plan of experiments, as root
+    """
 
 
 @main.command()

@@ -1,7 +1,4 @@
-"""Receives files of a group into a directory.
-
-python examples/file_recv.py inbox --count 2
-"""
+"""Receives files of a group into a directory: python examples/file_recv.py inbox --count 2"""
 
 import asyncio
 import os
@@ -9,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import click
+from rich.progress import Progress
 
 from fjm2.norm import ReceiverConfig, Session
 from fjm2.norm.events import ObjectCompleted, ObjectLost, SenderVanished
@@ -29,14 +27,13 @@ def main(directory: Path, group: str, port: int, interface: str, count: int | No
 
 
 async def receive(session: Session, directory: Path, count: int | None) -> None:
-    received = 0
+    received, showing = 0, asyncio.create_task(show_progress(session))
     async with session:
         print(f"listening as {session.node_id:08x}", flush=True)
         async for event in session:
             match event:
                 case ObjectCompleted(info=bytes() as info, path=str() as path, size=size):
-                    # The name is what a sender says: take its last part only, and nothing that leads elsewhere.
-                    name = os.path.basename(os.fsdecode(info))
+                    name = os.path.basename(os.fsdecode(info))  # as a sender says it: it must not lead elsewhere
                     if "\0" in name or name in ("", ".", ".."):
                         name = f"object-{event.object_id}"
                     os.replace(path, directory / name)
@@ -46,6 +43,16 @@ async def receive(session: Session, directory: Path, count: int | None) -> None:
                     print(f"object {object_id} is lost: {reason.value}", flush=True)
                 case SenderVanished() if count is not None and received >= count:
                     break  # not before: it asks who has it all
+    showing.cancel()
+
+
+async def show_progress(session: Session) -> None:
+    with Progress(transient=True, disable=not os.isatty(1)) as progress:
+        task = progress.add_task("receiving", total=None)
+        while True:
+            for coming in session.incoming[:1]:  # mostly there is but one
+                progress.update(task, total=coming.size, completed=coming.bytes_received)
+            await asyncio.sleep(0.1)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ async def send(files: tuple[Path, ...], session: Session) -> None:
         for path in files:
             await session.send_file(path)  # read while it is sent, so it may be larger than memory
         await show_progress(session, sum(path.stat().st_size for path in files))
-        outcome = await session.watermark(session.receivers)
+        outcome = await session.watermark()  # of all hosts that answered, those that fell silent since included
         stats = session.stats
         print(f"{stats.bytes_sent} bytes sent, {stats.parity_segments_sent} parity segments among them")
         for fate, nodes in (("have it all", outcome.acked), ("fell silent", outcome.failed)):

@@ -22,7 +22,7 @@ URGENT, BULK, EACH = 9, 0, 1000
 @click.option("--rate", default="20mbit", show_default=True, help="What the slow link carries.")
 def main(uri: str, is_listening: bool, messages: int, rate: str) -> None:
     """Send bulk and, after every thousand, something urgent."""
-    factory = ConnectionFactory(uri, rate=rate, close_timeout_s=60)  # by default a close waits for two seconds only
+    factory = ConnectionFactory(uri, rate=rate)
     asyncio.run(listen(factory) if is_listening else send(factory, messages))
 
 

@@ -15,7 +15,7 @@ from fjm2.jms.blocking import ConnectionFactory
 
 URI = os.environ.get("FJM2_URI", "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0")
 context = ConnectionFactory(URI).create_context()
-consumer = context.create_consumer(Topic("quotes"), "symbol = 'ABC'", overflow="drop_oldest", max_messages=1000)
+consumer = context.create_consumer(Topic("quotes"), "symbol = 'ABC'", overflow="drop_oldest", messages_max=1000)
 consumer.ready()
 print("subscribed")
 

@@ -45,7 +45,7 @@ async def stream(selector: Annotated[str, AfterValidator(lambda text: Selector(t
 async def events(selector: str) -> AsyncIterator[str]:
     # A session for each client. One that reads too slowly misses quotes, and does not hold back the bus.
     async with app.state.context.create_context() as context:
-        consumer = context.create_consumer(QUOTES, selector, overflow="drop_oldest", max_messages=1000)
+        consumer = context.create_consumer(QUOTES, selector, overflow="drop_oldest", messages_max=1000)
         await consumer.ready()
         yield ": listening\n\n"
         while not app.state.server.should_exit:  # which waits for its streams to end

@@ -1,8 +1,10 @@
-"""What counts, and who looks: sessions, buses and gateways say here that they are open, so that traces can be recorded.
+"""What counts, and who looks: sessions, buses and gateways say here that they are open, so that others can read them.
 
-It knows nobody. Where the environment's FJM2_TRACE_DIR asks for traces, the first that opens brings in the recorder.
+It knows nobody. Where the environment's FJM2_TRACE_DIR asks for traces, the first that opens brings in the recorder;
+where FJM2_METRICS asks for metrics, their server.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -10,9 +12,13 @@ from importlib import import_module
 from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
-DIRECTORY_VARIABLE = "FJM2_TRACE_DIR"
+from fjm2.logs import Log
 
-logger = logging.getLogger("fjm2.record")
+DIRECTORY_VARIABLE = "FJM2_TRACE_DIR"
+METRICS_VARIABLE = "FJM2_METRICS"
+
+log = Log("fjm2.record")
+metrics_log = Log("fjm2.metrics")
 
 
 class Reading(NamedTuple):
@@ -34,12 +40,19 @@ class Counted(Protocol):
     """Something with counters. They are read in another thread than that which counts."""
 
     @property
-    def system(self) -> str: ...
+    def system(self) -> str:
+        """What is measured, as in "fjm2-jms"."""
+
     @property
-    def layer(self) -> str: ...
+    def layer(self) -> str:
+        """`jms` or `norm`."""
+
     @property
-    def role(self) -> str: ...
-    def readings(self) -> Sequence[Reading]: ...
+    def role(self) -> str:
+        """What it does in its run, as in "node"."""
+
+    def readings(self) -> Sequence[Reading]:
+        """What its sources say now."""
 
 
 class Watcher(Protocol):
@@ -52,17 +65,39 @@ class Watcher(Protocol):
 watchers: WeakSet[Watcher] = WeakSet()
 """All that want to be told what closes."""
 
+_open: WeakSet[Counted] = WeakSet()
+
 
 def opened(thing: Counted) -> None:
     """It counts from now on. Never raises: who records may fail, but not who is recorded."""
+    with contextlib.suppress(TypeError):  # what cannot be told from others, or be forgotten, has no metrics
+        _open.add(thing)
+    if os.environ.get(METRICS_VARIABLE):
+        try:
+            import_module("fjm2.metrics").serve_environment()
+        except Exception as error:
+            text = f"{METRICS_VARIABLE}: {error}; no metrics are served: give each program an address of its own"
+            metrics_log.tell(logging.WARNING, "metrics_not_served", text, about=str(error))
     if os.environ.get(DIRECTORY_VARIABLE):
         try:
             import_module("fjm2.record.environment").attach(thing)
         except Exception as error:
-            logger.warning("no traces are recorded: %r", error)
+            text = f"no traces are recorded: {error!r}; unset {DIRECTORY_VARIABLE} to do without"
+            log.tell(logging.WARNING, "recording_failed", text, about=type(error).__name__, error=error)
 
 
 def closed(thing: Counted) -> None:
     """It counts no more."""
+    with contextlib.suppress(TypeError):
+        _open.discard(thing)
     for watcher in list(watchers):
         watcher.detach(thing)
+
+
+def open_things() -> list[Counted]:
+    """All that count at present. Any thread may ask."""
+    while True:
+        try:
+            return list(_open)
+        except RuntimeError:  # another thread opens something just now
+            continue

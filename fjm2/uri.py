@@ -14,10 +14,14 @@ from typing import Any, Self, get_args, get_origin, get_type_hints
 from urllib.parse import quote, unquote
 
 from fjm2.errors import ConfigError
-from fjm2.norm import ReceiverConfig, SenderConfig, UdpConfig
+from fjm2.norm import ReceiverConfig, SenderConfig, Session, UdpConfig
+
+__all__ = ["DEFAULT_GROUP", "DEFAULT_PORT", "BusConfig"]
 
 DEFAULT_GROUP = "239.192.57.40"
+"""Where a URI names none."""
 DEFAULT_PORT = 5740
+"""Where a URI names none."""
 
 _FORM = "fjm2://GROUP:PORT?interface=IF&NAME=VALUE&..."
 _URI = re.compile(
@@ -52,6 +56,7 @@ class BusConfig:
     group: str = DEFAULT_GROUP
     """Multicast group, or the address of the one peer; an IPv6 group may have a scope ("ff12::1%eth0")."""
     port: int = DEFAULT_PORT
+    """UDP port of the group."""
     interface: str | None = None
     """Name or address of the network interface; None is the one by which the kernel reaches the group."""
     ttl: int = 1
@@ -61,7 +66,9 @@ class BusConfig:
     loopback: bool = True
     """Whether others on this host hear what is sent. Off saves a busy sender hearing itself."""
     sender: SenderConfig = field(default_factory=SenderConfig)
+    """How to send."""
     receiver: ReceiverConfig = field(default_factory=ReceiverConfig)
+    """How to receive."""
 
     def __post_init__(self) -> None:
         # It knows the bounds. A scope has to be checked on the host it is meant for.
@@ -91,6 +98,21 @@ class BusConfig:
             **own,
             sender=replace(base.sender, **sender),
             receiver=replace(base.receiver, **receiver),
+        )
+
+    def session(self, *, node_id: int | None = None, is_sender_only: bool = False, dscp: int | None = None) -> Session:
+        """A NORM session there, still to be opened: the bus as those see it who send objects and streams themselves."""
+        return Session(
+            self.group,
+            self.port,
+            interface=self.interface,
+            node_id=node_id,
+            sender=self.sender,
+            receiver=self.receiver,
+            is_sender_only=is_sender_only,
+            ttl=self.ttl,
+            dscp=self.dscp if dscp is None else dscp,
+            loopback=self.loopback,
         )
 
     def to_uri(self) -> str:

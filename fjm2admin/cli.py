@@ -13,13 +13,18 @@ from time import time
 import click
 
 from fjm2 import __version__, logs
+from fjm2.lacking import end_for_lack_of, lack_of
 
 from . import config as configuration
 from . import tokens
 from .config import AdminConfig
 from .errors import AdminError, ConfigurationError
 from .nodes import Silences, State
-from .store import Store, StoredNode
+
+try:
+    from .store import Store, StoredNode
+except ImportError as error:
+    end_for_lack_of(error, "fjm2admin", "admin")
 from .tokens import Scope, Token
 
 SETTINGS_WRONG = 2
@@ -33,9 +38,11 @@ _config_option = click.option(
     "config_path",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="FJM2ADMIN_CONFIG",
-    help="TOML file with settings.  [default: none]",
+    help="TOML file with settings.  [default: none; env: FJM2ADMIN_CONFIG]",
 )
-_data_option = click.option("--data", help="SQLite file.  [default: the packaged service's, else ./fjm2admin.sqlite]")
+_data_option = click.option(
+    "--data", help="SQLite file.  [default: the packaged service's, else ./fjm2admin.sqlite; env: FJM2ADMIN_DATA]"
+)
 _json_option = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 
 
@@ -62,8 +69,8 @@ def _settings_told() -> str:
 
 @main.command(epilog=_settings_told())
 @_config_option
-@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65_535), help="TCP port.  [default: 8750]")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1; env: FJM2ADMIN_HOST]")
+@click.option("--port", type=click.IntRange(0, 65_535), help="TCP port.  [default: 8750; env: FJM2ADMIN_PORT]")
 @_data_option
 @click.option("--check", is_flag=True, help="Only look whether the settings make sense.")
 def run(config_path: Path | None, host: str | None, port: int | None, data: str | None, check: bool) -> None:
@@ -77,8 +84,8 @@ def run(config_path: Path | None, host: str | None, port: int | None, data: str 
     try:
         # It takes half a second to load, which the other commands need not wait for.
         from . import server
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} is not installed: pip install 'fjm2[admin]'") from error
+    except ImportError as error:
+        raise click.ClickException(lack_of(error, "fjm2admin", "admin")) from error
     with _told():
         config = configuration.load(config_path, os.environ, host=host, port=port, data=data)
         server.check(config)

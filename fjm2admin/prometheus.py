@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
+from fjm2 import exposition
+from fjm2.exposition import Family, Kind
+
 from .service import Service
 
 _Sample = tuple[Mapping[str, object], float]
@@ -9,12 +12,10 @@ _Sample = tuple[Mapping[str, object], float]
 
 def text(service: Service, answers: Mapping[int, int]) -> str:
     """All that is counted."""
-    lines: list[str] = []
+    families: list[Family] = []
 
-    def add(name: str, kind: str, told: str, samples: Iterable[_Sample]) -> None:
-        lines.append(f"# HELP fjm2admin_{name} {told}")
-        lines.append(f"# TYPE fjm2admin_{name} {kind}")
-        lines.extend(f"fjm2admin_{name}{_labels(labels)} {_value(value)}" for labels, value in samples)
+    def add(name: str, kind: Kind, told: str, samples: Iterable[_Sample]) -> None:
+        families.append(Family(f"fjm2admin_{name}", kind, told, samples))
 
     counts = service.nodes.counts()
     add("nodes", "gauge", "Registered nodes.", (({"state": state}, count) for state, count in counts.items()))
@@ -34,13 +35,4 @@ def text(service: Service, answers: Mapping[int, int]) -> str:
             ("failed", advertiser.failed),
         ):
             add(f"adverts_{name}_total", "counter", f"UDP: {name}.", [({}, value)])
-    return "\n".join(lines) + "\n"
-
-
-def _value(value: float) -> str:
-    """All digits: of a counter that is cut to six, no rate can be told."""
-    return str(int(value)) if value == int(value) else repr(value)
-
-
-def _labels(labels: Mapping[str, object]) -> str:
-    return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}" if labels else ""
+    return exposition.text(families)

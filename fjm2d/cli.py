@@ -14,12 +14,15 @@ from typing import Any, Final
 import click
 
 from fjm2 import __version__, logs
+from fjm2.errors import ConfigError
+from fjm2.lacking import end_for_lack_of
+from fjm2.norm.udp_socket import check_platform
 
 try:
     from . import config as configuration
-except ModuleNotFoundError as error:
-    sys.exit(f"Error: {error.name} is not installed: pip install 'fjm2[gateway]'")
-from .config import ENVIRONMENT_PREFIX, FILE_VARIABLE
+except ImportError as error:
+    end_for_lack_of(error, "fjm2d", "gateway")
+from .config import ENVIRONMENT_PREFIX, FILE_VARIABLE, GatewayConfig
 from .errors import ConfigurationErrors, GatewayError, KeyFileError
 from .keys import KeyPair, readable_by_others
 from .loops import loop_factory
@@ -80,6 +83,7 @@ def run(path: Path | None) -> None:
 
     path = _found(path)
     with _told():
+        _check_platform()
         config = configuration.load(path, os.environ)
         keys = KeyPair.load(config.key_file)
         configuration.check_own_key(path, config, keys.public)
@@ -90,11 +94,13 @@ def run(path: Path | None) -> None:
 
 @main.command()
 @_config_option
-def check(path: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="What they amount to, as JSON.")
+def check(path: Path | None, as_json: bool) -> None:
     """Say whether the settings and the key make sense, and what they amount to.
 
     \b
     Example: fjm2d check --config site.toml && systemctl reload fjm2d
+             fjm2d check --json | jq -r .public_key
     """
     path = _found(path)
     with _told():
@@ -104,11 +110,26 @@ def check(path: Path | None) -> None:
     warning = readable_by_others(config.admin.token_file) if config.admin.token_file else ""
     if warning:
         click.echo(f"Warning: {warning}", err=True)
+    if as_json:
+        click.echo(json.dumps(_amounting_to(config, keys), indent=2))
+        return
     click.echo(f"The settings{f' in {path}' if path else ''} are fine.")
     click.echo(f"gateway  {config.shown_name}, id {keys.public.id_text}, public key {keys.public.text}")
     click.echo(f"listens  UDP {', '.join(map(show, config.wan.listen))}")
     click.echo(f"carries  {', '.join(f'{show(group.address)} ({group.carry})' for group in config.groups)}")
     click.echo(f"peers    {len(config.peers)} named, {config.admin.url or 'no node list'}")
+
+
+def _amounting_to(config: GatewayConfig, keys: KeyPair) -> dict[str, object]:
+    return {
+        "name": config.shown_name,
+        "id": keys.public.id_text,
+        "public_key": keys.public.text,
+        "listen": [show(one) for one in config.wan.listen],
+        "groups": [{"address": show(one.address), "carry": one.carry} for one in config.groups],
+        "peers": len(config.peers),
+        "admin": config.admin.url or None,
+    }
 
 
 @main.command()
@@ -230,6 +251,13 @@ def _bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def _check_platform() -> None:
+    try:
+        check_platform()
+    except ConfigError as error:
+        raise GatewayError(str(error)) from None
 
 
 def _found(path: Path | None) -> Path | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fjm2 import __version__
+from fjm2.exposition import Family, Kind, text
 
 from .directory import Directory
 from .gateway import Gateway
@@ -149,15 +150,11 @@ def _link(peer: Peer) -> dict[str, Any]:
 
 def metrics_of(gateway: Gateway, directory: Directory | None) -> str:
     """The text form that Prometheus reads."""
-    status = status_of(gateway, directory)
-    lines: list[str] = []
-    for name, kind, told, samples in _families(status):
-        lines += [f"# HELP fjm2d_{name} {told}", f"# TYPE fjm2d_{name} {kind}"]
-        lines += [f"fjm2d_{name}{_labels(labels)} {_value(value)}" for labels, value in samples]
-    return "\n".join(lines) + "\n"
+    families = _families(status_of(gateway, directory))
+    return text(Family(f"fjm2d_{name}", kind, told, samples) for name, kind, told, samples in families)
 
 
-_Family = tuple[str, str, str, Iterable[tuple[Labels, float]]]
+_Family = tuple[str, Kind, str, Iterable[tuple[Labels, float]]]
 
 _PEER_GAUGES = (
     ("peer_queue_bytes", "queue_bytes", 1.0, "What waits for the link."),
@@ -229,16 +226,3 @@ def _drops(of: Iterable[tuple[Labels, dict[str, Any]]]) -> Iterator[tuple[Labels
     for labels, entry in of:
         for reason, count in entry["drops"].items():
             yield {**labels, "reason": reason}, count
-
-
-def _labels(labels: Labels) -> str:
-    shown = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-    return f"{{{shown}}}" if shown else ""
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _value(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(float(value))

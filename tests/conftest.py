@@ -5,6 +5,7 @@ import shutil
 import socket
 from collections.abc import Callable, Generator
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -63,6 +64,20 @@ def require_tool() -> Callable[[str], str]:
         pytest.skip(reason)
 
     return path_of
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, all files of tests/spark stay with one worker: they share a virtual machine of Java."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+    return ByFile(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

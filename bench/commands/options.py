@@ -47,6 +47,8 @@ layer_option = click.option(
 )
 uri_option = click.option(
     "--uri",
+    envvar="FJM2_URI",
+    show_envvar=True,
     default="fjm2://",
     show_default="fjm2://239.192.57.40:5740",
     type=BusUri(),

@@ -1,4 +1,3 @@
-import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -132,45 +131,28 @@ public final class ActiveMqBench {
       client.await(WARM, receivers, "subscribers to warm up");
     }
     Bench.StopWatch watch = new Bench.StopWatch(options.number("--broker"));
-    client.doing = "sending";
+    client.deadline.doing = "sending";
     long total = send(client, producer, options.number("--count"), options.real("--seconds"));
     say(client, producer, END, total);
     client.await(DONE, receivers, "confirmations");
-    double seconds = watch.seconds();
-    double cpu = watch.cpu();
-    System.out.println(
-        new Bench.Line()
-            .put("system", SYSTEM)
-            .put("object", "message")
-            .put("size", options.size)
-            .put("batch", 1)
-            .put("properties", options.properties)
-            .put("receivers", receivers)
-            .put("messages", total)
-            .put("bytes", total * options.size)
-            .put("seconds", seconds)
-            .put("msgs_per_s", total / seconds)
-            .put("gbit_per_s", total / seconds * options.size * 8e-9)
-            .put("cpu_s", cpu));
+    System.out.println(Bench.pubLine(SYSTEM, options, options.properties, total, watch));
     client.close();
   }
 
-  /** Messages from number 0 on: so many if that is not 0, or else for so long. How many there were. */
-  private static long send(Client client, MessageProducer producer, long count, double seconds) throws JMSException {
+  private static long send(Client client, MessageProducer producer, long count, double seconds) throws Exception {
     Bench.Workload workload = new Bench.Workload(client.options.size);
     int properties = client.options.properties;
-    long until = System.nanoTime() + (long) (seconds * 1e9);
-    long number = 0;
-    while (count > 0 ? number < count : number % LOOK_EVERY != 0 || System.nanoTime() < until) {
-      BytesMessage message = client.session.createBytesMessage();
-      for (int place = 0; place < properties; place++) {
-        setProperty(message, place, number);
-      }
-      message.writeBytes(workload.message(number));
-      producer.send(message);
-      number++;
-    }
-    return number;
+    return Bench.send(
+        count,
+        seconds,
+        number -> {
+          BytesMessage message = client.session.createBytesMessage();
+          for (int place = 0; place < properties; place++) {
+            setProperty(message, place, number);
+          }
+          message.writeBytes(workload.message(number));
+          producer.send(message);
+        });
   }
 
   private static void say(Client client, MessageProducer producer, String word, long total) throws JMSException {
@@ -214,7 +196,7 @@ public final class ActiveMqBench {
           }
         });
     client.tell(HERE);
-    ended.await(client.leftNanos(), TimeUnit.NANOSECONDS);
+    ended.await(client.deadline.leftNanos(), TimeUnit.NANOSECONDS);
     if (failure.get() != null) {
       throw failure.get();
     }
@@ -242,8 +224,7 @@ public final class ActiveMqBench {
   // Round trips: the listener takes the time, and sends the next message.
 
   private static void ping(Bench.Options options) throws Exception {
-    int warmUp = options.number("--warm-up");
-    long[] times = new long[warmUp + options.number("--count")];
+    long[] times = new long[options.number("--warm-up") + options.number("--count")];
     Client client = new Client(options);
     MessageProducer producer = client.producer(client.session.createTopic(DATA));
     Bench.Workload workload = new Bench.Workload(options.size);
@@ -276,31 +257,18 @@ public final class ActiveMqBench {
     client.await(HERE, 1, "an echo");
     sent[1] = System.nanoTime();
     producer.send(bytesMessage(client, workload.message(0)));
-    boolean isDone = done.await(client.leftNanos(), TimeUnit.NANOSECONDS);
+    boolean isDone = done.await(client.deadline.leftNanos(), TimeUnit.NANOSECONDS);
     if (failure.get() != null) {
       throw failure.get();
     }
     if (!isDone) {
-      throw client.late("waiting for message " + sent[0] + " to come back");
+      client.deadline.doing = "waiting for message " + sent[0] + " to come back";
+      throw client.deadline.late();
     }
     say(client, producer, END, times.length);
     client.await(DONE, 1, "the echo to end");
-    long[] ordered = Arrays.copyOfRange(times, warmUp, times.length);
-    Arrays.sort(ordered);
-    System.out.println(
-        new Bench.Line()
-            .put("system", SYSTEM)
-            .put("size", options.size)
-            .put("count", ordered.length)
-            .put("p50_us", at(ordered, 0.5))
-            .put("p99_us", at(ordered, 0.99))
-            .put("p999_us", at(ordered, 0.999))
-            .put("max_us", at(ordered, 1.0)));
+    System.out.println(Bench.pingLine(SYSTEM, options, times));
     client.close();
-  }
-
-  private static double at(long[] ordered, double part) {
-    return ordered.length == 0 ? 0 : ordered[Math.min(ordered.length - 1, (int) (ordered.length * part))] / 1000.0;
   }
 
   private static void echo(Bench.Options options) throws Exception {
@@ -328,7 +296,7 @@ public final class ActiveMqBench {
               }
             });
     client.tell(HERE);
-    boolean isEnded = ended.await(client.leftNanos(), TimeUnit.NANOSECONDS);
+    boolean isEnded = ended.await(client.deadline.leftNanos(), TimeUnit.NANOSECONDS);
     if (failure.get() != null) {
       throw failure.get();
     }
@@ -357,21 +325,20 @@ public final class ActiveMqBench {
   private static final class Client {
     final Bench.Options options;
     final Session session;
-    volatile String doing = "connecting to the broker";
+    final Bench.Deadline deadline;
     private final Connection connection;
     private final Session queues;
     private final MessageProducer teller;
-    private final long deadline;
 
     Client(Bench.Options options) throws Exception {
       this.options = options;
-      deadline = System.nanoTime() + (long) (options.real("--timeout") * 1e9);
+      deadline = new Bench.Deadline(options, "connecting to the broker");
       connection = connect();
       session = connection.createSession(false, Session.DUPS_OK_ACKNOWLEDGE);
       queues = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
       teller = producer(null);
       connection.start();
-      guard();
+      deadline.guard();
     }
 
     private Connection connect() throws Exception {
@@ -387,32 +354,12 @@ public final class ActiveMqBench {
           if (made != null) {
             made.close();
           }
-          if (leftNanos() == 0) {
-            throw late(doing);
+          if (deadline.leftNanos() == 0) {
+            throw deadline.late();
           }
           Thread.sleep(RETRY_MS);
         }
       }
-    }
-
-    /** A send may wait for ever: see to it that a publisher ends, with a reason. */
-    private void guard() {
-      if (!options.role.equals("pub")) {
-        return;
-      }
-      Thread guard =
-          new Thread(
-              () -> {
-                try {
-                  TimeUnit.NANOSECONDS.sleep(leftNanos());
-                } catch (InterruptedException ended) {
-                  return;
-                }
-                System.err.println(late(doing).getMessage());
-                Runtime.getRuntime().halt(1);
-              });
-      guard.setDaemon(true);
-      guard.start();
     }
 
     MessageProducer producer(Topic topic) throws JMSException {
@@ -434,20 +381,12 @@ public final class ActiveMqBench {
       Session own = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
       MessageConsumer consumer = own.createConsumer(own.createQueue(queue));
       for (int seen = 0; seen < count; seen++) {
-        doing = "waiting for " + what + ", " + seen + " of " + count + " are there";
-        if (consumer.receive(Math.max(1, leftNanos() / 1_000_000)) == null) {
-          throw late(doing);
+        deadline.doing = "waiting for " + what + ", " + seen + " of " + count + " are there";
+        if (consumer.receive(Math.max(1, deadline.leftNanos() / 1_000_000)) == null) {
+          throw deadline.late();
         }
       }
       own.close();
-    }
-
-    long leftNanos() {
-      return Math.max(0, deadline - System.nanoTime());
-    }
-
-    Bench.Fault late(String what) {
-      return new Bench.Fault(what + ": not done within " + options.text("--timeout") + " s");
     }
 
     /** The broker may be gone before us: all that matters has been said by then. */

@@ -8,10 +8,11 @@ import java.util.BitSet;
 import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
 
 /** What peers in Java share: messages as bench/workload.py makes and checks them, and the lines of JSON. */
 final class Bench {
-  private static final int LOOK_EVERY = 256;
+  private static final int LOOK_EVERY = 64;
 
   private Bench() {}
 
@@ -207,6 +208,99 @@ final class Bench {
     }
   }
 
+  /** How long a process may take, and what it says when that is over. */
+  static final class Deadline {
+    volatile String doing = "";
+    private final Options options;
+    private final long at;
+
+    Deadline(Options options, String doing) {
+      this.options = options;
+      this.doing = doing;
+      at = System.nanoTime() + (long) (options.real("--timeout") * 1e9);
+    }
+
+    long leftNanos() {
+      return Math.max(0, at - System.nanoTime());
+    }
+
+    Fault late() {
+      return new Fault(doing + ": not done within " + options.text("--timeout") + " s");
+    }
+
+    /** To send or to join may take for ever: see to it that whoever speaks ends, with a reason. */
+    void guard() {
+      if (!options.isSpeaker()) {
+        return;
+      }
+      Thread guard =
+          new Thread(
+              () -> {
+                try {
+                  TimeUnit.NANOSECONDS.sleep(leftNanos());
+                } catch (InterruptedException ended) {
+                  return;
+                }
+                System.err.println(late().getMessage());
+                Runtime.getRuntime().halt(1);
+              });
+      guard.setDaemon(true);
+      guard.start();
+    }
+  }
+
+  /** Sends the message of a number. */
+  interface Sender {
+    void send(long number) throws Exception;
+  }
+
+  /** Messages from number 0 on: so many if that is not 0, or else for so long. How many there were. */
+  static long send(long count, double seconds, Sender sender) throws Exception {
+    long until = System.nanoTime() + (long) (seconds * 1e9);
+    long number = 0;
+    while (count > 0 ? number < count : number % LOOK_EVERY != 0 || System.nanoTime() < until) {
+      sender.send(number);
+      number++;
+    }
+    return number;
+  }
+
+  static Line pubLine(String system, Options options, int properties, long messages, StopWatch watch) {
+    double seconds = watch.seconds();
+    double cpu = watch.cpu();
+    return new Line()
+        .put("system", system)
+        .put("object", "message")
+        .put("size", options.size)
+        .put("batch", 1)
+        .put("properties", properties)
+        .put("receivers", options.number("--receivers"))
+        .put("messages", messages)
+        .put("bytes", messages * options.size)
+        .put("seconds", seconds)
+        .put("msgs_per_s", messages / seconds)
+        .put("gbit_per_s", messages / seconds * options.size * 8e-9)
+        .put("cpu_s", cpu);
+  }
+
+  /** Of round trips in nanoseconds, the first of which do not count. */
+  static Line pingLine(String system, Options options, long[] times) {
+    long[] ordered = Arrays.copyOfRange(times, options.number("--warm-up"), times.length);
+    Arrays.sort(ordered);
+    return new Line()
+        .put("system", system)
+        .put("size", options.size)
+        .put("count", ordered.length)
+        .put("p50_us", at(ordered, 0.5))
+        .put("p99_us", at(ordered, 0.99))
+        .put("p999_us", at(ordered, 0.999))
+        .put("max_us", at(ordered, 1.0));
+  }
+
+  private static double at(long[] ordered, double part) {
+    return ordered.length == 0 ? 0 : ordered[Math.min(ordered.length - 1, (int) (ordered.length * part))] / 1000.0;
+  }
+
   /** A line of JSON. */
   static final class Line {
     private final StringBuilder text = new StringBuilder();
@@ -242,6 +336,11 @@ final class Bench {
       }
       size = number("--size");
       properties = number("--properties");
+    }
+
+    /** Whether others listen to us, and we to them only then. */
+    boolean isSpeaker() {
+      return role.equals("pub") || role.equals("ping");
     }
 
     boolean has(String name) {

@@ -6,7 +6,6 @@ import java.net.NetworkInterface;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.ByteBuffer;
-import java.util.Arrays;
 import java.util.Collections;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -38,7 +37,6 @@ public final class JGroupsBench {
   private static final int CONTROL_BYTES = 16;
   private static final long END_NUMBER = (1L << 40) - 1;
   private static final long START = -1;
-  private static final int LOOK_EVERY = 64;
   private static final long RETRY_MS = 100;
   private static final long LINGER_MS = 200;
   private static final int HEADER_BYTES = 200;
@@ -77,39 +75,17 @@ public final class JGroupsBench {
       member.say(START);
       member.await(member.warm, receivers, "subscribers to warm up");
     }
-    member.doing = "sending";
+    member.deadline.doing = "sending";
     Bench.StopWatch watch = new Bench.StopWatch(0);
     long total = send(member, options.number("--count"), options.real("--seconds"));
     member.say(total);
     member.await(member.done, receivers, "confirmations");
-    double seconds = watch.seconds();
-    double cpu = watch.cpu();
-    System.out.println(
-        new Bench.Line()
-            .put("system", SYSTEM)
-            .put("object", "message")
-            .put("size", options.size)
-            .put("batch", 1)
-            .put("properties", 0)
-            .put("receivers", receivers)
-            .put("messages", total)
-            .put("bytes", total * options.size)
-            .put("seconds", seconds)
-            .put("msgs_per_s", total / seconds)
-            .put("gbit_per_s", total / seconds * options.size * 8e-9)
-            .put("cpu_s", cpu));
+    System.out.println(Bench.pubLine(SYSTEM, options, 0, total, watch));
   }
 
-  /** Messages from number 0 on: so many if that is not 0, or else for so long. How many there were. */
   private static long send(Member member, long count, double seconds) throws Exception {
     Bench.Workload workload = new Bench.Workload(member.options.size);
-    long until = System.nanoTime() + (long) (seconds * 1e9);
-    long number = 0;
-    while (count > 0 ? number < count : number % LOOK_EVERY != 0 || System.nanoTime() < until) {
-      member.multicast(workload.message(number).clone(), false);
-      number++;
-    }
-    return number;
+    return Bench.send(count, seconds, number -> member.multicast(workload.message(number).clone(), false));
   }
 
   private static boolean subscribe(Bench.Options options) throws Exception {
@@ -136,7 +112,7 @@ public final class JGroupsBench {
             ended.release();
           }
         });
-    boolean isEnded = ended.tryAcquire(member.leftNanos(), TimeUnit.NANOSECONDS);
+    boolean isEnded = ended.tryAcquire(member.deadline.leftNanos(), TimeUnit.NANOSECONDS);
     System.out.println(reception[0].line(total[0]));
     if (isEnded) {
       Thread.sleep(LINGER_MS); // the word may have to be said again
@@ -149,8 +125,7 @@ public final class JGroupsBench {
   // Round trips: the one that receives takes the time, and sends the next message.
 
   private static void ping(Bench.Options options) throws Exception {
-    int warmUp = options.number("--warm-up");
-    long[] times = new long[warmUp + options.number("--count")];
+    long[] times = new long[options.number("--warm-up") + options.number("--count")];
     Bench.Workload workload = new Bench.Workload(options.size);
     Semaphore back = new Semaphore(0);
     boolean[] isOther = {false};
@@ -177,21 +152,7 @@ public final class JGroupsBench {
     }
     member.say(times.length);
     member.await(member.done, 1, "the echo to end");
-    long[] ordered = Arrays.copyOfRange(times, warmUp, times.length);
-    Arrays.sort(ordered);
-    System.out.println(
-        new Bench.Line()
-            .put("system", SYSTEM)
-            .put("size", options.size)
-            .put("count", ordered.length)
-            .put("p50_us", at(ordered, 0.5))
-            .put("p99_us", at(ordered, 0.99))
-            .put("p999_us", at(ordered, 0.999))
-            .put("max_us", at(ordered, 1.0)));
-  }
-
-  private static double at(long[] ordered, double part) {
-    return ordered.length == 0 ? 0 : ordered[Math.min(ordered.length - 1, (int) (ordered.length * part))] / 1000.0;
+    System.out.println(Bench.pingLine(SYSTEM, options, times));
   }
 
   private static boolean echo(Bench.Options options) throws Exception {
@@ -209,7 +170,7 @@ public final class JGroupsBench {
             member.multicast(message.getBuffer(), true);
           }
         });
-    boolean isEnded = ended.tryAcquire(member.leftNanos(), TimeUnit.NANOSECONDS);
+    boolean isEnded = ended.tryAcquire(member.deadline.leftNanos(), TimeUnit.NANOSECONDS);
     if (isEnded) {
       Thread.sleep(LINGER_MS);
     }
@@ -233,16 +194,15 @@ public final class JGroupsBench {
     final Bench.Options options;
     final Semaphore warm = new Semaphore(0);
     final Semaphore done = new Semaphore(0);
-    volatile String doing = "joining the group";
-    private final long deadline;
+    final Bench.Deadline deadline;
     private final JChannel channel;
     private final Semaphore changed = new Semaphore(0);
     private volatile int members;
 
     Member(Bench.Options options) throws Exception {
       this.options = options;
-      deadline = System.nanoTime() + (long) (options.real("--timeout") * 1e9);
-      guard();
+      deadline = new Bench.Deadline(options, "joining the group");
+      deadline.guard();
       channel = new JChannel(stack(options));
       channel.setOpt(JChannel.LOCAL, false);
     }
@@ -266,21 +226,17 @@ public final class JGroupsBench {
               changed.release();
             }
           });
-      if (isSpeaker()) {
+      if (options.isSpeaker()) {
         channel.connect(group());
         listen();
         return;
       }
       awaitSpeaker();
       channel.connect(group());
-      while (members < 2 && leftNanos() > 0) { // nobody answered in time: alone we are of no use
+      while (members < 2 && deadline.leftNanos() > 0) { // nobody answered in time: alone we are of no use
         channel.disconnect();
         channel.connect(group());
       }
-    }
-
-    private boolean isSpeaker() {
-      return options.role.equals("pub") || options.role.equals("ping");
     }
 
     private String group() {
@@ -298,7 +254,7 @@ public final class JGroupsBench {
     }
 
     private void awaitSpeaker() throws Exception {
-      while (leftNanos() > 0) {
+      while (deadline.leftNanos() > 0) {
         try (Socket knock = new Socket()) {
           knock.connect(door());
           return;
@@ -310,17 +266,17 @@ public final class JGroupsBench {
 
     void awaitOthers(int count, String what) throws Exception {
       while (members <= count) {
-        doing = "waiting for " + what + ", " + (members - 1) + " of " + count + " are there";
-        if (!changed.tryAcquire(leftNanos(), TimeUnit.NANOSECONDS)) {
-          throw late();
+        deadline.doing = "waiting for " + what + ", " + (members - 1) + " of " + count + " are there";
+        if (!changed.tryAcquire(deadline.leftNanos(), TimeUnit.NANOSECONDS)) {
+          throw deadline.late();
         }
       }
     }
 
     void await(Semaphore semaphore, int count, String what) throws Exception {
-      doing = "waiting for " + what;
-      if (!semaphore.tryAcquire(count, leftNanos(), TimeUnit.NANOSECONDS)) {
-        throw late();
+      deadline.doing = "waiting for " + what;
+      if (!semaphore.tryAcquire(count, deadline.leftNanos(), TimeUnit.NANOSECONDS)) {
+        throw deadline.late();
       }
     }
 
@@ -346,34 +302,6 @@ public final class JGroupsBench {
     /** One word to one member. */
     void tell(Address member, byte[] word) throws Exception {
       channel.send(new Message(member, null, word));
-    }
-
-    long leftNanos() {
-      return Math.max(0, deadline - System.nanoTime());
-    }
-
-    private Bench.Fault late() {
-      return new Bench.Fault(doing + ": not done within " + options.text("--timeout") + " s");
-    }
-
-    /** To send or to join may take for ever: see to it that whoever speaks ends, with a reason. */
-    private void guard() {
-      if (!isSpeaker()) {
-        return;
-      }
-      Thread guard =
-          new Thread(
-              () -> {
-                try {
-                  TimeUnit.NANOSECONDS.sleep(leftNanos());
-                } catch (InterruptedException ended) {
-                  return;
-                }
-                System.err.println(late().getMessage());
-                Runtime.getRuntime().halt(1);
-              });
-      guard.setDaemon(true);
-      guard.start();
     }
   }
 
@@ -406,7 +334,9 @@ public final class JGroupsBench {
         + ":pbcast.STABLE(stability_delay=200;desired_avg_gossip=1000;max_bytes=8M)"
         + ":pbcast.GMS(join_timeout=1000;print_local_addr=false;view_bundling=true)"
         + ":UFC(max_credits=4M;min_threshold=0.4)"
-        + ":MFC(max_credits=2M;min_threshold=0.4)"
+        + ":MFC(min_threshold=0.4;max_credits="
+        + options.number("--credits")
+        + ")"
         + ":FRAG2(frag_size="
         + (datagram - HEADER_BYTES)
         + ")";

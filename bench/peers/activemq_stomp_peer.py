@@ -12,7 +12,7 @@ from ..commands.results import StopWatch
 from .activemq_peer import PROGRAM, java_broker
 from .base import Deadline, PeerOptions
 from .broker import SharedWatch
-from .turns import Topic, TurnPeer
+from .turns import Role, Topic, TurnPeer
 
 _TICK_S = 0.1
 _PREFETCH = 32766
@@ -38,7 +38,7 @@ class ActiveMqStomp(TurnPeer):
             yield lambda: SharedWatch(pid)
 
     @contextmanager
-    def link(self, options: PeerOptions, deadline: Deadline) -> Iterator["_Link"]:
+    def link(self, options: PeerOptions, deadline: Deadline, role: Role) -> Iterator["_Link"]:  # noqa: ARG002
         link = _Link(options, deadline)
         try:
             yield link
@@ -55,7 +55,7 @@ class _Link:
         logging.getLogger("stomp.py").addHandler(logging.NullHandler())  # it would tell each attempt to connect
         self._came = threading.Event()
         self._lost = ""
-        self._takers: dict[str, Callable[[bytes], None]] = {}
+        self._takers: dict[str, Callable[[bytes], object]] = {}
         self._receipts: set[str] = set()
         self._deadline = deadline
         while True:
@@ -98,7 +98,7 @@ class _Link:
 
     # A link's own.
 
-    def listen(self, topic: Topic, take: Callable[[bytes], None]) -> None:
+    def listen(self, topic: Topic, take: Callable[[bytes], object]) -> None:
         self._takers[_destination(topic)] = take
         headers = {"activemq.prefetchSize": str(_PREFETCH), "receipt": topic.value}
         self._connection.subscribe(_destination(topic), id=topic.value, ack="auto", headers=headers)
@@ -106,8 +106,9 @@ class _Link:
             self.turn(_TICK_S)
             self._deadline.check("subscribing")
 
-    def publish(self, topic: Topic, message: bytes | memoryview) -> None:
-        self._connection.send(_destination(topic), bytes(message), content_type="application/octet-stream")
+    def publisher(self, topic: Topic) -> Callable[[bytes | memoryview], object]:
+        send, destination = self._connection.send, _destination(topic)
+        return lambda message: send(destination, bytes(message), content_type="application/octet-stream")
 
     def turn(self, seconds: float) -> None:
         if self._lost:

@@ -1,11 +1,11 @@
 """What an adapter is, and what all of them share."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..commands.results import EchoResult, PingResult, PubResult, SubResult
+from ..commands.results import EchoResult, PingResult, PubResult, Reception, SubResult
 from ..workload import END_NUMBER, WORD_BYTES, Maker, word
 
 HELLO_INTERVAL_S = 0.4
@@ -109,3 +109,31 @@ def total_of(message: bytes) -> int | None:
 def messages_at_once(size: int) -> int:
     """So many messages are gathered before they are checked."""
     return max(1, min(256, (128 << 10) // size))
+
+
+def intake(reception: Reception) -> tuple[Callable[[bytes], bool], Callable[[], int]]:
+    """For a subscriber that gets messages one by one: what takes them, and what tells how many there were so far.
+
+    They are checked many at a time; with the one that tells of the end, of which it is true, all that are left.
+    """
+    at_once = messages_at_once(reception.size)
+    gathered: list[bytes] = []
+    gather = gathered.append
+    checked = 0
+
+    def take(message: bytes) -> bool:
+        nonlocal checked
+        total = total_of(message) if len(message) == END_BYTES else None  # a call for each would be felt
+        if total is None:
+            gather(message)
+            if len(gathered) < at_once:
+                return False
+        if gathered:
+            checked += len(gathered)
+            reception.take_many(gathered)
+            gathered.clear()
+        if total is not None:
+            reception.total, reception.is_ended = total, True
+        return total is not None
+
+    return take, lambda: checked + len(gathered)

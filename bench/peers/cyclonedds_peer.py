@@ -8,7 +8,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from .base import Deadline, PeerOptions
-from .turns import Topic, TurnPeer
+from .turns import Role, Topic, TurnPeer
 
 _TAKEN_AT_ONCE = 256
 _LOOPBACK = ("lo", "127.0.0.1", "::1")
@@ -35,7 +35,7 @@ class CycloneDds(TurnPeer):
         return None if find_spec("cyclonedds") else "cyclonedds is not installed"
 
     @contextmanager
-    def link(self, options: PeerOptions, deadline: Deadline) -> Iterator["_Link"]:
+    def link(self, options: PeerOptions, deadline: Deadline, role: Role) -> Iterator["_Link"]:  # noqa: ARG002
         link = _Link(options, deadline)
         try:
             yield link
@@ -66,11 +66,10 @@ class _Link:
         )
         self._topics = {topic: DdsTopic(self._participant, topic.value, self._body, qos=self._qos) for topic in Topic}
         self._writers = {topic: DataWriter(self._participant, of, qos=self._qos) for topic, of in self._topics.items()}
-        self._is_reached = {Topic.DATA: False, Topic.BACK: False, Topic.REPORTS: True}
-        self._readers: list[tuple[Any, Callable[[bytes], None]]] = []
+        self._readers: list[tuple[Any, Callable[[bytes], object]]] = []
         self._waits = WaitSet(self._participant)
 
-    def listen(self, topic: Topic, take: Callable[[bytes], None]) -> None:
+    def listen(self, topic: Topic, take: Callable[[bytes], object]) -> None:
         from cyclonedds.core import InstanceState, ReadCondition, SampleState, ViewState
         from cyclonedds.sub import DataReader
 
@@ -78,15 +77,24 @@ class _Link:
         self._waits.attach(ReadCondition(reader, SampleState.Any | ViewState.Any | InstanceState.Any))
         self._readers.append((reader, take))
 
-    def publish(self, topic: Topic, message: bytes | memoryview) -> None:
-        writer = self._writers[topic]
-        if not self._is_reached[topic]:
-            # What is written before a reader is known is not for it.
-            while len(writer.get_matched_subscriptions()) < self._receivers:
-                self._deadline.check("waiting for the readers to be found")
-                self.turn(0.01)
-            self._is_reached[topic] = True
-        writer.write(self._body(message))
+    def publisher(self, topic: Topic) -> Callable[[bytes | memoryview], object]:
+        writer, body = self._writers[topic], self._body
+        is_reached = topic is Topic.REPORTS  # these are said again
+
+        def publish(message: bytes | memoryview) -> None:
+            nonlocal is_reached
+            if not is_reached:
+                self._await_readers(writer)
+                is_reached = True
+            writer.write(body(message))
+
+        return publish
+
+    def _await_readers(self, writer: Any) -> None:
+        """What is written before a reader is known is not for it."""
+        while len(writer.get_matched_subscriptions()) < self._receivers:
+            self._deadline.check("waiting for the readers to be found")
+            self.turn(0.01)
 
     def turn(self, seconds: float) -> None:
         is_idle = True

@@ -21,6 +21,8 @@ _JAVA = Path("/usr/share/java")
 """Debian's place for what others have built."""
 _SETTINGS = ("-XX:+UseParallelGC", "-Xms256m", "-Xmx1g")
 _STOP_S = 5.0
+_GRACE_S = 2.0
+"""So much longer we wait: what it says itself when time is up tells what it was doing."""
 WARM_UP_S = 3.0
 """So long messages are sent that do not count, so that everything is machine code when those that count follow."""
 
@@ -65,7 +67,8 @@ class JavaProgram:
 
     def run(self, role: str, options: PeerOptions, more: Mapping[str, object], deadline: Deadline) -> dict[str, Any]:
         """The line that a process of it ends with."""
-        with child(self.argv(role, options, {**more, "--timeout": max(deadline.left_s, 0.001)})) as process:
+        timeout = f"{max(deadline.left_s, 0.1):.1f}".removesuffix(".0")
+        with child(self.argv(role, options, {**more, "--timeout": timeout})) as process:
             result: dict[str, Any] = json.loads(next_line(process, deadline, f"{role} of {self.main}"))
             return result
 
@@ -123,7 +126,7 @@ def next_line(process: "subprocess.Popen[str]", deadline: Deadline, doing: str) 
     """The next line that it prints. PeerTimeoutError with what it said instead."""
     assert process.stdout is not None
     assert process.stderr is not None
-    if not select.select([process.stdout], [], [], deadline.left_s)[0]:
+    if not select.select([process.stdout], [], [], deadline.left_s + _GRACE_S)[0]:
         deadline.check(doing)
     line = process.stdout.readline()
     if line:

@@ -1,5 +1,6 @@
 """JGroups over UDP multicast: see `JGroupsBench.java`."""
 
+import socket
 from typing import NoReturn
 
 from ..commands.results import PingResult, PubResult
@@ -9,6 +10,7 @@ from .java import WARM_UP_S, JavaProgram
 _PROGRAM = JavaProgram("JGroupsBench", "libjgroups-java", ("jgroups",), ("-Djava.net.preferIPv4Stack=true",))
 
 _DATAGRAM, _SMALL_DATAGRAM = 64_000, 1428
+_CREDITS_MAX, _RECEIVE_BUFFER = 2_000_000, 32 << 20
 
 
 class JGroups:
@@ -17,10 +19,11 @@ class JGroups:
     name = "jgroups"
     settings = (
         "JGroups 2.12, UDP multicast; NAKACK (repairs by multicast, first asked for after 20 ms), STABLE at each 8 MB, "
-        "flow control by MFC with 2 MB of credit, bundles of 64,000 B, left to IP to fragment (1,428 B where packets "
-        "are lost); receive buffers of up to 32 MB. No failure detection, nobody's own messages. Before a run of so "
-        f"many seconds, messages are sent for {WARM_UP_S:g} s that do not count, so that everything is machine code "
-        "when it begins."
+        "bundles of 64,000 B, left to IP to fragment (1,428 B where packets are lost); receive buffers of up to 32 MB. "
+        "Flow control by MFC with 2 MB of credit, or what the kernel grants for receive buffers if that is less: with "
+        "more, what a busy subscriber has no room for has to be repaired, and a run takes tens of times as long. "
+        "No failure detection, nobody's own messages. Before a run of so many seconds, messages are sent for "
+        f"{WARM_UP_S:g} s that do not count, so that everything is machine code when it begins."
     )
 
     def missing(self) -> str | None:
@@ -47,7 +50,15 @@ class JGroups:
 
 def _place(options: PeerOptions) -> dict[str, object]:
     datagram = _SMALL_DATAGRAM if options.segment_bytes <= _SMALL_DATAGRAM else _DATAGRAM
-    return {"--group": options.group, "--interface": options.interface, "--datagram": datagram}
+    more = {"--datagram": datagram, "--credits": min(_CREDITS_MAX, _receive_buffer())}
+    return {"--group": options.group, "--interface": options.interface, **more}
+
+
+def _receive_buffer() -> int:
+    """How much the kernel grants to who may not force it."""
+    with socket.socket(type=socket.SOCK_DGRAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+        return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # it counts what the packets are kept in
 
 
 PEER = JGroups()

@@ -1,16 +1,14 @@
 /* NRL's libnorm as a peer of the benchmarks: publisher, subscriber, ping and echo on its public API.
  *
  *   libnorm_bench pub  --group G --port P --interface IF --size B (--count N | --seconds S) [--object stream|data]
- *                      [--receivers K] [--rate BITS_PER_S] [--segment-size N] [--window BYTES] [--marks N] [--batch N]
- *                      [--timeout S]
+ *                      [--receivers K] [--rate BITS_PER_S] [--segment-size N] [--batch N] [--timeout S]
  *   libnorm_bench sub  --group G --port P --interface IF --size B [--segment-size N] [--no-verify] [--timeout S]
  *   libnorm_bench ping --group G --port P --interface IF --size B [--count N] [--warm-up N] [--timeout S]
  *   libnorm_bench echo --group G --port P --interface IF --size B [--timeout S]
  *
- * It prints the lines of JSON that all peers print. Messages are those of workload.py. Subscribers make themselves known
- * by plain datagrams to the group at the next port, as a libnorm receiver can't send commands. Flow control is by
- * positive acknowledgement: the publisher is never more than a window ahead of the last watermark confirmed by all.
- * Exit status: 0 all done, 1 not, 2 wrong arguments.
+ * Subscribers make themselves known by plain datagrams to the group at the next port, as a libnorm receiver can't send
+ * commands. Flow control is by positive acknowledgement: the publisher is never more than a window ahead of the last
+ * watermark confirmed by all.
  */
 #define _GNU_SOURCE
 
@@ -32,66 +30,10 @@
 #define SYSTEM "libnorm"
 #include "workload.h"
 
-enum { MAX_NODES = 256, SOCKET_BUFFER = 8 << 20, BUFFER_SPACE = 64 << 20, OBJECTS = 64 };
-enum { BLOCK_SEGMENTS = 64 };
+enum { SOCKET_BUFFER = 8 << 20, BUFFER_SPACE = 64 << 20, OBJECTS = 64, BLOCK_SEGMENTS = 64 };
+enum { WINDOW = 8 << 20, MARKS = 4 }; /* bytes that may be unconfirmed, and watermarks in so many */
 static const double TICK = 0.1, HELLO_INTERVAL = 0.4, LINGER = 1.0;
 static const char MAGIC[8] = {'f', 'j', 'm', '2', 'b', 'n', 'c', 'h'};
-
-enum role { PUB, SUB, PING, ECHO };
-
-struct options {
-    enum role role;
-    const char *group, *interface;
-    unsigned port, size, segment_size, receivers, window, marks, batch, warm_up;
-    uint64_t count;
-    double seconds, rate, timeout;
-    bool data, verify;
-};
-
-/* Arguments. */
-
-static void parse(struct options *o, int argc, char **argv) {
-    static const char *const roles[] = {"pub", "sub", "ping", "echo"};
-    int role = 0;
-    while (role < 4 && (argc < 2 || strcmp(argv[1], roles[role]) != 0)) role++;
-    if (role == 4) {
-        fputs("Usage: libnorm_bench pub|sub|ping|echo OPTIONS\n", stderr);
-        _exit(2);
-    }
-    o->role = (enum role)role;
-    for (int i = 2; i < argc; i++) {
-        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(name, "--no-verify") == 0) {
-            o->verify = false;
-            continue;
-        }
-        if (strcmp(name, "--group") == 0) o->group = value;
-        else if (strcmp(name, "--interface") == 0) o->interface = value;
-        else if (strcmp(name, "--object") == 0) o->data = strcmp(value, "data") == 0;
-        else if (strcmp(name, "--port") == 0) o->port = (unsigned)number(name, value);
-        else if (strcmp(name, "--size") == 0) o->size = (unsigned)number(name, value);
-        else if (strcmp(name, "--segment-size") == 0) o->segment_size = (unsigned)number(name, value);
-        else if (strcmp(name, "--receivers") == 0) o->receivers = (unsigned)number(name, value);
-        else if (strcmp(name, "--window") == 0) o->window = (unsigned)number(name, value);
-        else if (strcmp(name, "--marks") == 0) o->marks = (unsigned)number(name, value);
-        else if (strcmp(name, "--batch") == 0) o->batch = (unsigned)number(name, value);
-        else if (strcmp(name, "--warm-up") == 0) o->warm_up = (unsigned)number(name, value);
-        else if (strcmp(name, "--count") == 0) o->count = (uint64_t)number(name, value);
-        else if (strcmp(name, "--seconds") == 0) o->seconds = number(name, value);
-        else if (strcmp(name, "--rate") == 0) o->rate = number(name, value);
-        else if (strcmp(name, "--timeout") == 0) o->timeout = number(name, value);
-        else {
-            fprintf(stderr, "Error: unknown option %s\n", name);
-            _exit(2);
-        }
-        i++;
-    }
-    if (o->port < 1 || o->port > 65534) fail("--port: expected 1 to 65534");
-    if (o->size < 8 || o->size > 1 << 28) fail("--size: expected 8 to 268435456");
-    if (o->segment_size < 64 || o->segment_size > 65000) fail("--segment-size: expected 64 to 65000");
-    if (o->receivers > MAX_NODES) fail("--receivers: expected 0 to %d", MAX_NODES);
-    if (o->batch < 1 || o->marks < 1) fail("--batch, --marks: expected 1 or more");
-}
 
 /* The session. */
 
@@ -235,6 +177,7 @@ static unsigned wait_for_receivers(const struct node *n, uint32_t *ids) {
 
 struct publisher {
     struct node node;
+    bool is_data; /* an object a message, not a stream */
     NormObjectHandle stream, last_object;
     bool pending;         /* a watermark is under way */
     uint64_t given;       /* bytes handed over */
@@ -267,9 +210,9 @@ static void mark(struct publisher *p) {
 
 /* Until `size` more bytes are within the window. False when it is over. */
 static bool wait_for_window(struct publisher *p, size_t size) {
-    uint64_t window = p->node.o->window > 2 * size ? p->node.o->window : 2 * size;
+    uint64_t window = WINDOW > 2 * size ? WINDOW : 2 * size;
     if (p->receivers == 0) return true;
-    if (!p->pending && p->given - p->marked >= window / p->node.o->marks) mark(p);
+    if (!p->pending && p->given - p->marked >= window / MARKS) mark(p);
     if (p->given - p->confirmed + size <= window) return true;
     p->waits++;
     while (p->given - p->confirmed + size > window) {
@@ -326,7 +269,7 @@ static bool finish(struct publisher *p) {
 static bool publish(struct publisher *p, uint64_t *sent) {
     const struct options *o = p->node.o;
     const struct workload *w = &p->node.workload;
-    size_t buffers = o->data ? OBJECTS : 1, batch = o->data ? 1 : o->batch;
+    size_t buffers = p->is_data ? OBJECTS : 1, batch = p->is_data ? 1 : o->batch;
     unsigned char *ring = allocate(buffers * batch * o->size), end[END_BYTES];
     double until = o->seconds > 0 ? now() + o->seconds : 0;
     uint64_t most = o->seconds > 0 ? UINT64_MAX : o->count;
@@ -335,46 +278,42 @@ static bool publish(struct publisher *p, uint64_t *sent) {
         unsigned char *at = ring + *sent / batch % buffers * batch * o->size;
         uint64_t some = most - *sent < batch ? most - *sent : batch;
         for (uint64_t i = 0; i < some; i++) make_message(w, *sent + i, at + i * o->size);
-        if (!(o->data ? write_object(p, at, o->size) : write_stream(p, at, some * o->size))) return false;
+        if (!(p->is_data ? write_object(p, at, o->size) : write_stream(p, at, some * o->size))) return false;
         *sent += some;
         if (until > 0 && (*sent / batch % 32 == 0 || o->size > 16384) && now() >= until) break;
     }
     memset(end, 0, sizeof end);
     put_word(end, word_of(END_NUMBER));
     put_word(end + 8, *sent);
-    return o->data ? write_object(p, end, sizeof end) && finish(p) : write_stream(p, end, sizeof end) && finish(p);
+    return p->is_data ? write_object(p, end, sizeof end) && finish(p) : write_stream(p, end, sizeof end) && finish(p);
 }
 
 static int run_pub(const struct options *o) {
-    struct publisher p = {.stream = NORM_OBJECT_INVALID, .last_object = NORM_OBJECT_INVALID};
+    struct publisher p = {.is_data = strcmp(o->object, "data") == 0, .stream = NORM_OBJECT_INVALID, .last_object = NORM_OBJECT_INVALID};
     uint64_t sent = 0;
     open_node(&p.node, o);
     p.receivers = wait_for_receivers(&p.node, p.ids);
     for (unsigned i = 0; i < p.receivers; i++)
         if (!NormAddAckingNode(p.node.session, p.ids[i])) fail("NormAddAckingNode");
     start_sender(&p.node, o->segment_size);
-    if (!o->data) {
-        unsigned buffer = 2 * o->window + 2 * BLOCK_SEGMENTS * o->segment_size;
+    if (!p.is_data) {
+        unsigned buffer = 2 * WINDOW + 2 * BLOCK_SEGMENTS * o->segment_size;
         p.stream = NormStreamOpen(p.node.session, buffer, NULL, 0);
         if (p.stream == NORM_OBJECT_INVALID) fail("NormStreamOpen");
         NormStreamSetAutoFlush(p.stream, NORM_FLUSH_NONE);
     }
     double cpu_start = cpu(), start = now();
     bool ok = publish(&p, &sent);
-    double seconds = now() - start, used = cpu() - cpu_start, rate = (double)sent / seconds;
+    double seconds = now() - start, used = cpu() - cpu_start;
     if (interrupted) _exit(130);
-    char failed[MAX_NODES * 16] = "";
+    char failed[MAX_NODES * 16] = "", waits[32];
     size_t length = 0;
     for (unsigned i = 0; i < p.receivers; i++)
         if (!ok && NormGetAckingStatus(p.node.session, p.ids[i]) != NORM_ACK_SUCCESS)
             length += (size_t)snprintf(failed + length, sizeof failed - length, "%s\"%u\"", length > 0 ? ", " : "",
                                        p.ids[i]);
-    printf("{\"system\": \"libnorm\", \"object\": \"%s\", \"size\": %u, \"batch\": %u, \"receivers\": %u, "
-           "\"not_acked\": [%s], \"messages\": %llu, \"bytes\": %llu, \"seconds\": %.6f, \"msgs_per_s\": %.1f, "
-           "\"gbit_per_s\": %.6f, \"cpu_s\": %.3f, \"nacks\": null, \"repairs\": null, \"window_waits\": %llu}\n",
-           o->data ? "data" : "stream", o->size, o->batch, p.receivers, failed, (unsigned long long)sent,
-           (unsigned long long)(sent * o->size), seconds, rate, rate * o->size * 8e-9, used,
-           (unsigned long long)p.waits);
+    snprintf(waits, sizeof waits, "%llu", (unsigned long long)p.waits);
+    print_pub(o, p.is_data ? "data" : "stream", failed, sent, seconds, used, waits);
     if (!ok) fprintf(stderr, "Error: libnorm: sending or confirmation: not done within %g s\n", o->timeout);
     NormStopSender(p.node.session);
     NormDestroySession(p.node.session);
@@ -386,48 +325,36 @@ static int run_pub(const struct options *o) {
 
 struct subscriber {
     struct node node;
-    struct tally tally;
+    struct reception got;
     unsigned char *buffer;
     size_t capacity, held;
-    uint64_t unchecked, total, first_messages, sender_messages;
-    bool started, ended;
-    double first_at, last_at, first_cpu, last_cpu;
 };
 
-static void note_time(struct subscriber *s) {
-    s->last_at = now();
-    s->last_cpu = cpu();
-    if (s->started) return;
-    s->started = true;
-    s->first_at = s->last_at;
-    s->first_cpu = s->last_cpu;
-    s->first_messages = s->node.o->verify ? s->tally.messages : s->unchecked / s->node.o->size;
-}
-
 static void end_with(struct subscriber *s, const unsigned char *at) {
-    s->ended = true;
-    s->total = get_word(at + 8);
+    s->got.ended = true;
+    s->got.total = get_word(at + 8);
 }
 
 /* Checks what lies in the buffer; what is left of a message stays at its beginning. */
 static void check_buffer(struct subscriber *s) {
     const struct workload *w = &s->node.workload;
     size_t at = 0;
-    while (!s->ended && s->held - at >= w->size) {
+    while (!s->got.ended && s->held - at >= w->size) {
         if (get_word(s->buffer + at) == word_of(END_NUMBER)) break;
-        if (s->node.o->verify) check_message(w, &s->tally, s->buffer + at);
-        else s->unchecked += w->size;
+        if (s->node.o->verify) check_message(w, &s->got.tally, s->buffer + at);
+        else s->got.unchecked++;
         at += w->size;
     }
     bool is_end = s->held - at >= 8 && get_word(s->buffer + at) == word_of(END_NUMBER);
-    if (at > 0) note_time(s);
+    if (at > 0) note_time(s->node.o, &s->got);
+    s->got.last_cpu = cpu();
     if (is_end && s->held - at >= END_BYTES) end_with(s, s->buffer + at);
     memmove(s->buffer, s->buffer + at, s->held - at);
     s->held -= at;
 }
 
 static void read_stream(struct subscriber *s, NormObjectHandle stream) {
-    while (!s->ended) {
+    while (!s->got.ended) {
         unsigned length = (unsigned)(s->capacity - s->held);
         if (!NormStreamRead(stream, (char *)s->buffer + s->held, &length)) {
             /* A gap: read on with the next whole message. */
@@ -448,10 +375,11 @@ static void take_object(struct subscriber *s, NormObjectHandle object) {
         end_with(s, bytes);
         return;
     }
-    if (!s->node.o->verify) s->unchecked += size;
-    else if (size == s->node.o->size) check_message(&s->node.workload, &s->tally, bytes);
-    else s->tally.corrupt++;
-    note_time(s);
+    if (!s->node.o->verify) s->got.unchecked++;
+    else if (size == s->node.o->size) check_message(&s->node.workload, &s->got.tally, bytes);
+    else s->got.tally.corrupt++;
+    note_time(s->node.o, &s->got);
+    s->got.last_cpu = cpu();
 }
 
 static void subscriber_event(struct subscriber *s, const NormEvent *event) {
@@ -461,54 +389,36 @@ static void subscriber_event(struct subscriber *s, const NormEvent *event) {
         take_object(s, event->object);
 }
 
-static void print_sub(const struct subscriber *s) {
-    const struct options *o = s->node.o;
-    const struct tally *t = &s->tally;
-    uint64_t messages = o->verify ? t->messages : s->unchecked / o->size;
-    uint64_t next = o->verify ? t->next : messages;
-    uint64_t lost = t->missing_count + (s->ended && s->total > next ? s->total - next : 0);
-    double seconds = s->last_at - s->first_at;
-    double rate = seconds > 0 ? (double)(messages - s->first_messages) / seconds : 0;
-    printf("{\"system\": \"libnorm\", \"size\": %u, \"ended\": %s, \"verified\": %s, \"messages\": %llu, "
-           "\"bytes\": %llu, \"seconds\": %.6f, \"msgs_per_s\": %.1f, \"gbit_per_s\": %.6f, \"lost\": %llu, "
-           "\"duplicated\": %llu, \"out_of_order\": %llu, \"corrupt\": %llu, \"cpu_s\": %.3f}\n",
-           o->size, s->ended ? "true" : "false", o->verify ? "true" : "false", (unsigned long long)messages,
-           (unsigned long long)(messages * o->size), seconds, rate, rate * o->size * 8e-9, (unsigned long long)lost,
-           (unsigned long long)t->duplicated, (unsigned long long)t->out_of_order, (unsigned long long)t->corrupt,
-           s->last_cpu - s->first_cpu);
-}
-
 static int run_sub(const struct options *o) {
-    struct subscriber s = {.started = false};
+    struct subscriber s = {.held = 0};
     open_node(&s.node, o);
     s.capacity = 1 << 20;
     if (s.capacity < 2 * (size_t)o->size) s.capacity = 2 * (size_t)o->size;
     s.buffer = allocate(s.capacity);
     start_receiver(&s.node);
-    printf("{\"ready\": true}\n");
+    print_ready();
     int file = hello_socket(&s.node, false);
     double hello_at = 0, end = s.node.deadline;
     bool done = false;
     while (!interrupted && now() < end) {
         NormEvent event;
-        if (!s.started && now() >= hello_at) {
+        if (!s.got.started && now() >= hello_at) {
             say_hello(&s.node, file);
             hello_at = now() + HELLO_INTERVAL;
         }
         wait_for_event(&s.node, end);
         while (NormGetNextEvent(s.node.instance, &event, false)) subscriber_event(&s, &event);
-        if (s.ended && !done) {
+        if (s.got.ended && !done) {
             done = true;
             end = now() + LINGER; /* to confirm it, as often as asked */
         }
     }
     if (interrupted) _exit(130);
-    print_sub(&s);
-    uint64_t messages = o->verify ? s.tally.messages : s.unchecked / o->size;
+    print_sub(o, &s.got);
     NormStopReceiver(s.node.session);
     NormDestroySession(s.node.session);
     NormDestroyInstance(s.node.instance);
-    return s.ended && messages == s.total && s.tally.corrupt == 0 && s.tally.duplicated == 0 ? 0 : 1;
+    return s.got.ended && messages_of(o, &s.got) == s.got.total && s.got.tally.corrupt == 0 && s.got.tally.duplicated == 0 ? 0 : 1;
 }
 
 /* Round trips: each end has a stream of its own. */
@@ -573,12 +483,7 @@ static int run_ping(const struct options *o) {
     memset(message, 0, size);
     put_word(message, word_of(END_NUMBER));
     write_all(&n, stream, message, size);
-    qsort(times + o->warm_up, o->count, sizeof *times, compare_times);
-    const double *t = times + o->warm_up;
-    printf("{\"system\": \"libnorm\", \"size\": %u, \"count\": %llu, \"p50_us\": %.3f, \"p99_us\": %.3f, "
-           "\"p999_us\": %.3f, \"max_us\": %.3f}\n",
-           o->size, (unsigned long long)o->count, at_part(t, o->count, 0.5), at_part(t, o->count, 0.99),
-           at_part(t, o->count, 0.999), at_part(t, o->count, 1.0));
+    print_ping(o, times + o->warm_up, o->count);
     double end = now() + LINGER;
     while (now() < end) wait_for_event(&n, end); /* so that the end arrives */
     NormDestroySession(n.session);
@@ -594,7 +499,7 @@ static int run_echo(const struct options *o) {
     open_node(&n, o);
     NormObjectHandle stream = open_pair(&n);
     unsigned char *message = allocate(size);
-    printf("{\"ready\": true}\n");
+    print_ready();
     int file = hello_socket(&n, false);
     double hello_at = 0;
     while (!ended && !is_over(&n)) {
@@ -614,33 +519,14 @@ static int run_echo(const struct options *o) {
         }
     }
     if (interrupted) _exit(130);
-    printf("{\"system\": \"libnorm\", \"messages\": %llu}\n", (unsigned long long)messages);
+    print_echo(messages);
     NormDestroySession(n.session);
     NormDestroyInstance(n.instance);
     return ended ? 0 : 1;
 }
 
 int main(int argc, char **argv) {
-    struct options o = {
-        .group = "239.192.57.40",
-        .interface = "lo",
-        .port = 5740,
-        .size = 1024,
-        .segment_size = 8000,
-        .receivers = 1,
-        .window = 8 << 20,
-        .marks = 4,
-        .batch = 1,
-        .warm_up = 500,
-        .rate = 40e9,
-        .timeout = 60,
-        .verify = true,
-    };
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    parse(&o, argc, argv);
-    if (o.count == 0 && o.seconds == 0) o.count = 5000;
-    signal(SIGTERM, on_signal);
-    signal(SIGINT, on_signal);
+    struct options o = begin(argc, argv);
     /* Should libnorm not come back, the process ends all the same. */
     alarm((unsigned)(o.timeout + LINGER) + 5);
     switch (o.role) {

@@ -1,4 +1,7 @@
-"""NATS: core NATS by nats-py. Subscribers' reports hold the publisher back, so that nothing is lost."""
+"""NATS: core NATS by nats-py. Subscribers' reports hold the publisher back, so that nothing is lost.
+
+It is not driven in turns as others are: to enter an event loop anew for each message takes 40 microseconds.
+"""
 
 import asyncio
 import time
@@ -24,7 +27,7 @@ from .base import (
     PeerOptions,
     PeerTimeoutError,
     end_message,
-    messages_at_once,
+    intake,
     messages_to_send,
     total_of,
 )
@@ -112,34 +115,21 @@ async def _subscribe(options: PeerOptions) -> SubResult:
     reception = Reception(Nats.name, options.size, is_verified=options.is_verified)
     reception.begin(0)
     reports = Reports(options.size)
-    at_once = messages_at_once(options.size)
-    gathered: list[bytes] = []
-    count = 0
+    take, count = intake(reception)
     is_over = asyncio.Event()
     print_ready(as_json=True)
     async with _client(options, deadline) as client:
 
-        async def take(message: Any) -> None:
-            nonlocal count
-            data = message.data
-            total = total_of(data)
-            if total is None:
-                count += 1
-                gathered.append(data)
-                if len(gathered) < at_once:
-                    return
-            if gathered:
-                reception.take_many(gathered)
-                gathered.clear()
-            if total is not None:
-                reception.total, reception.is_ended = total, True
+        async def take_message(message: Any) -> None:
+            take(message.data)
+            if reception.is_ended:
                 is_over.set()
-            elif report := reports.due(count):
+            elif report := reports.due(count()):
                 await client.publish(_REPORTS, report)
 
-        await _listen(client, _DATA, take)
+        await _listen(client, _DATA, take_message)
         while not is_over.is_set() and not deadline.is_over:
-            if not count:
+            if not count():
                 await client.publish(_REPORTS, reports.report(0))
             await _until(is_over, HELLO_INTERVAL_S)
         if reception.is_ended:

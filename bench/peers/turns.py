@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from ..commands.results import (
     EchoResult,
@@ -19,10 +19,11 @@ from ..commands.results import (
     pub_result,
 )
 from ..workload import Maker
-from .base import HELLO_INTERVAL_S, Deadline, PeerOptions, end_message, messages_at_once, messages_to_send, total_of
+from .base import HELLO_INTERVAL_S, Deadline, PeerOptions, end_message, intake, messages_to_send, total_of
 from .window import Reports, Window
 
 _TICK_S = 0.1
+Role = Literal["pub", "sub", "ping", "echo"]
 
 
 class Topic(Enum):
@@ -37,11 +38,16 @@ class Topic(Enum):
 class Link(Protocol):
     """One end's connection to the others."""
 
-    def listen(self, topic: Topic, take: Callable[[bytes], None]) -> None:
-        """Have each message of a topic from now on, during turns or at any time between them."""
+    def listen(self, topic: Topic, take: Callable[[bytes], object]) -> None:
+        """Have each message of a topic from now on, during turns or at any time between them.
+
+        With data, `take` is true of the last one: nobody waits for those before.
+        """
         ...
 
-    def publish(self, topic: Topic, message: bytes | memoryview) -> None: ...
+    def publisher(self, topic: Topic) -> Callable[[bytes | memoryview], object]:
+        """What publishes a message on it."""
+        ...
 
     def turn(self, seconds: float) -> None:
         """Read and write what can be. Waits for so long if there is nothing to do."""
@@ -64,7 +70,7 @@ class TurnPeer(ABC):
     def missing(self) -> str | None: ...
 
     @abstractmethod
-    def link(self, options: PeerOptions, deadline: Deadline) -> AbstractContextManager[Link]:
+    def link(self, options: PeerOptions, deadline: Deadline, role: Role) -> AbstractContextManager[Link]:
         """Open as soon as there is something to connect to."""
 
     @contextmanager
@@ -76,7 +82,7 @@ class TurnPeer(ABC):
         deadline = Deadline(options.timeout_s)
         maker = Maker(options.size)
         window = Window(options.receivers, options.size)
-        with self.beside(options, deadline) as start_watch, self.link(options, deadline) as link:
+        with self.beside(options, deadline) as start_watch, self.link(options, deadline, "pub") as link:
             link.listen(Topic.REPORTS, window.note)
             _wait(
                 link,
@@ -84,17 +90,18 @@ class TurnPeer(ABC):
                 deadline,
                 lambda: f"waiting for subscribers, {window.present} of {options.receivers} are there",
             )
+            publish = link.publisher(Topic.DATA)
             watch = start_watch()
             for messages in messages_to_send(options, maker, has_views=False):
                 for message in messages:
-                    link.publish(Topic.DATA, message)
+                    publish(message)
                 link.turn(0.0)
                 if self.is_windowed:
                     _wait(link, lambda: window.has_room(maker.next_number), deadline, lambda: "sending")
                 _wait(link, link.is_written, deadline, lambda: "sending")
                 deadline.check("sending")
             total = maker.next_number
-            link.publish(Topic.DATA, end_message(total))
+            publish(end_message(total))
             _wait(
                 link,
                 lambda: window.is_confirmed(total),
@@ -115,34 +122,18 @@ class TurnPeer(ABC):
         reception = Reception(self.name, options.size, is_verified=options.is_verified)
         reception.begin(0)
         reports = Reports(options.size)
-        at_once = messages_at_once(options.size)
-        gathered: list[bytes] = []
-        count = 0
-
-        def take(message: bytes) -> None:
-            nonlocal count
-            total = total_of(message)
-            if total is None:
-                count += 1
-                gathered.append(message)
-                if len(gathered) < at_once:
-                    return
-            if gathered:
-                reception.take_many(gathered)
-                gathered.clear()
-            if total is not None:
-                reception.total, reception.is_ended = total, True
-
+        take, count = intake(reception)
         print_ready(as_json=True)
-        with self.link(options, deadline) as link:
+        with self.link(options, deadline, "sub") as link:
             link.listen(Topic.DATA, take)
-            _greet(link, reports, lambda: count > 0 or reception.is_ended, deadline)
+            report = link.publisher(Topic.REPORTS)
+            _greet(link, report, reports, lambda: count() > 0 or reception.is_ended, deadline)
             while not reception.is_ended and not deadline.is_over:
                 link.turn(_TICK_S)
-                if self.is_windowed and (report := reports.due(count)):
-                    link.publish(Topic.REPORTS, report)
+                if self.is_windowed and (due := reports.due(count())):
+                    report(due)
             if reception.total is not None:
-                link.publish(Topic.REPORTS, reports.report(reception.total + 1))
+                report(reports.report(reception.total + 1))
                 _wait(link, link.is_written, deadline, lambda: "confirming")
         return reception.result()
 
@@ -152,21 +143,22 @@ class TurnPeer(ABC):
         window = Window(1, options.size)
         back: list[bytes] = []
         times = []
-        with self.beside(options, deadline), self.link(options, deadline) as link:
+        with self.beside(options, deadline), self.link(options, deadline, "ping") as link:
             link.listen(Topic.REPORTS, window.note)
             link.listen(Topic.BACK, back.append)
             _wait(link, window.has_all, deadline, lambda: "waiting for an echo")
+            publish = link.publisher(Topic.DATA)
             for _ in range(options.warm_up + (options.count or 1)):
                 message = maker.batch(1)
                 start = time.perf_counter_ns()
-                link.publish(Topic.DATA, message)
+                publish(message)
                 while not back:
                     link.turn(_TICK_S)
                     deadline.check("waiting for a message to come back")
                 times.append(time.perf_counter_ns() - start)
                 assert back.pop() == message
             total = maker.next_number
-            link.publish(Topic.DATA, end_message(total))
+            publish(end_message(total))
             _wait(link, lambda: window.is_confirmed(total), deadline, lambda: "waiting for the echo to end")
         return ping_result(self.name, options.size, times[options.warm_up :])
 
@@ -176,29 +168,34 @@ class TurnPeer(ABC):
         count = 0
         total: int | None = None
         print_ready(as_json=True)
-        with self.link(options, deadline) as link:
+        with self.link(options, deadline, "echo") as link:
+            give_back = link.publisher(Topic.BACK)
 
-            def take(message: bytes) -> None:
+            def take(message: bytes) -> bool:
                 nonlocal count, total
                 total = total_of(message)
                 if total is None:
-                    link.publish(Topic.BACK, message)
+                    give_back(message)
                     count += 1
+                return total is not None
 
             link.listen(Topic.DATA, take)
-            _greet(link, reports, lambda: count > 0, deadline)
+            report = link.publisher(Topic.REPORTS)
+            _greet(link, report, reports, lambda: count > 0 or total is not None, deadline)
             while total is None and not deadline.is_over:
                 link.turn(_TICK_S)
             if total is not None:
-                link.publish(Topic.REPORTS, reports.report(total + 1))
+                report(reports.report(total + 1))
                 _wait(link, link.is_written, deadline, lambda: "confirming")
         return EchoResult(system=self.name, messages=count)
 
 
-def _greet(link: Link, reports: Reports, has_begun: Callable[[], bool], deadline: Deadline) -> None:
+def _greet(
+    link: Link, report: Callable[[bytes], object], reports: Reports, has_begun: Callable[[], bool], deadline: Deadline
+) -> None:
     """Say that one is there, until something comes."""
     while not has_begun() and not deadline.is_over:
-        link.publish(Topic.REPORTS, reports.report(0))
+        report(reports.report(0))
         again_at = time.monotonic() + HELLO_INTERVAL_S
         while not has_begun() and (left_s := again_at - time.monotonic()) > 0:
             link.turn(min(left_s, _TICK_S))

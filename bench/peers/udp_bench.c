@@ -6,9 +6,9 @@
  *   udp_bench ping --publisher A --group G --port P --interface IF --size B [--count N] [--warm-up N] [--timeout S]
  *   udp_bench echo --publisher A --group G --port P --interface IF --size B [--timeout S]
  *
- * It prints the lines of JSON that all peers print. A message is a datagram, as long as it fits; a larger one goes in
- * pieces, each with its number before it. As in udp.py, greetings and confirmations go to the publisher at the next port,
- * and the end is told by multicast until all have confirmed it. Exit status: 0 all done, 1 not, 2 wrong arguments.
+ * A message is a datagram, as long as it fits; a larger one goes in pieces, each with its number before it. As in udp.py,
+ * greetings and confirmations go to the publisher at the next port, and the end is told by multicast until all have
+ * confirmed it.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -19,46 +19,9 @@
 #define SYSTEM "udp-c"
 #include "workload.h"
 
-enum { BATCH = 64, DATAGRAM_BYTES = 65507, NUMBER_BYTES = 8, MAX_NODES = 256, RECEIVE_BUFFER = 32 << 20 };
+enum { BATCH = 64, DATAGRAM_BYTES = 65507, NUMBER_BYTES = 8, RECEIVE_BUFFER = 32 << 20 };
 static const double TICK = 0.1, HELLO_INTERVAL = 0.4, END_INTERVAL = 0.01, LOST_AFTER = 0.2, LINGER = 0.1;
 static const char HELLO[] = "hello", DONE[] = "done";
-
-struct options {
-    const char *role, *publisher, *group, *interface;
-    unsigned port, size, receivers, warm_up;
-    uint64_t count;
-    double seconds, timeout;
-    bool verify;
-};
-
-static void parse(struct options *o, int argc, char **argv) {
-    o->role = argc < 2 ? "" : argv[1];
-    for (int i = 2; i < argc; i++) {
-        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(name, "--no-verify") == 0) {
-            o->verify = false;
-            continue;
-        }
-        if (strcmp(name, "--publisher") == 0) o->publisher = value;
-        else if (strcmp(name, "--group") == 0) o->group = value;
-        else if (strcmp(name, "--interface") == 0) o->interface = value;
-        else if (strcmp(name, "--port") == 0) o->port = (unsigned)number(name, value);
-        else if (strcmp(name, "--size") == 0) o->size = (unsigned)number(name, value);
-        else if (strcmp(name, "--receivers") == 0) o->receivers = (unsigned)number(name, value);
-        else if (strcmp(name, "--warm-up") == 0) o->warm_up = (unsigned)number(name, value);
-        else if (strcmp(name, "--count") == 0) o->count = (uint64_t)number(name, value);
-        else if (strcmp(name, "--seconds") == 0) o->seconds = number(name, value);
-        else if (strcmp(name, "--timeout") == 0) o->timeout = number(name, value);
-        else {
-            fprintf(stderr, "Error: unknown option %s\n", name);
-            _exit(2);
-        }
-        i++;
-    }
-    if (o->port < 1 || o->port > 65534) fail("--port: expected 1 to 65534");
-    if (o->size < 8 || o->size > 1 << 28) fail("--size: expected 8 to 268435456");
-    if (o->receivers > MAX_NODES) fail("--receivers: expected 0 to %d", MAX_NODES);
-}
 
 /* Sockets. */
 
@@ -225,32 +188,26 @@ static int run_pub(const struct options *o) {
                 held = 0;
             }
     send_all(outlet, out, held);
-    double seconds = now() - start, used = cpu() - cpu_start, rate = (double)messages / seconds;
+    double seconds = now() - start, used = cpu() - cpu_start;
     unsigned char end[END_BYTES];
     put_word(end, word_of(END_NUMBER));
     put_word(end + 8, messages);
     count_to(&n, answers, DONE, o->receivers, "confirmations", outlet, end);
-    printf("{\"system\": \"" SYSTEM "\", \"object\": \"datagram\", \"size\": %u, \"batch\": 1, \"receivers\": %u, "
-           "\"not_acked\": [], \"messages\": %llu, \"bytes\": %llu, \"seconds\": %.6f, \"msgs_per_s\": %.1f, "
-           "\"gbit_per_s\": %.6f, \"cpu_s\": %.3f, \"nacks\": null, \"repairs\": null, \"window_waits\": null}\n",
-           o->size, o->receivers, (unsigned long long)messages, (unsigned long long)(messages * o->size), seconds, rate,
-           rate * o->size * 8e-9, used);
+    print_pub(o, "datagram", "", messages, seconds, used, "null");
     return 0;
 }
 
 struct subscriber {
     struct node node;
-    struct tally tally;
+    struct reception got;
     unsigned char *message; /* what is being put together */
-    uint64_t next_number, unchecked, total, first_messages;
-    bool started, ended;
-    double first_at, last_at, first_cpu;
+    uint64_t next_number;
 };
 
 static void take(struct subscriber *s, const unsigned char *at, size_t size) {
-    if (!s->node.o->verify) s->unchecked++;
-    else if (size == s->node.workload.size) check_message(&s->node.workload, &s->tally, at);
-    else s->tally.corrupt++;
+    if (!s->node.o->verify) s->got.unchecked++;
+    else if (size == s->node.workload.size) check_message(&s->node.workload, &s->got.tally, at);
+    else s->got.tally.corrupt++;
 }
 
 static void take_piece(struct subscriber *s, const unsigned char *at, size_t size) {
@@ -259,16 +216,12 @@ static void take_piece(struct subscriber *s, const unsigned char *at, size_t siz
     size_t piece = number % n->pieces, start = piece * n->piece_bytes, length = size - NUMBER_BYTES;
     if (piece > 0 && number != s->next_number) return; /* of a message that is lost */
     if (start + length > n->workload.size) {
-        s->tally.corrupt++;
+        s->got.tally.corrupt++;
         return;
     }
     memcpy(s->message + start, at + NUMBER_BYTES, length);
     s->next_number = number + 1;
     if (piece + 1 == n->pieces) take(s, s->message, start + length);
-}
-
-static uint64_t count_of(const struct subscriber *s) {
-    return s->node.o->verify ? s->tally.messages : s->unchecked;
 }
 
 static void receive(struct subscriber *s, int inlet) {
@@ -280,53 +233,39 @@ static void receive(struct subscriber *s, int inlet) {
         headers[i].msg_hdr.msg_iov = parts + i;
         headers[i].msg_hdr.msg_iovlen = 1;
     }
-    while (!s->ended && !is_over(&s->node)) {
+    while (!s->got.ended && !is_over(&s->node)) {
         int count = recvmmsg(inlet, headers, BATCH, MSG_WAITFORONE, NULL);
-        for (int i = 0; i < count && !s->ended; i++) {
+        for (int i = 0; i < count && !s->got.ended; i++) {
             const unsigned char *at = parts[i].iov_base;
             if (is_end(at, headers[i].msg_len)) {
-                s->ended = true;
-                s->total = get_word(at + 8);
+                s->got.ended = true;
+                s->got.total = get_word(at + 8);
             } else if (s->node.pieces == 1) {
                 take(s, at, headers[i].msg_len);
             } else if (headers[i].msg_len > NUMBER_BYTES) {
                 take_piece(s, at, headers[i].msg_len);
             }
         }
-        if (count <= 0 || s->ended) continue;
-        s->last_at = now();
-        if (s->started) continue;
-        s->started = true;
-        s->first_at = s->last_at;
-        s->first_cpu = cpu();
-        s->first_messages = count_of(s);
+        if (count > 0 && !s->got.ended) note_time(s->node.o, &s->got);
     }
+    if (s->got.started) s->got.last_cpu = cpu();
 }
 
 static int run_sub(const struct options *o) {
-    struct subscriber s = {.started = false};
+    struct subscriber s = {.next_number = 0};
     open_node(&s.node, o);
     s.message = allocate(o->size);
     int inlet = open_inlet(&s.node), teller = open_socket();
-    printf("{\"ready\": true}\n");
+    print_ready();
     await_first(&s.node, inlet, teller);
     receive(&s, inlet);
-    uint64_t messages = count_of(&s), next = o->verify ? s.tally.next : messages;
-    uint64_t lost = s.tally.missing_count + (s.ended && s.total > next ? s.total - next : 0);
-    double seconds = s.last_at - s.first_at, used = s.started ? cpu() - s.first_cpu : 0;
-    double rate = seconds > 0 ? (double)(messages - s.first_messages) / seconds : 0, linger = now() + LINGER;
-    while (s.ended && now() < linger) {
+    double linger = now() + LINGER;
+    while (s.got.ended && now() < linger) {
         tell(&s.node, teller, DONE);
         usleep((useconds_t)(LINGER * 1e5));
     }
-    printf("{\"system\": \"" SYSTEM "\", \"size\": %u, \"ended\": %s, \"verified\": %s, \"messages\": %llu, "
-           "\"bytes\": %llu, \"seconds\": %.6f, \"msgs_per_s\": %.1f, \"gbit_per_s\": %.6f, \"lost\": %llu, "
-           "\"duplicated\": %llu, \"out_of_order\": %llu, \"corrupt\": %llu, \"cpu_s\": %.3f}\n",
-           o->size, s.ended ? "true" : "false", o->verify ? "true" : "false", (unsigned long long)messages,
-           (unsigned long long)(messages * o->size), seconds, rate, rate * o->size * 8e-9, (unsigned long long)lost,
-           (unsigned long long)s.tally.duplicated, (unsigned long long)s.tally.out_of_order,
-           (unsigned long long)s.tally.corrupt, used);
-    return s.ended ? 0 : 1;
+    print_sub(o, &s.got);
+    return s.got.ended ? 0 : 1;
 }
 
 /* Round trips: a datagram each way. One that does not come back is left out. */
@@ -354,11 +293,7 @@ static int run_ping(const struct options *o) {
     put_word(end, word_of(END_NUMBER));
     send(outlet, end, sizeof end, 0);
     if (back == 0) fail("nothing came back");
-    qsort(times, back, sizeof *times, compare_times);
-    printf("{\"system\": \"" SYSTEM "\", \"size\": %u, \"count\": %zu, \"p50_us\": %.3f, \"p99_us\": %.3f, "
-           "\"p999_us\": %.3f, \"max_us\": %.3f}\n",
-           o->size, back, at_part(times, back, 0.5), at_part(times, back, 0.99), at_part(times, back, 0.999),
-           at_part(times, back, 1.0));
+    print_ping(o, times, back);
     return 0;
 }
 
@@ -369,7 +304,7 @@ static int run_echo(const struct options *o) {
     uint64_t messages = 0;
     int inlet = open_inlet(&n), teller = open_socket();
     bool ended = false;
-    printf("{\"ready\": true}\n");
+    print_ready();
     await_first(&n, inlet, teller);
     while (!ended && !is_over(&n)) {
         ssize_t size = recv(inlet, message, 1 << 16, 0);
@@ -379,33 +314,16 @@ static int run_echo(const struct options *o) {
         sendto(teller, message, (size_t)size, 0, (const struct sockaddr *)&n.control, sizeof n.control);
         messages++;
     }
-    printf("{\"system\": \"" SYSTEM "\", \"messages\": %llu}\n", (unsigned long long)messages);
+    print_echo(messages);
     return ended ? 0 : 1;
 }
 
 int main(int argc, char **argv) {
-    struct options o = {
-        .publisher = "127.0.0.1",
-        .group = "239.192.57.40",
-        .interface = "lo",
-        .port = 5740,
-        .size = 1024,
-        .receivers = 1,
-        .warm_up = 500,
-        .timeout = 60,
-        .verify = true,
-    };
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    parse(&o, argc, argv);
-    if (o.count == 0 && o.seconds == 0) o.count = 5000;
-    /* Without SA_RESTART, so that no call outlasts a signal. */
-    struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    if (strcmp(o.role, "pub") == 0) return run_pub(&o);
-    if (strcmp(o.role, "sub") == 0) return run_sub(&o);
-    if (strcmp(o.role, "ping") == 0) return run_ping(&o);
-    if (strcmp(o.role, "echo") == 0) return run_echo(&o);
-    fputs("Usage: udp_bench pub|sub|ping|echo OPTIONS\n", stderr);
-    return 2;
+    struct options o = begin(argc, argv);
+    switch (o.role) {
+    case PUB: return run_pub(&o);
+    case SUB: return run_sub(&o);
+    case PING: return run_ping(&o);
+    default: return run_echo(&o);
+    }
 }

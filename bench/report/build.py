@@ -1,8 +1,8 @@
-"""The report's files: the page, a picture and a table for each plot."""
+"""The report's files: the page, a picture and a table for each plot, and FJM2's standing in Markdown."""
 
 from pathlib import Path
 
-from . import draw, plots, remarks, traces
+from . import draw, plots, remarks, standing, traces
 from .page import page_of
 from .tables import csv_of
 from .warehouse import Warehouse
@@ -20,6 +20,8 @@ def build(warehouse: Path, to: Path) -> Path:
     for plot in found:
         (to / f"{plot.key}.png").write_bytes(draw.png(plot))
         (to / f"{plot.key}.csv").write_text(csv_of(plot))
+    machine = next((table.rows for table in tables if table.key == "machine"), ())
+    (to / "standing.md").write_text(standing.markdown_of(results, machine))
     page = to / "report.html"
     page.write_text(page_of(_TITLE, remarks.lead_of(results), found, tables))
     return page

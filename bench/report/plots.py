@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 
+from .panels import SIZE_LABEL, by_fanout, by_loss, by_size, grouped, link_of
 from .points import Panel, Plot, Series, lines_of
 from .warehouse import Result
 
-SIZE_LABEL = "message size (bytes)"
 ETHERNET_BPS = 1e8
 """The link of the thesis's experiments."""
 _WAYS = ("fjm2d", "plain-relay", "direct")
@@ -66,22 +65,6 @@ def _is_raw(result: Result) -> bool:
     return result.layer == "udp"
 
 
-def _by_size(results: Sequence[Result], title: str, limit_bps: float | None = None) -> Panel:
-    """Throughput against message size, in the unit that fits."""
-    is_slow = limit_bps is not None and limit_bps < 1e9
-    scale, unit = (1e3, "Mbit/s") if is_slow else (1.0, "Gbit/s")
-    return Panel(
-        title=title,
-        x_label=SIZE_LABEL,
-        y_label=f"throughput ({unit})",
-        series=lines_of(results, lambda result: result.size, "gbit_per_s", scale),
-        x_scale="bytes",
-        y_scale="log" if limit_bps is None else "linear",
-        limit=None if limit_bps is None else limit_bps / (1e6 if is_slow else 1e9),
-        limit_name="the link",
-    )
-
-
 def _sizes(results: Sequence[Result]) -> Iterator[Plot]:
     chosen = _chosen(results, "lan")
     rate = Panel(
@@ -97,28 +80,13 @@ def _sizes(results: Sequence[Result]) -> Iterator[Plot]:
         "Throughput by message size: a LAN without limits, one subscriber",
         "From the first message until the subscriber has confirmed the last. The network is as fast as this machine, "
         "so processors are the limit. Every message is checked; who loses one has no point.",
-        [rate, _by_size(chosen, "Data")],
+        [rate, by_size(chosen, "Data")],
     )
 
 
 def _fanout(results: Sequence[Result]) -> Iterator[Plot]:
-    chosen = sorted(_chosen(results, "lan", fanout=None), key=lambda result: result.size or 0)
-    panels = []
-    for size, group in groupby(chosen, key=lambda result: result.size):
-        found = list(group)
-        wide = {result.system for result in found if result.fanout != 1}
-        series = lines_of(
-            [result for result in found if result.system in wide], lambda result: result.fanout, "msgs_per_s"
-        )
-        panels.append(
-            Panel(
-                title=f"Messages of {size} B",
-                x_label="subscribers",
-                y_label="messages/s at each",
-                series=series,
-                y_scale="log",
-            )
-        )
+    groups = grouped(_chosen(results, "lan", fanout=None), lambda result: result.size or 0)
+    panels = [by_fanout(same, size, "msgs_per_s", "messages/s at each") for _, size, same in groups]
     yield _plot(
         "throughput-by-fanout",
         "Throughput by number of subscribers: a LAN without limits",
@@ -161,7 +129,7 @@ def _loopback(results: Sequence[Result]) -> Iterator[Plot]:
         "thesis-5-6",
         "One to one on one host",
         "Publisher and subscriber meet on the loopback interface.",
-        [_by_size(_chosen(results, "loopback"), "Loopback, 1 to 1")],
+        [by_size(_chosen(results, "loopback"), "Loopback, 1 to 1")],
         "figure 5-6",
     )
 
@@ -173,28 +141,18 @@ def _ethernet(results: Sequence[Result]) -> Iterator[Plot]:
             f"One to {'one' if fanout == 1 else 'two'} over a link of 100 Mbit/s",
             "The publisher's link is shaped. What a line has below the link's rate are headers, acknowledgements and "
             "idle time; who sends to each subscriber by itself has the rate divided by their number.",
-            [_by_size(_chosen(results, "lan", fanout=fanout, rate_bps=ETHERNET_BPS), f"1 to {fanout}", ETHERNET_BPS)],
+            [by_size(_chosen(results, "lan", fanout=fanout, rate_bps=ETHERNET_BPS), f"1 to {fanout}", ETHERNET_BPS)],
             f"figure {figure}",
         )
 
 
 def _ethernet_fanout(results: Sequence[Result]) -> Iterator[Plot]:
-    chosen = _chosen(results, "lan", fanout=None, rate_bps=ETHERNET_BPS)
-    panels = []
-    for size in sorted({result.size or 0 for result in chosen if (result.fanout or 0) > 2}):
-        series = lines_of(
-            [result for result in chosen if result.size == size], lambda result: result.fanout, "gbit_per_s", 1e3
-        )
-        panels.append(
-            Panel(
-                title=f"Messages of {size} B",
-                x_label="subscribers",
-                y_label="throughput at each (Mbit/s)",
-                series=series,
-                limit=ETHERNET_BPS / 1e6,
-                limit_name="the link",
-            )
-        )
+    groups = grouped(_chosen(results, "lan", fanout=None, rate_bps=ETHERNET_BPS), lambda result: result.size or 0)
+    panels = [
+        by_fanout(same, size, "gbit_per_s", "throughput at each (Mbit/s)", ETHERNET_BPS)
+        for _, size, same in groups
+        if any((result.fanout or 0) > 2 for result in same)
+    ]
     yield _plot(
         "ethernet-by-fanout",
         "Throughput by number of subscribers over a link of 100 Mbit/s",
@@ -204,25 +162,13 @@ def _ethernet_fanout(results: Sequence[Result]) -> Iterator[Plot]:
 
 
 def _loss(results: Sequence[Result]) -> Iterator[Plot]:
-    lossy = [result for result in results if result.loss and result.scenario == "lan" and result.layer != "udp"]
-    places = {(result.rate_bps, result.fanout, result.size) for result in lossy}
-    panels = []
-    for rate_bps, fanout, size in sorted(places, key=lambda place: (place[0] or 0, place[1] or 0, place[2] or 0)):
-        chosen = _chosen(results, "lan", fanout=fanout, rate_bps=rate_bps, loss=None)
-        systems = {result.system for result in lossy}
-        same = [result for result in chosen if result.size == size and result.system in systems]
-        link = "no limit" if rate_bps is None else f"{rate_bps / 1e6:g} Mbit/s"
-        panels.append(
-            Panel(
-                title=f"{size} B to {fanout}, {link}",
-                x_label="packets lost at each subscriber (%)",
-                y_label="throughput (Mbit/s)",
-                series=lines_of(same, lambda result: 100 * result.loss, "gbit_per_s", 1e3),
-                x_scale="percent",
-                limit=None if rate_bps is None else rate_bps / 1e6,
-                limit_name="the link",
-            )
-        )
+    lan = [result for result in results if result.scenario == "lan" and result.layer != "udp"]
+    lossy = {result.system for result in lan if result.loss}
+    groups = grouped([result for result in lan if result.system in lossy], lambda it: (it.fanout or 0, it.size or 0))
+    panels = [
+        by_loss(same, f"{size} B to {fanout}, {link_of(rate_bps)}", "packets lost at each subscriber (%)", rate_bps)
+        for rate_bps, (fanout, size), same in groups
+    ]
     yield _plot(
         "throughput-by-loss",
         "Throughput by loss",
@@ -252,45 +198,26 @@ def _cpu(results: Sequence[Result]) -> Iterator[Plot]:
 
 def _wan(results: Sequence[Result]) -> Iterator[Plot]:
     chosen = [result for result in results if result.scenario == "wan" and not result.loss and result.system in _WAYS]
-    panels = []
-    for rate_bps, layer in sorted(
-        {(result.rate_bps, result.layer) for result in chosen}, key=lambda it: (it[0] or 1e18, it[1])
-    ):
-        same = [result for result in chosen if (result.rate_bps, result.layer) == (rate_bps, layer)]
-        link = "a line without limit" if rate_bps is None else f"a line of {rate_bps / 1e6:g} Mbit/s"
-        panels.append(_by_size(same, f"{_API.get(layer, layer)}, {link}", rate_bps))
+    panels = [
+        by_size(same, f"{_API.get(layer, layer)}, {link_of(rate_bps)}", rate_bps)
+        for rate_bps, layer, same in grouped(chosen, lambda it: it.layer)
+    ]
     yield _plot(
         "thesis-5-12",
         "From LAN to LAN through gateways",
-        "One publisher, one subscriber, a gateway in each LAN. fjm2d seals every datagram and paces what it sends; "
-        "the plain relay does neither. Without gateways, both LANs would be one.",
+        "One publisher, one subscriber, a gateway in each LAN, and a line between them. fjm2d seals every datagram and "
+        "paces what it sends; the plain relay does neither. Without gateways, both LANs would be one.",
         panels,
         "figure 5-12",
     )
 
 
 def _wan_loss(results: Sequence[Result]) -> Iterator[Plot]:
-    lossy = [result for result in results if result.scenario == "wan" and result.loss]
-    panels = []
-    for rate_bps, layer, size in sorted(
-        {(result.rate_bps, result.layer, result.size or 0) for result in lossy}, key=lambda it: (it[0] or 1e18, *it[1:])
-    ):
-        same = [
-            result
-            for result in results
-            if result.scenario == "wan" and (result.rate_bps, result.layer, result.size) == (rate_bps, layer, size)
-        ]
-        panels.append(
-            Panel(
-                title=f"{_API.get(layer, layer)}, {size} B",
-                x_label="packets lost on the line (%)",
-                y_label="throughput (Mbit/s)",
-                series=lines_of(same, lambda result: 100 * result.loss, "gbit_per_s", 1e3),
-                x_scale="percent",
-                limit=None if rate_bps is None else rate_bps / 1e6,
-                limit_name="the line",
-            )
-        )
+    groups = grouped([it for it in results if it.scenario == "wan"], lambda it: (it.layer, it.size or 0))
+    panels = [
+        by_loss(same, f"{_API.get(layer, layer)}, {size} B", "packets lost on the line (%)", rate_bps)
+        for rate_bps, (layer, size), same in groups
+    ]
     yield _plot(
         "wan-by-loss",
         "From LAN to LAN over a line that loses",
@@ -305,7 +232,7 @@ def _raw(results: Sequence[Result]) -> Iterator[Plot]:
         "Bare UDP on one host",
         "What arrived, in the time from the first datagram to the last: nothing is repaired, and what was lost does "
         "not count. Trains leave by one system call for up to 45 datagrams.",
-        [_by_size(_chosen(results, "loopback", layer=_is_raw), "Loopback, unicast and multicast")],
+        [by_size(_chosen(results, "loopback", layer=_is_raw), "Loopback, unicast and multicast")],
         "figures 5-1 and 5-2",
     )
     ethernet = _chosen(results, "lan", rate_bps=ETHERNET_BPS, layer=_is_raw)
@@ -313,7 +240,7 @@ def _raw(results: Sequence[Result]) -> Iterator[Plot]:
         "thesis-5-4",
         "Bare UDP over a link of 100 Mbit/s",
         "The same, over a publisher's link that is shaped.",
-        [_by_size(ethernet, "100 Mbit/s", ETHERNET_BPS)],
+        [by_size(ethernet, "100 Mbit/s", ETHERNET_BPS)],
         "figures 5-4 and 5-5",
     )
 
@@ -361,7 +288,7 @@ def _others(results: Sequence[Result]) -> Iterator[Plot]:
             key.replace(".", "_"),
             f"Throughput by message size: {scenario or 'unnamed'}{link}{lost}, to {fanout}",
             "As the plan has it.",
-            [_by_size(same, f"1 to {fanout}", rate_bps)],
+            [by_size(same, f"1 to {fanout}", rate_bps)],
         )
 
 

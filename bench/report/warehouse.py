@@ -40,8 +40,8 @@ class Warehouse:
         self.folder = folder
         if not any((folder / name).is_dir() for name in ("rows", "results", "aggregates")):
             raise WarehouseError(
-                f"{folder}: no warehouse: expected rows/, results/ and aggregates/, as `fjm2-bench traces ingest` "
-                "and `fjm2-bench traces aggregate` write them"
+                f"{folder}: there is nothing in it: expected rows/, results/ and aggregates/, as `fjm2-bench traces "
+                "ingest` and `fjm2-bench traces aggregate` write them"
             )
 
     def results(self) -> list[Result]:

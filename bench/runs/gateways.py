@@ -37,20 +37,20 @@ async def standing(
         match way:
             case "fjm2d":
                 pids = await _start_ours(sites, port, rate_bps, around, stack)
-            case "plain-relay":
-                pids = await _start_plain(sites, port, stack)
+            case "plain-relay" | "plain-relay-threads":
+                pids = await _start_plain(sites, port, "asyncio" if way == "plain-relay" else "threads", stack)
             case _:
                 pids = []
         yield lambda: sum(map(_cpu_s, pids))
 
 
-async def _start_plain(sites: Sites, port: int, stack: AsyncExitStack) -> list[int]:
+async def _start_plain(sites: Sites, port: int, make: str, stack: AsyncExitStack) -> list[int]:
     pids = []
     for host, addresses in (
         (sites.left, (LEFT_LAN, LEFT_WAN, RIGHT_WAN)),
         (sites.right, (RIGHT_LAN, RIGHT_WAN, LEFT_WAN)),
     ):
-        command = ("fjm2bench.peers.plain_relay", "asyncio", _GROUP, str(port), *addresses)
+        command = ("fjm2bench.peers.plain_relay", make, _GROUP, str(port), *addresses)
         process = await stack.enter_async_context(_started(host, command, {}))
         assert process.stdout is not None
         await _until(process, process.stdout, "ready")

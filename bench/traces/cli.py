@@ -1,19 +1,25 @@
 """`fjm2-bench traces`: from recorded lines to figures."""
 
 import functools
+import json
 import logging
+import re
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fjm2.commands.common import INTERRUPTED
 from fjm2.errors import FJM2Error
+from fjm2.lacking import lack_of
 
 from .files import SETTLE_S
 from .warehouse import Warehouse, WarehouseError
@@ -22,9 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .ingest import Ingested
+    from .scale import Scaled
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_INTERRUPTED = 130
+_MEMORY_MIN_MIB = 512
+"""Spark does not start with less."""
 _FOLDER = click.Path(path_type=Path)
 _ROOM = click.Path(exists=True, file_okay=False, path_type=Path)
 _WAREHOUSE = click.Path(file_okay=False, path_type=Path)
@@ -36,21 +44,42 @@ def traces() -> None:
 
     \b
     Example:
-      FJM2_TRACE_DIR=traces fjm2 pub TOPIC < messages   # any program of FJM2 records itself
+      FJM2_TRACE_DIR=traces fjm2 pub TOPIC - < messages   # any program of FJM2 records itself
       fjm2-bench traces ingest traces warehouse
       fjm2-bench traces aggregate warehouse
       fjm2-bench traces report warehouse --to report
     """
 
 
+def _master(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    if not re.fullmatch(r"local(\[.+\])?|spark://.+|yarn|k8s://.+", value):
+        raise click.BadParameter(f"{value!r}: expected local[N], local[*], spark://HOST:PORT, yarn or k8s://...")
+    return value
+
+
+def _memory(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    match = re.fullmatch(r"([1-9][0-9]{0,6})([mg])", value)
+    if match is None or (match[2] == "m" and int(match[1]) < _MEMORY_MIN_MIB):
+        raise click.BadParameter(f"{value!r}: expected {_MEMORY_MIN_MIB}m or more, as in 2g")
+    return value
+
+
 def spark_options(function: _F) -> _F:
     """Where Spark runs, and with how much memory; and how mistakes and Ctrl-C end."""
     options = [
         click.option(
-            "--master", default="local[*]", show_default=True, help="Spark's master: local[N], spark://HOST:PORT, yarn."
+            "--master",
+            default="local[*]",
+            show_default=True,
+            callback=_master,
+            help="Spark's master: local[N], spark://HOST:PORT, yarn.",
         ),
         click.option(
-            "--memory", default="2g", show_default=True, help="Of this process if local, else of each executor."
+            "--memory",
+            default="2g",
+            show_default=True,
+            callback=_memory,
+            help="Of this process if local, else of each executor.",
         ),
         click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Any setting of Spark; may be repeated."),
         click.option("--quiet", is_flag=True, help="No progress."),
@@ -69,11 +98,14 @@ def _told(function: _F) -> _F:
             return function(*args, **kwargs)
         except FJM2Error as error:
             raise click.ClickException(str(error)) from error
+        except ImportError as error:
+            raise click.ClickException(lack_of(error, "fjm2-bench traces", "spark")) from error
         except OSError as error:
             raise click.ClickException(f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")) from error
         except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it will not be long
             click.echo("interrupted: what was not finished is done again next time", err=True)
-            sys.exit(_INTERRUPTED)
+            sys.exit(INTERRUPTED)
 
     return told  # type: ignore[return-value]
 
@@ -101,10 +133,10 @@ def ingest(folder: Path, warehouse: Path, settle: float, **spark_args: Any) -> N
       fjm2-bench traces ingest traces warehouse
       fjm2-bench traces ingest /srv/traces /srv/warehouse --master spark://HOST:7077 --memory 4g
     """
-    from .ingest import ingest as run
-
     _check_present(folder)
     with _spark(**spark_args) as spark:
+        from .ingest import ingest as run
+
         begun = time.monotonic()
         result = run(spark, folder, Warehouse(warehouse), settle_s=settle)
         _tell(result, time.monotonic() - begun)
@@ -121,10 +153,10 @@ def aggregate(warehouse: Path, anew: bool, quiet: bool, **spark_args: Any) -> No
     \b
     Example: fjm2-bench traces aggregate warehouse
     """
-    from .refresh import aggregate as run
-
     store = _existing(warehouse)
     with _spark(quiet=quiet, **spark_args) as spark:
+        from .refresh import aggregate as run
+
         begun = time.monotonic()
         result = run(spark, store, anew=anew, progress=_no_progress if quiet else _progress)
         if not result.batches:
@@ -158,11 +190,11 @@ def stream(
     \b
     Example: fjm2-bench traces stream /srv/traces /srv/warehouse --every 60
     """
-    from .stream import stream as run
-
     _check_present(folder)
     store = Warehouse(warehouse)
     with _spark(**spark_args) as spark, store.opened():
+        from .stream import stream as run
+
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         query = run(
             spark,
@@ -174,13 +206,11 @@ def stream(
             batch_bytes=batch_mib << 20,
             on_batch=_tell,
         )
-        try:
-            if once:
-                query.processAllAvailable()
-            else:
-                query.awaitTermination()
-        finally:
+        if once:
+            query.processAllAvailable()
             query.stop()
+        else:
+            query.awaitTermination()
 
 
 @traces.command()
@@ -193,10 +223,8 @@ def report(warehouse: Path, to: Path) -> None:
     \b
     Example: fjm2-bench traces report warehouse --to report
     """
-    try:
-        from ..report import build
-    except ImportError as error:
-        raise click.ClickException(f"{error.name} is not installed: pip install 'fjm2[spark]'") from error
+    from ..report import build
+
     click.echo(build(_existing(warehouse).path, to))
 
 
@@ -225,12 +253,15 @@ def generate(folder: Path, rows: int, broken: float, seed: int) -> None:
     "--rows", multiple=True, type=click.IntRange(min=1000), help="Lines; may be repeated.  [default: 2000000]"
 )
 @click.option("--broken", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of bad lines.")
-@click.option("--master", default="local[*]", show_default=True, help="As of ingest.")
-@click.option("--memory", default="4g", show_default=True, help="As of ingest.")
+@click.option("--master", default="local[*]", show_default=True, callback=_master, help="As of ingest.")
+@click.option("--memory", default="4g", show_default=True, callback=_memory, help="As of ingest.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Compare with DuckDB (extra `dev`).")
 @click.option("--folder", default=".", show_default=True, type=_ROOM, help="Where there is room: 600 bytes a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 @_told
-def scale(rows: tuple[int, ...], broken: float, master: str, memory: str, verify: bool, folder: Path) -> None:
+def scale(
+    rows: tuple[int, ...], broken: float, master: str, memory: str, verify: bool, folder: Path, as_json: bool
+) -> None:
     """How the pipeline grows: generate, ingest and aggregate, with times, peak memory and a check of the figures.
 
     \b
@@ -239,8 +270,22 @@ def scale(rows: tuple[int, ...], broken: float, master: str, memory: str, verify
     from .scale import exponent
     from .scale import scale as run
 
+    if verify and find_spec("duckdb") is None:
+        raise click.UsageError("--verify needs duckdb: pip install duckdb, or give --no-verify")
     with tempfile.TemporaryDirectory(prefix="fjm2-scale-", dir=folder) as place:
         sizes = [run(Path(place), count, broken, memory, master, verify, _progress) for count in rows or (2_000_000,)]
+    if as_json:
+        grown = exponent(sizes) if len(sizes) > 1 else None
+        click.echo(json.dumps({"sizes": [asdict(size) for size in sizes], "exponent": grown}))
+    else:
+        _show_sizes(sizes)
+    if any(size.differences for size in sizes):
+        sys.exit(1)
+
+
+def _show_sizes(sizes: "list[Scaled]") -> None:
+    from .scale import exponent
+
     for size in sizes:
         click.echo(
             f"{size.lines:>12,} lines, {size.raw_bytes / 1e9:.2f} GB: ingest {size.ingest.seconds:.1f} s, "
@@ -251,8 +296,6 @@ def scale(rows: tuple[int, ...], broken: float, master: str, memory: str, verify
             click.echo(f"  differs: {difference}")
     if len(sizes) > 1:
         click.echo(f"grows with exponent {exponent(sizes):.2f}")
-    if any(size.differences for size in sizes):
-        sys.exit(1)
 
 
 def _check_present(folder: Path) -> None:
@@ -262,7 +305,7 @@ def _check_present(folder: Path) -> None:
 
 @contextmanager
 def _spark(master: str, memory: str, conf: tuple[str, ...], quiet: bool) -> "Iterator[SparkSession]":
-    from .session import spark_session
+    from .session import SparkFailedError, check_spark, kill_spark, reason_of, spark_session
 
     settings = {}
     for setting in conf:
@@ -270,19 +313,29 @@ def _spark(master: str, memory: str, conf: tuple[str, ...], quiet: bool) -> "Ite
         if not equals:
             raise click.UsageError(f"--conf {setting}: expected KEY=VALUE")
         settings[key] = value
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells of Ctrl-C with a traceback
+    check_spark()
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    logging.disable(logging.CRITICAL)  # py4j tells of Ctrl-C with tracebacks
     is_shown = not quiet and sys.stderr.isatty()
-    spark = spark_session(master, memory=memory, progress=is_shown, settings=settings)
     try:
-        yield spark
-    finally:
+        spark = spark_session(master, memory=memory, progress=is_shown, settings=settings)
+        try:
+            yield spark
+        except (Py4JError, PySparkException) as error:
+            raise SparkFailedError(f"Spark failed: {reason_of(error)}") from error
         spark.stop()
+    except BaseException:
+        kill_spark()
+        raise
 
 
 def _existing(path: Path) -> Warehouse:
     store = Warehouse(path)
     if not store.exists():
         raise WarehouseError(f"{path} is no warehouse: `fjm2-bench traces ingest FOLDER {path}` makes one")
+    store.check()
     return store
 
 

@@ -95,7 +95,7 @@ def _find_in(path: str, done: Mapping[str, int], settle_s: float, found: Found) 
     start = done.get(name, 0)
     if start >= TO_ITS_END or not status.st_size:
         return
-    is_settled = time.time() - status.st_mtime >= settle_s
+    is_settled = not settle_s or time.time() - status.st_mtime >= settle_s  # a clock may have been put back
     if is_packed(path) or is_capture(path):
         if not is_settled:
             found.pending.append(path)

@@ -2,34 +2,52 @@
 
 import atexit
 import os
+import re
 import shutil
+import signal
+import socket
 import sys
 import tempfile
+import threading
+import time
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import fjm2.errors
 from fjm2.errors import FJM2Error
+from fjm2.lacking import lack_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MIN: Final = 17
 _LOCAL_MEMORY: Final = "2g"
+_CONNECT_S = 5.0
+_EXECUTOR_S = 120.0
+"""Longest time for a cluster to give us the first executor."""
+_POLL_S = 0.2
+_WORKERS_NEED = ". Workers need what pip install 'fjm2[spark]' installs; PYSPARK_PYTHON says which Python they run"
 _QUIET = """\
 rootLogger.level = error
+logger.start.name = org.apache.spark.api.python.PythonGatewayServer
+logger.start.level = error
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %p %c{1}: %m%n
+appender.console.layout.pattern = %p %c{1}: %m%ex{0}%n
 """
 
 
 class SparkMissingError(FJM2Error):
     """Spark, or what it needs, is not installed."""
+
+
+class SparkFailedError(FJM2Error):
+    """Spark does not start, or a job of it failed; says why in a line."""
 
 
 def check_spark() -> None:
@@ -38,7 +56,7 @@ def check_spark() -> None:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError as error:
-        raise SparkMissingError(f"{error.name} is not installed: pip install 'fjm2[spark]'") from error
+        raise SparkMissingError(lack_of(error, "fjm2-bench traces", "spark")) from error
     home = os.environ.get("JAVA_HOME")
     if not home and shutil.which("java") is None:
         raise SparkMissingError(f"Spark needs Java {JAVA_MIN} or newer (e.g. apt install default-jre-headless)")
@@ -56,6 +74,8 @@ def spark_session(
 ) -> "SparkSession":
     """A session. `memory` is the driver's where all is local, and each executor's on a cluster."""
     check_spark()
+    _check_master(master)
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -68,6 +88,8 @@ def spark_session(
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={folder}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(progress).lower(),
+        # Else Spark is told of every column where in Python it was made, which takes longer than to make it.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -80,18 +102,84 @@ def spark_session(
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         ("spark.driver.memory" if is_local else "spark.executor.memory"): memory or _LOCAL_MEMORY,
+        # What is spilled, too, is gone with us, however we end.
+        "spark.local.dir": str(folder),
         **(settings or {}),
     }
     if is_local:
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} | (settings or {})
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    configuration = SparkConf().setAppName(name).setMaster(master).setAll(list(options.items()))
+    interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        SparkContext.getOrCreate(configuration)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupt)  # Spark's would stop all jobs first, each with a trace
+        spark = SparkSession.builder.config(conf=configuration).getOrCreate()
+    except Exception as error:
+        raise SparkFailedError(f"Spark does not start at {master}: {reason_of(error)}") from error
     spark.sparkContext.setLogLevel("ERROR")
     if not is_local:
+        _await_executor(spark, master, str(options["spark.executor.memory"]))
         spark.sparkContext.addPyFile(str(_zip_of_packages(folder)))
     return spark
+
+
+def reason_of(error: Exception) -> str:
+    """What Spark says, in a line: of Python that failed its last, else the innermost cause, as full as it is told."""
+    text = str(error)
+    _, _, python = text.partition("Traceback (most recent call last)")
+    if raised := re.findall(r"^((?:\w+\.)*\w+(?:Error|Exception)): (.+)$", python, re.MULTILINE):
+        name, said = raised[-1]
+        hint = _WORKERS_NEED if name in ("ModuleNotFoundError", "ImportError") else ""
+        return f"{name}: {said}{hint}"
+    lines = [line.strip() for line in text.splitlines()]
+    causes = [_without_class(line) for line in lines if line.startswith("Caused by: ")]
+    others = [_without_class(line) for line in lines if line and not line.startswith("An error occurred while")]
+    return max((cause for cause in causes if causes[-1] in cause), key=len, default=(others or [repr(error)])[0])
+
+
+def _without_class(line: str) -> str:
+    """Without what Java puts before a message."""
+    return re.sub(r"^(?:Caused by)?: *(?:[\w$]+\.[\w.$]+: *)?", "", line)
+
+
+def kill_spark() -> None:
+    """End the virtual machine now, however far it has come. What it had begun to write is in nobody's way."""
+    task = Path(f"/proc/self/task/{os.getpid()}/children")
+    for child in task.read_text().split() if task.exists() else ():  # else it notices that we are gone
+        with suppress(ProcessLookupError):
+            os.kill(int(child), signal.SIGKILL)
+
+
+def _check_master(master: str) -> None:
+    """Spark itself would try for a minute, and tell of it in a hundred lines."""
+    if not master.startswith("spark://"):
+        return
+    faults = []
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        if not host or not port.isdecimal():
+            raise SparkFailedError(f"{master}: expected spark://HOST:PORT")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+        except (OSError, OverflowError) as error:
+            faults.append(f"{place}: {getattr(error, 'strerror', None) or error}")
+        else:
+            return
+    raise SparkFailedError(f"there is no Spark master at {'; '.join(faults)}")
+
+
+def _await_executor(spark: "SparkSession", master: str, memory: str) -> None:
+    """Spark itself would wait for ever."""
+    tracker = spark.sparkContext._jsc.sc().statusTracker()
+    deadline = time.monotonic() + _EXECUTOR_S
+    while len(tracker.getExecutorInfos()) < 2:  # the first is the driver
+        if time.monotonic() > deadline:
+            raise SparkFailedError(
+                f"{master}: no worker took us within {_EXECUTOR_S:g} s: one with a free core and {memory} of memory is "
+                "needed (--memory), which can connect to us (spark.driver.host)"
+            )
+        time.sleep(_POLL_S)
 
 
 def _zip_of_packages(folder: Path) -> Path:

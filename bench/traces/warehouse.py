@@ -21,6 +21,7 @@ from typing import Any, Final
 from fjm2.errors import FJM2Error
 
 LAYOUT: Final = 1
+_LAYOUT_FILE: Final = "layout.json"
 
 
 class WarehouseError(FJM2Error):
@@ -61,12 +62,20 @@ class Warehouse:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise WarehouseError(f"{self.path} is in use by another ingest, aggregate or stream") from error
-            self._check_layout()
+            self.check()
+            if self.read(_LAYOUT_FILE, None) is None:
+                _write(self._state / _LAYOUT_FILE, LAYOUT)
             self._finish()
             yield
 
     def exists(self) -> bool:
         return self._state.is_dir()
+
+    def check(self) -> None:
+        """WarehouseError if it was made by a version that keeps things otherwise."""
+        layout = self.read(_LAYOUT_FILE, LAYOUT)
+        if layout != LAYOUT:
+            raise WarehouseError(f"{self.path} has layout {layout}; this version knows {LAYOUT}: ingest anew elsewhere")
 
     def read(self, name: str, default: Any) -> Any:
         """A state file."""
@@ -74,6 +83,8 @@ class Warehouse:
             return json.loads((self._state / name).read_text())
         except FileNotFoundError:
             return default
+        except ValueError as error:
+            raise WarehouseError(f"{self._state / name} is damaged: restore it, or ingest anew elsewhere") from error
 
     def apply(self, change: Change) -> None:
         """All of it, or, if this process dies before the journal is written, nothing."""
@@ -90,16 +101,9 @@ class Warehouse:
         """As moves want it."""
         return str(path.relative_to(self.path))
 
-    def _check_layout(self) -> None:
-        layout = self.read("layout.json", None)
-        if layout is None:
-            _write(self._state / "layout.json", LAYOUT)
-        elif layout != LAYOUT:
-            raise WarehouseError(f"{self.path} has layout {layout}; this version knows {LAYOUT}: ingest anew")
-
     def _finish(self) -> None:
-        if self._journal.exists():
-            journal = json.loads(self._journal.read_text())
+        journal = self.read(self._journal.name, None)
+        if journal is not None:
             for source, target in journal["moves"]:
                 _move(self.path / source, self.path / target)
             for name, value in journal["state"].items():

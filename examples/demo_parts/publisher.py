@@ -6,21 +6,19 @@ from typing import Any
 
 from process import orders, report, run, say
 
-from fjm2.jms import BytesMessage, ConnectionFactory, Message, MessageProducer, Session, TextMessage, Topic
-from fjm2.jms.bus import Bus
-from fjm2.uri import BusConfig
+from fjm2.jms import BytesMessage, Connection, ConnectionFactory, Message, MessageProducer, TextMessage, Topic
 
 SYMBOLS = ("ABC", "FJM", "NRL", "XYZ")
 SAMPLES = 4
 BATCH = 50
-CLOSE_S = 20.0
+CONFIRM_S = 20.0
 """Long, for three subscribers on a machine that is busy."""
 
 
 class Publisher:
-    def __init__(self, session: Session, topic: Topic, bus: Bus, size: int) -> None:
-        self.producer: MessageProducer = session.create_producer(topic)
-        self.bus = bus
+    def __init__(self, connection: Connection, topic: Topic, size: int) -> None:
+        self.producer: MessageProducer = connection.create_session().create_producer(topic)
+        self.connection = connection
         self.body = bytes(size)
         self.messages = 0
         self.is_running = False
@@ -50,25 +48,23 @@ class Publisher:
         last = Message()
         last.type = "end"
         last.set_int_property("total", self.messages)
-        await self.producer.send(last)
-        await self.bus.confirmed()
+        await self.producer.send_async(last)  # until all subscribers have it
 
     def figures(self) -> dict[str, Any]:
-        lane = self.bus.statistics()["lanes"][0]
+        lane = self.connection.statistics().bus.lanes[0]
         return {
             "messages": self.messages,
-            "requests": lane["nacks_received"],
-            "repairs": lane["repair_segments_sent"],
+            "requests": lane.nacks_received,
+            "repairs": lane.repair_segments_sent,
         }
 
 
 async def publish(uri: str, topic: Topic, size: int) -> None:
-    factory = ConnectionFactory(uri, close_timeout_s=CLOSE_S)
-    bus = await Bus.open(BusConfig.from_uri(factory.uri))
+    factory = ConnectionFactory(uri, confirm_timeout_s=CONFIRM_S)
     async with factory.create_connection() as connection:
-        publisher = Publisher(connection.create_session(), topic, bus, size)
-        await bus.ready()
-        say(ready=True, subscribers=bus.subscribers(topic))
+        publisher = Publisher(connection, topic, size)
+        await connection.ready()
+        say(ready=True, subscribers=connection.subscribers(topic))
         reader = await orders()
         reporter = asyncio.create_task(report(publisher.figures))
         flood = None
@@ -88,7 +84,6 @@ async def publish(uri: str, topic: Topic, size: int) -> None:
         publisher.is_running = False
         reporter.cancel()
         say(**publisher.figures(), ended=True)
-    await bus.close(CLOSE_S)
 
 
 if __name__ == "__main__":

@@ -5,20 +5,27 @@ import click
 from fjm2 import __version__
 
 from .common import open_standard_streams
-from .doctor import doctor
-from .norm_recv import recv
-from .norm_send import send
-from .pub import pub
-from .reply import reply
-from .request import request
-from .sub import sub
-from .tail import tail
-from .top import top
-from .topics import topics
-from .trace import trace
+from .imported import Imported
+
+_ENVIRONMENT = """
+\b
+Environment, of these commands and of any program that uses FJM2:
+  FJM2_URI              the bus, where none is named
+  FJM2_NO_GSO=1         send and receive datagram by datagram, whatever the kernel can do
+  FJM2_METRICS          serve metrics for Prometheus at this address, as in 127.0.0.1:9464
+  FJM2_TRACE_DIR        write traces to this directory
+  FJM2_TRACE_INTERVAL   seconds of a sample; without it 0.1
+  FJM2_TRACE_BYTES_MAX  bytes of traces that are kept of a node; without it 1073741824
+  FJM2_TRACE_LABELS     what to write on each line, as a JSON object
+"""
+
+_COMMANDS = ("pub", "sub", "request", "reply", "trace", "doctor", "top", "topics", "tail", "completion")
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    commands=Imported({name: f".{name}" for name in _COMMANDS}), context_settings=_SETTINGS, epilog=_ENVIRONMENT
+)
 @click.version_option(__version__, prog_name="fjm2")
 def main() -> None:
     """Brokerless messaging over NORM reliable multicast.
@@ -30,14 +37,11 @@ def main() -> None:
     open_standard_streams()
 
 
-for command in (pub, sub, request, reply, trace, doctor, top, topics, tail):
-    main.add_command(command)
-
-
-@main.group()
+@main.group(commands=Imported({"send": ".norm_send", "recv": ".norm_recv"}))
 def norm() -> None:
-    """Send and receive NORM objects and streams (RFC 5740), also with NRL's implementation."""
+    """Send and receive NORM objects and streams (RFC 5740), also with NRL's implementation.
 
-
-norm.add_command(send)
-norm.add_command(recv)
+    \b
+    Example: fjm2 norm recv --group 239.192.57.40 --port 5741 --out inbox --count 1
+             fjm2 norm send --group 239.192.57.40 --port 5741 --file report.pdf      # in another terminal
+    """

@@ -62,7 +62,7 @@ class SelectorText(click.ParamType[str]):
         try:
             return Selector(str(value)).text
         except InvalidSelectorError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
+            self.fail(f"{value!r}: {error.reason} at position {error.position}", param, ctx)
 
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")

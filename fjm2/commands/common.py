@@ -1,6 +1,7 @@
 """What the commands share: options of a session, the event loop, and how they end."""
 
 import asyncio
+import contextlib
 import math
 import os
 import signal
@@ -81,13 +82,15 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _cancellable(main: Coroutine[Any, Any, int]) -> int:
     task = asyncio.ensure_future(main)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
+    with contextlib.suppress(NotImplementedError):  # Windows
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
     try:
         return await task
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+        with contextlib.suppress(NotImplementedError):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
 
 
 def is_quiet(as_json: bool) -> bool:

@@ -11,8 +11,9 @@ import click
 from rich.console import Console
 from rich.status import Status
 
-from fjm2.doctor import CAN_OPEN, Finding, Listener, Scene, Verdict, examine, exit_code, look, probe
+from fjm2.doctor import Finding, Listener, Scene, Verdict, examine, exit_code, look, probe
 from fjm2.errors import ConfigError
+from fjm2.norm.udp_socket import check_platform
 from fjm2.uri import BusConfig
 
 from .bus_options import BusUri
@@ -173,12 +174,11 @@ def _sum_up(findings: Iterable[Finding]) -> None:
 
 
 def _listen(scene: Scene, timeout_s: float | None, as_json: bool) -> int:
+    check_platform()
     if scene.place is None:
         raise ConfigError(scene.problem)
     if not scene.udp.is_multicast:
         raise ConfigError(f"uri={scene.bus.to_uri()!r}: expected a group to listen in")
-    if not CAN_OPEN:
-        raise ConfigError("FJM2 cannot run on this system: Python's sockets lack recvmsg")
     with Listener(scene) as listener:
         click.echo(
             f"listening in {scene.group} port {scene.udp.port} on {scene.interface.name}; on the other host: "

@@ -10,14 +10,16 @@ import click
 
 from fjm2.jms import ConnectionFactory, MessagesDroppedError, MessagesLostError, Session, UnconfirmedError
 from fjm2.jms.bus import Bus
+from fjm2.jms.closing import Patience
 from fjm2.uri import BusConfig
-
-_CLOSE_S = 2.0
 
 
 def say(text: str) -> None:
     """On standard error: standard output is for messages."""
     click.echo(text, err=True)
+
+
+_CLOSE_S = 2.0
 
 
 class Link:
@@ -57,20 +59,24 @@ class Link:
 
 @contextlib.asynccontextmanager
 async def open_link(uri: str, client_id: str | None, **settings: Any) -> AsyncIterator[Link]:
-    """Closing it sees that what was sent arrives, for two seconds at the most."""
+    """Closing it sees that what was sent arrives, as long as anything goes on; after Ctrl-C, for two seconds."""
     # All that it warns of is told by the link.
     logging.getLogger("fjm2.jms").setLevel(logging.ERROR)
-    factory = ConnectionFactory(uri, client_id=client_id, close_timeout_s=_CLOSE_S, **settings)
+    factory = ConnectionFactory(uri, client_id=client_id, **settings)
     bus = await Bus.open(BusConfig.from_uri(factory.uri))
     link = Link(bus)
+    limit_s: float | None = None
     try:
         async with factory.create_connection() as connection:
             connection.exception_listener = link.take
             link.session = connection.create_session()
             connection.start()
             yield link
+    except asyncio.CancelledError:
+        limit_s = _CLOSE_S
+        raise
     finally:
-        not_confirmed = await bus.close(_CLOSE_S)
+        not_confirmed = await bus.close(Patience(bus, _CLOSE_S, limit_s))
         if not_confirmed is not None and not link.is_unconfirmed:
             link.take(UnconfirmedError(str(not_confirmed)))
 

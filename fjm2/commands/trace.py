@@ -34,6 +34,10 @@ def trace() -> None:
     """Traces: samples of what sessions, connections and gateways count.
 
     Any program writes them where FJM2_TRACE_DIR is set. These commands make them from packet captures, and show them.
+
+    \b
+    Example: FJM2_TRACE_DIR=traces fjm2 sub prices --count 1000
+             fjm2 trace show traces
     """
 
 

@@ -5,7 +5,7 @@
 
 from .examination import examine, probe
 from .listener import Listener
-from .scene import CAN_OPEN, Scene, look
+from .scene import Scene, look
 from .verdict import Finding, Verdict, exit_code
 
-__all__ = ["CAN_OPEN", "Finding", "Listener", "Scene", "Verdict", "examine", "exit_code", "look", "probe"]
+__all__ = ["Finding", "Listener", "Scene", "Verdict", "examine", "exit_code", "look", "probe"]

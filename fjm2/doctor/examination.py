@@ -6,6 +6,7 @@ from functools import partial
 
 from fjm2.errors import ConfigError
 from fjm2.norm import UdpTransport
+from fjm2.norm.udp_socket import CAN_OPEN
 
 from .arp import other_owner
 from .firewall import check_firewall, read_firewall
@@ -16,7 +17,7 @@ from .listening import Attendance, attend
 from .network import check_network, reverse_path_mode
 from .pair import judge_nobody, judge_pair
 from .prober import Prober
-from .scene import CAN_OPEN, Scene
+from .scene import Scene
 from .selfprobe import check_membership, judge_echo, probe_self
 from .verdict import Finding, fault, ok, unknown, warning
 

@@ -43,6 +43,7 @@ class Listener:
             self._selector = opened.enter_context(selectors.DefaultSelector())
             self._opened = opened.pop_all()
         self.answerer = Answerer(self._door.address[1])
+        """What makes the answers, and counts them."""
         self.hosts: set[str] = set()
         """Whom it has answered."""
         transport = self._transport

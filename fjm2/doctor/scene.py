@@ -16,8 +16,6 @@ from fjm2.uri import BusConfig
 
 from .kernel import Kernel
 
-CAN_OPEN = hasattr(socket.socket, "recvmsg_into")
-"""Whether FJM2's sockets can be opened on this system at all. Python on Windows lacks what they need."""
 HEADERS_BYTES = 48
 """The most that NORM has in front of a segment's payload on a bus."""
 
@@ -32,13 +30,17 @@ class Scene:
     """One bus, seen from one host."""
 
     bus: BusConfig
+    """The bus."""
     udp: UdpConfig
+    """What its sockets ask for."""
     interfaces: tuple[Interface, ...] = ()
+    """All that the host has."""
     place: Place | None = None
     """Where the sockets are; None if there is no such place."""
     problem: str = ""
     """Why not."""
     kernel: Kernel = field(default_factory=Kernel)
+    """What the kernel tells of them."""
 
     @property
     def is_ipv6(self) -> bool:

@@ -10,6 +10,7 @@ class Verdict(Enum):
     """How bad it is."""
 
     OK = "ok"
+    """As it should be."""
     WARNING = "warning"
     """It works, but not well, or not for long."""
     FAULT = "fault"
@@ -25,6 +26,7 @@ class Finding:
     check: str
     """What was looked at, as in "interface"."""
     verdict: Verdict
+    """How bad it is."""
     text: str
     """A sentence."""
     problem: str | None = None
@@ -32,6 +34,7 @@ class Finding:
     advice: tuple[str, ...] = ()
     """What to do, likeliest first: commands to paste, or sentences."""
     figures: Mapping[str, Any] = field(default_factory=dict)
+    """The numbers behind the text."""
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON can say it."""

@@ -1,7 +1,7 @@
 """JMS over NORM: the names of Jakarta Messaging in Python spelling."""
 
 from .bytes_message import BytesMessage
-from .connection import Connection
+from .connection import Connection, ExceptionListener
 from .consumer import JMSConsumer, MessageConsumer
 from .context import JMSContext
 from .destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
@@ -25,6 +25,7 @@ from .errors import (
 )
 from .factory import ConnectionFactory
 from .foreign import MessageProtocol
+from .inbox import MessageListener
 from .jms_producer import JMSProducer
 from .map_message import MapMessage
 from .message import (
@@ -40,6 +41,7 @@ from .object_codec import ObjectCodec, PickleCodec, SafeCodec
 from .object_message import ObjectMessage
 from .outbox import CompletionListener
 from .producer import MessageProducer
+from .properties import Properties
 from .reports import (
     BusError,
     ConsumerFullError,
@@ -52,9 +54,16 @@ from .requestor import QueueRequestor, TopicRequestor
 from .selector import Selector
 from .session import Session
 from .settings import Overflow, SessionMode
+from .statistics import (
+    BusStatistics,
+    ConnectionStatistics,
+    ConsumerStatistics,
+    ProducerStatistics,
+    SessionStatistics,
+)
 from .stream_message import StreamMessage
 from .text_message import TextMessage
-from .types import Byte, Char, Double, Float, Int, Long, Short
+from .types import Byte, Char, Double, Float, Int, Long, PropertyValue, Short
 
 __all__ = [
     "DEFAULT_DELIVERY_DELAY",
@@ -62,6 +71,7 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_TIME_TO_LIVE",
     "BusError",
+    "BusStatistics",
     "Byte",
     "BytesMessage",
     "Char",
@@ -69,10 +79,13 @@ __all__ = [
     "Connection",
     "ConnectionFactory",
     "ConnectionMetaData",
+    "ConnectionStatistics",
     "ConsumerFullError",
+    "ConsumerStatistics",
     "DeliveryMode",
     "Destination",
     "Double",
+    "ExceptionListener",
     "Float",
     "IllegalStateError",
     "Int",
@@ -92,6 +105,7 @@ __all__ = [
     "MessageConsumer",
     "MessageEOFError",
     "MessageFormatError",
+    "MessageListener",
     "MessageNotReadableError",
     "MessageNotWriteableError",
     "MessageProducer",
@@ -104,6 +118,9 @@ __all__ = [
     "ObjectMessage",
     "Overflow",
     "PickleCodec",
+    "ProducerStatistics",
+    "Properties",
+    "PropertyValue",
     "Queue",
     "QueueRequestor",
     "ResourceAllocationError",
@@ -111,6 +128,7 @@ __all__ = [
     "Selector",
     "Session",
     "SessionMode",
+    "SessionStatistics",
     "Short",
     "StreamMessage",
     "TemporaryQueue",

@@ -3,9 +3,9 @@
 Every call runs on one event loop in a thread of its own. Listeners run in a thread of their session.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
@@ -17,15 +17,19 @@ from . import (
     DEFAULT_PRIORITY,
     DEFAULT_TIME_TO_LIVE,
     BusError,
+    BusStatistics,
     Byte,
     BytesMessage,
     Char,
     CompletionListener,
     ConnectionMetaData,
+    ConnectionStatistics,
     ConsumerFullError,
+    ConsumerStatistics,
     DeliveryMode,
     Destination,
     Double,
+    ExceptionListener,
     Float,
     IllegalStateError,
     Int,
@@ -41,6 +45,7 @@ from . import (
     Message,
     MessageEOFError,
     MessageFormatError,
+    MessageListener,
     MessageNotReadableError,
     MessageNotWriteableError,
     MessageProtocol,
@@ -52,12 +57,16 @@ from . import (
     ObjectMessage,
     Overflow,
     PickleCodec,
+    ProducerStatistics,
+    Properties,
+    PropertyValue,
     Queue,
     QueueRequestor,
     ResourceAllocationError,
     SafeCodec,
     Selector,
     SessionMode,
+    SessionStatistics,
     Short,
     StreamMessage,
     TextMessage,
@@ -72,12 +81,11 @@ from . import context as aio_context
 from . import factory as aio_factory
 from . import requestor as aio_requestor
 from . import session as aio_session
-from .connection import ExceptionListener
+from .closing import limit_of
 from .destination import TemporaryQueue as AioTemporaryQueue
 from .destination import TemporaryTopic as AioTemporaryTopic
 from .dispatcher import ThreadListener
 from .done import DONE, Done
-from .inbox import Listener
 from .jms_producer import AnyJMSProducer
 from .message_factory import MessageFactory
 from .outbox import Post
@@ -93,6 +101,7 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_TIME_TO_LIVE",
     "BusError",
+    "BusStatistics",
     "Byte",
     "BytesMessage",
     "Char",
@@ -100,10 +109,13 @@ __all__ = [
     "Connection",
     "ConnectionFactory",
     "ConnectionMetaData",
+    "ConnectionStatistics",
     "ConsumerFullError",
+    "ConsumerStatistics",
     "DeliveryMode",
     "Destination",
     "Double",
+    "ExceptionListener",
     "Float",
     "IllegalStateError",
     "Int",
@@ -123,6 +135,7 @@ __all__ = [
     "MessageConsumer",
     "MessageEOFError",
     "MessageFormatError",
+    "MessageListener",
     "MessageNotReadableError",
     "MessageNotWriteableError",
     "MessageProducer",
@@ -135,6 +148,9 @@ __all__ = [
     "ObjectMessage",
     "Overflow",
     "PickleCodec",
+    "ProducerStatistics",
+    "Properties",
+    "PropertyValue",
     "Queue",
     "QueueRequestor",
     "ResourceAllocationError",
@@ -142,6 +158,7 @@ __all__ = [
     "Selector",
     "Session",
     "SessionMode",
+    "SessionStatistics",
     "Short",
     "StreamMessage",
     "TemporaryQueue",
@@ -173,10 +190,15 @@ class _Closing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._close_after(kind)
+
+    def _close_after(self, kind: type[BaseException] | None) -> None:  # noqa: ARG002 - a connection looks at it
         self.close()
 
 
 class TemporaryTopic(AioTemporaryTopic):
+    """A topic that only its own connection consumes from; leaving `with topic` deletes it."""
+
     __slots__ = ()
 
     def delete(self) -> None:  # type: ignore[override]
@@ -191,6 +213,8 @@ class TemporaryTopic(AioTemporaryTopic):
 
 
 class TemporaryQueue(AioTemporaryQueue):
+    """A queue that only its own connection consumes from; leaving `with queue` deletes it."""
+
     __slots__ = ()
 
     def delete(self) -> None:  # type: ignore[override]
@@ -208,10 +232,10 @@ class _Threads:
     """What the objects of one session share."""
 
     def __init__(self, session: aio_session.Session, door: Door) -> None:
-        self.session = session
-        self.door = door
-        self.listeners = CallbackThread(session._dispatcher)
-        self.completions = CallbackThread(session._outbox)
+        self.session, self.door = session, door
+        name = door.name_session()
+        self.listeners = CallbackThread(session._dispatcher, session._endpoint, f"{name}-listeners")
+        self.completions = CallbackThread(session._outbox, session._endpoint, f"{name}-completions")
         session._dispatcher.acknowledge_hook = self.acknowledge
 
     def call(self, function: Callable[_P, Any], *arguments: _P.args, **options: _P.kwargs) -> Any:
@@ -220,11 +244,11 @@ class _Threads:
 
     async def _close_behind(self, close: Callable[[], Awaitable[None]]) -> None:
         """Likewise, but what holds up those that were sent before does not hold up a close."""
-        await self.door.drained(self.session._endpoint.confirm_by)
+        await self.door.drained(self.session._endpoint.closing())
         await close()
 
     async def _behind(self, function: Callable[_P, Any], *arguments: _P.args, **options: _P.kwargs) -> Any:
-        await self.door.drained()
+        await self.door.drained(nullcontext())
         return await function(*arguments, **options)
 
     def send_listened(self, post: Post, message: Any, listener: CompletionListener | None) -> None:
@@ -241,9 +265,10 @@ class _Threads:
         self.door.put(later.put, post)
         return later.outcome
 
-    def listener_of(self, listener: Listener) -> ThreadListener:
+    def listener_of(self, listener: MessageListener) -> ThreadListener:
         async def run(messages: list[Message], is_interrupted: Callable[[], bool]) -> tuple[int, BaseException | None]:
-            return await self.listeners.run(work_through, listener, messages, is_interrupted)
+            called = self.session._dispatcher.around(listener)
+            return await self.listeners.run(work_through, called, messages, is_interrupted)
 
         return ThreadListener(run, listener)
 
@@ -275,9 +300,9 @@ class MessageProducer(AnyProducer, _Closing):
     ) -> None:
         """Send the message as it is now; within a transaction, when it is committed."""
         with self._threads.door.lock:
-            post = self.frame(message, dest, delivery_mode, priority, time_to_live)
+            post = self._frame(message, dest, delivery_mode, priority, time_to_live)
             self._threads.send_listened(post, message, on_complete)
-        self._threads.door.wait_room()
+        self._note_sent(self._threads.door.wait_room())
 
     def send_async(
         self,
@@ -290,7 +315,8 @@ class MessageProducer(AnyProducer, _Closing):
     ) -> Future[None]:
         """Likewise; the future is done when the outcome is known."""
         with self._threads.door.lock:
-            post = self.frame(message, dest, delivery_mode, priority, time_to_live)
+            post = self._frame(message, dest, delivery_mode, priority, time_to_live)
+            self._note_sent(None)
             return self._threads.send_async(post, message, None)
 
     def close(self) -> None:
@@ -310,11 +336,17 @@ class JMSProducer(AnyJMSProducer):
         super().__init__(threads.session._outbox)
         self._threads = threads
 
-    def send(self, dest: Destination, body: Any = None) -> Self:
-        """Send a message, or a body as the message of its kind: str, bytes, dict, None, any other object."""
+    def send(
+        self, dest: Destination, body: Any = None, *, properties: Mapping[str, PropertyValue] | None = None
+    ) -> Self:
+        """Send a message, or a body as the message of its kind: str, bytes, dict, None, any other object.
+
+        The producer's properties and headers override the message's own; `properties` are for this message alone, and
+        override both.
+        """
         with self._threads.door.lock:
-            self._threads.send_listened(*self.frame(dest, body), self._async_listener)
-        self._threads.door.wait_room()
+            self._threads.send_listened(*self._frame(dest, body, properties), self._async_listener)
+        self._note_sent(self._threads.door.wait_room())
         return self
 
 
@@ -327,25 +359,35 @@ class MessageConsumer(_Closing):
 
     @property
     def destination(self) -> Destination:
+        """What it consumes from."""
         return self._inner.destination
 
     @property
     def no_local(self) -> bool:
+        """Whether it leaves out what its own connection sends."""
         return self._inner.no_local
 
     @property
     def message_selector(self) -> str | None:
+        """The condition that messages have to meet; None if there is none."""
         return self._inner.message_selector
 
     @property
-    def message_listener(self) -> Listener | None:
+    def message_listener(self) -> MessageListener | None:
         """A function of the message; it runs in a thread of the session."""
         listener = self._inner.message_listener
         return listener.listener if isinstance(listener, ThreadListener) else listener
 
     @message_listener.setter
-    def message_listener(self, listener: Listener | None) -> None:
+    def message_listener(self, listener: MessageListener | None) -> None:
         _run(setattr, self._inner, "message_listener", listener and self._threads.listener_of(listener))
+
+    def statistics(self) -> ConsumerStatistics:
+        """What it has done so far, and how it stands."""
+        return _run(self._inner.statistics)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
 
     def ready(self) -> None:
         """Wait until the known senders know of this consumer, and it has caught up with them."""
@@ -394,16 +436,25 @@ class Session(MessageFactory, _Closing):
         self._inner = inner
         self._threads = _Threads(inner, door)
 
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
     def _check_usable(self) -> ObjectCodec:
         return self._inner._check_usable()
 
     @property
     def transacted(self) -> bool:
+        """Whether what is sent and received waits for a commit."""
         return self._inner.transacted
 
     @property
     def acknowledge_mode(self) -> SessionMode:
+        """Who acknowledges what is received, and when."""
         return self._inner.acknowledge_mode
+
+    def statistics(self) -> SessionStatistics:
+        """How it stands."""
+        return _run(self._inner.statistics)
 
     def create_temporary_topic(self) -> TemporaryTopic:
         """A topic that lives with the connection, of which only it consumes."""
@@ -427,14 +478,14 @@ class Session(MessageFactory, _Closing):
         no_local: bool = False,
         *,
         overflow: Overflow | str | None = None,
-        max_messages: int | None = None,
-        max_bytes: int | None = None,
+        messages_max: int | None = None,
+        bytes_max: int | None = None,
     ) -> MessageConsumer:
         """A subscription of its own. What it may hold, and what it does when it is full, is the factory's if not given.
 
         With `no_local` it gets nothing that its own connection sends.
         """
-        bounds: dict[str, Any] = {"overflow": overflow, "max_messages": max_messages, "max_bytes": max_bytes}
+        bounds: dict[str, Any] = {"overflow": overflow, "messages_max": messages_max, "bytes_max": bytes_max}
         inner = _run(self._inner.create_consumer, dest, selector, no_local, **bounds)
         return MessageConsumer(inner, self._threads)
 
@@ -449,6 +500,7 @@ class Session(MessageFactory, _Closing):
         _run(self._inner.create_durable_consumer, topic, name, selector, no_local)
 
     create_durable_subscriber = create_durable_consumer
+    """ResourceAllocationError: not in this release."""
 
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
         """ResourceAllocationError: not in this release."""
@@ -509,7 +561,7 @@ class Connection(_Closing):
         self._inner = inner
         self._door = Door(inner._report)
         self._sessions: list[Session] = []
-        self._exceptions = CallbackThread(inner._endpoint)
+        self._exceptions = CallbackThread(inner._endpoint, inner._endpoint, "exceptions")
         self._exception_listener: ExceptionListener | None = None
 
     def start(self) -> None:
@@ -520,17 +572,38 @@ class Connection(_Closing):
         """No more deliveries: when this returns, no listener runs. Receives that wait go on waiting."""
         _call(self._inner.stop())
 
-    def close(self) -> None:
-        """Close all that was made by it, and wait for listeners, receives and asynchronous sends."""
-        _call(self._close_behind(self._inner.close))
+    def close(self, timeout: float | None = None) -> None:
+        """Close all that was made by it, and wait for listeners, receives, and what was sent to arrive.
+
+        Transactions are rolled back, nothing is acknowledged. It waits as long as anything goes on, and gives up when
+        nothing has for `close_timeout_s`, or, listeners apart, after `timeout` seconds in all; what is not confirmed by
+        then is reported. Twice does no harm.
+        """
+        _call(self._close_behind(self._inner.close, timeout))
         for session in self._sessions:
             session._threads.close()
         self._exceptions.close()
 
-    async def _close_behind(self, close: Callable[[], Awaitable[None]]) -> None:
+    async def _close_behind(self, close: Callable[[float | None], Awaitable[None]], timeout_s: float | None) -> None:
         """What holds up those that were sent before does not hold up a close."""
-        await self._door.close(self._inner._begin_closing())
-        await close()
+        self._inner._begin_closing(timeout_s)
+        if self._inner._endpoint is not None:
+            await self._door.close(self._inner._endpoint.closing())
+        await close(timeout_s)
+
+    def _close_after(self, kind: type[BaseException] | None) -> None:
+        self.close(limit_of(kind, self._inner._settings.close_timeout_s))
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def ready(self) -> None:
+        """Wait, a second at the most, until those who are there are known, and know of this connection's consumers."""
+        _call(self._inner.ready())
+
+    def subscribers(self, dest: Destination) -> int:
+        """How many connections are known to consume from it, this one included; `ready` waits until all are."""
+        return _run(self._inner.subscribers, dest)
 
     def create_session(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE, *, transacted: bool = False) -> Session:
         """With `transacted` the mode does not matter."""
@@ -549,8 +622,13 @@ class Connection(_Closing):
 
     @property
     def meta_data(self) -> ConnectionMetaData:
+        """Versions, and what is there and what is not."""
         meta_data: ConnectionMetaData = _run(getattr, self._inner, "meta_data")
         return meta_data
+
+    def statistics(self) -> ConnectionStatistics:
+        """What it, and its bus, have done so far, and how they stand."""
+        return _run(self._inner.statistics)
 
     @property
     def counted(self) -> Counted:
@@ -574,8 +652,11 @@ class Connection(_Closing):
         _run(self._inner.create_connection_consumer)
 
     create_shared_connection_consumer = create_connection_consumer
+    """NotImplementedError, likewise."""
     create_durable_connection_consumer = create_connection_consumer
+    """NotImplementedError, likewise."""
     create_shared_durable_connection_consumer = create_connection_consumer
+    """NotImplementedError, likewise."""
 
 
 class JMSContext(MessageFactory, _Closing):
@@ -595,25 +676,43 @@ class JMSContext(MessageFactory, _Closing):
     def _check_usable(self) -> ObjectCodec:
         return self._inner._check_usable()
 
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def ready(self) -> None:
+        """Wait until those who are there are known, see `Connection.ready`."""
+        self._connection.ready()
+
+    def subscribers(self, dest: Destination) -> int:
+        """How many connections are known to consume from it, see `Connection.subscribers`."""
+        return self._connection.subscribers(dest)
+
     def create_context(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE) -> "JMSContext":
         """Another session on the same connection."""
         return JMSContext(_run(self._inner.create_context, mode), self._connection)
 
-    def close(self) -> None:
-        """Close the session and, if no other context uses it, the connection. Twice does no harm."""
-        sharing = self._threads if self._inner._shared.users > 1 else self._connection
-        _call(sharing._close_behind(self._inner.close))
+    def close(self, timeout: float | None = None) -> None:
+        """Close the session and, if no other context uses it, the connection: see there. Twice does no harm."""
+        if self._inner._shared.users > 1:
+            _call(self._threads._close_behind(self._inner.close))
+        else:
+            _call(self._connection._close_behind(self._inner.close, timeout))
         self._threads.close()
+
+    def _close_after(self, kind: type[BaseException] | None) -> None:
+        self.close(limit_of(kind, self._connection._inner._settings.close_timeout_s))
 
     def start(self) -> None:
         """Deliver messages from now on; the first consumer does so by itself if `auto_start` is set."""
         _run(self._inner.start)
 
     def stop(self) -> None:
+        """No more deliveries to any context of the connection, until it is started again."""
         _call(self._inner.stop())
 
     @property
     def auto_start(self) -> bool:
+        """Whether the first consumer starts the connection. On by default."""
         return self._inner.auto_start
 
     @auto_start.setter
@@ -622,6 +721,7 @@ class JMSContext(MessageFactory, _Closing):
 
     @property
     def client_id(self) -> str | None:
+        """What others know the connection by. To be set before anything else is done with it."""
         return self._inner.client_id
 
     @client_id.setter
@@ -630,7 +730,12 @@ class JMSContext(MessageFactory, _Closing):
 
     @property
     def meta_data(self) -> ConnectionMetaData:
+        """Versions, and what is there and what is not."""
         return self._connection.meta_data
+
+    def statistics(self) -> ConnectionStatistics:
+        """As `Connection.statistics`, of its connection."""
+        return self._connection.statistics()
 
     @property
     def counted(self) -> Counted:
@@ -639,6 +744,7 @@ class JMSContext(MessageFactory, _Closing):
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
+        """A function of an exception: it hears what no call of this connection can report."""
         return self._connection.exception_listener
 
     @exception_listener.setter
@@ -647,23 +753,29 @@ class JMSContext(MessageFactory, _Closing):
 
     @property
     def transacted(self) -> bool:
+        """Whether what is sent and received waits for a commit."""
         return self._inner.transacted
 
     @property
     def session_mode(self) -> SessionMode:
+        """Who acknowledges what is received, and when."""
         return self._inner.session_mode
 
     def commit(self) -> None:
+        """Send what the transaction holds, acknowledge what was received in it, and wait for confirmation."""
         self._threads.call(self._inner.commit)
 
     def rollback(self) -> None:
+        """Forget what the transaction holds; what was received in it is delivered again."""
         self._threads.call(self._inner.rollback)
 
     def recover(self) -> None:
+        """Deliver again, from the first message on that is not acknowledged."""
         _call(self._inner.recover())
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
+        """`with context.transaction():` commits, or rolls back if an exception leaves the block."""
         with self._session.transaction() as session:
             yield session
 
@@ -672,12 +784,15 @@ class JMSContext(MessageFactory, _Closing):
         self._threads.acknowledge()
 
     def create_temporary_topic(self) -> TemporaryTopic:
+        """A topic that lives with the connection, of which only it consumes."""
         return self._session.create_temporary_topic()
 
     def create_temporary_queue(self) -> TemporaryQueue:
+        """A queue that lives with the connection, of which only it consumes."""
         return self._session.create_temporary_queue()
 
     def create_producer(self) -> JMSProducer:
+        """A producer for any destination."""
         _run(self._inner.create_producer)
         return JMSProducer(self._threads)
 
@@ -688,28 +803,33 @@ class JMSContext(MessageFactory, _Closing):
         no_local: bool = False,
         *,
         overflow: Overflow | str | None = None,
-        max_messages: int | None = None,
-        max_bytes: int | None = None,
+        messages_max: int | None = None,
+        bytes_max: int | None = None,
     ) -> JMSConsumer:
         """As `Session.create_consumer`; starts the connection unless `auto_start` is off."""
-        bounds: dict[str, Any] = {"overflow": overflow, "max_messages": max_messages, "max_bytes": max_bytes}
+        bounds: dict[str, Any] = {"overflow": overflow, "messages_max": messages_max, "bytes_max": bytes_max}
         return JMSConsumer(_run(self._inner.create_consumer, dest, selector, no_local, **bounds), self._threads)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
+        """ResourceAllocationError: not in this release."""
         _run(self._inner.create_shared_consumer, topic, name, selector)
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
     ) -> NoReturn:
+        """ResourceAllocationError: not in this release."""
         _run(self._inner.create_durable_consumer, topic, name, selector, no_local)
 
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
+        """ResourceAllocationError: not in this release."""
         _run(self._inner.create_shared_durable_consumer, topic, name, selector)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
+        """ResourceAllocationError: not in this release."""
         _run(self._inner.create_browser, queue, selector)
 
     def unsubscribe(self, name: str) -> NoReturn:
+        """InvalidDestinationError: there are no durable subscriptions in this release."""
         _run(self._inner.unsubscribe, name)
 
     def request(self, dest: Destination, message: Message, timeout: float | None = None) -> Message | None:
@@ -730,6 +850,9 @@ class ConnectionFactory:
 
     def __init__(self, uri: str | None = None, **options: Any) -> None:
         self._inner = aio_factory.ConnectionFactory(uri, **options)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
 
     @property
     def uri(self) -> str:
@@ -752,12 +875,14 @@ class ConnectionFactory:
         self._inner.create_topic_connection()
 
     create_queue_connection = create_topic_connection
+    """ResourceAllocationError: not in this release."""
 
     def create_xa_connection(self, *_: object, **__: object) -> NoReturn:
         """NotImplementedError."""
         self._inner.create_xa_connection()
 
     create_xa_context = create_xa_connection
+    """NotImplementedError."""
 
 
 class TopicRequestor(_Closing):
@@ -773,5 +898,6 @@ class TopicRequestor(_Closing):
         return reply
 
     def close(self) -> None:
+        """Close the session, and delete the topic of replies."""
         self._threads.call(self._inner.close)
         self._threads.close()

@@ -8,15 +8,17 @@ there (presence): they tell whom to wait for, and whom to be in sync with.
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection
 from random import Random
 from time import perf_counter
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 from weakref import WeakKeyDictionary
 
 from fjm2 import counted
 from fjm2.counted import Reading
 from fjm2.errors import NormError
+from fjm2.logs import Log
 from fjm2.norm import Address, Flow, OutgoingStream, ReceiverConfig, SenderConfig, Sync
 from fjm2.norm.events import (
     CommandReceived,
@@ -45,6 +47,7 @@ from .bus_report import (
     StreamsMissed,
     SubscriberEvicted,
 )
+from .closing import Patience
 from .destination import Destination, Topic
 from .errors import IllegalStateError, ResourceAllocationError
 from .frame import FrameWriter, Parts
@@ -52,8 +55,9 @@ from .lane import LANE_COUNT, LANE_OF_PRIORITY, Lane
 from .message import Message
 from .presence import Announcement, Announcer, Flag, PresenceTable, decode
 from .router import Router
+from .statistics import BusStatistics
 
-logger = logging.getLogger("fjm2.jms")
+log = Log("fjm2.jms")
 
 BUS_DEFAULTS: Final = BusConfig(
     sender=SenderConfig(flow=Flow.MIN, rate_bps=None), receiver=ReceiverConfig(sync=Sync.CURRENT)
@@ -79,8 +83,9 @@ _DISTRUST_S: Final = 60.0
 """After somebody was waited for in vain, newcomers are waited for only when they answer, for so long."""
 _GOODBYE_S: Final = 0.03
 """Goodbyes are on their way by then."""
-_CLOSING_S: Final = 0.2
-"""Of the time for closing, so much is kept for the end."""
+_STILL_S: Final = 2.0
+_WRITING, _CONFIRMING = 0.7, 0.9
+"""Parts of a close's patience: for those who hold the others up, and for all that was published."""
 _FULL_S: Final = 1.0
 """So long a publisher waits for a full subscription of its own process."""
 _REDRAWS_MAX: Final = 8
@@ -108,6 +113,8 @@ class Bus:
         self._loop = asyncio.get_running_loop()
         self._users = 0
         self._is_closed = False
+        self._confirmed = 0
+        """Nodes that confirmed what they were asked for."""
         self._lanes = [Lane(number, config, self._handle) for number in range(LANE_COUNT)]
         self._main = self._lanes[0].session
         self._main.on_events = self._take_now
@@ -155,10 +162,10 @@ class Bus:
         self._announcer = Announcer(self._announce, self.presence.__len__, Random())
         self._tick_handle = self._loop.call_later(_TICK_S, self._tick)
 
-    async def close(self, timeout_s: float = 2.0) -> NotConfirmed | None:
-        """Give up one use of it. The last one sees that what was published arrives, as far as that takes no longer.
+    async def close(self, patience: Patience | None = None) -> NotConfirmed | None:
+        """Give up one use of it. The last one sees that what was published arrives, as long as there is patience.
 
-        What did not is reported, and returned.
+        What did not is reported, and returned. Who says nothing waits while anything goes on, and 2 s longer.
         """
         self._users -= 1
         if self._users > 0 or self._is_closed:
@@ -166,19 +173,27 @@ class Bus:
         _open_buses[self._loop].pop(self.config, None)
         self._is_closed = True
         self._say_goodbye()
-        deadline = self._loop.time() + max(timeout_s - _CLOSING_S, 0.0)
+        patience = patience or Patience(self, _STILL_S)
         try:
-            outcomes = await asyncio.gather(*(self._finish(lane, deadline) for lane in self._open_lanes()))
-            await asyncio.sleep(min(_GOODBYE_S, timeout_s))
+            outcomes = await asyncio.gather(*(self._finish(lane, patience) for lane in self._open_lanes()))
+            await asyncio.sleep(_GOODBYE_S)
+        except asyncio.CancelledError:
+            self._report_owed([(self._subscribers_of(lane), lane.pending_bytes) for lane in self._open_lanes()])
+            raise
         finally:
             await self._shut()
+        return self._report_owed(outcomes)
+
+    def _report_owed(self, outcomes: list[tuple[frozenset[int], int]]) -> NotConfirmed | None:
+        """Who did not confirm, and what was not sent, a lane each."""
         nodes = frozenset[int]().union(*(nodes for nodes, _ in outcomes))
         unsent = sum(size for _, size in outcomes)
         if not nodes and not unsent:
             return None
         report = NotConfirmed(nodes, unsent)
         if not self._listeners:
-            logger.warning("%s", report)
+            text = f"{report}; close later, or give close_timeout_s more time"
+            log.tell(logging.WARNING, "not_confirmed", text)
         self._report(report)
         return report
 
@@ -192,32 +207,35 @@ class Bus:
         for connection_id in list(self._announced):
             self._send_goodbye(connection_id)
 
-    async def _finish(self, lane: Lane, deadline: float) -> tuple[frozenset[int], int]:
+    async def _finish(self, lane: Lane, patience: Patience) -> tuple[frozenset[int], int]:
         """End a lane's stream, and have it confirmed. Who did not confirm it, and what could not even be sent."""
         stream, session = lane.stream, lane.session
         assert stream is not None
         suspects: frozenset[int] = frozenset()
+        suspects_until = 0.0
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout((deadline - self._loop.time()) / 2):
+                async with patience.wait(_WRITING):
                     await stream.close()
             if stream.pending_bytes:
                 # Who holds us back is perhaps dead: the others shall have the rest.
-                suspects = session.awaited_receivers
+                suspects, suspects_until = session.awaited_receivers, patience.until(_CONFIRMING)
                 session.set_receivers(session.receivers - suspects, suspects)
-            async with asyncio.timeout_at(deadline):
+            async with patience.wait(_CONFIRMING):
                 await stream.close()
         except TimeoutError:
             return self._subscribers_of(lane), stream.pending_bytes
         nodes = self._subscribers_of(lane) - lane.evicted
-        missing = nodes
+        missing, suspected = set(nodes - suspects), set(nodes & suspects)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(deadline):
+            async with patience.wait(_CONFIRMING):
                 if not nodes:
                     await session.flushed()
-                missing = await self._confirm(lane, nodes - suspects, deadline) | nodes & suspects
-                missing = missing - suspects | await self._confirm(lane, nodes & suspects, deadline)
-        return missing & self._subscribers_of(lane), 0
+                await self._confirm(lane, missing)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(suspects_until):
+                await self._confirm(lane, suspected)
+        return self._subscribers_of(lane) & (missing | suspected), 0
 
     async def _shut(self) -> None:
         for handle in (self._tick_handle, self._update_handle):
@@ -227,6 +245,18 @@ class Bus:
         for lane in reversed(self._lanes):
             await lane.session.close()
         counted.closed(self)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """See `Owing`, likewise the next."""
+        stats = [lane.session.stats for lane in self._open_lanes()]
+        repairs = sum(each.repair_segments_sent + each.parity_segments_sent for each in stats)
+        return sum(each.segments_sent for each in stats) + self._confirmed, repairs
+
+    @property
+    def repairs_max(self) -> int:
+        sender = self.config.sender
+        return len(self._open_lanes()) * (sender.stream_bytes // sender.segment_bytes + 1)
 
     def _open_lanes(self) -> list[Lane]:
         return [lane for lane in self._lanes if lane.stream is not None]
@@ -303,22 +333,21 @@ class Bus:
         Who is silent for longer than `ack_timeout_s` is waited for no more.
         """
         deadline = self._loop.time() + self.config.sender.ack_timeout_s
-        missing = await asyncio.gather(
-            *(self._confirm(lane, self._subscribers_of(lane), deadline) for lane in self._open_lanes())
-        )
-        return frozenset[int]().union(*missing)
+        asked = [(lane, set(self._subscribers_of(lane))) for lane in self._open_lanes()]
+        await asyncio.gather(*(self._confirm(lane, nodes, deadline) for lane, nodes in asked))
+        return frozenset[int]().union(*(nodes for _, nodes in asked))
 
-    async def _confirm(self, lane: Lane, nodes: frozenset[int], deadline: float) -> frozenset[int]:
-        missing = nodes
-        while missing:
-            missing = (await lane.session.watermark(missing)).failed
+    async def _confirm(self, lane: Lane, nodes: set[int], deadline: float = math.inf) -> None:
+        """Until it is confirmed by all. Those that do not stay in the set."""
+        while nodes:
+            before = len(nodes)
+            nodes &= (await lane.session.watermark(nodes)).failed
             # Who is busy, or lacks much, is asked again; who has said goodbye owes nothing.
-            missing &= self._subscribers_of(lane)
-            if self._loop.time() >= deadline or missing <= lane.evicted:
+            nodes &= self._subscribers_of(lane)
+            self._confirmed += before - len(nodes)
+            if self._loop.time() >= deadline or nodes <= lane.evicted:
                 break
-            if missing:
-                await asyncio.sleep(_RETRY_S)
-        return missing
+            await asyncio.sleep(_RETRY_S)
 
     # Presence.
 
@@ -610,18 +639,27 @@ class Bus:
         sent = max(reading.counters.get("messages_sent", 0) - lane.refreshes, 0)
         return reading._replace(counters={**reading.counters, "messages_sent": sent})
 
-    def statistics(self) -> dict[str, Any]:
-        """All counters by name, ready for JSON."""
-        stats = self.router.stats
-        return {
-            "lanes": {lane.number: lane.session.stats.as_dict() for lane in {self._lanes[0], *self._open_lanes()}},
-            "frames_received": stats.frames,
-            "deliveries": stats.delivered,
-            "frames_expired": stats.expired,
-            "frames_malformed": stats.malformed,
-            "frame_drops": {reason.name.lower(): count for reason, count in self.router.drops.items()},
-            "transactions_held": len(self.router.transactions),
-            "peers": len(self.presence),
-            "announcements_refused": self.presence.refused,
-            "reports_suppressed": self.reports_suppressed,
-        }
+    def statistics(self) -> BusStatistics:
+        """What it has done so far, and how it stands."""
+        stats, subscriptions = self.router.stats, self.router.subscriptions
+        lanes = {lane.number: lane.statistics() for lane in self._lanes if lane.stream is not None or not lane.number}
+        return BusStatistics(
+            connections=len(self._announced),
+            peers=len(self.presence),
+            messages_sent=sum(lane.messages_sent for lane in lanes.values()),
+            frames_received=stats.frames,
+            deliveries=stats.delivered,
+            messages_dropped=self.messages_dropped,
+            frames_expired=stats.expired,
+            frames_malformed=stats.malformed,
+            frame_drops={reason.name.lower(): count for reason, count in self.router.drops.items()},
+            streams_cut=stats.overruns,
+            announcements_refused=self.presence.refused,
+            reports_suppressed=self.reports_suppressed,
+            transactions_held=len(self.router.transactions),
+            consumers=len(subscriptions),
+            consumers_full=sum(one.is_full for one in subscriptions),
+            messages_held=sum(one.held for one in subscriptions),
+            held_bytes=sum(one.held_bytes for one in subscriptions),
+            lanes=lanes,
+        )

@@ -4,9 +4,12 @@ from .bus_report import (
     BusReport,
     BytesLost,
     ClientIdDuplicated,
+    InterfaceChanged,
+    NodeIdCollision,
     NotConfirmed,
     SenderLost,
     StreamsMissed,
+    SubscriberEvicted,
     TransactionDropped,
 )
 from .errors import InvalidClientIDError, JMSError
@@ -21,5 +24,11 @@ def error_of(report: BusReport) -> JMSError:
             return UnconfirmedError(str(report), nodes)
         case ClientIdDuplicated():
             return InvalidClientIDError(str(report))
+        case SubscriberEvicted():
+            return BusError(str(report), "subscriber_evicted")
+        case NodeIdCollision():
+            return BusError(str(report), "node_id_collided")
+        case InterfaceChanged(is_up=is_up):
+            return BusError(str(report), "interface_up" if is_up else "interface_down")
         case _:
             return BusError(str(report))

@@ -58,7 +58,8 @@ class BytesMessage(SequentialMessage):
     """Write-only when new, read-only once received or `reset`. A read that fails leaves the position where it was."""
 
     __slots__ = ()
-    kind = Kind.BYTES
+    _kind = Kind.BYTES
+    """Bytes."""
 
     @property
     def body_length(self) -> int:
@@ -68,33 +69,43 @@ class BytesMessage(SequentialMessage):
     # Reading.
 
     def read_boolean(self) -> bool:
+        """Read one byte, which is 0 for false."""
         return cast(bool, self._read(_BOOLEAN))
 
     def read_byte(self) -> int:
+        """Read one byte, with sign."""
         return cast(int, self._read(_BYTE))
 
     def read_unsigned_byte(self) -> int:
+        """Read one byte, without sign."""
         return cast(int, self._read(_UNSIGNED_BYTE))
 
     def read_short(self) -> int:
+        """Read two bytes, with sign."""
         return cast(int, self._read(_SHORT))
 
     def read_unsigned_short(self) -> int:
+        """Read two bytes, without sign."""
         return cast(int, self._read(_UNSIGNED_SHORT))
 
     def read_char(self) -> str:
+        """Read two bytes, a UTF-16 unit."""
         return chr(cast(int, self._read(_CHAR)))
 
     def read_int(self) -> int:
+        """Read four bytes, with sign."""
         return cast(int, self._read(_INT))
 
     def read_long(self) -> int:
+        """Read eight bytes, with sign."""
         return cast(int, self._read(_LONG))
 
     def read_float(self) -> float:
+        """Read a float of four bytes."""
         return cast(float, self._read(_FLOAT))
 
     def read_double(self) -> float:
+        """Read a float of eight bytes."""
         return cast(float, self._read(_DOUBLE))
 
     def read_utf(self) -> str:
@@ -132,27 +143,35 @@ class BytesMessage(SequentialMessage):
     # Writing.
 
     def write_boolean(self, value: bool) -> None:
+        """Write one byte, which is 0 for false."""
         self._write(_BOOLEAN.pack(to_stored_boolean(value)))
 
     def write_byte(self, value: int) -> None:
+        """Write one byte, with sign."""
         self._write(_BYTE.pack(Byte(value)))
 
     def write_short(self, value: int) -> None:
+        """Write two bytes, with sign."""
         self._write(_SHORT.pack(Short(value)))
 
     def write_char(self, value: str) -> None:
+        """Write two bytes, a UTF-16 unit."""
         self._write(_CHAR.pack(ord(Char(value))))
 
     def write_int(self, value: int) -> None:
+        """Write four bytes, with sign."""
         self._write(_INT.pack(Int(value)))
 
     def write_long(self, value: int) -> None:
+        """Write eight bytes, with sign."""
         self._write(_LONG.pack(Long(value)))
 
     def write_float(self, value: float) -> None:
+        """Write a float of four bytes."""
         self._write(_FLOAT.pack(Float(value)))
 
     def write_double(self, value: float) -> None:
+        """Write a float of eight bytes."""
         self._write(_DOUBLE.pack(to_stored_double(value)))
 
     def write_utf(self, value: str) -> None:

@@ -8,9 +8,11 @@ from contextvars import ContextVar
 from inspect import isawaitable
 from typing import Any
 
+from fjm2.logs import Log
+
 from .done import DONE
 
-LOGGER = logging.getLogger("fjm2.jms")
+log = Log("fjm2.jms")
 
 calling_thread_of: ContextVar[object] = ContextVar("calling_thread_of", default=None)
 """Whose callbacks the thread runs from which a call comes: set by those that run callbacks in threads."""
@@ -39,12 +41,18 @@ class Callbacks:
     def __init__(self, owner: object) -> None:
         self._owner = owner
         self._calls: deque[tuple[Callable[..., Any], tuple[object, ...]]] = deque()
+        self._is_calling = False
         self._task: asyncio.Task[None] | None = None
 
     def post(self, function: Callable[..., Any], *arguments: object) -> None:
         self._calls.append((function, arguments))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def pending(self) -> int:
+        """Calls that have not returned."""
+        return len(self._calls) + self._is_calling
 
     def is_current(self) -> bool:
         """Whether the caller is one of the functions called."""
@@ -60,10 +68,15 @@ class Callbacks:
         try:
             while self._calls:
                 function, arguments = self._calls.popleft()
+                self._is_calling = True
                 try:
                     await invoke(function, *arguments)
                 except (Exception, asyncio.CancelledError) as error:
                     raised_by_callback(error)
-                    LOGGER.exception("a callback raised")
+                    name = getattr(function, "__qualname__", repr(function))
+                    text = f"{name} raised {error!r}, which nobody hears of: catch in it what it can raise"
+                    log.tell(logging.ERROR, "callback_failed", text, about=(name, type(error)), error=error)
+                finally:
+                    self._is_calling = False
         finally:
             self._task = None

@@ -38,6 +38,11 @@ class Confirmation:
         """So many were sent by calls that return before the outcome: failures of theirs are reported."""
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def pending(self) -> int:
+        """So many are neither confirmed nor given up."""
+        return self.accepted - self._done
+
     def accept(self) -> int:
         """One more; its number."""
         self.accepted += 1

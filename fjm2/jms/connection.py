@@ -1,20 +1,24 @@
 """Connections: one identity on a bus, with the sessions that share it."""
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 from fjm2.counted import Counted
 
-from .done import DONE, Done
+from .closing import limit_of
+from .destination import Destination
+from .done import DONE
 from .endpoint import Endpoint
 from .errors import IllegalStateError, InvalidClientIDError, JMSError
 from .limits import refuse
 from .metadata import ConnectionMetaData
+from .producer import check_destination
 from .reports import UnconfirmedError
 from .session import Session
 from .settings import ClientSettings, SessionMode
+from .statistics import ConnectionStatistics
 from .temporary import Temporaries
 
 if TYPE_CHECKING:
@@ -22,7 +26,8 @@ if TYPE_CHECKING:
 
     from .bus_report import BusReport
 
-ExceptionListener = Callable[[Exception], Any]
+ExceptionListener: TypeAlias = Callable[[Exception], Any]
+"""Called with what no call can report; in `fjm2.jms` it may be a coroutine function."""
 
 _claimed: dict[tuple[str, int, str], asyncio.AbstractEventLoop] = {}
 """Client ids in this process, with the group and port of their bus; a connection does not outlive its loop."""
@@ -77,7 +82,7 @@ class Connection:
             self._endpoint.announce()
         return self
 
-    def start(self) -> Done:
+    def start(self) -> Awaitable[None]:
         """Deliver messages from now on. Twice does no harm; there is nothing to wait for."""
         self._use()
         self._is_started = True
@@ -96,19 +101,21 @@ class Connection:
         for session in list(self._sessions):
             await session._dispatcher.stop()
 
-    async def close(self) -> None:
-        """Close all that was made by it, and wait for listeners, receives and asynchronous sends.
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Close all that was made by it, and wait for listeners, receives, and what was sent to arrive.
 
-        Transactions are rolled back, nothing is acknowledged. All but the listeners takes `close_timeout_s` at the
-        most; what is not confirmed by then is reported. Twice does no harm.
+        Transactions are rolled back, nothing is acknowledged. It waits as long as anything goes on, and gives up when
+        nothing has for `close_timeout_s`, or, listeners apart, after `timeout` seconds in all; what is not confirmed by
+        then is reported. Who is cancelled waits no longer. Twice does no harm.
         """
         endpoint, temporaries = self._endpoint, self._temporaries
-        self._begin_closing()
+        self._begin_closing(timeout)
         if self._is_closing or endpoint is None or temporaries is None:
             self._is_closing = True
             return
         endpoint.check_loop()
         self._is_closing = True
+        patience = endpoint.begin_closing()
         try:
             for session in self._sessions:
                 session._dispatcher.halt()
@@ -116,29 +123,30 @@ class Connection:
                 await session.close()
             if endpoint.bus.is_shared:
                 await self._confirm(endpoint)
+        except asyncio.CancelledError:
+            patience.end()
+            raise
         finally:  # who is cancelled, say by a listener that hangs, leaves the bus all the same
             temporaries.close()
             endpoint.is_closed = True
             endpoint.bus.withdraw(endpoint.connection_id)
             self._release_id()
             await endpoint.confirmation.close()
-            await endpoint.bus.close(endpoint.closing_s)
+            await endpoint.bus.close(patience)
             endpoint.bus.remove_listener(self._take_report)
         await endpoint.reports.drained()
 
-    def _begin_closing(self) -> float:
-        """The time for it runs from now on. When to wait for confirmations no more."""
+    def _begin_closing(self, timeout_s: float | None) -> None:
+        """The time for it runs from now on."""
         for session in self._sessions:
             session._check_may_close()
-        if self._endpoint is None:
-            return 0.0
-        self._endpoint.begin_closing()
-        return self._endpoint.confirm_by
+        if self._endpoint is not None:
+            self._endpoint.begin_closing(timeout_s)
 
     async def _confirm(self, endpoint: Endpoint) -> None:
         """The last connection leaves it to the bus. Failures have been reported, but not that the time is over."""
         try:
-            async with asyncio.timeout_at(endpoint.confirm_by):
+            async with endpoint.closing():
                 await endpoint.confirmation.settled()
         except TimeoutError:
             endpoint.report(UnconfirmedError("not all subscribers confirmed persistent messages before the close"))
@@ -149,7 +157,7 @@ class Connection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(limit_of(kind, self._settings.close_timeout_s))
 
     def _take_report(self, report: "BusReport") -> None:
         from .bus_errors import error_of
@@ -171,6 +179,21 @@ class Connection:
     def _use(self) -> None:
         self._check_open()
         self._is_used = True
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closing else "not open" if self._endpoint is None else "open"
+        name = "" if self.client_id is None else f" {self.client_id!r}"
+        return f"<Connection{name} to {self._config.to_uri()}, {state}>"
+
+    # Others.
+
+    async def ready(self) -> None:
+        """Wait, a second at the most, until those who are there are known, and know of this connection's consumers."""
+        await self._check_open().ready()
+
+    def subscribers(self, dest: Destination) -> int:
+        """How many connections are known to consume from it, this one included; `ready` waits until all are."""
+        return self._check_open().bus.subscribers(check_destination(dest))
 
     # Sessions.
 
@@ -221,8 +244,16 @@ class Connection:
 
     @property
     def meta_data(self) -> ConnectionMetaData:
+        """Versions, and what is there and what is not."""
         self._check_open()
         return ConnectionMetaData()
+
+    def statistics(self) -> ConnectionStatistics:
+        """What it, and its bus, have done so far, and how they stand. IllegalStateError before it is open."""
+        if self._endpoint is None:
+            self._check_open()
+        assert self._endpoint is not None
+        return self._endpoint.statistics(len(self._sessions))
 
     @property
     def counted(self) -> Counted:
@@ -245,5 +276,8 @@ class Connection:
         refuse("connection consumers")
 
     create_shared_connection_consumer = create_connection_consumer
+    """NotImplementedError, likewise."""
     create_durable_connection_consumer = create_connection_consumer
+    """NotImplementedError, likewise."""
     create_shared_durable_connection_consumer = create_connection_consumer
+    """NotImplementedError, likewise."""

@@ -7,8 +7,9 @@ from typing import Self, TypeVar
 from .destination import Destination
 from .dispatcher import Dispatcher
 from .errors import MessageFormatError
-from .inbox import Inbox, Listener
+from .inbox import Inbox, MessageListener
 from .message import Message
+from .statistics import ConsumerStatistics
 
 _T = TypeVar("_T")
 
@@ -32,25 +33,35 @@ class MessageConsumer:
 
     @property
     def destination(self) -> Destination:
+        """What it consumes from."""
         return self._inbox.destination
 
     @property
     def no_local(self) -> bool:
+        """Whether it leaves out what its own connection sends."""
         return self._no_local
 
     @property
     def message_selector(self) -> str | None:
+        """The condition that messages have to meet; None if there is none."""
         return None if self._inbox.selector is None else self._inbox.selector.text
 
     @property
-    def message_listener(self) -> Listener | None:
+    def message_listener(self) -> MessageListener | None:
         """A function or coroutine function of the message; it runs in the session's own task."""
         return self._inbox.listener
 
     @message_listener.setter
-    def message_listener(self, listener: Listener | None) -> None:
+    def message_listener(self, listener: MessageListener | None) -> None:
         self._dispatcher.check_open()
         self._dispatcher.listen(self._inbox, listener)
+
+    def statistics(self) -> ConsumerStatistics:
+        """What it has done so far, and how it stands."""
+        return self._inbox.statistics()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.destination}{', closed' if self._inbox.is_closed else ''}>"
 
     async def ready(self) -> None:
         """Wait until the known senders know of this consumer, and it has caught up with them."""

@@ -7,6 +7,7 @@ from typing import Any, NoReturn, Self
 
 from fjm2.counted import Counted
 
+from .closing import limit_of
 from .connection import Connection, ExceptionListener, mode_of
 from .consumer import JMSConsumer
 from .destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
@@ -19,6 +20,7 @@ from .object_codec import ObjectCodec
 from .requestor import Replies
 from .session import Session
 from .settings import Overflow, SessionMode
+from .statistics import ConnectionStatistics
 
 
 class _Shared:
@@ -42,7 +44,8 @@ class JMSContext(MessageFactory):
         self._is_closed = False
 
     @classmethod
-    def of_connection(cls, connection: Connection, mode: int) -> Self:
+    def _of_connection(cls, connection: Connection, mode: int) -> Self:
+        """A context with a connection of its own, which nobody shares yet."""
         return cls(_Shared(connection), mode_of(mode, transacted=False))
 
     # Life.
@@ -77,15 +80,15 @@ class JMSContext(MessageFactory):
         made._begin()
         return made
 
-    async def close(self) -> None:
-        """Close the session and, if no other context uses it, the connection. Twice does no harm."""
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Close the session and, if no other context uses it, the connection: see there. Twice does no harm."""
         if self._is_closed or self._session is None:
             self._is_closed = True
             return
         self._session._check_may_close()
         self._is_closed = True
         if self._shared.users == 1:
-            self._session._endpoint.begin_closing()
+            self._session._endpoint.begin_closing(timeout)
         if self._replies is not None:
             await self._replies.close()
         await self._session.close()
@@ -99,7 +102,7 @@ class JMSContext(MessageFactory):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(limit_of(kind, self._shared.connection._settings.close_timeout_s))
 
     # The connection.
 
@@ -114,10 +117,12 @@ class JMSContext(MessageFactory):
         return self._connection.start()
 
     async def stop(self) -> None:
+        """No more deliveries to any context of the connection, until it is started again."""
         await self._connection.stop()
 
     @property
     def auto_start(self) -> bool:
+        """Whether the first consumer starts the connection. On by default."""
         return self._auto_start
 
     @auto_start.setter
@@ -126,6 +131,7 @@ class JMSContext(MessageFactory):
 
     @property
     def client_id(self) -> str | None:
+        """What others know the connection by. To be set before anything else is done with it."""
         return self._connection.client_id
 
     @client_id.setter
@@ -134,7 +140,12 @@ class JMSContext(MessageFactory):
 
     @property
     def meta_data(self) -> ConnectionMetaData:
+        """Versions, and what is there and what is not."""
         return self._connection.meta_data
+
+    def statistics(self) -> ConnectionStatistics:
+        """As `Connection.statistics`, of its connection."""
+        return self._shared.connection.statistics()
 
     @property
     def counted(self) -> Counted:
@@ -143,32 +154,50 @@ class JMSContext(MessageFactory):
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
+        """A function of an exception: it hears what no call of this connection can report."""
         return self._connection.exception_listener
 
     @exception_listener.setter
     def exception_listener(self, listener: ExceptionListener | None) -> None:
         self._connection.exception_listener = listener
 
+    async def ready(self) -> None:
+        """Wait until those who are there are known, see `Connection.ready`."""
+        await self._connection.ready()
+
+    def subscribers(self, dest: Destination) -> int:
+        """How many connections are known to consume from it, see `Connection.subscribers`."""
+        return self._connection.subscribers(dest)
+
+    def __repr__(self) -> str:
+        return f"<JMSContext {self._mode.name}{', closed' if self._is_closed else ''} of {self._shared.connection!r}>"
+
     # The session.
 
     @property
     def transacted(self) -> bool:
+        """Whether what is sent and received waits for a commit."""
         return self._mode is SessionMode.SESSION_TRANSACTED
 
     @property
     def session_mode(self) -> SessionMode:
+        """Who acknowledges what is received, and when."""
         return self._mode
 
     async def commit(self) -> None:
+        """Send what the transaction holds, acknowledge what was received in it, and wait for confirmation."""
         await self._used().commit()
 
     async def rollback(self) -> None:
+        """Forget what the transaction holds; what was received in it is delivered again."""
         await self._used().rollback()
 
     async def recover(self) -> None:
+        """Deliver again, from the first message on that is not acknowledged."""
         await self._used().recover()
 
     def transaction(self) -> AbstractAsyncContextManager[Session]:
+        """`async with context.transaction():` commits, or rolls back if an exception leaves the block."""
         return self._used().transaction()
 
     def acknowledge(self) -> Awaitable[None]:
@@ -184,12 +213,15 @@ class JMSContext(MessageFactory):
         return self._own._check_usable()
 
     def create_temporary_topic(self) -> TemporaryTopic:
+        """A topic that lives with the connection, of which only it consumes."""
         return self._used().create_temporary_topic()
 
     def create_temporary_queue(self) -> TemporaryQueue:
+        """A queue that lives with the connection, of which only it consumes."""
         return self._used().create_temporary_queue()
 
     def create_producer(self) -> JMSProducer:
+        """A producer for any destination."""
         session = self._used()
         session._check_open()
         return JMSProducer(session._outbox)
@@ -201,31 +233,36 @@ class JMSContext(MessageFactory):
         no_local: bool = False,
         *,
         overflow: Overflow | str | None = None,
-        max_messages: int | None = None,
-        max_bytes: int | None = None,
+        messages_max: int | None = None,
+        bytes_max: int | None = None,
     ) -> JMSConsumer:
         """As `Session.create_consumer`; starts the connection unless `auto_start` is off."""
         session = self._used()
-        inbox = session._open_inbox(dest, selector, no_local, overflow, max_messages, max_bytes)
+        inbox = session._open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max)
         if self._auto_start:
             self.start()
         return JMSConsumer(session._dispatcher, inbox, no_local, session._endpoint.ready, session._close_inbox)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
+        """ResourceAllocationError: not in this release."""
         self._used().create_shared_consumer(topic, name, selector)
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
     ) -> NoReturn:
+        """ResourceAllocationError: not in this release."""
         self._used().create_durable_consumer(topic, name, selector, no_local)
 
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
+        """ResourceAllocationError: not in this release."""
         self._used().create_shared_durable_consumer(topic, name, selector)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
+        """ResourceAllocationError: not in this release."""
         self._used().create_browser(queue, selector)
 
     def unsubscribe(self, name: str) -> NoReturn:
+        """InvalidDestinationError: there are no durable subscriptions in this release."""
         self._used().unsubscribe(name)
 
     # Requests.

@@ -25,6 +25,7 @@ class Destination:
     _SCHEME: ClassVar[str]
 
     name: str
+    """As people write it; the scheme is not part of it."""
     encoded_name: bytes
     frame_hash: int
 
@@ -76,6 +77,7 @@ class Topic(Destination):
 
     @property
     def topic_name(self) -> str:
+        """The same as `name`."""
         return self.name
 
 
@@ -88,6 +90,7 @@ class Queue(Destination):
 
     @property
     def queue_name(self) -> str:
+        """The same as `name`."""
         return self.name
 
 

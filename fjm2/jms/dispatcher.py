@@ -45,6 +45,10 @@ class ThreadListener:
         self.listener = listener
 
 
+def _itself(listener: Any) -> Any:
+    return listener
+
+
 class Dispatcher:
     def __init__(
         self, mode: SessionMode, codec: ObjectCodec, redeliveries_max: int, report: Callable[[Exception], None]
@@ -55,6 +59,8 @@ class Dispatcher:
         self._is_closing = False
         self.acknowledge_hook: Callable[[], Awaitable[None]] = self.acknowledge
         """What `message.acknowledge()` calls."""
+        self.around: Callable[[Any], Any] = _itself
+        """Makes another listener of each, to be called in its place."""
         self._is_tracking = mode in (SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED)
         self._codec = codec
         self._redeliveries_max = redeliveries_max
@@ -276,6 +282,11 @@ class Dispatcher:
             self.acknowledge_all()
         return DONE
 
+    @property
+    def unacknowledged(self) -> int:
+        """Messages that were delivered, and are not acknowledged."""
+        return len(self._unacknowledged) + len(self._looped)
+
     def acknowledge_all(self) -> None:
         unacknowledged, self._unacknowledged = self._unacknowledged, []
         for delivery in unacknowledged:
@@ -344,6 +355,8 @@ class Dispatcher:
 
     async def _run_batch(self, inbox: Inbox, end: float) -> None:
         listener: Any = inbox.listener
+        if not isinstance(listener, ThreadListener):
+            listener = self.around(listener)
         self._running = inbox
         self._clear_interrupt()
         try:

@@ -4,9 +4,12 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
-from .callbacks import LOGGER, Callbacks
+from .callbacks import Callbacks
+from .closing import Patience
+from .complaints import complain
 from .confirmation import Confirmation
 from .destination import Destination
 from .errors import IllegalStateError
@@ -15,13 +18,19 @@ from .inbox import Inbox
 from .reports import ConsumerFullError, MessagesDroppedError
 from .selector import Selector
 from .settings import ClientSettings, ConsumerSettings
+from .statistics import ConnectionStatistics
 
 if TYPE_CHECKING:
+    from fjm2.telemetry import Telemetry
+
     from .bus import Bus
 
 _DROPS_REPORTED_AFTER_S = 0.1
 _FULL_REPORTED_AFTER_S = 0.5
 """A consumer that is soon less full again only keeps the senders to its own pace."""
+
+_SESSIONS = 0.5
+"""The part of a connection's patience that its sessions have."""
 
 
 class Endpoint:
@@ -30,13 +39,14 @@ class Endpoint:
         self.settings = settings
         self.loop = asyncio.get_running_loop()
         self.connection_id = secrets.randbits(64)
-        self.writer = FrameWriter(self.connection_id)
+        self.telemetry: Telemetry | None = None
+        self.writer = self._new_writer(settings)
         self.client_id = settings.client_id
         self.exception_listener: Callable[[Exception], Any] | None = None
         self.reports = Callbacks(self)
         self.confirmation = Confirmation(bus, self.report)
         self.is_closed = False
-        self._closing_since: float | None = None
+        self._closing: Patience | None = None
         self.temporary_prefix = f"{self.connection_id:016x}-"
         self.temporaries: set[Destination] = set()
         """Temporary destinations of this connection; of their prefix there are no others."""
@@ -44,11 +54,27 @@ class Endpoint:
         self._topics: Counter[int] = Counter()
         """Hashes of what they subscribe to, and how many do."""
         self._transactions = 0
+        self._messages_dropped = 0
+
+    @property
+    def name(self) -> str:
+        """What people know it by."""
+        return self.client_id or f"{self.connection_id:016x}"
+
+    def _new_writer(self, settings: ClientSettings) -> FrameWriter:
+        if settings.telemetry is False:
+            return FrameWriter(self.connection_id)
+        from fjm2.telemetry import Telemetry  # which is there only with the extra
+
+        from .tracing import TracingWriter
+
+        self.telemetry = Telemetry(None if settings.telemetry is True else settings.telemetry)
+        return TracingWriter(self.connection_id, self.telemetry)
 
     def report(self, error: Exception) -> None:
-        """Tell the exception listener."""
+        """Tell the exception listener, or else the log."""
         if self.exception_listener is None:
-            LOGGER.warning("%s: %s", type(error).__name__, error)
+            complain(error)
         else:
             self.reports.post(self.exception_listener, error)
 
@@ -65,26 +91,34 @@ class Endpoint:
         if loop is not self.loop:
             raise IllegalStateError("a connection is used in the event loop that it was opened in, and nowhere else")
 
+    def statistics(self, sessions: int) -> ConnectionStatistics:
+        """Of the connection, which has so many sessions."""
+        inboxes = list(self._subscribed)
+        return ConnectionStatistics(
+            sessions=sessions,
+            messages_sent=self.writer.number,
+            messages_unconfirmed=0 if self.is_closed else self.confirmation.pending,
+            messages_dropped=self._messages_dropped,
+            consumers=len(inboxes),
+            consumers_full=sum(inbox.is_full for inbox in inboxes),
+            messages_held=sum(inbox.held for inbox in inboxes),
+            held_bytes=sum(inbox.held_bytes for inbox in inboxes),
+            bus=self.bus.statistics(),
+        )
+
     # The end.
 
-    def begin_closing(self) -> None:
-        """The time for closing runs from now on, unless it does already."""
-        if self._closing_since is None:
-            self._closing_since = self.loop.time()
+    def begin_closing(self, timeout_s: float | None = None) -> Patience:
+        """How long the connection's close waits, from now on, unless it is being closed already."""
+        if self._closing is None:
+            self._closing = Patience(self.bus, self.settings.close_timeout_s, timeout_s)
+        return self._closing
 
-    @property
-    def confirm_by(self) -> float:
-        """Until when a close waits for confirmations. That of the connection leaves the bus half of its time."""
-        timeout_s = self.settings.close_timeout_s
-        since = self._closing_since
-        return self.loop.time() + timeout_s if since is None else since + timeout_s / 2
-
-    @property
-    def closing_s(self) -> float:
-        """What is left of the time for closing."""
-        self.begin_closing()
-        assert self._closing_since is not None
-        return max(self._closing_since + self.settings.close_timeout_s - self.loop.time(), 0.0)
+    def closing(self) -> AbstractAsyncContextManager[None]:
+        """TimeoutError when what closes waits no more. The close of the connection leaves the bus half its patience."""
+        if self._closing is None:
+            return Patience(self.bus, self.settings.close_timeout_s).wait()
+        return self._closing.wait(_SESSIONS)
 
     def is_deleted(self, destination: Destination) -> bool:
         """Whether it was a temporary destination of this connection, and is no more."""
@@ -146,4 +180,5 @@ class Endpoint:
         dropped = inbox.take_dropped()
         if dropped:
             self.bus.messages_dropped += dropped
+            self._messages_dropped += dropped
             self.report(MessagesDroppedError(inbox.destination, dropped))

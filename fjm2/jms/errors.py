@@ -47,6 +47,7 @@ class JMSError(FJM2Error):
     ) -> None:
         super().__init__(reason)
         self.error_code = error_code
+        """A name of the fault, where there is one."""
         self.linked_exception = linked_exception
         """What lies beneath; `__cause__` as well."""
         if linked_exception is not None:
@@ -54,6 +55,7 @@ class JMSError(FJM2Error):
 
 
 JMSRuntimeError = JMSError
+"""The same: what Java checks and what it does not are one here."""
 
 
 class IllegalStateError(JMSError, RuntimeError):
@@ -68,11 +70,29 @@ class InvalidDestinationError(JMSError, ValueError):
     """There is no such destination, or not for this use."""
 
 
-class InvalidSelectorError(JMSError, ValueError):
-    """A text that is no selector."""
+_SHOWN = 40
+"""So much of a selector is shown, in characters: a part before the fault, and what follows."""
 
-    def __init__(self, reason: str, position: int = 0) -> None:
-        super().__init__(f"{reason} at position {position}")
+
+def _pointed(text: str, position: int) -> str:
+    """The line of a text that a position is in, as far as it can be shown, and a mark below."""
+    line_start, line_end = text.rfind("\n", 0, position) + 1, text.find("\n", position)
+    start = max(line_start, position - _SHOWN // 2)
+    end = min(len(text) if line_end < 0 else line_end, start + _SHOWN)
+    line = "".join(character if character.isprintable() else " " for character in text[start:end])
+    return f"  {line}\n  {' ' * (position - start)}^"
+
+
+class InvalidSelectorError(JMSError, ValueError):
+    """A text that is no selector: shows the text, and where it is wrong."""
+
+    def __init__(self, reason: str, position: int = 0, selector: str | None = None) -> None:
+        shown = "" if selector is None else f"\n{_pointed(selector, position)}"
+        super().__init__(f"{reason} at position {position}{shown}")
+        self.reason = reason
+        """What is wrong."""
+        self.selector = selector
+        """The whole text, if it is known."""
         self.position = position
         """Where in the text the fault was seen, in characters from its first one."""
 

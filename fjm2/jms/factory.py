@@ -25,7 +25,7 @@ class ConnectionFactory:
     """Of the bus at a URI or, if none is given, at that of the environment's FJM2_URI, or the default one.
 
     Options are those of the URI, over which they go, and those of the client's side: `client_id`, `overflow`,
-    `max_messages`, `max_bytes`, `redeliveries_max`, `confirm_timeout_s`, `close_timeout_s` and `codec`.
+    `messages_max`, `bytes_max`, `redeliveries_max`, `confirm_timeout_s`, `close_timeout_s`, `codec` and `telemetry`.
     """
 
     def __init__(self, uri: str | None = None, **options: Any) -> None:
@@ -50,6 +50,9 @@ class ConnectionFactory:
         """The bus, with all options that are its own."""
         return self._config.to_uri()
 
+    def __repr__(self) -> str:
+        return f"ConnectionFactory({self.uri!r})"
+
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:  # noqa: ARG002
         """To be opened by `await` or `async with`. User and password are not looked at."""
         return Connection(self._config, self._settings)
@@ -61,19 +64,21 @@ class ConnectionFactory:
         password: str | None = None,
     ) -> JMSContext:
         """Likewise a session and its connection in one."""
-        return JMSContext.of_connection(self.create_connection(user, password), mode)
+        return JMSContext._of_connection(self.create_connection(user, password), mode)
 
     def create_topic_connection(self, *_: object, **__: object) -> NoReturn:
         """ResourceAllocationError: not in this release."""
         refuse("domain-specific interfaces")
 
     create_queue_connection = create_topic_connection
+    """ResourceAllocationError: not in this release."""
 
     def create_xa_connection(self, *_: object, **__: object) -> NoReturn:
         """NotImplementedError."""
         refuse("XA transactions")
 
     create_xa_context = create_xa_connection
+    """NotImplementedError."""
 
 
 _Settings = list[tuple[str, str]]

@@ -20,12 +20,17 @@ class MessageProtocol(Protocol):
     """The least that `send` needs of a message. Its other members tell what kind of body it has: see `adopt`."""
 
     correlation_id: Any
+    """Text, bytes or None."""
     reply_to: Any
+    """A Destination of FJM2's is kept; all else is left out."""
     type: Any
+    """Text or None."""
 
-    def property_names(self) -> Iterable[str]: ...
+    def property_names(self) -> Iterable[str]:
+        """Names of all properties."""
 
-    def get_object_property(self, name: str) -> Any: ...
+    def get_object_property(self, name: str) -> Any:
+        """The property of this name."""
 
 
 STAMPED = (

@@ -9,7 +9,7 @@ of the fixed header, `is_sent_to` and `look_up`, and makes messages of copies of
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -128,6 +128,18 @@ def seal(parts: Parts, transaction: Transaction) -> Parts:
     fields[FRAME_BYTES] += len(section)
     fields[SECTION_BYTES] += len(section)
     return HEADER.pack(*fields) + head[HEADER_BYTES:] + section, body
+
+
+def with_properties(parts: Parts, change: Callable[[bytes], bytes]) -> Parts:
+    """The same frame with other properties, made of its own as they are encoded."""
+    head, body = parts
+    fields = list(HEADER.unpack_from(head))
+    at = HEADER_BYTES + fields[NAME_BYTES]
+    end = at + fields[PROPERTY_BYTES]
+    properties = change(head[at:end])
+    fields[FRAME_BYTES] += len(properties) - fields[PROPERTY_BYTES]
+    fields[PROPERTY_BYTES] = len(properties)
+    return HEADER.pack(*fields) + head[HEADER_BYTES:at] + properties + head[end:], body
 
 
 def transaction_of(buffer: bytes, header: Header, start: int = 0) -> Transaction | None:

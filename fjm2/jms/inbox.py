@@ -3,14 +3,16 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from time import time
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from .destination import Destination
 from .header import EXPIRATION, FRAME_BYTES, PRIORITY, PRIORITY_MAX, Header
 from .selector import Selector
 from .settings import ConsumerSettings, Overflow
+from .statistics import ConsumerStatistics
 
-Listener = Callable[[Any], Any]
+MessageListener: TypeAlias = Callable[[Any], Any]
+"""Called with each message; in `fjm2.jms` it may be a coroutine function."""
 
 
 class Received(Protocol):
@@ -63,6 +65,8 @@ class Inbox:
         "is_full",
         "left_out",
         "listener",
+        "messages_dropped",
+        "messages_received",
         "on_full",
         "on_room",
         "selector",
@@ -88,9 +92,9 @@ class Inbox:
         self.left_out = left_out
         """A connection the messages of which are not wanted."""
         self.settings = settings
-        self._max_messages = settings.max_messages
-        self._max_bytes = settings.max_bytes
-        self.listener: Listener | None = None
+        self._max_messages = settings.messages_max
+        self._max_bytes = settings.bytes_max
+        self.listener: MessageListener | None = None
         self.again: deque[Delivery] = deque()
         """What is to be delivered once more, before anything else."""
         self.is_full = False
@@ -102,6 +106,8 @@ class Inbox:
         self.held = 0
         """Messages in here, and those that were taken and not acknowledged."""
         self.held_bytes = 0
+        self.messages_received = 0
+        self.messages_dropped = 0
         self.on_room = on_room
         self.on_full = on_full
         """Called with the number of messages that were dropped, 0 if none, when it happens first after a message was
@@ -117,6 +123,7 @@ class Inbox:
 
     def deliver(self, received: Received) -> None:
         header = received.header
+        self.messages_received += 1
         self.held = held = self.held + 1
         self.held_bytes = held_bytes = self.held_bytes + header[FRAME_BYTES]
         priority = header[PRIORITY]
@@ -143,6 +150,7 @@ class Inbox:
                 return
             self.release(dropped)
             self.has_gap = True
+            self.messages_dropped += 1
             self._dropped += 1
             if self._dropped == 1:
                 self.on_full(self, 1)
@@ -188,6 +196,17 @@ class Inbox:
     def take_dropped(self) -> int:
         dropped, self._dropped = self._dropped, 0
         return dropped
+
+    def statistics(self) -> ConsumerStatistics:
+        return ConsumerStatistics(
+            messages_received=self.messages_received,
+            messages_waiting=len(self.again) + sum(map(len, self._queues)),
+            messages_held=self.held,
+            held_bytes=self.held_bytes,
+            messages_dropped=self.messages_dropped,
+            times_full=self.times_full,
+            is_full=self.is_full,
+        )
 
     def has_waiting(self) -> bool:
         return bool(self.again) or any(self._queues)

@@ -36,6 +36,14 @@ def message_of(body: object, codec: ObjectCodec) -> Message:
     return ObjectMessage(body, codec)
 
 
+def _put_properties(message: Message, properties: Mapping[str, PropertyValue]) -> None:
+    """Checked like any, but put on received messages, too."""
+    checked = Message()
+    for name, value in properties.items():
+        checked.set_object_property(name, value)
+        put_property(message, name, checked.get_object_property(name))
+
+
 class AnyJMSProducer(SendOptions):
     """What it is apart from the sending."""
 
@@ -46,11 +54,15 @@ class AnyJMSProducer(SendOptions):
         """Holds the properties and headers that go with every message."""
         self._async_listener: CompletionListener | None = None
 
-    def frame(self, dest: Destination, body: Any) -> tuple[Post, Message]:
+    def _frame(
+        self, dest: Destination, body: Any, properties: Mapping[str, PropertyValue] | None
+    ) -> tuple[Post, Message]:
         """What a send hands on, and the message that it is made of; nothing has been sent yet."""
         destination = check_destination(dest)
         message = message_of(body, self._outbox.endpoint.settings.codec)
         self._override(message)
+        if properties is not None:
+            _put_properties(message, properties)
         post = self._outbox.frame(message, destination, self._flags, self._priority, self._time_to_live)
         if isinstance(body, MessageProtocol) and body is not message:
             stamp_foreign(body, message)
@@ -73,26 +85,32 @@ class AnyJMSProducer(SendOptions):
     # Options.
 
     def set_disable_message_id(self, value: bool) -> Self:
+        """Set `disable_message_id`."""
         self.disable_message_id = value
         return self
 
     def set_disable_message_timestamp(self, value: bool) -> Self:
+        """Set `disable_message_timestamp`."""
         self.disable_message_timestamp = value
         return self
 
     def set_delivery_mode(self, value: int) -> Self:
+        """Set `delivery_mode`."""
         self.delivery_mode = DeliveryMode(check_delivery_mode(value) + 1)
         return self
 
     def set_priority(self, value: int) -> Self:
+        """Set `priority`."""
         self.priority = value
         return self
 
     def set_time_to_live(self, value: int) -> Self:
+        """Set `time_to_live`, in milliseconds."""
         self.time_to_live = value
         return self
 
     def set_delivery_delay(self, value: int) -> Self:
+        """Set `delivery_delay`."""
         self.delivery_delay = value
         return self
 
@@ -106,6 +124,7 @@ class AnyJMSProducer(SendOptions):
         self._async_listener = listener
 
     def set_async(self, value: CompletionListener | None) -> Self:
+        """Set `async_listener`."""
         self.async_listener = value
         return self
 
@@ -115,6 +134,7 @@ class AnyJMSProducer(SendOptions):
 
     @property
     def correlation_id(self) -> str | None:
+        """Replaces that of every message sent, unless it is None."""
         return self._template.correlation_id
 
     @correlation_id.setter
@@ -123,11 +143,13 @@ class AnyJMSProducer(SendOptions):
         self._is_correlation_text = True
 
     def set_correlation_id(self, value: str | None) -> Self:
+        """Set `correlation_id`."""
         self.correlation_id = value
         return self
 
     @property
     def correlation_id_bytes(self) -> bytes | None:
+        """The same as bytes. Setting one of the two replaces the other."""
         return self._template.correlation_id_bytes
 
     @correlation_id_bytes.setter
@@ -136,11 +158,13 @@ class AnyJMSProducer(SendOptions):
         self._is_correlation_text = False
 
     def set_correlation_id_bytes(self, value: bytes | None) -> Self:
+        """Set `correlation_id_bytes`."""
         self.correlation_id_bytes = value
         return self
 
     @property
     def type(self) -> str | None:
+        """Replaces that of every message sent, unless it is None."""
         return self._template.type
 
     @type.setter  # noqa: A003
@@ -148,11 +172,13 @@ class AnyJMSProducer(SendOptions):
         self._template.type = value
 
     def set_type(self, value: str | None) -> Self:
+        """Set `type`."""
         self.type = value
         return self
 
     @property
     def reply_to(self) -> Destination | None:
+        """Where answers to every message sent are expected; None leaves the message's own."""
         return self._template.reply_to
 
     @reply_to.setter
@@ -160,6 +186,7 @@ class AnyJMSProducer(SendOptions):
         self._template.reply_to = value
 
     def set_reply_to(self, value: Destination | None) -> Self:
+        """Set `reply_to`."""
         self.reply_to = value
         return self
 
@@ -171,40 +198,52 @@ class AnyJMSProducer(SendOptions):
         return self
 
     def clear_properties(self) -> Self:
+        """Set no properties on messages any more."""
         self._template.clear_properties()
         return self
 
     def property_names(self) -> set[str]:
+        """Names of the properties that every message sent gets."""
         return self._template.property_names()
 
     def property_exists(self, name: str) -> bool:
+        """Whether every message sent gets this property."""
         return self._template.property_exists(name)
 
     def get_boolean_property(self, name: str) -> bool:
+        """The property as a boolean, converted as `Message.get_boolean_property` does."""
         return self._template.get_boolean_property(name)
 
     def get_byte_property(self, name: str) -> int:
+        """The property as a byte, converted as `Message.get_byte_property` does."""
         return self._template.get_byte_property(name)
 
     def get_short_property(self, name: str) -> int:
+        """The property as a short, converted as `Message.get_short_property` does."""
         return self._template.get_short_property(name)
 
     def get_int_property(self, name: str) -> int:
+        """The property as an int, converted as `Message.get_int_property` does."""
         return self._template.get_int_property(name)
 
     def get_long_property(self, name: str) -> int:
+        """The property as a long, converted as `Message.get_long_property` does."""
         return self._template.get_long_property(name)
 
     def get_float_property(self, name: str) -> float:
+        """The property as a float, converted as `Message.get_float_property` does."""
         return self._template.get_float_property(name)
 
     def get_double_property(self, name: str) -> float:
+        """The property as a double, converted as `Message.get_double_property` does."""
         return self._template.get_double_property(name)
 
     def get_string_property(self, name: str) -> str | None:
+        """The property as a string, converted as `Message.get_string_property` does."""
         return self._template.get_string_property(name)
 
     def get_object_property(self, name: str) -> PropertyValue:
+        """The property with the type that it was set with; None if there is none."""
         return self._template.get_object_property(name)
 
 
@@ -214,16 +253,20 @@ class JMSProducer(AnyJMSProducer):
     Every setter is there twice: as a property, and as `set_...`, which returns the producer.
     """
 
-    async def send(self, dest: Destination, body: Any = None) -> Self:
+    async def send(
+        self, dest: Destination, body: Any = None, *, properties: Mapping[str, PropertyValue] | None = None
+    ) -> Self:
         """Send a message, or a body as the message of its kind: str, bytes, dict, None, any other object.
 
-        The producer's properties and headers override the message's own.
+        The producer's properties and headers override the message's own; `properties` are for this message alone, and
+        override both.
         """
-        post, message = self.frame(dest, body)
+        post, message = self._frame(dest, body, properties)
         if self._async_listener is None:
             waiting = self._outbox.put(post)
         else:
             _, waiting = self._outbox.put_async(post, message, self._async_listener)
+        self._sent += 1
         if waiting is not None:
-            await waiting
+            await self._wait(waiting)
         return self

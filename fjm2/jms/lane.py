@@ -5,9 +5,10 @@ of the bus's session, which also receives; the others only send, and are opened 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
-from fjm2.norm import OutgoingStream, Session
+from fjm2.norm import OutgoingStream, SessionStatistics
 from fjm2.norm.events import Event
 from fjm2.uri import BusConfig
 
@@ -35,17 +36,7 @@ class Lane:
         """Those that it has waited for in vain."""
         self.refreshed_at = 0.0
         """When a frame was last sent for newcomers to hear of the stream."""
-        self.session = Session(
-            config.group,
-            config.port,
-            interface=config.interface,
-            sender=config.sender,
-            receiver=config.receiver,
-            is_sender_only=number > 0,
-            ttl=config.ttl,
-            dscp=config.dscp or DSCP_OF_LANE[number],
-            loopback=config.loopback,
-        )
+        self.session = config.session(is_sender_only=number > 0, dscp=config.dscp or DSCP_OF_LANE[number])
         self.refreshes = 0
         """Frames of that kind."""
         self.session.is_counted_alone = False
@@ -72,6 +63,11 @@ class Lane:
             self.stream = self.session.open_stream_now()
             for message in messages:
                 self.stream.append(message)
+
+    def statistics(self) -> SessionStatistics:
+        """Of its session, without the frames that are no messages of the application's."""
+        statistics = self.session.statistics()
+        return replace(statistics, messages_sent=max(statistics.messages_sent - self.refreshes, 0))
 
     @property
     def wants_all(self) -> bool:

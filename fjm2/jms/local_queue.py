@@ -8,6 +8,7 @@ from .errors import MessageFormatError
 from .frame import look_up
 from .inbox import Delivery, Inbox, Received
 from .selector import Selector
+from .statistics import ConsumerStatistics
 
 
 class QueueInbox(Inbox):
@@ -44,6 +45,9 @@ class QueueInbox(Inbox):
 
     def release(self, received: Received) -> None:
         self._shared.release(received)
+
+    def statistics(self) -> ConsumerStatistics:
+        return self._shared.statistics()
 
     def _fetch_returned(self, returned: deque[Delivery]) -> None:
         for place, delivery in enumerate(returned):

@@ -40,13 +40,15 @@ class MapMessage(Message, Mapping[str, Value]):
     """
 
     __slots__ = ()
-    kind = Kind.MAP
+    _kind = Kind.MAP
+    """A mapping."""
 
     def __init__(self) -> None:
         super().__init__()
         self._body = {}
 
     def clear_body(self) -> None:
+        """Remove all items; the message can be written to again."""
         super().clear_body()
         self._body = {}
 
@@ -68,6 +70,7 @@ class MapMessage(Message, Mapping[str, Value]):
     __hash__ = object.__hash__
 
     def map_names(self) -> set[str]:
+        """Names of all items."""
         return set(self._items())
 
     def item_exists(self, name: str) -> bool:
@@ -77,33 +80,43 @@ class MapMessage(Message, Mapping[str, Value]):
     # Reading.
 
     def get_boolean(self, name: str) -> bool:
+        """The item as a boolean. MessageFormatError if it cannot be read as one."""
         return read_boolean(self._items().get(name))
 
     def get_byte(self, name: str) -> int:
+        """The item as a byte. MessageFormatError if it cannot be read as one."""
         return read_byte(self._items().get(name))
 
     def get_short(self, name: str) -> int:
+        """The item as a short. MessageFormatError if it cannot be read as one."""
         return read_short(self._items().get(name))
 
     def get_char(self, name: str) -> str:
+        """The item as a character. MessageFormatError if it cannot be read as one."""
         return read_char(self._items().get(name))
 
     def get_int(self, name: str) -> int:
+        """The item as an int. MessageFormatError if it cannot be read as one."""
         return read_int(self._items().get(name))
 
     def get_long(self, name: str) -> int:
+        """The item as a long. MessageFormatError if it cannot be read as one."""
         return read_long(self._items().get(name))
 
     def get_float(self, name: str) -> float:
+        """The item as a float. MessageFormatError if it cannot be read as one."""
         return read_float(self._items().get(name))
 
     def get_double(self, name: str) -> float:
+        """The item as a double. MessageFormatError if it cannot be read as one."""
         return read_double(self._items().get(name))
 
     def get_string(self, name: str) -> str | None:
+        """The item as a string. MessageFormatError if it cannot be read as one."""
         return read_string(self._items().get(name))
 
     def get_bytes(self, name: str) -> bytes | None:
+        """The item as a byte array. MessageFormatError if it cannot be read as one."""
         return read_bytes(self._items().get(name))
 
     def get_object(self, name: str) -> Value:
@@ -113,21 +126,27 @@ class MapMessage(Message, Mapping[str, Value]):
     # Writing.
 
     def set_boolean(self, name: str, value: bool) -> None:
+        """Set an item of type boolean."""
         self._set(name, to_stored_boolean(value))
 
     def set_byte(self, name: str, value: int) -> None:
+        """Set an item of type byte."""
         self._set(name, Byte(value))
 
     def set_short(self, name: str, value: int) -> None:
+        """Set an item of type short."""
         self._set(name, Short(value))
 
     def set_char(self, name: str, value: str) -> None:
+        """Set an item of type character."""
         self._set(name, Char(value))
 
     def set_int(self, name: str, value: int) -> None:
+        """Set an item of type int."""
         self._set(name, to_stored_int(value))
 
     def set_long(self, name: str, value: int) -> None:
+        """Set an item of type long."""
         self._set(name, Long(value))
 
     def set_float(self, name: str, value: float) -> None:
@@ -135,9 +154,11 @@ class MapMessage(Message, Mapping[str, Value]):
         self._set(name, Float(value))
 
     def set_double(self, name: str, value: float) -> None:
+        """Set an item of type double."""
         self._set(name, to_stored_double(value))
 
     def set_string(self, name: str, value: str | None) -> None:
+        """Set an item of type string."""
         self._set(name, to_stored_string(value))
 
     def set_bytes(

@@ -85,13 +85,19 @@ class DeliveryMode(IntEnum):
     """How hard FJM2 tries."""
 
     NON_PERSISTENT = 1
+    """Repaired like all others; nobody confirms it."""
     PERSISTENT = 2
+    """Confirmed by all subscribers that are known, in the background."""
 
 
 DEFAULT_DELIVERY_MODE: Final = DeliveryMode.PERSISTENT
+"""Subscribers confirm messages."""
 DEFAULT_PRIORITY: Final = 4
+"""Of 0 to 9; 0 to 4 share the lane of ordinary messages."""
 DEFAULT_TIME_TO_LIVE: Final = 0
+"""Messages do not expire."""
 DEFAULT_DELIVERY_DELAY: Final = 0
+"""Messages are delivered at once."""
 
 _T = TypeVar("_T")
 _Acknowledge = Callable[[], Awaitable[None]]
@@ -194,7 +200,8 @@ class Message:
         "_properties",
     )
 
-    kind: ClassVar[Kind] = Kind.MESSAGE
+    _kind: ClassVar[Kind] = Kind.MESSAGE
+    """What sort of body it has."""
     _kind_code: ClassVar[int] = int(Kind.MESSAGE)  # the Enum itself is slow
 
     _new_body: ClassVar[Any] = None
@@ -229,9 +236,9 @@ class Message:
 
     def __init_subclass__(cls) -> None:
         # A kind of one's own makes a class of this library; subclasses of users are sent as what they derive from.
-        if "kind" in cls.__dict__:
-            _CLASSES[cls.kind] = cls
-            cls._kind_code = int(cls.kind)
+        if "_kind" in cls.__dict__:
+            _CLASSES[cls._kind] = cls
+            cls._kind_code = int(cls._kind)
 
     # Headers that a send sets.
 
@@ -347,6 +354,7 @@ class Message:
         self._read_client().type = to_stored_string(value)
 
     jms_type = type  # noqa: A003
+    """The same as `type`."""
 
     # Properties.
 
@@ -367,6 +375,7 @@ class Message:
         return properties
 
     def property_names(self) -> set[str]:
+        """Names of all properties that were set."""
         return set(self._read_properties())
 
     def property_exists(self, name: str) -> bool:
@@ -380,27 +389,35 @@ class Message:
         self._are_properties_read_only = False
 
     def get_boolean_property(self, name: str) -> bool:
+        """The property as a boolean. MessageFormatError if it cannot be read as one."""
         return read_boolean(self._read_properties().get(name))
 
     def get_byte_property(self, name: str) -> int:
+        """The property as a byte. MessageFormatError if it cannot be read as one."""
         return read_byte(self._read_properties().get(name))
 
     def get_short_property(self, name: str) -> int:
+        """The property as a short. MessageFormatError if it cannot be read as one."""
         return read_short(self._read_properties().get(name))
 
     def get_int_property(self, name: str) -> int:
+        """The property as an int. MessageFormatError if it cannot be read as one."""
         return read_int(self._read_properties().get(name))
 
     def get_long_property(self, name: str) -> int:
+        """The property as a long. MessageFormatError if it cannot be read as one."""
         return read_long(self._read_properties().get(name))
 
     def get_float_property(self, name: str) -> float:
+        """The property as a float. MessageFormatError if it cannot be read as one."""
         return read_float(self._read_properties().get(name))
 
     def get_double_property(self, name: str) -> float:
+        """The property as a double. MessageFormatError if it cannot be read as one."""
         return read_double(self._read_properties().get(name))
 
     def get_string_property(self, name: str) -> str | None:
+        """The property as a string. MessageFormatError if it cannot be read as one."""
         return read_string(self._read_properties().get(name))
 
     def get_object_property(self, name: str) -> PropertyValue:
@@ -408,20 +425,25 @@ class Message:
         return self._read_properties().get(name)
 
     def set_boolean_property(self, name: str, value: bool) -> None:
+        """Set a property of type boolean."""
         self._set_property(name, to_stored_boolean(value))
 
     def set_byte_property(self, name: str, value: int) -> None:
+        """Set a property of type byte."""
         self._set_property(name, Byte(value))
 
     def set_short_property(self, name: str, value: int) -> None:
+        """Set a property of type short."""
         self._set_property(name, Short(value))
 
     def set_int_property(self, name: str, value: int) -> None:
+        """Set a property of type int."""
         if type(value) is not int or not INT_MIN <= value <= INT_MAX:
             value = to_stored_int(value)
         self._set_property(name, value)
 
     def set_long_property(self, name: str, value: int) -> None:
+        """Set a property of type long."""
         self._set_property(name, Long(value))
 
     def set_float_property(self, name: str, value: float) -> None:
@@ -429,9 +451,11 @@ class Message:
         self._set_property(name, Float(value))
 
     def set_double_property(self, name: str, value: float) -> None:
+        """Set a property of type double."""
         self._set_property(name, to_stored_double(value))
 
     def set_string_property(self, name: str, value: str | None) -> None:
+        """Set a property of type string."""
         self._set_property(name, to_stored_string(value))
 
     def set_object_property(self, name: str, value: PropertyValue) -> None:

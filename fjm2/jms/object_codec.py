@@ -48,9 +48,11 @@ class SafeCodec:
     """None, bool, int of any size, float, str, bytes, and lists, tuples and dicts of these; no subclasses of them."""
 
     def encode(self, value: object) -> bytes:
+        """MessageFormatError if the object has anything else in it."""
         return bytes((ObjectFormat.SAFE,)) + b"".join(_encode(value, 0))
 
     def decode(self, data: bytes) -> object:
+        """MessageFormatError if it makes no sense, JMSSecurityError if it is pickled."""
         if data[:1] == bytes((ObjectFormat.PICKLE,)):
             raise JMSSecurityError("a pickled object: refused unless the connection has a PickleCodec")
         if data[:1] != bytes((ObjectFormat.SAFE,)):
@@ -158,12 +160,14 @@ class PickleCodec:
         self._classes = {(kind.__module__, kind.__qualname__): kind for kind in classes}
 
     def encode(self, value: object) -> bytes:
+        """MessageFormatError if the object cannot be pickled."""
         try:
             return bytes((ObjectFormat.PICKLE,)) + pickle.dumps(value, protocol=4)
         except Exception as error:
             raise MessageFormatError(f"an object that cannot be pickled: {error}") from error
 
     def decode(self, data: bytes) -> object:
+        """MessageFormatError if it makes no sense, JMSSecurityError if it has another class in it."""
         if data[:1] != bytes((ObjectFormat.PICKLE,)):
             return SAFE_CODEC.decode(data)
         try:

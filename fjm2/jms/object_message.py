@@ -14,7 +14,8 @@ class ObjectMessage(Message):
     """
 
     __slots__ = ("codec",)
-    kind = Kind.OBJECT
+    _kind = Kind.OBJECT
+    """An object."""
 
     codec: ObjectCodec
 

@@ -22,9 +22,11 @@ from .reports import UnconfirmedError
 class CompletionListener(Protocol):
     """What an asynchronous send calls, once, when its outcome is known."""
 
-    def on_completion(self, message: Any, /) -> Any: ...
+    def on_completion(self, message: Any, /) -> Any:
+        """All known subscribers have confirmed the message, or nobody had to."""
 
-    def on_exception(self, message: Any, error: Exception, /) -> Any: ...
+    def on_exception(self, message: Any, error: Exception, /) -> Any:
+        """The message could not be sent, or was not confirmed."""
 
 
 Post: TypeAlias = tuple[Destination, int, Parts, int]
@@ -159,12 +161,15 @@ class Outbox:
         return self._waiting
 
     async def close(self) -> None:
-        """Wait for asynchronous sends, but not for long; drop the transaction."""
-        self._closes_at = self.endpoint.confirm_by
+        """Wait for asynchronous sends as long as there is patience; drop the transaction."""
+        self.rollback()
+        with contextlib.suppress(TimeoutError):
+            async with self.endpoint.closing():
+                await self.completions.drained()
+        self._closes_at = self.endpoint.loop.time()
         with contextlib.suppress(RuntimeError):  # that wait is over
             if self._waiting is not None:
                 self._waiting.reschedule(self._closes_at)
-        self.rollback()
         await self.completions.drained()
         self.is_closed = True
 
@@ -173,6 +178,11 @@ class Outbox:
             raise IllegalStateError(f"{call} is not for a completion listener of the session itself")
 
     # The transaction.
+
+    @property
+    def uncommitted(self) -> int:
+        """Messages in it."""
+        return len(self._pending or ())
 
     def rollback(self) -> None:
         if self._pending is not None:

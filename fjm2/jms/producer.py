@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ from .header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT, PRIORITY_MAX
 from .limits import refuse
 from .message import DEFAULT_PRIORITY, DeliveryMode
 from .outbox import CompletionListener, Outbox, Post
+from .statistics import ProducerStatistics
 
 _LONG_MAX = (1 << 63) - 1
 
@@ -48,6 +50,29 @@ class SendOptions:
         self._flags = PERSISTENT
         self._priority = DEFAULT_PRIORITY
         self._time_to_live = 0
+        self._sent = 0
+        self._waits = 0
+        self._waited_s = 0.0
+
+    def statistics(self) -> ProducerStatistics:
+        """What it has done so far."""
+        return ProducerStatistics(messages_sent=self._sent, sends_waited=self._waits, waited_s=self._waited_s)
+
+    async def _wait(self, waiting: Awaitable[None]) -> None:
+        """For room."""
+        began = perf_counter()
+        try:
+            await waiting
+        finally:
+            self._waits += 1
+            self._waited_s += perf_counter() - began
+
+    def _note_sent(self, waited_s: float | None) -> None:
+        """For who waits in another way."""
+        self._sent += 1
+        if waited_s is not None:
+            self._waits += 1
+            self._waited_s += waited_s
 
     def _set_flag(self, flag: int, is_set: bool) -> None:
         self._flags = self._flags | flag if is_set else self._flags & ~flag
@@ -72,6 +97,7 @@ class SendOptions:
 
     @property
     def delivery_mode(self) -> DeliveryMode:
+        """Whether subscribers confirm messages (PERSISTENT, the default) or not."""
         return DeliveryMode.PERSISTENT if self._flags & PERSISTENT else DeliveryMode.NON_PERSISTENT
 
     @delivery_mode.setter
@@ -120,9 +146,13 @@ class AnyProducer(SendOptions):
 
     @property
     def destination(self) -> Destination | None:
+        """Where messages go to; None if each send says so."""
         return self._destination
 
-    def frame(
+    def __repr__(self) -> str:
+        return f"<MessageProducer to {self._destination or 'any'}{', closed' if self._is_closed else ''}>"
+
+    def _frame(
         self,
         message: Any,
         dest: Destination | None,
@@ -174,10 +204,11 @@ class MessageProducer(AnyProducer):
             options = self._options(dest, delivery_mode, priority, time_to_live)
             waiting = self._outbox.send(message, *options)
         else:
-            post = self.frame(message, dest, delivery_mode, priority, time_to_live)
+            post = self._frame(message, dest, delivery_mode, priority, time_to_live)
             _, waiting = self._outbox.put_async(post, message, on_complete)
+        self._sent += 1
         if waiting is not None:
-            await waiting
+            await self._wait(waiting)
 
     def send_async(
         self,
@@ -189,9 +220,10 @@ class MessageProducer(AnyProducer):
         time_to_live: int | None = None,
     ) -> Awaitable[None]:
         """Likewise, but the awaitable is done when the outcome is known: JMSError if it is not a good one."""
-        post = self.frame(message, dest, delivery_mode, priority, time_to_live)
+        post = self._frame(message, dest, delivery_mode, priority, time_to_live)
         future, waiting = self._outbox.put_async(post, message, None)
-        return future if waiting is None else _both(asyncio.ensure_future(waiting), future)
+        self._sent += 1
+        return future if waiting is None else _both(asyncio.ensure_future(self._wait(waiting)), future)
 
     async def close(self) -> None:
         """Wait for asynchronous sends. Twice does no harm."""

@@ -23,7 +23,9 @@ class MessagesDroppedError(JMSError):
     def __init__(self, destination: Destination, count: int) -> None:
         super().__init__(f"a full consumer of {destination} dropped {count} messages")
         self.destination = destination
+        """What the consumer consumes from."""
         self.count = count
+        """How many messages it dropped."""
 
 
 class ConsumerFullError(JMSError):
@@ -32,6 +34,9 @@ class ConsumerFullError(JMSError):
     def __init__(self, destination: Destination, count: int) -> None:
         super().__init__(f"a consumer of {destination} holds {count} messages, and the senders back")
         self.destination = destination
+        """What the consumer consumes from."""
+        self.count = count
+        """Messages that it holds."""
 
 
 class UnconfirmedError(JMSError):
@@ -50,4 +55,7 @@ class ListenerError(JMSError):
 
 
 class BusError(JMSError):
-    """What the bus has to tell otherwise."""
+    """What the bus has to tell otherwise.
+
+    `error_code` says what: `subscriber_evicted`, `node_id_collided`, `interface_down` or `interface_up`.
+    """

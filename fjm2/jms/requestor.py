@@ -54,6 +54,7 @@ class TopicRequestor:
         return None
 
     async def close(self) -> None:
+        """Close the session, and delete the topic of replies."""
         await self._replies.close()
         await self._reply_to.delete()
         await self._session.close()

@@ -70,6 +70,13 @@ class Subscription(Protocol):
     def is_full(self) -> bool:
         """Set by itself when it wants no more for now; `Router.resume` is to be called when that is over."""
 
+    @property
+    def held(self) -> int:
+        """Messages in it, and those that were taken from it and not acknowledged."""
+
+    @property
+    def held_bytes(self) -> int: ...
+
     def deliver(self, received: Received, /) -> None:
         """Take a message. Never raises, never waits."""
 
@@ -210,6 +217,11 @@ class Router:
     def destinations(self) -> frozenset[Destination]:
         """All that is subscribed to."""
         return frozenset(target.destination for targets in self._by_hash.values() for target in targets)
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """All of them."""
+        return [one for targets in list(self._by_hash.values()) for target in targets for one in target.subscriptions]
 
     # From the network.
 

@@ -19,6 +19,7 @@ from .outbox import Outbox
 from .producer import MessageProducer, check_destination
 from .selector import Selector
 from .settings import ConsumerSettings, Overflow, SessionMode, overflow_of
+from .statistics import SessionStatistics
 from .temporary import Temporaries
 
 
@@ -32,15 +33,24 @@ class Session(MessageFactory):
         settings = endpoint.settings
         self._outbox = Outbox(endpoint, mode is SessionMode.SESSION_TRANSACTED)
         self._dispatcher = Dispatcher(mode, settings.codec, settings.redeliveries_max, endpoint.report)
+        if endpoint.telemetry is not None:
+            self._dispatcher.around = endpoint.telemetry.listening
         self._is_closing = False
 
     @property
     def transacted(self) -> bool:
+        """Whether what is sent and received waits for a commit."""
         return self.acknowledge_mode is SessionMode.SESSION_TRANSACTED
 
     @property
     def acknowledge_mode(self) -> SessionMode:
+        """Who acknowledges what is received, and when."""
         return self._dispatcher.mode
+
+    def __repr__(self) -> str:
+        return (
+            f"<Session {self.acknowledge_mode.name}{', closed' if self._is_closing else ''} of {self._endpoint.name}>"
+        )
 
     def _check_open(self) -> None:
         self._dispatcher.check_open()
@@ -49,6 +59,15 @@ class Session(MessageFactory):
     def _check_usable(self) -> ObjectCodec:
         self._dispatcher.check_open()
         return self._endpoint.settings.codec
+
+    def statistics(self) -> SessionStatistics:
+        """How it stands."""
+        return SessionStatistics(
+            consumers=len(self._dispatcher.inboxes),
+            messages_unacknowledged=self._dispatcher.unacknowledged,
+            messages_uncommitted=self._outbox.uncommitted,
+            outcomes_awaited=self._outbox.completions.pending,
+        )
 
     # Destinations.
 
@@ -78,14 +97,14 @@ class Session(MessageFactory):
         no_local: bool = False,
         *,
         overflow: Overflow | str | None = None,
-        max_messages: int | None = None,
-        max_bytes: int | None = None,
+        messages_max: int | None = None,
+        bytes_max: int | None = None,
     ) -> MessageConsumer:
         """A subscription of its own. What it may hold, and what it does when it is full, is the factory's if not given.
 
         With `no_local` it gets nothing that its own connection sends.
         """
-        inbox = self._open_inbox(dest, selector, no_local, overflow, max_messages, max_bytes)
+        inbox = self._open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max)
         return MessageConsumer(self._dispatcher, inbox, no_local, self._endpoint.ready, self._close_inbox)
 
     def _open_inbox(
@@ -94,8 +113,8 @@ class Session(MessageFactory):
         selector: str | None,
         no_local: bool,
         overflow: Overflow | str | None,
-        max_messages: int | None,
-        max_bytes: int | None,
+        messages_max: int | None,
+        bytes_max: int | None,
     ) -> Inbox:
         self._check_open()
         checked = check_destination(dest)
@@ -113,8 +132,8 @@ class Session(MessageFactory):
             default = self._endpoint.settings.consumer
             settings = ConsumerSettings(
                 overflow=default.overflow if overflow is None else overflow_of(overflow),
-                max_messages=default.max_messages if max_messages is None else max_messages,
-                max_bytes=default.max_bytes if max_bytes is None else max_bytes,
+                messages_max=default.messages_max if messages_max is None else messages_max,
+                bytes_max=default.bytes_max if bytes_max is None else bytes_max,
             )
             inbox = self._endpoint.subscribe(checked, parsed, no_local, settings)
         self._dispatcher.add(inbox)
@@ -146,6 +165,7 @@ class Session(MessageFactory):
         refuse("durable subscriptions")
 
     create_durable_subscriber = create_durable_consumer
+    """ResourceAllocationError: not in this release."""
 
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
         """ResourceAllocationError: not in this release."""

@@ -2,19 +2,28 @@
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from fjm2.errors import ConfigError
 
 from .object_codec import SAFE_CODEC, ObjectCodec
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
 
 
 class SessionMode(IntEnum):
     """Who acknowledges what a session receives, and when."""
 
     SESSION_TRANSACTED = 0
+    """The commit does."""
     AUTO_ACKNOWLEDGE = 1
+    """The session does, when `receive` returns the message or the listener returns."""
     CLIENT_ACKNOWLEDGE = 2
+    """The client does, by `message.acknowledge()`, for all that its session received."""
     DUPS_OK_ACKNOWLEDGE = 3
+    """As AUTO_ACKNOWLEDGE."""
 
 
 class Overflow(Enum):
@@ -23,7 +32,9 @@ class Overflow(Enum):
     BLOCK = "block"
     """Hold back the senders, and with them all that this process receives from the bus."""
     DROP_OLDEST = "drop_oldest"
+    """Drop the oldest message of the lowest priority, to make room."""
     DROP_NEWEST = "drop_newest"
+    """Drop the newest message of the lowest priority."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +42,14 @@ class ConsumerSettings:
     """What a consumer may hold, messages that are not yet acknowledged included."""
 
     overflow: Overflow = Overflow.BLOCK
-    max_messages: int = 100_000
-    max_bytes: int = 64 << 20
+    messages_max: int = 100_000
+    bytes_max: int = 64 << 20
 
     def __post_init__(self) -> None:
-        if self.max_messages < 1:
-            raise ConfigError(f"max_messages={self.max_messages}: expected at least 1")
-        if self.max_bytes < 1:
-            raise ConfigError(f"max_bytes={self.max_bytes}: expected at least 1")
+        if self.messages_max < 1:
+            raise ConfigError(f"messages_max={self.messages_max}: expected at least 1")
+        if self.bytes_max < 1:
+            raise ConfigError(f"bytes_max={self.bytes_max}: expected at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +63,29 @@ class ClientSettings:
     confirm_timeout_s: float = 10.0
     """How long commit and asynchronous sends wait for subscribers to confirm persistent messages."""
     close_timeout_s: float = 2.0
-    """Likewise, when a connection or session is closed."""
+    """How long the close of a connection or session waits while nothing goes on: no data are sent, nobody confirms."""
     codec: ObjectCodec = SAFE_CODEC
     """How object messages become bytes and objects again."""
+    telemetry: "bool | TracerProvider" = False
+    """Whether sends and listeners are spans of OpenTelemetry, by the program's own tracer provider or another one."""
 
     def __post_init__(self) -> None:
+        if self.telemetry is not False:
+            _check_telemetry(self.telemetry)
         if self.redeliveries_max < 0:
             raise ConfigError(f"redeliveries_max={self.redeliveries_max}: expected 0 or more")
         for name in ("confirm_timeout_s", "close_timeout_s"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}={getattr(self, name)}: expected more than 0")
+
+
+def _check_telemetry(value: object) -> None:
+    if value is not True and not hasattr(value, "get_tracer"):
+        raise ConfigError(f"telemetry={value!r}: expected True, False or a tracer provider")
+    try:
+        import_module("fjm2.telemetry")
+    except ImportError as error:
+        raise ConfigError(str(error)) from error
 
 
 def overflow_of(value: "Overflow | str") -> Overflow:

@@ -42,7 +42,8 @@ class StreamMessage(SequentialMessage):
     """
 
     __slots__ = ("_array", "_array_position")
-    kind = Kind.STREAM
+    _kind = Kind.STREAM
+    """A row of values."""
 
     _array: bytes | None
     """The byte array that is being read in pieces; `_position` is behind it already."""
@@ -57,6 +58,7 @@ class StreamMessage(SequentialMessage):
         self._array_position = 0
 
     def clear_body(self) -> None:
+        """Remove all values; the message can be written to again."""
         super().clear_body()
         self._prepare()
 
@@ -68,30 +70,39 @@ class StreamMessage(SequentialMessage):
     # Reading.
 
     def read_boolean(self) -> bool:
+        """The next value as a boolean. MessageFormatError if it cannot be read as one."""
         return self._read(read_boolean)
 
     def read_byte(self) -> int:
+        """The next value as a byte. MessageFormatError if it cannot be read as one."""
         return self._read(read_byte)
 
     def read_short(self) -> int:
+        """The next value as a short. MessageFormatError if it cannot be read as one."""
         return self._read(read_short)
 
     def read_char(self) -> str:
+        """The next value as a character. MessageFormatError if it cannot be read as one."""
         return self._read(read_char)
 
     def read_int(self) -> int:
+        """The next value as an int. MessageFormatError if it cannot be read as one."""
         return self._read(read_int)
 
     def read_long(self) -> int:
+        """The next value as a long. MessageFormatError if it cannot be read as one."""
         return self._read(read_long)
 
     def read_float(self) -> float:
+        """The next value as a float. MessageFormatError if it cannot be read as one."""
         return self._read(read_float)
 
     def read_double(self) -> float:
+        """The next value as a double. MessageFormatError if it cannot be read as one."""
         return self._read(read_double)
 
     def read_string(self) -> str | None:
+        """The next value as a string. MessageFormatError if it cannot be read as one."""
         return self._read(read_string)
 
     def read_object(self) -> Value:
@@ -137,30 +148,39 @@ class StreamMessage(SequentialMessage):
     # Writing.
 
     def write_boolean(self, value: bool) -> None:
+        """Append a boolean."""
         self._write(encode_value(to_stored_boolean(value)))
 
     def write_byte(self, value: int) -> None:
+        """Append a byte."""
         self._write(encode_value(Byte(value)))
 
     def write_short(self, value: int) -> None:
+        """Append a short."""
         self._write(encode_value(Short(value)))
 
     def write_char(self, value: str) -> None:
+        """Append a character."""
         self._write(encode_value(Char(value)))
 
     def write_int(self, value: int) -> None:
+        """Append an int."""
         self._write(encode_value(to_stored_int(value)))
 
     def write_long(self, value: int) -> None:
+        """Append a long."""
         self._write(encode_value(Long(value)))
 
     def write_float(self, value: float) -> None:
+        """Append a float."""
         self._write(encode_value(Float(value)))
 
     def write_double(self, value: float) -> None:
+        """Append a double."""
         self._write(encode_value(to_stored_double(value)))
 
     def write_string(self, value: str | None) -> None:
+        """Append a string."""
         self._write(encode_value(to_stored_string(value)))
 
     def write_bytes(

@@ -11,7 +11,8 @@ class TextMessage(Message):
     """Any Unicode text, or None, which is not the same as an empty one."""
 
     __slots__ = ()
-    kind = Kind.TEXT
+    _kind = Kind.TEXT
+    """Text."""
 
     def __init__(self, text: str | None = None) -> None:
         super().__init__()
@@ -20,6 +21,7 @@ class TextMessage(Message):
 
     @property
     def text(self) -> str | None:
+        """The body; None if there is none."""
         if self._body is UNREAD:
             self._load_body()
         return cast(str | None, self._body)

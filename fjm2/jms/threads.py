@@ -8,9 +8,12 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 
 from .callbacks import calling_thread_of
+from .endpoint import Endpoint
 from .errors import IllegalStateError
 from .header import FRAME_BYTES, HEADER
 from .message import Message
@@ -84,6 +87,7 @@ class Door:
 
     def __init__(self, report: Callable[[Exception], None]) -> None:
         self._report = report
+        self._sessions = 0
         self.lock = threading.Lock()
         """Held while a frame is made, so that their order is that of their numbers."""
         self._posts: list[tuple[Put, Post]] = []
@@ -92,6 +96,11 @@ class Door:
         """So many of those that were taken from there are still to be put."""
         self._task: Future[None] | None = None
         self._is_closed = False
+
+    def name_session(self) -> str:
+        """For its threads: they are counted."""
+        self._sessions += 1
+        return f"session-{self._sessions}"
 
     def put(self, put: Put, post: Post) -> None:
         """Have it put into an outbox; with the lock held."""
@@ -102,27 +111,33 @@ class Door:
         if self._task is None:
             self._task = LOOP.submit(self._hand_over())
 
-    def wait_room(self) -> None:
-        """Without the lock."""
+    def wait_room(self) -> float | None:
+        """Without the lock. For how long it waited; None if there was room."""
         task = self._task
-        if task is not None and (self._size > _DOOR_BYTES_MAX or len(self._posts) > _DOOR_POSTS_MAX):
-            try:
-                task.result()
-            except CancelledError:
-                raise IllegalStateError("the connection is closed") from None
+        if task is None or (self._size <= _DOOR_BYTES_MAX and len(self._posts) <= _DOOR_POSTS_MAX):
+            return None
+        began = perf_counter()
+        try:
+            task.result()
+        except CancelledError:
+            raise IllegalStateError("the connection is closed") from None
+        return perf_counter() - began
 
-    async def drained(self, until: float | None = None) -> bool:
-        """All that was put in so far is with the bus. False when the loop's time `until` has come before."""
+    async def drained(self, limit: AbstractAsyncContextManager[None]) -> bool:
+        """All that was put in so far is with the bus. False if the limit's time was over before."""
         task = self._task
         if task is None:
             return True
-        timeout_s = None if until is None else max(until - asyncio.get_running_loop().time(), 0.0)
-        done, _ = await asyncio.wait([asyncio.wrap_future(task)], timeout=timeout_s)
-        return bool(done)
+        try:
+            async with limit:
+                await asyncio.wait([asyncio.wrap_future(task)])
+        except TimeoutError:
+            return False
+        return True
 
-    async def close(self, until: float) -> None:
+    async def close(self, limit: AbstractAsyncContextManager[None]) -> None:
         """Likewise; what is not with the bus by then never will be, and nothing more is taken."""
-        if await self.drained(until):
+        if await self.drained(limit):
             return
         with self.lock:
             self._is_closed = True
@@ -163,14 +178,22 @@ def _without_exit(function: Callable[..., _T], *arguments: object) -> _T:
 class CallbackThread:
     """Where callbacks of one owner run, one at a time; it is started by the first."""
 
-    def __init__(self, owner: object) -> None:
+    def __init__(self, owner: object, endpoint: Endpoint | None, name: str) -> None:
         self._owner = owner
+        self._endpoint = endpoint
+        self._name = name
         self._executor: ThreadPoolExecutor | None = None
 
     async def run(self, function: Callable[..., _T], *arguments: object) -> _T:
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, "fjm2-callbacks", calling_thread_of.set, (self._owner,))
+            self._executor = ThreadPoolExecutor(1, initializer=self._begin)
         return await asyncio.get_running_loop().run_in_executor(self._executor, _without_exit, function, *arguments)
+
+    def _begin(self) -> None:
+        """For those who look at threads: which connection it is of, and what for."""
+        connection = "closed" if self._endpoint is None else self._endpoint.name
+        threading.current_thread().name = f"fjm2-{connection}-{self._name}"
+        calling_thread_of.set(self._owner)
 
     def bind(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         """A coroutine function that runs the function there."""

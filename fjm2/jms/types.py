@@ -61,6 +61,7 @@ class Byte(_Whole):
 
     __slots__ = ()
     BITS = 8
+    """How many it has."""
 
 
 class Short(_Whole):
@@ -68,6 +69,7 @@ class Short(_Whole):
 
     __slots__ = ()
     BITS = 16
+    """How many it has."""
 
 
 class Int(_Whole):
@@ -75,6 +77,7 @@ class Int(_Whole):
 
     __slots__ = ()
     BITS = 32
+    """How many it has."""
 
 
 class Long(_Whole):
@@ -82,6 +85,7 @@ class Long(_Whole):
 
     __slots__ = ()
     BITS = 64
+    """How many it has."""
 
 
 class Float(float):
@@ -132,6 +136,7 @@ class Char(str):
 
 
 PropertyValue: TypeAlias = bool | int | float | str | None
+"""What a property can be."""
 Value: TypeAlias = PropertyValue | bytes
 
 

@@ -5,30 +5,36 @@
 
 from . import events
 from .config import Fec, Flow, ReceiverConfig, SenderConfig, SessionConfig, Sync
-from .driver import Driver
 from .engine import Engine
+from .incoming import ObjectProgress
+from .interfaces import Interface
 from .session import OutgoingStream, Session
-from .sources import FileSource, MemorySource
+from .sources import FileSource, MemorySource, Source
+from .statistics import SessionStatistics, StreamStatistics
 from .stats import Drop, Stats
 from .train import Address, Train
 from .udp import LinkState, TrainSocket, UdpConfig, UdpSocket, UdpStats, UdpTransport
 
 __all__ = [
     "Address",
-    "Driver",
     "Drop",
     "Engine",
     "Fec",
     "FileSource",
     "Flow",
+    "Interface",
     "LinkState",
     "MemorySource",
+    "ObjectProgress",
     "OutgoingStream",
     "ReceiverConfig",
     "SenderConfig",
     "Session",
     "SessionConfig",
+    "SessionStatistics",
+    "Source",
     "Stats",
+    "StreamStatistics",
     "Sync",
     "Train",
     "TrainSocket",

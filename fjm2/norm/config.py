@@ -21,6 +21,7 @@ class Fec(Enum):
 
     @property
     def fec_id(self) -> FecId:
+        """The FEC Encoding ID on the wire."""
         return FecId.COMPACT_NO_CODE if self is Fec.NOCODE else FecId.REED_SOLOMON_8
 
 
@@ -60,6 +61,7 @@ class SenderConfig:
     block_segments: int = 64
     """Source segments of a block. A larger one makes parity stronger and decoding slower."""
     fec: Fec = Fec.NONE
+    """What protects the data besides repair."""
     parity_segments: int = 0
     """Parity symbols that a block can have, with `fec=rs`."""
     auto_parity: int = 0
@@ -77,7 +79,9 @@ class SenderConfig:
     grtt_s: float = 0.01
     """First estimate of the group's round-trip time, until receivers have answered a probe."""
     grtt_min_s: float = 0.001
+    """The estimate goes no lower, however quick answers are."""
     grtt_max_s: float = 10.0
+    """The estimate goes no higher, whatever receivers claim."""
     backoff_factor: int = 4
     """K: receivers wait up to so many GRTTs before a NACK, so that one may speak for all."""
     group_size: int = 1000
@@ -127,6 +131,7 @@ class ReceiverConfig:
     """How a node receives from every remote sender."""
 
     sync: Sync = Sync.STREAM
+    """Where reception of a sender's objects begins."""
     unicast_nack: bool = False
     """Ask the sender alone for repairs instead of the group; it then tells the group."""
     silent: bool = False
@@ -169,6 +174,7 @@ class SessionConfig:
     node_id: int
     """1 to 0xfffffffe, unlike any other in the group."""
     sender: SenderConfig = field(default_factory=SenderConfig)
+    """How it sends."""
     receiver: ReceiverConfig | None = field(default_factory=ReceiverConfig)
     """None for a node that only sends: what others send costs it nothing then."""
 

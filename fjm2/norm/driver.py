@@ -23,7 +23,7 @@ _CHECK_S = 1.0
 class Writer(Protocol):
     """Something that collects data while the application runs, and hands them over once a turn."""
 
-    def hand_over(self) -> None:
+    def _hand_over(self) -> None:
         """Give the engine what it takes."""
         ...
 
@@ -115,7 +115,7 @@ class Driver:
         self._turn_handle = None
         writers, self._writers = self._writers, {}
         for writer in writers:
-            writer.hand_over()
+            writer._hand_over()
         self._settle(self.now())
 
     def _on_writable(self) -> None:

@@ -17,6 +17,7 @@ from fjm2.errors import WireError
 
 from .config import ReceiverConfig, SessionConfig, Sync
 from .events import Event, LossReason, NodeIdCollided
+from .incoming import ObjectProgress
 from .inventory import Context
 from .receiver import Receiver
 from .sender import Sender
@@ -25,9 +26,9 @@ from .stats import Drop, Stats
 from .timers import NEVER
 from .train import Address, Train
 from .wire import (
+    VERSION,
     Ack,
     Application,
-    CcFeedback,
     CongestionControl,
     DataReader,
     DataRun,
@@ -37,6 +38,7 @@ from .wire import (
     FromSender,
     Info,
     Message,
+    MessageType,
     Nack,
     RepairAdv,
     Squelch,
@@ -47,6 +49,11 @@ _SOURCE = struct.Struct(">I")
 _SOURCE_AT = 4
 _SHORTEST_SENT = 8
 """Whatever is shorter tells not who sent it."""
+_ENDS = struct.Struct(">II")
+"""Of feedback: whom it comes from and which sender it is for."""
+_SHORTEST_FEEDBACK = 24
+_FEEDBACK = frozenset(VERSION << 4 | kind for kind in (MessageType.NACK, MessageType.ACK))
+"""First bytes."""
 _STALE_S = 10.0
 """For so long, what an earlier incarnation of a sender sent may still be under way."""
 _STALE_MAX = 1024
@@ -68,7 +75,9 @@ class Engine:
         self, config: SessionConfig, group: Address, *, random: Random, group_is_multicast: bool = True
     ) -> None:
         self.config = config
+        """Its settings."""
         self.stats = Stats()
+        """What it has done since it began."""
         self.own_address: Address | None = None
         """Whom our datagrams come from, as they are seen when they are looped back."""
         self._group = group
@@ -110,6 +119,8 @@ class Engine:
         self.stats.datagrams_received += train.count
         self.stats.bytes_received += train.data.size
         if not self.is_paused and self._receive_ahead(train, now):
+            return
+        if self._is_idle_talk(train):
             return
         for part in self._reader.read(train):
             if isinstance(part, DataRun):
@@ -204,6 +215,11 @@ class Engine:
         """Those of them that have still to confirm what was asked last."""
         return self._sender.awaited_receivers
 
+    @property
+    def evicted_receivers(self) -> frozenset[int]:
+        """Those that were waited for in vain, and have neither come back nor left."""
+        return self._sender.evicted_receivers
+
     def set_sync(self, sync: Sync) -> None:
         """Where reception of streams begins that are heard of from now on. Not `Sync.ALL`: that is for good."""
         self._context.config = replace(self._context.config, sync=sync)
@@ -241,6 +257,11 @@ class Engine:
         return tuple(self._receivers)
 
     @property
+    def incoming(self) -> tuple[ObjectProgress, ...]:
+        """How far the objects are that are on their way in; streams are not among them."""
+        return tuple(progress for receiver in self._receivers.values() for progress in receiver.incoming())
+
+    @property
     def memory_bytes(self) -> int:
         """Memory that objects on their way in take."""
         return self._context.used_bytes
@@ -256,6 +277,15 @@ class Engine:
             return False
         self._after(receiver)
         return True
+
+    def _is_idle_talk(self, train: Train) -> bool:
+        """Whether it is feedback between others that changes nothing here. Large groups hear little else."""
+        data = train.data.data
+        if not _SHORTEST_FEEDBACK <= len(data) <= train.segment_bytes or data[0] not in _FEEDBACK:
+            return False
+        source_id, sender_id = _ENDS.unpack_from(data, _SOURCE_AT)
+        receiver = self._receivers.get(sender_id)
+        return receiver is not None and not receiver.is_listening and source_id != self.config.node_id != sender_id
 
     def _receive_run(self, run: DataRun, address: Address, now: float) -> None:
         receiver = self._receiver_of(run.header.message, address, now)
@@ -283,7 +313,7 @@ class Engine:
             case Squelch():
                 receiver.receive_squelch(message, now)
             case RepairAdv():
-                receiver.receive_repair_adv(message)
+                receiver.overhear(message)
             case Application():
                 receiver.receive_application(message)
             case EndOfTransmission():
@@ -310,9 +340,7 @@ class Engine:
         if receiver is None:
             self.stats.drop(Drop.NOT_OURS)
             return
-        feedback = next((item for item in message.extensions if isinstance(item, CcFeedback)), None)
-        receiver.overhear(message.requests if isinstance(message, Nack) else (), feedback)
-        self._after(receiver)
+        receiver.overhear(message)
 
     def _receiver_of(self, message: FromSender, address: Address, now: float) -> Receiver | None:
         """The receiver for the sender of a message, made if need be, if it may be."""

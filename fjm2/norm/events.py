@@ -12,6 +12,35 @@ import numpy as np
 
 from .train import Address
 
+__all__ = [
+    "CommandReceived",
+    "CommandSent",
+    "Event",
+    "FileFailed",
+    "GrttUpdated",
+    "InfoReceived",
+    "InterfaceLost",
+    "InterfaceRestored",
+    "LossReason",
+    "Marks",
+    "NodeIdCollided",
+    "ObjectCompleted",
+    "ObjectLost",
+    "ObjectPurged",
+    "ObjectsMissed",
+    "ReceiverEvicted",
+    "SenderAppeared",
+    "SenderEvent",
+    "SenderVanished",
+    "StreamEnded",
+    "StreamLost",
+    "StreamOpened",
+    "StreamReceived",
+    "StreamWritable",
+    "TransmissionFlushed",
+    "WatermarkCompleted",
+]
+
 
 class LossReason(Enum):
     """Why something could not be received."""
@@ -37,6 +66,7 @@ class SenderEvent(Event):
     """Something happened to a remote sender, or to what it sends."""
 
     sender_id: int
+    """The sender's node id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +74,9 @@ class SenderAppeared(SenderEvent):
     """A remote sender was heard of for the first time, or again (REMOTE_SENDER_NEW)."""
 
     instance_id: int
+    """Drawn by the sender when it began; another one tells that it began anew."""
     address: Address
+    """From where it is heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +84,7 @@ class SenderVanished(SenderEvent):
     """A remote sender left or fell silent, or began anew (REMOTE_SENDER_PURGED, REMOTE_SENDER_RESET)."""
 
     reason: LossReason
+    """Whether it is gone, or began anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +92,9 @@ class InfoReceived(SenderEvent):
     """The INFO of an object arrived, perhaps before the object has (RX_OBJECT_INFO)."""
 
     object_id: int
+    """Its transport id."""
     info: bytes
+    """The INFO."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +102,17 @@ class ObjectCompleted(SenderEvent):
     """A whole object arrived (RX_OBJECT_COMPLETED)."""
 
     object_id: int
+    """Its transport id."""
     info: bytes | None
+    """Its INFO; None if it has none."""
     is_file: bool
+    """Whether it was sent as a file."""
     data: memoryview | None
     """The content, the application's to keep; None if it is on disk."""
     path: str | None
     """A temporary file with the content, the application's to move or delete; None if it is in memory."""
     size: int
+    """In bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +120,11 @@ class ObjectLost(SenderEvent):
     """An object will not be completed (RX_OBJECT_ABORTED)."""
 
     object_id: int
+    """Its transport id."""
     missing: tuple[tuple[int, int], ...]
     """Byte ranges that never came, as far as its size is known."""
     reason: LossReason
+    """Why not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +132,9 @@ class ObjectsMissed(SenderEvent):
     """Objects of which nothing ever came, and nothing will: the sender ran too far ahead."""
 
     first_object_id: int
+    """The transport id of the first one; the others follow it."""
     count: int
+    """How many there were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +142,7 @@ class StreamOpened(SenderEvent):
     """The first segment of a stream arrived (RX_OBJECT_NEW)."""
 
     object_id: int
+    """The stream's transport id."""
     start: int
     """Where in the stream reading begins, in bytes; 0 unless this receiver came late."""
 
@@ -146,9 +190,11 @@ class StreamReceived(SenderEvent):
     """The next bytes of a stream (RX_OBJECT_UPDATED)."""
 
     object_id: int
+    """The stream's transport id."""
     start: int
     """Place of the first byte in the stream."""
     data: bytes
+    """The bytes."""
     marks: Sequence[int]
     """Where in `data` messages begin, as far as segments tell: only the first of each segment is marked."""
 
@@ -158,10 +204,13 @@ class StreamLost(SenderEvent):
     """Bytes of a stream that will not come; reading goes on behind them."""
 
     object_id: int
+    """The stream's transport id."""
     start: int
+    """Place of the first byte that is lost."""
     end: int
     """First byte that can still come, as far as is known; `start` if that is not known."""
     reason: LossReason
+    """Why they will not come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +218,7 @@ class StreamEnded(SenderEvent):
     """A stream was closed by its sender, and all of it has been read (RX_OBJECT_COMPLETED)."""
 
     object_id: int
+    """The stream's transport id."""
     size: int
     """Bytes from the stream's beginning."""
 
@@ -178,6 +228,7 @@ class CommandReceived(SenderEvent):
     """A CMD(APPLICATION) arrived (RX_CMD_NEW); a robust one comes more than once."""
 
     content: bytes
+    """What the command says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +244,7 @@ class ObjectPurged(Event):
     """An object left the cache of what can be repaired (TX_OBJECT_PURGED)."""
 
     object_id: int
+    """Its transport id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +254,9 @@ class WatermarkCompleted(Event):
     watermark: int
     """The number that `Engine.watermark` gave."""
     acked: frozenset[int]
+    """Node ids of those that confirmed."""
     failed: frozenset[int]
+    """Node ids of those that gave no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +264,7 @@ class ReceiverEvicted(Event):
     """A receiver that flow control waited for has been silent for too long, and is waited for no more."""
 
     node_id: int
+    """Whose silence it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +277,7 @@ class StreamWritable(Event):
     """A stream's buffer has room again (TX_QUEUE_VACANCY)."""
 
     object_id: int
+    """The stream's transport id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +285,7 @@ class GrttUpdated(Event):
     """The estimate of the group's round-trip time changed (GRTT_UPDATED)."""
 
     grtt_s: float
+    """The new estimate, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +293,7 @@ class NodeIdCollided(Event):
     """Another node uses this node's id: what either sends is taken for the other's."""
 
     address: Address
+    """From where the other one is heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +301,9 @@ class FileFailed(Event):
     """A file being sent could not be read any more, and was cancelled."""
 
     object_id: int
+    """Its transport id."""
     error: str
+    """What the system said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +311,7 @@ class InterfaceLost(Event):
     """The network interface went down or away; sending and receiving go on when it is back."""
 
     interface: str
+    """Its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,3 +319,4 @@ class InterfaceRestored(Event):
     """The network interface is back, and the group joined again."""
 
     interface: str
+    """Its name."""

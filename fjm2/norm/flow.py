@@ -81,6 +81,8 @@ class FlowWindow:
         self._distrust_s = _DISTRUST_TIMEOUTS * config.ack_timeout_s
         """For how long nobody may join when the next newcomer has been waited for in vain."""
         self._distrust_until = 0.0
+        self._evicted: dict[int, None] = {}
+        """Those that were waited for in vain, and have not come back, the last one last."""
         self._strangers: frozenset[int] = frozenset()
         """Those that do not join by themselves."""
         self.sent = 0
@@ -142,11 +144,18 @@ class FlowWindow:
         """Those of them that have still to confirm the mark under way."""
         return frozenset() if self.mark is None else frozenset(self.mark.waiting)
 
+    @property
+    def evicted(self) -> frozenset[int]:
+        """Who was given up, and has neither come back nor left."""
+        return frozenset(self._evicted)
+
     def set_nodes(self, nodes: frozenset[int], now: float, strangers: frozenset[int] = frozenset()) -> None:
         """The application says whom to wait for, and who may not join by himself."""
         self._strangers = strangers - nodes
         self._heard_at = {node: self._heard_at.get(node, now) for node in nodes}
         self._newcomers.clear()
+        for node in nodes & self._evicted.keys():
+            del self._evicted[node]
         if self.mark is not None:
             self.mark.waiting &= nodes
 
@@ -161,6 +170,7 @@ class FlowWindow:
         elif is_answer and node not in self._strangers and self._may_join(now):
             self._heard_at[node] = now
             self._newcomers.add(node)
+            self._evicted.pop(node, None)
         return self.is_active and not was_active
 
     def _may_join(self, now: float) -> bool:
@@ -200,6 +210,7 @@ class FlowWindow:
     def forget(self, node: int, now: float) -> Mark | None:
         """A node has left. The mark, if that was the last one it waited for."""
         self._heard_at.pop(node, None)
+        self._evicted.pop(node, None)
         self._newcomers.discard(node)
         if self.mark is not None:
             self.mark.waiting.discard(node)
@@ -218,6 +229,9 @@ class FlowWindow:
             mark.waiting.discard(node)
             self._newcomers.discard(node)
             self._heard_at.pop(node, None)
+            self._evicted[node] = None
+        while len(self._evicted) > _ACKERS_MAX:
+            del self._evicted[next(iter(self._evicted))]
         return gone, self._settle(now)
 
     def _is_given_up(self, node: int, mark: Mark, now: float) -> bool:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,24 @@ def code_of(fti: Fti) -> Code | None:
     if block + parity > (255 if fti.field_bits == 8 else M16_SYMBOLS_MAX):
         return None
     return ReedSolomon(block, parity, bits=fti.field_bits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectProgress:
+    """How far an object is that is on its way in."""
+
+    sender_id: int
+    """The sender's node id."""
+    object_id: int
+    """Its transport id."""
+    info: bytes | None
+    """Its INFO; None if it has none, or that has not come yet."""
+    is_file: bool
+    """Whether it was sent as a file."""
+    size: int
+    """In bytes, when it is whole."""
+    bytes_received: int
+    """So many of them have come, or were made from parity."""
 
 
 class IncomingObject(ABC):
@@ -274,6 +293,20 @@ class IncomingData(IncomingObject):
         self.is_file = is_file
         self.partition = ObjectPartition(fti.object_bytes, fti.segment_bytes, fti.block_segments)
         self._segment_count = 0
+
+    def progress(self, sender_id: int) -> ObjectProgress:
+        """How far it is."""
+        last, size = self.partition.segments - 1, self.fti.segment_bytes
+        has_last = last in self.received
+        received = self._segment_count * size - (size - self.partition.segment_length(last) if has_last else 0)
+        return ObjectProgress(
+            sender_id=sender_id,
+            object_id=self.place.object_id,
+            info=self.info,
+            is_file=self.is_file,
+            size=self.fti.object_bytes,
+            bytes_received=received,
+        )
 
     @property
     def _content_bytes(self) -> int:

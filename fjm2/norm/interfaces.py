@@ -1,13 +1,14 @@
 """The host's network interfaces: which there are, which one is meant, and what became of it.
 
-Linux is asked by netlink (rtnetlink(7)), as the standard library knows no addresses. Elsewhere interfaces have a name
-and an index and nothing more, and the kernel's choice of an address is taken.
+Linux is asked by netlink (rtnetlink(7)), as the standard library knows no addresses. Elsewhere interfaces have a name,
+an index and the address that the kernel would send multicast from, and nothing more.
 """
 
 import contextlib
 import errno
 import ipaddress
 import os
+import re
 import socket
 import struct
 import sys
@@ -24,6 +25,9 @@ _ADDRESS = struct.Struct("=BBBBI")  # ifaddrmsg: family, prefix length, flags, s
 _ROUTE = struct.Struct("=BBBBBBBBI")  # rtmsg: family, prefix length, and what a question leaves at 0
 _ATTRIBUTE = struct.Struct("=HH")
 _U32 = struct.Struct("=I")
+_IP_MREQN = struct.Struct("=4s4si")
+_LOOPBACK_NAME = re.compile("lo[0-9]*")
+_PROBED_GROUPS = {socket.AF_INET: "239.255.255.255", socket.AF_INET6: "ff15::1"}
 
 _REQUEST, _DUMP, _DUMP_INTERRUPTED = 0x1, 0x300, 0x10
 _ERROR, _DONE = 2, 3
@@ -52,7 +56,9 @@ class Interface:
     """A network interface, as it is at one moment."""
 
     name: str
+    """As the system calls it."""
     index: int
+    """Its number on this host."""
     ipv4: tuple[str, ...] = ()
     """The best to use first."""
     ipv6: tuple[str, ...] = ()
@@ -62,8 +68,9 @@ class Interface:
     has_multicast: bool = True
     """Always so for the loopback: Linux does not say it of lo, but lo does it."""
     is_loopback: bool = False
+    """Whether what it sends stays on this host."""
     mtu: int = 0
-    """0 where it is not known."""
+    """Most bytes of an IP packet; 0 where it is not known."""
 
     def addresses(self, family: int) -> tuple[str, ...]:
         """Those of one address family."""
@@ -77,7 +84,7 @@ class Interface:
 def list_interfaces() -> tuple[Interface, ...]:
     """Every interface of this network namespace, in the order of their indices."""
     if not HAS_NETLINK:
-        return tuple(Interface(name, index) for index, name in socket.if_nameindex())
+        return tuple(_as_the_kernel_sends(name, index) for index, name in socket.if_nameindex())
     found = dict(_links())
     addresses = sorted(_addresses(), key=lambda entry: entry[0])  # by preference
     for _, index, address in addresses:
@@ -112,9 +119,9 @@ def find_interface(text: str | None, family: int, towards: str = "") -> Interfac
 
 def local_address(interface: Interface, text: str | None, family: int, towards: str) -> str:
     """The interface's address to send from: the one named by `text` if that is one, else the best for `towards`."""
-    if not HAS_NETLINK:
-        return _kernels_choice(family, towards)
     candidates = interface.addresses(family)
+    if not candidates:
+        return _kernels_choice(family, towards, interface.index)
     if text is not None and text != interface.name:
         return next(one for one in candidates if _same(one, text))
     if is_link_scoped(towards):
@@ -219,9 +226,23 @@ def _same(address: str, text: str) -> bool:
     return ours.packed == theirs.packed
 
 
-def _kernels_choice(family: int, towards: str) -> str:
-    """The address the kernel would send from. Nothing is sent."""
+def _as_the_kernel_sends(name: str, index: int) -> Interface:
+    if _LOOPBACK_NAME.fullmatch(name):
+        return Interface(name, index, ("127.0.0.1",), ("::1",), is_loopback=True)
+    found: dict[int, tuple[str, ...]] = {socket.AF_INET: (), socket.AF_INET6: ()}
+    for family, group in _PROBED_GROUPS.items():
+        with contextlib.suppress(OSError):  # it has no address of the family
+            found[family] = (_kernels_choice(family, group, index),)
+    return Interface(name, index, found[socket.AF_INET], found[socket.AF_INET6])
+
+
+def _kernels_choice(family: int, towards: str, index: int = 0) -> str:
+    """The address the kernel would send from, multicast by an interface if one is given. Nothing is sent."""
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        if index and family == socket.AF_INET6:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+        elif index:
+            probe.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, _IP_MREQN.pack(bytes(4), bytes(4), index))
         probe.connect((towards, 9))
         address: str = probe.getsockname()[0]
         return address

@@ -3,6 +3,7 @@
 Whatever arrives updates what is wanted; `Asking` decides when to say so.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -14,7 +15,7 @@ from .asking import Asking
 from .config import Sync
 from .congestion import CcResponder
 from .events import CommandReceived, InfoReceived, LossReason, SenderAppeared, SenderVanished
-from .incoming import IncomingObject
+from .incoming import IncomingData, IncomingObject, ObjectProgress
 from .instream import IncomingStream
 from .inventory import Context, Inventory
 from .partition import UNBOUNDED
@@ -31,6 +32,7 @@ from .wire import (
     Data,
     DataRun,
     Flush,
+    FromReceiver,
     FromSender,
     Fti,
     Info,
@@ -126,6 +128,11 @@ class Receiver:
     def used_bytes(self) -> int:
         """Memory that its objects take."""
         return self._inventory.used_bytes
+
+    def incoming(self) -> Iterator[ObjectProgress]:
+        """How far its objects are that have begun to come."""
+        items = (item for item in self._window.open.values() if isinstance(item, IncomingData))
+        return (item.progress(self.remote.node_id) for item in items)
 
     def renew_node_id(self) -> None:
         """Our own has become another."""
@@ -338,17 +345,20 @@ class Receiver:
         """The application's own command."""
         self._context.emit(CommandReceived(self.remote.node_id, command.content))
 
-    def overhear(self, requests: tuple[RepairRequest, ...], feedback: CcFeedback | None) -> None:
-        """Another receiver, or the sender on behalf of one, asks for repairs or reports."""
-        self._asking.overhear(requests)
-        if feedback is not None:
-            self._cc.overhear(feedback)
-            self._arm_feedback()
+    @property
+    def is_listening(self) -> bool:
+        """Whether what others ask and report matters now: it may make one's own superfluous."""
+        return self._cc.due_at is not None or self._asking.cycle.is_listening
 
-    def receive_repair_adv(self, advertised: RepairAdv) -> None:
-        """The sender repeats what it was asked by unicast."""
-        feedback = next((item for item in advertised.extensions if isinstance(item, CcFeedback)), None)
-        self.overhear(advertised.requests, feedback)
+    def overhear(self, message: FromReceiver | RepairAdv) -> None:
+        """Another receiver, or the sender on behalf of one, asks for repairs or reports. Brings no timer closer."""
+        if isinstance(message, Nack | RepairAdv):
+            self._asking.overhear(message.requests)
+        for extension in message.extensions:
+            if isinstance(extension, CcFeedback):
+                self._cc.overhear(extension)
+                self._arm_feedback()
+                return
 
     # What the clock brings.
 

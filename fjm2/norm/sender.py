@@ -461,6 +461,11 @@ class Sender:
         return self._flow.awaited
 
     @property
+    def evicted_receivers(self) -> frozenset[int]:
+        """Those that were waited for in vain, and have neither come back nor left."""
+        return self._flow.evicted
+
+    @property
     def _backoff_factor(self) -> int:
         return self._trains.backoff_factor
 

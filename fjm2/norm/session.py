@@ -13,7 +13,7 @@ from fjm2 import counted
 from fjm2.counted import Reading
 from fjm2.errors import NormError
 
-from .config import ReceiverConfig, SenderConfig, SessionConfig, Sync
+from .config import Flow, ReceiverConfig, SenderConfig, SessionConfig, Sync
 from .driver import Driver
 from .engine import Engine
 from .events import (
@@ -24,7 +24,9 @@ from .events import (
     TransmissionFlushed,
     WatermarkCompleted,
 )
+from .incoming import ObjectProgress
 from .sources import FileSource, MemorySource, Source
+from .statistics import SessionStatistics, StreamStatistics
 from .stats import Stats
 from .train import Address
 from .udp import UdpConfig, UdpTransport
@@ -56,6 +58,7 @@ class OutgoingStream:
         self._parts: list[bytes | bytearray | memoryview] = []
         self._marks: list[int] = []
         self._size = 0
+        self._messages_sent = self._bytes_sent = 0
         self._drained = asyncio.Event()
         self._is_closed = False
         self._is_ended = False
@@ -99,6 +102,16 @@ class OutgoingStream:
         """What was written and has no place in the buffer yet."""
         return self._size
 
+    def statistics(self) -> StreamStatistics:
+        """What it has done so far."""
+        return StreamStatistics(
+            messages_sent=self._messages_sent,
+            payload_bytes_sent=self._bytes_sent,
+            queue_messages=len(self._marks),
+            queue_bytes=self._size,
+            is_closed=self._is_closed,
+        )
+
     async def drain(self) -> None:
         """Wait until all that was written has a place in the buffer."""
         while self._size:
@@ -111,7 +124,7 @@ class OutgoingStream:
             while not self._is_ended:
                 await self._wait_turn()
 
-    def hand_over(self) -> None:
+    def _hand_over(self) -> None:
         """For the driver: give the engine what it has room for."""
         if self._is_ended:
             return
@@ -123,9 +136,11 @@ class OutgoingStream:
             taken = engine.write(object_id, data, self._marks)
             self._session._is_flushed = False
             self._parts = [data[taken:]] if taken < len(data) else []
-            engine.stats.messages_sent += len(self._marks)
+            written = len(self._marks)
             self._marks = [mark - taken for mark in self._marks if mark >= taken]
-            engine.stats.messages_sent -= len(self._marks)
+            engine.stats.messages_sent += written - len(self._marks)
+            self._messages_sent += written - len(self._marks)
+            self._bytes_sent += taken
             self._size -= taken
         if not self._size:
             self._drained.set()
@@ -217,7 +232,9 @@ class Session:
             sender=sender or SenderConfig(),
             receiver=None if is_sender_only else receiver or ReceiverConfig(),
         )
+        """Its settings; the node id in them may have been drawn."""
         self.udp_config = UdpConfig(group=group, port=port, interface=interface, ttl=ttl, dscp=dscp, loopback=loopback)
+        """What its sockets ask for."""
         self.is_counted_alone = True
         """Whether traces name it as it is; not where it is a part of something that they name."""
         self._random = random.Random(seed)
@@ -239,6 +256,10 @@ class Session:
         self._is_flushed = True
         self._is_open = False
         self._is_closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open" if self._is_open else "not open"
+        return f"<Session {self.udp_config.group} port {self.udp_config.port}, node {self.node_id:#x}, {state}>"
 
     # Life.
 
@@ -377,9 +398,14 @@ class Session:
             await self._changed.wait()
             self._check_open()
 
-    async def watermark(self, nodes: Iterable[int]) -> WatermarkCompleted:
-        """Ask nodes to confirm all that was queued and written so far, and wait for the outcome."""
+    async def watermark(self, nodes: Iterable[int] | None = None) -> WatermarkCompleted:
+        """Ask nodes to confirm all that was queued and written so far, and wait for the outcome.
+
+        Without nodes, all are asked that flow control has known: those it waits for, and those it gave up meanwhile.
+        """
         self._check_open()
+        if nodes is None:
+            nodes = self._known_receivers()
         for stream in list(self._streams.values()):
             await stream.drain()
         number = self._engine.watermark(tuple(nodes), self._driver.now())
@@ -387,6 +413,11 @@ class Session:
         self._watermarks[number] = future
         self._driver.wake()
         return await future
+
+    def _known_receivers(self) -> frozenset[int]:
+        if self.config.sender.flow is Flow.MAX:
+            raise NormError("nodes: expected, for with flow=max no receiver is known")
+        return self.receivers | self.evicted_receivers
 
     def set_receivers(self, nodes: Iterable[int], strangers: Iterable[int] = ()) -> None:
         """Let flow control wait for these nodes (and, with `flow=min`, for all others that answer but strangers)."""
@@ -406,6 +437,11 @@ class Session:
     def awaited_receivers(self) -> frozenset[int]:
         """Those of them that have still to confirm what was asked last: where all stands still, it is for them."""
         return self._engine.awaited_receivers
+
+    @property
+    def evicted_receivers(self) -> frozenset[int]:
+        """Those that it waits for no more, as they were silent for too long, unless they came back or left since."""
+        return self._engine.evicted_receivers
 
     def cancel(self, object_id: int) -> None:
         """Send nothing more of an object; those who miss parts of it are told that it is gone."""
@@ -451,6 +487,11 @@ class Session:
             self._engine.is_paused = False
         return event
 
+    @property
+    def incoming(self) -> tuple[ObjectProgress, ...]:
+        """How far the objects are that are on their way in, as it is now; streams are not among them."""
+        return self._engine.incoming if self._is_open else ()
+
     def set_sync(self, sync: Sync) -> None:
         """Where reception of streams begins that are heard of from now on: at present ones or at their beginnings."""
         self._engine.set_sync(sync)
@@ -485,6 +526,7 @@ class Session:
 
     @property
     def node_id(self) -> int:
+        """Ours in the group; drawn at random unless it was given."""
         return self.config.node_id
 
     @property
@@ -496,6 +538,27 @@ class Session:
     def stats(self) -> Stats:
         """Counters since the session was opened."""
         return self._engine.stats
+
+    def statistics(self) -> SessionStatistics:
+        """What it has done so far, and how it stands. NormError before it is open."""
+        if not self._is_closed:
+            self._check_open()
+        stats, sockets = self._engine.stats, self._transport.stats
+        return SessionStatistics(
+            **stats.counters(),
+            send_errors=sum(sockets.send_errors.values()),
+            sends_blocked=sockets.sends_blocked,
+            kernel_drops=self._transport.kernel_drops(),
+            drops=stats.drops_by_name(),
+            grtt_s=stats.grtt_s,
+            queue_bytes=sum(stream.pending_bytes for stream in list(self._streams.values())),
+            events_waiting=len(self._events),
+            events_waiting_bytes=self._event_bytes,
+            receivers=len(self.receivers),
+            is_paused=self._engine.is_paused,
+            is_down=self._transport.is_down,
+            warnings=len(self.warnings),
+        )
 
     def readings(self) -> list[Reading]:
         """The same for traces, see `fjm2.record`."""

@@ -42,12 +42,15 @@ class Network:
 
     def __init__(self, seed: int = 0, *, delay_s: float = 0.005) -> None:
         self.seed = seed
+        """Of all chance in it."""
         self.delay_s = delay_s
         """Of links for which nothing else is said."""
         self.now = 0.0
         """Virtual seconds since the beginning."""
         self.hub = Router("hub")
+        """Where nodes are linked to that are not linked otherwise."""
         self.nodes: list[Node] = []
+        """In the order in which they were made."""
         self.on_send: Callable[[Node, Train], None] | None = None
         """Called with everything that is sent, if set: a place to look, and to count."""
         self._random = Random(seed)

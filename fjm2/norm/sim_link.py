@@ -21,6 +21,7 @@ class Place:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        """For people."""
         self.links: list[Link] = []
         """The ways out."""
         self.group = self
@@ -160,17 +161,25 @@ class Link:
 
     def __init__(self, start: Place, end: Place, random: Random, delay_s: float) -> None:
         self.start = start
+        """Where it begins."""
         self.end = end
+        """Where it leads."""
         self.back = self
         """The other way."""
         self.delay_s = delay_s
+        """How long each segment takes."""
         self.jitter_s = 0.0
+        """How much longer it may take."""
         self.rate_bps = math.inf
+        """Bits per second."""
         self.queue_bytes = QUEUE_BYTES
+        """What may wait before it."""
         self.is_cut = False
+        """Whether it loses everything."""
         self.is_plain = True
         """Whether all comes through, whole and in the same time."""
         self.segments_lost = 0
+        """On purpose, as told."""
         self.segments_dropped = 0
         """By the queue, for want of room."""
         self._random = random

@@ -54,6 +54,7 @@ class Log:
     history: list[tuple[float, Event]] = field(default_factory=list)
     """Everything but the runs of streams, and when it was."""
     objects: list[ObjectCompleted] = field(default_factory=list)
+    """Objects that arrived complete."""
     runs: dict[tuple[int, int], list[StreamReceived]] = field(default_factory=dict)
     """By sender and object id: the runs of a stream, in order."""
     objects_completed: int = 0
@@ -61,6 +62,7 @@ class Log:
     losses: int = 0
     """Objects that were reported lost."""
     stream_bytes: int = 0
+    """Bytes of all streams."""
     digest: int = 0
     """CRC-32 of all content in the order it was handed up."""
     completed_at: float = NEVER
@@ -108,8 +110,11 @@ class Node(Place):
     def __init__(self, world: World, address: Address, config: SessionConfig, group: Address, random: Random) -> None:
         super().__init__(address[0])
         self.address = address
+        """From where others hear it."""
         self.config = config
+        """The settings of its engine."""
         self.is_paused = False
+        """Whether it takes nothing, as a process that is stopped."""
         self.keep = True
         """Whether logs keep content; see `Log`."""
         self._world = world
@@ -142,6 +147,7 @@ class Node(Place):
 
     @property
     def node_id(self) -> int:
+        """In the group."""
         return self.config.node_id
 
     @property

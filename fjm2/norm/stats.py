@@ -34,10 +34,13 @@ class Stats:
     """What a session has done since it began."""
 
     datagrams_sent: int = 0
+    """Of all kinds."""
     bytes_sent: int = 0
     """NORM messages, UDP and IP headers excluded."""
     datagrams_received: int = 0
+    """Of all kinds, those dropped included."""
     bytes_received: int = 0
+    """Likewise."""
     segments_sent: int = 0
     """Source segments, the first time each."""
     payload_bytes_sent: int = 0
@@ -55,25 +58,35 @@ class Stats:
     bytes_lost: int = 0
     """Of streams: bytes that will not be handed up, though what follows them is."""
     duplicate_segments_received: int = 0
+    """Segments that were there already."""
     segments_decoded: int = 0
     """Source segments made from parity."""
     nacks_sent: int = 0
+    """Requests for repair."""
     nacks_suppressed: int = 0
     """NACKs not sent because others, or the sender, had said it all."""
     nacks_received: int = 0
+    """Requests for repair, meant for this sender."""
     acks_sent: int = 0
+    """Confirmations."""
     acks_received: int = 0
+    """Confirmations, meant for this sender."""
     repair_segments_sent: int = 0
+    """Source segments, sent again."""
     parity_segments_sent: int = 0
     """Proactive and as repair."""
     flushes_sent: int = 0
+    """CMD(FLUSH), by which receivers learn what they miss at the end."""
     squelches_sent: int = 0
+    """CMD(SQUELCH): what was asked for is not held any more."""
     probes_sent: int = 0
+    """CMD(CC), by which round trips are measured."""
     window_waits: int = 0
     """Times that a stream's writer found no room."""
     grtt_s: float = 0.0
     """The sender's estimate of the group's greatest round-trip time."""
     drops: Counter[Drop] = field(default_factory=Counter)
+    """What was not acted on, by reason."""
 
     def drop(self, reason: Drop, count: int = 1) -> None:
         """Count what was not acted on."""

@@ -12,21 +12,23 @@ from enum import Enum
 from typing import Self
 
 from fjm2.errors import ConfigError
+from fjm2.logs import Log
 from fjm2.norm.interfaces import HAS_NETLINK, LOST_COUNT, Interface, InterfaceWatch
 from fjm2.norm.train import Address, Train
 from fjm2.norm.udp_filter import shorten
 from fjm2.norm.udp_opening import UdpConfig, can_offload, find_place, leave, open_sockets
-from fjm2.norm.udp_socket import TrainSocket, UdpSocket, UdpStats
+from fjm2.norm.udp_socket import TrainSocket, UdpSocket, UdpStats, check_platform
 
 __all__ = ["LinkState", "TrainSocket", "UdpConfig", "UdpSocket", "UdpStats", "UdpTransport"]
 
-logger = logging.getLogger("fjm2.norm")
+log = Log("fjm2.norm")
 
 
 class LinkState(Enum):
     """What has become of the interface since the sockets were opened."""
 
     UP = "up"
+    """As it was."""
     DOWN = "down"
     """Switched off, without a carrier, without our address, or gone."""
     CHANGED = "changed"
@@ -37,8 +39,11 @@ class UdpTransport:
     """A session's two sockets. Raises ConfigError for what cannot be meant, OSError for what the kernel refuses."""
 
     def __init__(self, config: UdpConfig) -> None:
+        check_platform()
         self.config = config
+        """What was asked for."""
         self.stats = UdpStats()
+        """What both sockets have done."""
         self.warnings: tuple[str, ...] = ()
         """What an operator should know, with what to do about it. Logged as well."""
         self.offload = can_offload(config)
@@ -137,7 +142,10 @@ class UdpTransport:
             place = find_place(self.config, self._chosen)
             group, transmit = open_sockets(self.config, place, self._warn, (self.group.kernel, self.transmit.kernel))
         except (ConfigError, OSError) as error:
-            logger.debug("%s: not opened again: %s", self.config.group, error)
+            text = (
+                f"{self.config.group}: its sockets cannot be opened again yet: {error}; nothing to do, it is tried on"
+            )
+            log.tell(logging.DEBUG, "reopen_failed", text, about=self.config.group)
             self._must_look = True
             self._state = LinkState.DOWN
             return self._state
@@ -164,11 +172,11 @@ class UdpTransport:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _warn(self, text: str) -> None:
+    def _warn(self, event: str, text: str) -> None:
         """Say it once, and keep it."""
         if text not in self.warnings:
             self.warnings += (text,)
-            logger.warning("%s", text)
+            log.tell(logging.WARNING, event, text, about=text)
 
     def _look(self) -> LinkState:
         try:

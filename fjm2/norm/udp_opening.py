@@ -89,7 +89,8 @@ class Place(NamedTuple):
 
 
 Sockets = tuple[socket.socket, socket.socket]
-_Warn = Callable[[str], None]
+_Warn = Callable[[str, str], None]
+"""Of an event, and what to do about it."""
 
 
 def find_place(config: UdpConfig, chosen: str | None) -> Place:
@@ -164,8 +165,9 @@ def _set_buffer(kernel: socket.socket, which: str, wanted: int, warn: _Warn) -> 
     got = kernel.getsockopt(socket.SOL_SOCKET, option) // doubled
     if got < wanted:
         warn(
+            "buffer_small",
             f"the kernel gives {got} bytes of {which} buffer and not {wanted}: bursts may be lost; "
-            f"to allow it: sysctl -w {sysctl}={wanted}"
+            f"to allow it: sysctl -w {sysctl}={wanted}",
         )
 
 
@@ -263,7 +265,8 @@ def _warn_of_dead_ends(config: UdpConfig, place: Place, warn: _Warn) -> None:
     """What can be joined, but not be sent to."""
     name = place.interface.name
     if not place.interface.has_multicast:
-        warn(f"{place.interface} is not set to do multicast: ip link set {name} multicast on")
+        text = f"{place.interface} is not set to do multicast: ip link set {name} multicast on"
+        warn("multicast_off", text)
     if config.family == socket.AF_INET6 and HAS_NETLINK:
         with socket.socket(config.family, socket.SOCK_DGRAM) as probe:
             _aim(probe, config, place)
@@ -271,4 +274,4 @@ def _warn_of_dead_ends(config: UdpConfig, place: Place, warn: _Warn) -> None:
         if result == errno.ENETUNREACH:  # as it is with lo, where a route of any other kind is taken for a reject
             kind = "local" if place.interface.is_loopback else "multicast"
             command = f"ip -6 route add {kind} ff00::/8 dev {name} table local"
-            warn(f"{place.interface} has no route for IPv6 multicast: {command}")
+            warn("multicast_route_missing", f"{place.interface} has no route for IPv6 multicast: {command}")

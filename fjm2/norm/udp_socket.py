@@ -8,6 +8,7 @@ import contextlib
 import errno
 import socket
 import struct
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,8 +17,12 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fjm2.errors import ConfigError
 from fjm2.norm.interfaces import is_link_scoped
 from fjm2.norm.train import TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, Address, Train
+
+CAN_OPEN = hasattr(socket.socket, "recvmsg_into")
+"""Whether sockets can be opened on this system at all. Python on Windows lacks what they need."""
 
 # Linux's numbers (linux/udp.h, asm-generic/socket.h) that the socket module lacks.
 UDP_SEGMENT = 103
@@ -28,7 +33,7 @@ _MEMINFO = struct.Struct("=9I")  # the last is sk_drops
 _RECEIVE_BYTES = 1 << 16
 _SEGMENT_BYTES = struct.Struct("=H")
 _GRO_BYTES = struct.Struct("=i")
-_ANCILLARY_BYTES = socket.CMSG_SPACE(_GRO_BYTES.size)
+_ANCILLARY_BYTES = socket.CMSG_SPACE(_GRO_BYTES.size) if CAN_OPEN else 0
 _TRUNCATED = int(socket.MSG_TRUNC)  # the flag itself is an Enum, and slow
 _DISCARDS_PER_RECEIVE = range(16)
 _CACHED_ADDRESSES = 1024
@@ -43,6 +48,15 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _Kernels = tuple[str, int, int, int]
 """An IPv6 address as the kernel has it: host, port, flow and scope."""
+
+
+def check_platform() -> None:
+    """ConfigError, with what to do, on a system that FJM2 cannot run on."""
+    if not CAN_OPEN:
+        raise ConfigError(
+            f"platform={sys.platform}: expected Linux or macOS, as Python's sockets lack recvmsg_into here; "
+            "on Windows, run it in WSL 2 or in a Linux container"
+        )
 
 
 @dataclass(slots=True)
@@ -88,6 +102,7 @@ class UdpSocket:
 
     def __init__(self, kernel: socket.socket, stats: UdpStats, *, offload: bool) -> None:
         self.stats = stats
+        """What it has done; the sockets of a session share it."""
         self.is_failing = False
         """Whether the last send found no way out, as when the interface is down."""
         self._offload = offload

@@ -6,6 +6,7 @@ from typing import Final
 
 from fjm2.counted import DIRECTORY_VARIABLE, Counted
 from fjm2.errors import ConfigError
+from fjm2.logs import Log
 
 from .labels import Labels
 from .recorder import INTERVAL_S, TraceRecorder, check_interval
@@ -14,7 +15,7 @@ from .writer import BYTES_MAX
 INTERVAL_VARIABLE: Final = "FJM2_TRACE_INTERVAL"
 BYTES_VARIABLE: Final = "FJM2_TRACE_BYTES_MAX"
 
-logger = logging.getLogger("fjm2.record")
+log = Log("fjm2.record")
 
 _recorder: TraceRecorder | None = None
 _is_warned = False
@@ -30,7 +31,8 @@ def attach(thing: Counted) -> None:
     except ConfigError as error:
         if not _is_warned:
             _is_warned = True
-            logger.warning("%s: %s; nothing is recorded", DIRECTORY_VARIABLE, error)
+            text = f"{DIRECTORY_VARIABLE}: {error}; nothing is recorded: set it to a directory that can be written to"
+            log.tell(logging.WARNING, "directory_refused", text)
 
 
 def _the_recorder() -> TraceRecorder:
@@ -53,9 +55,9 @@ def _interval_s() -> float:
         interval_s = float(text)
         check_interval(INTERVAL_VARIABLE, interval_s)
     except ConfigError as error:
-        logger.warning("%s; %s seconds are taken", error, INTERVAL_S)
+        _refuse(INTERVAL_VARIABLE, f"{error}; {INTERVAL_S} seconds are taken")
     except ValueError:
-        logger.warning("%s=%r: expected seconds; %s are taken", INTERVAL_VARIABLE, text, INTERVAL_S)
+        _refuse(INTERVAL_VARIABLE, f"{INTERVAL_VARIABLE}={text!r}: expected seconds; {INTERVAL_S} are taken")
     else:
         return interval_s
     return INTERVAL_S
@@ -67,8 +69,12 @@ def _bytes_max() -> int:
         return BYTES_MAX
     if text.isascii() and text.isdigit() and int(text[:20]) > 0:
         return int(text[:20])
-    logger.warning("%s=%r: expected bytes above 0; %d are taken", BYTES_VARIABLE, text, BYTES_MAX)
+    _refuse(BYTES_VARIABLE, f"{BYTES_VARIABLE}={text!r}: expected bytes above 0; {BYTES_MAX} are taken")
     return BYTES_MAX
+
+
+def _refuse(name: str, text: str) -> None:
+    log.tell(logging.WARNING, "setting_refused", text, about=text, setting=name)
 
 
 def _forget() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self
 
 from fjm2.errors import ConfigError
+from fjm2.logs import Log
 
 LABELS_VARIABLE: Final = "FJM2_TRACE_LABELS"
 NAME_MAX: Final = 128
@@ -19,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9._:+-]{1,128}")
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]+")
 _STARTED = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
 
-logger = logging.getLogger("fjm2.record")
+log = Log("fjm2.record")
 
 
 def _default_node() -> str:
@@ -40,9 +41,13 @@ class Labels:
     node: str = field(default_factory=_default_node)
     """Which process of the run."""
     system: str | None = None
+    """What is measured, as in "fjm2-jms"."""
     layer: str | None = None
+    """`jms` or `norm`, as a rule."""
     role: str | None = None
+    """What the process does, as in "pub"."""
     scenario: str | None = None
+    """What results are called by."""
     size: int | None = None
     """Bytes of a message, where all are alike."""
     fanout: int | None = None
@@ -67,16 +72,16 @@ class Labels:
         try:
             given = json.loads(text)
         except (ValueError, RecursionError) as error:
-            logger.warning("%s is left out: no JSON (%s)", LABELS_VARIABLE, error)
+            _refuse(f"{LABELS_VARIABLE} is left out: expected a JSON object, and it is no JSON ({error})")
             return cls()
         if not isinstance(given, dict):
-            logger.warning("%s is left out: expected a JSON object", LABELS_VARIABLE)
+            _refuse(f"{LABELS_VARIABLE} is left out: expected a JSON object")
             return cls()
         good = {}
         for name, value in given.items():
             problem = _problem(name, value)
             if problem:
-                logger.warning("%s: a label is left out: %s", LABELS_VARIABLE, problem)
+                _refuse(f"{LABELS_VARIABLE}: a label is left out: {problem}")
             else:
                 good[name] = value
         return cls(**good)
@@ -94,6 +99,10 @@ class Labels:
 NAMES: Final = tuple(item.name for item in fields(Labels))
 _TEXTS: Final = frozenset({"system", "layer", "role", "scenario"})
 _COUNTS: Final = frozenset({"size", "fanout"})
+
+
+def _refuse(text: str) -> None:
+    log.tell(logging.WARNING, "label_refused", text, about=text)
 
 
 def _problem(name: str, value: Any) -> str:

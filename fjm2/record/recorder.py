@@ -2,8 +2,8 @@
 
 import atexit
 import logging
+import mmap
 import os
-import resource
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from fjm2.counted import Counted, Reading, watchers
 from fjm2.errors import ConfigError
+from fjm2.logs import Log
 
 from . import lines
 from .labels import Labels
@@ -29,16 +30,18 @@ _ENDED_MAX: Final = 1000
 """So many that are closed wait for the disk."""
 _CLOSE_S: Final = 5.0
 """Who closes a recorder waits no longer for a disk that hangs."""
-_PAGE: Final = resource.getpagesize()
+_PAGE: Final = mmap.PAGESIZE
 
-logger = logging.getLogger("fjm2.record")
+log = Log("fjm2.record")
 
 
 class HasCounted(Protocol):
     """Something that leads to what counts for it, as a connection to its bus."""
 
     @property
-    def counted(self) -> Counted: ...
+    def counted(self) -> Counted:
+        """What counts."""
+        ...
 
 
 class _Entry:
@@ -74,6 +77,7 @@ class TraceRecorder:
         if bytes_max < 1:
             raise ConfigError(f"bytes_max={bytes_max}: expected 1 or more")
         self.interval_s = interval_s
+        """Seconds that a sample covers."""
         self._writer = TraceWriter(directory, labels or Labels.from_environment(), bytes_max=bytes_max)
         self._writer.check_directory()
         self._begin()
@@ -91,7 +95,6 @@ class TraceRecorder:
         self._cpu_series: Series | None = None
         """The one that tells of the whole process."""
         self._cpu_told = time.process_time()
-        self._is_warned = False
 
     # What is recorded.
 
@@ -177,9 +180,8 @@ class TraceRecorder:
         try:
             self._sample(now, is_last)
         except Exception as error:
-            if not self._is_warned:
-                self._is_warned = True
-                logger.warning("a sample of a trace failed: %r", error)
+            text = f"a sample of a trace failed: {error!r}; the trace has a gap, the program none: please report it"
+            log.tell(logging.WARNING, "sample_failed", text, about=type(error).__name__, error=error)
 
     def _sample(self, now: float, is_last: bool) -> None:
         if (now < self._retry_at and not is_last) or not self._entries:

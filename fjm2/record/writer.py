@@ -6,10 +6,8 @@ file, and what broke off is ended by a newline before anything follows.
 
 import contextlib
 import errno
-import fcntl
 import json
 import logging
-import math
 import os
 import re
 import time
@@ -19,6 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from fjm2.errors import ConfigError
+from fjm2.logs import Log
 
 from . import lines
 from .labels import Labels
@@ -30,9 +29,8 @@ _FILES: Final = 16
 _TAIL_BYTES: Final = 1 << 16
 _FEW_LINES: Final = 100
 """A file that has no more perhaps does not name all series."""
-_WARN_S: Final = 60.0
 
-logger = logging.getLogger("fjm2.record")
+log = Log("fjm2.record")
 
 
 class TraceWriter:
@@ -41,7 +39,9 @@ class TraceWriter:
     def __init__(self, directory: str | os.PathLike[str], labels: Labels, *, bytes_max: int = BYTES_MAX) -> None:
         """Of all files of the node, no more than `bytes_max` are kept: the oldest file goes first."""
         self.directory = Path(directory)
+        """Below it are runs, and in them nodes."""
         self.labels = labels
+        """Those of all lines; the node may have got another name, as its own was taken."""
         self.lines_refused = 0
         """Lines that the disk did not take when they were due."""
         self._file_bytes = max(min(FILE_BYTES, bytes_max // _FILES), 1)
@@ -52,7 +52,6 @@ class TraceWriter:
         self._is_torn = False
         """Whether the file ends within a line."""
         self._next: dict[str, int] = {}
-        self._warned_at = -math.inf
         self._is_failing = False
 
     # Lines.
@@ -226,15 +225,14 @@ class TraceWriter:
     def _refuse(self, error: OSError, lines: int) -> None:
         self.lines_refused += lines
         self._is_failing = True
-        now = time.monotonic()
-        if now - self._warned_at >= _WARN_S:
-            self._warned_at = now
-            logger.warning("cannot write traces to %s: %s", self.path, error.strerror or error)
+        text = f"cannot write traces to {self.path}: {error.strerror or error}; make room, it is tried every second"
+        log.tell(logging.WARNING, "disk_refused", text, about=self.path)
 
     def _note_success(self) -> None:
         if self._is_failing:
             self._is_failing = False
-            logger.warning("traces are written again to %s; %d lines were late or lost", self.path, self.lines_refused)
+            text = f"traces are written again to {self.path}; {self.lines_refused} lines were late or lost"
+            log.tell(logging.WARNING, "disk_works_again", text, about=self.path)
 
 
 class _WriteError(Exception):
@@ -258,11 +256,15 @@ def _write(descriptor: int, data: bytes) -> int:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
 
 def _lock(descriptor: int) -> bool:
-    """False if another process appends to it. File systems that know no locks are trusted."""
+    """False if another process appends to it. Systems and file systems that know no such locks are trusted."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

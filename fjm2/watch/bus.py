@@ -82,8 +82,11 @@ class BusWatch:
     def __init__(self, known: Iterable[Destination] = (), *, now: float, on_frame: OnFrame | None = None) -> None:
         """`known` are destinations whose names are known beforehand."""
         self.presence = PresenceTable()
+        """The connections that announce themselves."""
         self.datagrams = 0
+        """How many were heard."""
         self.not_norm = 0
+        """How many of them make no sense."""
         self.overruns = 0
         """Datagrams that whoever feeds this was too slow for."""
         self.bytes_missed = 0

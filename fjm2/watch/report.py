@@ -11,6 +11,7 @@ class ConnectionReport:
     connection_id: str
     """16 hexadecimal digits."""
     client_id: str | None
+    """What it calls itself."""
     node_id: int
     """Who receives for it."""
     address: str | None
@@ -22,6 +23,7 @@ class ConnectionReport:
     subscribes_to_more: bool
     """Than is listed."""
     publishes: tuple[str, ...]
+    """Topics it published to of late."""
     gateway: str | None
     """The host of the gateway that brings it here."""
 
@@ -38,17 +40,21 @@ class TopicReport:
     name: str | None
     """None while nobody has published to it, and nobody said its name."""
     hash: int
+    """By which connections name what they subscribe to."""
     messages: int
     """Since the watch began; so are all numbers that are not `per_s`."""
     messages_per_s: float
+    """Whole messages."""
     bytes_per_s: float
     """Of whole frames."""
     publishers: tuple[str, ...]
     """Client ids, or connection ids of those that have none."""
     subscribers: tuple[str, ...]
+    """Likewise."""
 
     @property
     def label(self) -> str:
+        """The name, or the hash while none is known."""
         return self.name or hash_label(self.hash)
 
 
@@ -57,29 +63,41 @@ class SenderReport:
     """A NORM sender: one lane of a bus member, or a foreigner."""
 
     node_id: int
+    """In the group."""
     owner: str | None
     """Its connections, also if they have left; None if none has announced it."""
     lane: int | None
+    """0 to 2, by priority; None of a foreigner."""
     address: str | None
+    """From where it is heard."""
     messages: int
+    """Whole messages."""
     messages_per_s: float
+    """Whole messages."""
     bytes: int
     """Of NORM, in datagrams; so are the other bytes of a sender."""
     bytes_per_s: float
+    """Of NORM."""
     datagrams: int
+    """Of all kinds."""
     repairs: int
     """Segments sent again."""
     repairs_per_s: float
+    """Segments sent again."""
     parity: int
+    """Segments of parity."""
     nacks: int
     """Asked of it."""
     nacks_per_s: float
+    """Asked of it."""
     datagrams_missed: int
     """That it sent, as their numbers tell, and that were not heard here."""
     grtt_s: float | None
+    """The round-trip time that it assumes for the group."""
 
     @property
     def label(self) -> str:
+        """Whose it is, or its node id in hexadecimal."""
         return self.owner or f"{self.node_id:08x}"
 
 
@@ -88,13 +106,19 @@ class ReceiverReport:
     """A node that answers senders."""
 
     node_id: int
+    """In the group."""
     owner: str | None
+    """Its connections; None if none has announced it."""
     address: str | None
+    """From where it is heard."""
     nacks: int
+    """Sent by it."""
     nacks_per_s: float
+    """Sent by it."""
     requests: int
     """Repairs asked for; one may be of a range of segments."""
     acks: int
+    """Confirmations."""
     confirm_s: float | None
     """The longest that it took for a confirmation of late."""
     awaited_s: float | None
@@ -102,6 +126,7 @@ class ReceiverReport:
 
     @property
     def label(self) -> str:
+        """Whose it is, or its node id in hexadecimal."""
         return self.owner or f"{self.node_id:08x}"
 
     @property
@@ -115,8 +140,11 @@ class GatewayReport:
     """A gateway of this network."""
 
     host: str
+    """Its address."""
     gateway_id: int | None
+    """From its beacon; None if none was heard."""
     is_forwarding: bool | None
+    """Whether it forwards for this network; None if no beacon was heard."""
     nodes: int
     """Members elsewhere that are heard through it."""
 
@@ -130,19 +158,29 @@ class BusReport:
     interval_s: float
     """Over which rates were taken."""
     datagrams: int
+    """All that were heard."""
     not_norm: int
     """Datagrams that make no sense."""
     overruns: int
     """Datagrams that this onlooker was too slow for."""
     messages: int
+    """Whole messages."""
     messages_per_s: float
+    """Whole messages."""
     bytes_per_s: float
+    """Of all datagrams."""
     connections: tuple[ConnectionReport, ...]
+    """Who is there."""
     topics: tuple[TopicReport, ...]
+    """What is published and subscribed to."""
     senders: tuple[SenderReport, ...]
+    """Who sends."""
     receivers: tuple[ReceiverReport, ...]
+    """Who answers; the slowest first."""
     gateways: tuple[GatewayReport, ...]
+    """Who joins this network to others."""
     slowest: ReceiverReport | None
+    """The receiver that slows the bus most."""
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

@@ -29,6 +29,15 @@ def admin(start: Callable[..., Admin]) -> Admin:
     return start()
 
 
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """One that has registered with a service that serves all those tests of a file that change nothing there."""
+    data = tmp_path_factory.mktemp("standing") / "admin.sqlite"
+    with Admin(data) as admin, Gateway(admin.url, admin.token("paris")) as made:
+        assert made.register().status_code == 200
+        yield made
+
+
 @pytest.fixture
 def gateway(admin: Admin) -> Iterator[Gateway]:
     """One that has registered."""

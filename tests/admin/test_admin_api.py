@@ -60,10 +60,10 @@ def test_endpoints_are_kept_in_their_one_form(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(("wrong", "where"), REFUSED, ids=lambda value: str(value)[:40])
-def test_what_makes_no_sense_is_refused_and_named(gateway: Gateway, wrong: dict[str, object], where: str) -> None:
+def test_what_makes_no_sense_is_refused_and_named(standing: Gateway, wrong: dict[str, object], where: str) -> None:
     # By hand: some of it is no text that a client would send.
-    body = json.dumps(gateway.profile | wrong)
-    answer = gateway.http.post("/api/v1/nodes", content=body, headers={"Content-Type": "application/json"})
+    body = json.dumps(standing.profile | wrong)
+    answer = standing.http.post("/api/v1/nodes", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)
     assert answer.json()["code"] in ("invalid", "unreadable")
     assert where in answer.json()["message"] or answer.status_code == 400

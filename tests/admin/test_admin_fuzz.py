@@ -163,10 +163,10 @@ def test_bytes_of_no_sense_do_no_harm(admin: Admin, gateway: Gateway) -> None:
     ],
     ids=lambda body: repr(body[:30]),
 )
-def test_a_body_of_no_sense_is_refused(gateway: Gateway, body: bytes) -> None:
+def test_a_body_of_no_sense_is_refused(standing: Gateway, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
-    for path in ("/api/v1/nodes", f"/api/v1/nodes/{gateway.id}/heartbeat", f"/api/v1/nodes/{gateway.id}/metrics"):
-        answer = gateway.http.post(path, content=body, headers=headers)
+    for path in ("/api/v1/nodes", f"/api/v1/nodes/{standing.id}/heartbeat", f"/api/v1/nodes/{standing.id}/metrics"):
+        answer = standing.http.post(path, content=body, headers=headers)
         assert answer.status_code in (400, 422), (path, answer.text)
         assert set(answer.json()) == {"code", "message"}
 

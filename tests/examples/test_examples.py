@@ -200,6 +200,36 @@ def test_progress_of_files_shows_on_a_terminal(listen: Listen, port: str, tmp_pa
     assert "2 hosts have it all: " in text
 
 
+def test_progress_of_what_comes_shows_on_a_terminal(port: str, tmp_path: Path) -> None:
+    big = tmp_path / "big"
+    big.write_bytes(os.urandom(1_500_000))
+    shown, terminal = pty.openpty()
+    argv = [
+        sys.executable,
+        "-W",
+        "error",
+        EXAMPLES / "file_recv.py",
+        tmp_path / "inbox",
+        "--port",
+        port,
+        "--count",
+        "1",
+    ]
+    with subprocess.Popen(argv, stdout=terminal, stderr=terminal, env=os.environ | {"TERM": "xterm"}) as receiver:
+        os.close(terminal)
+        text = read_some(shown)
+        while "listening" not in text:
+            text += read_some(shown)
+        run("file_send.py", big, "--port", port, "--rate", "10e6")
+        text += "".join(iter(lambda: read_some(shown), ""))
+        os.close(shown)
+    assert receiver.returncode == 0
+    percents = [int(number) for number in re.findall(r"receiving.*?(\d+)%", text)]
+    assert percents == sorted(percents)
+    assert len({percent for percent in percents if 0 < percent < 100}) >= 3
+    assert "big: 1500000 bytes" in text
+
+
 def read_some(terminal: int) -> str:
     """What a terminal shows next; nothing when nobody writes to it any more."""
     try:

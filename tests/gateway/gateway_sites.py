@@ -8,14 +8,15 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 
-from netns import Namespace, Network
+from netns import Namespace, Network, skip_where_impossible
 
 from fjm2d.keys import KeyPair
 
@@ -306,3 +307,15 @@ class Internet:
     def logs(self) -> str:
         """For messages of failed tests."""
         return "\n".join(f"--- {gateway.name}\n{gateway.log[-2000:]}" for gateway in self.gateways)
+
+
+@contextmanager
+def internet_here(folder: Path) -> Iterator[Internet]:
+    """An Internet with nothing in it yet, which is gone afterwards. Skips the test where there can be none."""
+    skip_where_impossible("ip", "iptables", "sysctl")
+    with Network() as network:
+        made = Internet(network, folder)
+        try:
+            yield made
+        finally:
+            made.close()

@@ -1,8 +1,6 @@
 """Gateways on real sockets: LANs in namespaces, JMS publishers and subscribers, crashes, loops and reloads."""
 
-import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,33 +12,18 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from gateway_sites import GROUP, PORT, ROOT, Gateway, Internet, Peer, until
-from netns import CommandError, Network
+from gateway_sites import GROUP, PORT, ROOT, Gateway, Internet, Peer, internet_here, until
 
 from fjm2d.forwarding.table import NODES_MAX
 
-pytestmark = [pytest.mark.root, pytest.mark.alone]
+pytestmark = [pytest.mark.root, pytest.mark.calm]
 
 
 @pytest.fixture
 def internet(tmp_path: Path) -> Iterator[Internet]:
     """Nothing in it yet; gone after the test."""
-    missing = [tool for tool in ("ip", "iptables", "sysctl") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"{', '.join(missing)} not installed")
-    if os.geteuid() != 0:
-        pytest.skip("needs root, for network namespaces")
-    try:
-        with Network() as probe:
-            probe.namespace()
-    except CommandError as error:
-        pytest.skip(f"no network namespaces here: {error}")
-    with Network() as network:
-        made = Internet(network, tmp_path)
-        try:
-            yield made
-        finally:
-            made.close()
+    with internet_here(tmp_path) as made:
+        yield made
 
 
 def begin_publishing(publisher: Peer, subscribers: list[Peer], gateway: Gateway, beyond: int = 1) -> Peer:

@@ -282,7 +282,7 @@ async def test_a9_a_full_consumer_drops_and_says_so(api: Api, overflow: str, kep
     errors: list[Exception] = []
     connection.exception_listener = errors.append
     session = await connection.create_session()
-    consumer = await session.create_consumer(TOPIC, overflow=overflow, max_messages=3)
+    consumer = await session.create_consumer(TOPIC, overflow=overflow, messages_max=3)
     other = await session.create_consumer(TOPIC)
     await send_texts(session, TOPIC, *map(str, range(8)))
     await eventually(lambda: errors)
@@ -299,7 +299,7 @@ async def test_a9_a_full_consumer_drops_and_says_so(api: Api, overflow: str, kep
 
 async def test_a9_bytes_are_bounded_as_well(api: Api) -> None:
     session = await (await api.connect()).create_session()
-    consumer = await session.create_consumer(TOPIC, overflow="drop_newest", max_bytes=2500)
+    consumer = await session.create_consumer(TOPIC, overflow="drop_newest", bytes_max=2500)
     producer = await session.create_producer(TOPIC)
     for _ in range(5):
         message = BytesMessage()
@@ -312,7 +312,7 @@ async def test_a9_bytes_are_bounded_as_well(api: Api) -> None:
 
 async def test_a9_unacknowledged_messages_count(api: Api) -> None:
     session = await (await api.connect()).create_session(CLIENT)
-    consumer = await session.create_consumer(TOPIC, overflow="drop_newest", max_messages=2)
+    consumer = await session.create_consumer(TOPIC, overflow="drop_newest", messages_max=2)
     sender = await (await api.connect()).create_session()
     await send_texts(sender, TOPIC, "a", "b")
     await texts(consumer, 2)
@@ -330,7 +330,7 @@ async def test_a9_a_consumer_that_blocks_loses_nothing(api: Api) -> None:
     errors: list[Exception] = []
     connection.exception_listener = errors.append
     session = await connection.create_session()
-    consumer = await session.create_consumer(TOPIC, overflow="block", max_messages=10)
+    consumer = await session.create_consumer(TOPIC, overflow="block", messages_max=10)
     sending = asyncio.create_task(send_texts(session, TOPIC, *map(str, range(50))))
     await eventually(lambda: errors)
     assert isinstance(errors[0], ConsumerFullError)

@@ -345,6 +345,55 @@ async def test_c8_a_connection_is_its_event_loop_s_or_any_thread_s(api: Api) -> 
         assert len(raised) == 4
 
 
+async def test_who_sends_can_see_whether_anybody_listens(api: Api) -> None:
+    listening = await api.connect(inactivity_s=50)  # another bus: another node
+    await (await listening.create_session()).create_consumer(TOPIC)
+    sending = await api.connect()
+    await sending.ready()
+    assert await sending.subscribers(TOPIC) == 1
+    assert await sending.subscribers(OTHER) == 0
+    context = await api.context()
+    await context.create_consumer(TOPIC)
+    await context.ready()
+    assert await context.subscribers(TOPIC) == 2
+    with pytest.raises(InvalidDestinationError):
+        await context.subscribers("connections")
+
+
+async def test_objects_say_what_they_are(api: Api) -> None:
+    connection = await api.connect(client_id="desk-7")
+    session = await connection.create_session()
+    producer, consumer = await session.create_producer(TOPIC), await session.create_consumer(TOPIC)
+    inner = [connection.inner, session.inner, producer.inner, consumer.inner]
+    told = [repr(one) for one in inner]
+    assert told[0].startswith("<Connection 'desk-7' to fjm2://239.192.57.40:")
+    assert told[0].endswith(", open>")
+    assert told[1:] == [
+        "<Session AUTO_ACKNOWLEDGE of desk-7>",
+        f"<MessageProducer to {TOPIC}>",
+        f"<MessageConsumer of {TOPIC}>",
+    ]
+    await connection.close()
+    assert [repr(one) for one in inner[:2]] == [
+        told[0].replace("open>", "closed>"),
+        "<Session AUTO_ACKNOWLEDGE, closed of desk-7>",
+    ]
+    assert repr(consumer.inner) == f"<MessageConsumer of {TOPIC}, closed>"
+
+
+async def test_threads_are_named_after_their_connection_and_session(api: Api) -> None:
+    if not api.is_blocking:
+        pytest.skip("asyncio needs no threads")
+    connection = await api.connect(client_id="desk-7")
+    heard: dict[str, str] = {}
+    for name in ("first", "second"):
+        consumer = await (await connection.create_session()).create_consumer(Topic(name))
+        consumer.message_listener = lambda _, name=name: heard.update({name: threading.current_thread().name})
+        await send_texts(await connection.create_session(), Topic(name), "hello")
+    await eventually(lambda: len(heard) == 2)
+    assert heard == {"first": "fjm2-desk-7-session-1-listeners", "second": "fjm2-desk-7-session-3-listeners"}
+
+
 async def test_c8_threads_that_share_a_connection_send_in_their_own_order(api: Api) -> None:
     connection = await api.connect()
     consumer = await (await connection.create_session()).create_consumer(TOPIC)

@@ -170,6 +170,23 @@ async def test_n4_setters_chain_and_override_what_the_message_says(api: Api) -> 
     assert found.expiration == found.timestamp + 5000
 
 
+async def test_properties_of_a_send_are_of_this_message_alone(api: Api) -> None:
+    context = await api.context()
+    consumer = await context.create_consumer(TOPIC)
+    producer = (await context.create_producer()).inner.set_property("a", 1)
+    await api.invoke(producer.send, TOPIC, "text", properties={"a": Byte(2), "b": "two"})
+    await api.invoke(producer.send, TOPIC, "text")
+    first, second = [await consumer.receive(WAIT_S) for _ in range(2)]
+    assert dict(first.properties) == {"a": 2, "b": "two"} | {"JMSXDeliveryCount": 1}
+    assert dict(second.properties) == {"a": 1} | {"JMSXDeliveryCount": 1}
+    await api.invoke(producer.send, TOPIC, first, properties={"c": True})  # whose own are read-only
+    assert (await consumer.receive(WAIT_S)).properties["c"] is True
+    for wrong, kind in (({"no name": 1}, ValueError), ({"JMSX": 1}, ValueError), ({"a": []}, MessageFormatError)):
+        with pytest.raises(kind):
+            await api.invoke(producer.send, TOPIC, "text", properties=wrong)
+    assert await consumer.receive(QUIET_S) is None
+
+
 async def test_n4_properties_of_a_producer_are_read_like_those_of_a_message(api: Api) -> None:
     producer = (await (await api.context()).create_producer()).inner
     producer.set_property("n", 5).set_property("t", "yes")

@@ -119,6 +119,18 @@ def test_dead_receiver_is_evicted_and_the_rest_go_on() -> None:
     assert not alive.events(StreamLost)
 
 
+def test_who_was_evicted_is_known_until_it_comes_back_or_leaves() -> None:
+    net, pub, sub = pair(Flow.MIN)
+    pub.engine.set_receivers(frozenset({sub.node_id, 98, 99}), net.now)
+    pub.write(PAYLOAD)
+    assert net.run_until(lambda: sub.received == PAYLOAD, deadline=60.0)
+    assert pub.engine.evicted_receivers == {98, 99}
+    pub.engine.forget_receiver(98, net.now)
+    assert pub.engine.evicted_receivers == {99}
+    pub.engine.set_receivers(frozenset({99}), net.now)
+    assert pub.engine.evicted_receivers == set()
+
+
 def test_who_has_left_is_not_waited_for() -> None:
     net, pub, sub = pair(Flow.NAMED, ack_timeout_s=1000.0)
     pub.engine.set_receivers(frozenset({sub.node_id, 99}), net.now)

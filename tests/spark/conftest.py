@@ -1,4 +1,4 @@
-"""One Spark for all tests here."""
+"""Spark for the tests here, and where their files are."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,24 +13,19 @@ except ImportError:
 if shutil.which("java") is None:
     pytest.skip("Java is not installed", allow_module_level=True)
 
-from fjm2bench.traces.session import spark_session
-
-# Compiling takes longer than to compute so few rows without. The processes that tests start do compile, and have to
-# come to the same.
-SETTINGS = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.default.parallelism": "2",
-    "spark.sql.adaptive.coalescePartitions.enabled": "false",
-}
+from sparks import Sparks
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session("local[2]", memory="1g", settings=SETTINGS)
-    yield session
-    session.stop()
+def sparks() -> Iterator[Sparks]:
+    made = Sparks()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def spark(sparks: Sparks) -> SparkSession:
+    return sparks.here()
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """From runs to a report by way of Spark: nothing is put aside, and the figures are those of the aggregates."""
 
 import csv
-import shutil
 from pathlib import Path
 from random import Random
 
 import pytest
 
-pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
 
@@ -19,8 +17,8 @@ from fjm2bench.runs.matrix import Cell, cells_of
 from fjm2bench.runs.plan import load
 from fjm2bench.traces.ingest import ingest
 from fjm2bench.traces.refresh import aggregate
-from fjm2bench.traces.session import spark_session
 from fjm2bench.traces.warehouse import Warehouse
+from pyspark.sql import SparkSession
 
 PLAN = """
 [[experiment]]
@@ -43,9 +41,7 @@ def figures(cell: Cell, random: Random) -> dict[str, float]:
     return {"msgs_per_s": rate, "gbit_per_s": rate * cell.size * 8e-9, "cpu_s_per_gb": random.random()}
 
 
-def test_what_runs_enter_comes_through_spark_to_the_report(tmp_path: Path) -> None:
-    if shutil.which("java") is None:
-        pytest.skip("java is not installed (`make system-deps` installs it, as root)")
+def test_what_runs_enter_comes_through_spark_to_the_report(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(PLAN)
     random, book = Random(5), Book(tmp_path / "traces", "made")
     cells = cells_of(load(tmp_path / "plan.toml"))
@@ -56,12 +52,8 @@ def test_what_runs_enter_comes_through_spark_to_the_report(tmp_path: Path) -> No
         book.enter(cell, {} if is_bad else figures(cell, random), labels, lines)
     book.enter_missing("sizes", "nats", "messages", "nats-server is not installed", {})
 
-    spark = spark_session("local[1]")
-    try:
-        done = ingest(spark, tmp_path / "traces", Warehouse(tmp_path / "warehouse"), settle_s=0)
-        aggregate(spark, Warehouse(tmp_path / "warehouse"))
-    finally:
-        spark.stop()
+    done = ingest(spark, tmp_path / "traces", Warehouse(tmp_path / "warehouse"), settle_s=0)
+    aggregate(spark, Warehouse(tmp_path / "warehouse"))
     assert dict(done.counts) == {"results": 3 * len(cells) + 1}
     build(tmp_path / "warehouse", tmp_path / "report")
 

@@ -8,6 +8,7 @@ import pytest
 from fjm2bench.traces.clean import cleaned, table
 from fjm2bench.traces.schema import LINES_TYPE, REASONS, TABLES
 from pyspark.sql import SparkSession
+from sparks import Sparks
 from trace_lines import T, result, sample
 
 NOW = T + 3600
@@ -98,7 +99,7 @@ KEPT: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def judged(spark: SparkSession) -> dict[str, dict[str, Any]]:
+def judged(sparks: Sparks) -> dict[str, dict[str, Any]]:
     """All lines at once, by name."""
     texts = {name: case[0] for name, case in BAD.items()} | {name: case[0] for name, case in KEPT.items()}
     texts["result"] = json.dumps(result(labels={"fault": "none"}))
@@ -106,7 +107,7 @@ def judged(spark: SparkSession) -> dict[str, dict[str, Any]]:
     faults = [("torn", GOOD[:50]), ("oversize", GOOD), ("utf8", GOOD), ("unreadable", "gone")]
     lines += [(fault, 7, text, fault) for fault, text in faults]
     lines.append(("whole, but for its newline", 7, GOOD, "torn"))
-    rows = cleaned(spark.createDataFrame(lines, LINES_TYPE), NOW).collect()
+    rows = cleaned(sparks.here().createDataFrame(lines, LINES_TYPE), NOW).collect()
     assert len(rows) == len(lines)
     return {row["file"]: row.asDict() for row in rows}
 

@@ -16,27 +16,37 @@ from fjm2bench.traces.ingest import batches, ingest
 from fjm2bench.traces.refresh import aggregate
 from fjm2bench.traces.warehouse import Warehouse, WarehouseError
 from pyspark.sql import SparkSession
+from sparks import JAVA, OPTIONS, Sparks
 from trace_tables import contents
 
 SPARK_CLASS = Path(pyspark.__path__[0]) / "bin" / "spark-class"
 START_S = 120.0
-HERE = Path(__file__).parent
+ON_CLUSTER = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.defaultJavaOptions": JAVA,
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.adaptive.coalescePartitions.enabled": "true",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+LINES = 4000
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made: Path = tmp_path_factory.mktemp("traces")
-    generate(made, 8000)
+    generate(made, LINES)
     return made
 
 
 @pytest.fixture(scope="module")
-def expected(spark: SparkSession, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def expected(sparks: Sparks, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """What the batch makes of the folder, here."""
     warehouse = Warehouse(tmp_path_factory.mktemp("local"))
-    ingest(spark, folder, warehouse, settle_s=0)
-    aggregate(spark, warehouse)
-    return contents(spark, warehouse)
+    ingest(sparks.here(), folder, warehouse, settle_s=0)
+    aggregate(sparks.here(), warehouse)
+    return contents(sparks.here(), warehouse)
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -49,7 +59,12 @@ def until(condition: Callable[[], bool], what: str) -> None:
 @contextmanager
 def running(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process with a log, which is ended in the end."""
-    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    environment = os.environ | {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_JAVA_OPTS": JAVA,
+        "SPARK_LAUNCHER_OPTS": JAVA,
+        "PYSPARK_PYTHON": sys.executable,
+    }
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
         try:
@@ -83,25 +98,28 @@ def cluster(folder: Path, port: int) -> Iterator[str]:
 
 
 def test_a_cluster_gives_the_same(
-    spark: SparkSession, folder: Path, expected: dict[str, object], tmp_path: Path, port: int
+    sparks: Sparks, folder: Path, expected: dict[str, object], tmp_path: Path, port: int
 ) -> None:
-    warehouse = tmp_path / "warehouse"
-    with cluster(tmp_path, port) as master:
-        command = [sys.executable, str(HERE / "run_pipeline.py"), master, str(folder), str(warehouse)]
-        environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    where, executors = done.stdout.split()
-    assert ".zip" in where  # FJM2 came with the job
-    assert int(executors) == 2
-    assert contents(spark, Warehouse(warehouse)) == expected
+    def where(_: int) -> str:
+        import fjm2bench.traces.lines
+
+        return fjm2bench.traces.lines.__file__
+
+    warehouse = Warehouse(tmp_path / "warehouse")
+    with cluster(tmp_path, port) as master, sparks.at(master, "512m", ON_CLUSTER) as spark:
+        assert spark.sparkContext.master == master
+        ingest(spark, folder, warehouse, settle_s=0)
+        aggregate(spark, warehouse)
+        assert ".zip" in spark.sparkContext.parallelize([0]).map(where).first()  # FJM2 came with the job
+        assert len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) == 1 + 2  # with the driver
+    assert contents(sparks.here(), warehouse) == expected
 
 
 def stream_command(folder: Path, warehouse: Path) -> list[str]:
     """Many small batches, so that there is a midway."""
     options = ["--once", "--every", "0", "--settle", "0", "--batch-mib", "1", "--master", "local[1]", "--memory", "1g"]
     program = [sys.executable, "-m", "fjm2bench.cli", "traces", "stream", str(folder), str(warehouse), *options]
-    return [*program, "--conf", "spark.sql.shuffle.partitions=2"]
+    return [*program, *OPTIONS]
 
 
 def test_a_stream_that_is_killed_and_goes_on_gives_the_same(

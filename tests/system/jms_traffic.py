@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import islice
 from random import Random
 from typing import Any
@@ -278,7 +279,7 @@ async def send(connection: Connection, count: int, errors: list[str]) -> None:
     while await bus.confirmed():
         pass
     confirmed_s = time.monotonic() - began
-    lanes = bus.statistics()["lanes"]
+    lanes = asdict(bus.statistics())["lanes"]
     say(confirmed={"sent_s": sent_s, "confirmed_s": confirmed_s, "errors": errors, "lanes": lanes})
 
 

@@ -8,12 +8,15 @@ import contextlib
 import ctypes
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
+
+import pytest
 
 COMMAND_TIMEOUT_S = 20.0
 _NETNS_FOLDER = Path("/run/netns")
@@ -43,6 +46,20 @@ def run(*command: str) -> str:
         said = (done.stderr or done.stdout).strip() or "nothing said"
         raise CommandError(f"`{' '.join(command)}` ended with {done.returncode}: {said}")
     return done.stdout
+
+
+def skip_where_impossible(*tools: str) -> None:
+    """Skips the test, with the reason, where network namespaces cannot be made, or one of these tools is missing."""
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed")
+    if os.geteuid() != 0:
+        pytest.skip("needs root, for network namespaces")
+    try:
+        with Network() as probe:
+            probe.namespace()
+    except CommandError as error:
+        pytest.skip(f"no network namespaces here: {error}")
 
 
 class Namespace:

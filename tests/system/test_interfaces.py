@@ -32,7 +32,8 @@ def test_a_wrong_one_is_answered_with_what_there_is(text: str) -> None:
 def test_where_there_is_no_netlink_names_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interfaces, "HAS_NETLINK", False)
     lo = find_interface("lo", V4)
-    assert (lo.name, lo.ipv4) == ("lo", ())
+    assert (lo.name, lo.ipv4) == ("lo", ("127.0.0.1",))
+    assert find_interface("127.0.0.1", V4) == lo
     assert local_address(lo, "lo", V4, "127.0.0.1") == "127.0.0.1"
     with pytest.raises(ConfigError, match="expected the name of an interface, as routes are not known"):
         find_interface(None, V4, "239.1.2.3")

@@ -36,7 +36,7 @@ from fjm2.norm import Flow, Sync
 from fjm2.norm import session as session_module
 from fjm2.uri import BusConfig
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.calm
 
 GROUP = "239.192.57.98"
 DEADLINE_S = 10.0

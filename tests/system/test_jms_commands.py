@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import contextlib
 import json
 import os
 import re
@@ -10,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from commanding import DEADLINE_S, PROMPTLY_S, Start, starting
 
 from fjm2.commands import main
 from fjm2.commands.bus_options import inferred
@@ -34,53 +34,8 @@ from fjm2.jms import (
 )
 
 GROUP = "239.192.57.99"
-DEADLINE_S = 30.0
-PROMPTLY_S = 4.0
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 TOPIC = "prices.eu"
-
-
-class Command:
-    """A command that runs."""
-
-    def __init__(self, *arguments: object, uri: str, stdin: int = subprocess.PIPE) -> None:
-        argv = [sys.executable, "-W", "error", "-m", "fjm2", *map(str, arguments)]
-        self.popen = subprocess.Popen(
-            argv,
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,  # or what `communicate` is to have would stay in a buffer
-            env=os.environ | {"FJM2_URI": uri},
-        )
-
-    def wait_until_listening(self) -> None:
-        assert self.popen.stderr is not None
-        assert self.popen.stderr.readline().startswith(b"listening on topic://")
-
-    def read_line(self) -> bytes:
-        assert self.popen.stdout is not None
-        return self.popen.stdout.readline()
-
-    def end(self, stdin: bytes | None = None) -> tuple[int, bytes, str]:
-        """Exit code, standard output and error."""
-        out, err = self.popen.communicate(stdin, timeout=DEADLINE_S)
-        return self.popen.returncode, out, err.decode()
-
-    def interrupt(self) -> tuple[int, bytes, str]:
-        self.popen.send_signal(signal.SIGINT)
-        began_at = time.monotonic()
-        ended = self.end()
-        assert time.monotonic() - began_at < PROMPTLY_S
-        return ended
-
-    def stop(self) -> None:
-        if self.popen.poll() is None:
-            self.popen.kill()
-        self.popen.communicate()
-
-
-Start = Callable[..., Command]
 
 
 @pytest.fixture
@@ -91,15 +46,7 @@ def uri(port: int) -> str:
 @pytest.fixture
 def start(uri: str) -> Iterator[Start]:
     """Starts a command on a bus of its own. Those that listen do so when this returns."""
-    with contextlib.ExitStack() as stack:
-
-        def start_one(*arguments: object, **settings: Any) -> Command:
-            command = Command(*arguments, **{"uri": uri} | settings)
-            stack.callback(command.stop)
-            if arguments[0] in ("sub", "reply") and "--quiet" not in arguments:
-                command.wait_until_listening()
-            return command
-
+    with starting(uri) as start_one:
         yield start_one
 
 

@@ -7,7 +7,7 @@ import pytest
 from netns import Namespace, Network
 from peers import READY_S, Peer, peers, until
 
-pytestmark = [pytest.mark.root, pytest.mark.alone]
+pytestmark = [pytest.mark.root, pytest.mark.calm]
 
 GROUP = "239.192.57.96"
 ACK_TIMEOUT_S = 1.0

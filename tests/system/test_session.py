@@ -17,7 +17,7 @@ import uvloop
 from netns import Network
 
 from fjm2.errors import ConfigError, NormError
-from fjm2.norm import Drop, Fec, ReceiverConfig, SenderConfig, Session, Sync
+from fjm2.norm import Drop, Fec, Flow, ReceiverConfig, SenderConfig, Session, Sync
 from fjm2.norm import session as session_module
 from fjm2.norm.events import (
     CommandReceived,
@@ -325,6 +325,51 @@ async def test_a_watermark_tells_who_is_missing(port: int) -> None:
         assert (outcome.acked, outcome.failed) == ({2}, {99})
         outcome = await soon(sender.watermark([2]))
         assert outcome.acked == {2}
+
+
+@on_each_loop
+async def test_a_watermark_without_nodes_asks_those_that_were_given_up_as_well(port: int) -> None:
+    config = SenderConfig(flow=Flow.NAMED, rate_bps=None, ack_timeout_s=0.2, grtt_s=0.002)
+    async with (
+        listening(new_session(port, node_id=2)),
+        new_session(port, is_sender_only=True, sender=config) as sender,
+    ):
+        sender.set_receivers([2, 99])
+        await sender.send_data(noise(10_000))
+        await until(lambda: sender.evicted_receivers)
+        assert (sender.receivers, sender.evicted_receivers) == ({2}, {99})
+        outcome = await soon(sender.watermark())
+        assert (outcome.acked, outcome.failed) == ({2}, {99})
+
+
+@on_each_loop
+async def test_a_watermark_without_nodes_needs_to_know_some(port: int) -> None:
+    async with new_session(port, is_sender_only=True) as sender:
+        with pytest.raises(NormError, match="flow=max"):
+            await sender.watermark()
+
+
+@on_each_loop
+async def test_it_can_be_asked_how_far_an_object_is(port: int) -> None:
+    size = 400_001
+    sending = SenderConfig(rate_bps=8e6)
+    receiver = new_session(port, node_id=2)
+    assert receiver.incoming == ()
+    async with (
+        listening(receiver) as heard,
+        new_session(port, node_id=7, is_sender_only=True, sender=sending) as sender,
+    ):
+        assert receiver.incoming == ()
+        number = await sender.send_data(noise(size), info=b"name")
+        await until(lambda: receiver.incoming and receiver.incoming[0].info)
+        (early,) = receiver.incoming
+        assert (early.sender_id, early.object_id, early.info, early.is_file) == (7, number, b"name", False)
+        assert early.size == size
+        await until(lambda: any(each.bytes_received > early.bytes_received for each in receiver.incoming))
+        assert all(each.bytes_received < size for each in receiver.incoming)
+        await until(lambda: heard.all(ObjectCompleted))
+        assert receiver.incoming == ()
+    assert receiver.incoming == ()
 
 
 @on_each_loop

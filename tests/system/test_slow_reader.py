@@ -12,7 +12,7 @@ import pytest
 from flows import BIN_S
 from netns import Namespace, Network
 
-pytestmark = [pytest.mark.root, pytest.mark.alone]
+pytestmark = [pytest.mark.root, pytest.mark.calm]
 
 SETTINGS = "interface=veth0&rate=40mbit&window_bytes=1MiB&stream_bytes=4MiB&loopback=off"
 BEFORE_S, STOPPED_S, SEND_S = 2.0, 2.0, 5.0

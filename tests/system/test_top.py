@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from commanding import DEADLINE_S, Command, Start, starting
 from netns import Namespace, Network
 
 from fjm2.commands import main
@@ -21,50 +20,6 @@ from fjm2.commands.onlooking import plain, quantity, rate, span
 from fjm2.commands.screen import fit
 
 GROUP = "239.192.57.97"
-FJM2 = (sys.executable, "-W", "error", "-m", "fjm2")
-DEADLINE_S = 40.0
-
-
-class Running:
-    """A command that runs."""
-
-    def __init__(self, *arguments: object, uri: str, within: Namespace | None = None, **env: str) -> None:
-        prefix = () if within is None else ("ip", "netns", "exec", within.name)
-        environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
-        self.popen = subprocess.Popen(
-            [*prefix, *FJM2, *map(str, arguments)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env=environment | {"FJM2_URI": uri} | env,
-        )
-
-    def wait_for(self, beginning: bytes) -> None:
-        assert self.popen.stderr is not None
-        assert self.popen.stderr.readline().startswith(beginning)
-
-    def read_line(self) -> bytes:
-        assert self.popen.stdout is not None
-        return self.popen.stdout.readline()
-
-    def end(self) -> tuple[int, str, str]:
-        """Exit code, standard output and error."""
-        out, err = self.popen.communicate(timeout=DEADLINE_S)
-        assert b"Traceback" not in err, err.decode()
-        return self.popen.returncode, out.decode(), err.decode()
-
-    def interrupt(self) -> tuple[int, str, str]:
-        self.popen.send_signal(signal.SIGINT)
-        return self.end()
-
-    def stop(self) -> None:
-        if self.popen.poll() is None:
-            self.popen.kill()
-        self.popen.communicate()
-
-
-Start = Callable[..., Running]
 
 
 @pytest.fixture
@@ -75,21 +30,11 @@ def uri(port: int) -> str:
 @pytest.fixture
 def start(uri: str) -> Iterator[Start]:
     """Starts a command on a bus of its own. Subscribers listen, and onlookers look on, when this returns."""
-    with contextlib.ExitStack() as stack:
-
-        def start_one(*arguments: object, **settings: Any) -> Running:
-            command = Running(*arguments, **{"uri": uri} | settings)
-            stack.callback(command.stop)
-            if arguments[0] == "sub":
-                command.wait_for(b"listening on topic://")
-            if arguments[0] == "tail":
-                command.wait_for(b"looking on at ")
-            return command
-
+    with starting(uri) as start_one:
         yield start_one
 
 
-def line_where(command: Running, is_so: Callable[[Any], bool]) -> Any:
+def line_where(command: Command, is_so: Callable[[Any], bool]) -> Any:
     """The first report of `top --json` of which something is true."""
     until = time.monotonic() + DEADLINE_S
     while time.monotonic() < until:
@@ -164,8 +109,8 @@ def test_topics_name_publishers_and_subscribers(start: Start) -> None:
     start("pub", "prices", "--count", 120, "--rate", 12, "--client-id", "feed")
     code, out, err = topics.end()
     assert (code, err) == (0, "")
-    assert "\x1b" not in out
-    rows = {line.split()[0]: line.split() for line in out.splitlines()}
+    assert b"\x1b" not in out
+    rows = {line.split()[0]: line.split() for line in out.decode().splitlines()}
     assert rows["TOPIC"] == ["TOPIC", "MSG/S", "B/S", "MSGS", "PUB", "SUB", "PUBLISHERS", "SUBSCRIBERS"]
     assert rows["prices"][-4:] == ["1", "1", "feed", "desk"]
     assert rows["quiet"][-4:] == ["0", "1", "-", "listener"]
@@ -177,12 +122,12 @@ def test_topics_name_publishers_and_subscribers(start: Start) -> None:
 
 def test_nobody_on_the_bus_is_said(start: Start) -> None:
     code, out, err = start("topics", "--duration", 0.3).end()
-    assert (code, out) == (1, "")
+    assert (code, out) == (1, b"")
     assert "nobody was heard" in err
     assert "fjm2 doctor" in err
     code, out, _ = start("top", "--once", "--duration", 0.3).end()
     assert code == 0
-    assert "Nobody is heard yet" in out
+    assert b"Nobody is heard yet" in out
 
 
 # Tail.
@@ -207,9 +152,8 @@ def test_tail_of_all_in_short_lines(start: Start) -> None:
         assert start("pub", topic, f"two\nlines \x1b[31m{number}", "-p", f"n={number}").end()[0] == 0
     code, out, err = tail.end()
     assert code == 0, err
-    assert re.fullmatch(r"(\d\d:\d\d:\d\d\.\d{3}  prices\.[23]  [0-9a-f]{16}  two\\nlines \\x1b\[31m[23]\n){2}", out), (
-        out
-    )
+    line = rb"\d\d:\d\d:\d\d\.\d{3}  prices\.[23]  [0-9a-f]{16}  two\\nlines \\x1b\[31m[23]\n"
+    assert re.fullmatch(rb"(%b){2}" % line, out), out
 
 
 def test_a_tail_that_is_cut_off_by_its_reader_ends_well(start: Start) -> None:
@@ -224,7 +168,7 @@ def test_a_tail_that_is_cut_off_by_its_reader_ends_well(start: Start) -> None:
 
 def test_a_tail_without_enough_messages_fails(start: Start) -> None:
     code, out, err = start("tail", "prices", "--count", 1, "--timeout", 0.5).end()
-    assert (code, out) == (1, "")
+    assert (code, out) == (1, b"")
     assert "0 messages" in err
 
 
@@ -248,17 +192,9 @@ def test_onlookers_send_nothing_and_are_waited_for_by_nobody(network: Network) -
     network.switch(publisher, lossy, onlooker)
     lossy.lose(0.1)
     onlooker.run("iptables", "-A", "OUTPUT", "-p", "udp", "-j", "ACCEPT")
-    with contextlib.ExitStack() as stack:
-
-        def start(*arguments: object, within: Namespace) -> Running:
-            command = Running(*arguments, uri=bus, within=within)
-            stack.callback(command.stop)
-            return command
-
+    with starting(bus) as start:
         sub = start("sub", "prices", "--count", 1500, "--client-id", "lossy", within=lossy)
-        sub.wait_for(b"listening")
         tail = start("tail", "prices", "--json", "--count", 1500, within=onlooker)
-        tail.wait_for(b"looking on")
         top = start("top", "--json", "--interval", 0.5, within=onlooker)
         top.read_line()
         arguments = ("--count", 1500, "--size", 1000, "--rate", 600, "--client-id", "feed")
@@ -287,12 +223,9 @@ def test_an_onlooker_that_loses_says_so(network: Network) -> None:
     publisher, onlooker = network.namespace(), network.namespace()
     network.switch(publisher, onlooker)
     onlooker.lose(0.1)
-    with contextlib.ExitStack() as stack:
-        tail = Running("tail", "prices", "--timeout", 6, uri=bus, within=onlooker)
-        stack.callback(tail.stop)
-        tail.wait_for(b"looking on")
-        pub = Running("pub", "prices", "--count", 500, "--size", 1000, "--rate", 500, uri=bus, within=publisher)
-        stack.callback(pub.stop)
+    with starting(bus) as start:
+        tail = start("tail", "prices", "--timeout", 6, within=onlooker)
+        pub = start("pub", "prices", "--count", 500, "--size", 1000, "--rate", 500, within=publisher)
         assert pub.end()[0] == 0
         code, out, err = tail.end()
     assert code == 1

@@ -179,7 +179,7 @@ def test_a_full_disk_hurts_nobody(tmp_path: Path, port: int) -> None:
         pytest.skip(f"no mounts here: {err}")
     assert (running.returncode, out) == (0, "sent\n"), err
     warning, size = err.splitlines()
-    assert warning.startswith(f"cannot write traces to {tmp_path}")
+    assert warning.startswith(f"disk_refused: cannot write traces to {tmp_path}")
     assert "No space left" in warning
     assert 8_000 < int(size.split()[0]) <= 16_384
 

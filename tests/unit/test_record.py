@@ -21,8 +21,10 @@ from hypothesis import strategies as st
 
 from fjm2.counted import Reading, closed, opened
 from fjm2.errors import ConfigError
+from fjm2.logs import Log
 from fjm2.record import Labels, TraceRecorder, TraceWriter
 from fjm2.record import environment as of_environment
+from fjm2.record import labels as labels_module
 from fjm2.record.series import IDLE_S, Series
 
 NAMED = Labels(run="r", node="n", system="fjm2", layer="norm", role="pub")
@@ -35,6 +37,13 @@ COMMON = {
 
 names = st.text("abc_", min_size=1, max_size=8)
 counters = st.dictionaries(names, st.integers(0, 1 << 60) | st.floats(0, 1e12), max_size=6)
+
+
+@pytest.fixture(autouse=True)
+def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an earlier test was warned of is told again."""
+    for module in (labels_module, of_environment):
+        monkeypatch.setattr(module, "log", Log("fjm2.record"))
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -259,7 +268,7 @@ def test_a_write_that_breaks_off_says_what_is_there(
     assert caplog.text.count("are written again") == 1
 
 
-def test_a_disk_that_refuses_is_told_of_once_a_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_refuses_is_told_of_seldom(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     with TraceWriter(blocked, NAMED) as writer:

@@ -11,6 +11,18 @@ from fjm2.norm import Fec, ReceiverConfig, SenderConfig, Sync
 from fjm2.uri import DEFAULT_GROUP, DEFAULT_PORT, BusConfig
 
 
+def test_a_uri_makes_a_session() -> None:
+    config = BusConfig.from_uri("fjm2://239.1.2.3:6000?interface=127.0.0.1&ttl=0&dscp=46&loopback=off&grtt_s=1ms")
+    session = config.session(node_id=7)
+    assert (session.node_id, session.config.sender, session.config.receiver) == (7, config.sender, config.receiver)
+    same = {
+        name: getattr(session.udp_config, name) for name in ("group", "port", "interface", "ttl", "dscp", "loopback")
+    }
+    assert same == {name: getattr(config, name) for name in same}
+    sending = config.session(is_sender_only=True, dscp=10)
+    assert (sending.config.receiver, sending.udp_config.dscp) == (None, 10)
+
+
 def sender(query: str) -> SenderConfig:
     return BusConfig.from_uri(f"fjm2://?{query}").sender
 

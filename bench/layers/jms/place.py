@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from enum import Enum
 from typing import Any
 
@@ -66,8 +67,7 @@ async def wait_for(count: int, connection: Connection, topic: Topic, tell: Calla
 
 def lane_statistics(connection: Connection) -> dict[str, Any]:
     """The counters of what messages of ordinary priority travel in."""
-    lane: dict[str, Any] = connection._check_open().bus.statistics()["lanes"][0]
-    return lane
+    return asdict(connection.statistics().bus.lanes[0])
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from ..errors import InvalidSelectorError
 from .compiler import Lookup, compile_program
 from .names import is_identifier
 from .parser import parse
@@ -20,13 +21,17 @@ class Selector:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        """As it was given."""
         self.evaluate: Callable[[Lookup], bool]
         """Whether a message is wanted, told by a function from names to values: `matches` on the hot path."""
         self.names: frozenset[str]
         """The headers and properties it asks for; nothing else of a message need be known."""
         self.is_empty: bool
         """Whether it wants every message, as it says nothing."""
-        self.names, self.evaluate, self.is_empty = _compile(text)
+        try:
+            self.names, self.evaluate, self.is_empty = _compile(text)
+        except InvalidSelectorError as error:
+            raise InvalidSelectorError(error.reason, error.position, text) from None
 
     def matches(self, values: Mapping[str, object]) -> bool:
         """Whether a message with these headers and properties is wanted: bool, int, float or str, or None for none."""

@@ -247,7 +247,22 @@ def test_the_error_is_one_of_jms_and_a_value_error() -> None:
     error = refusal("a =")
     assert isinstance(error, JMSError)
     assert isinstance(error, ValueError)
-    assert str(error) == "the selector ends where a name, a literal or an opening bracket is expected at position 3"
+    reason = "the selector ends where a name, a literal or an opening bracket is expected"
+    assert str(error) == f"{reason} at position 3\n  a =\n     ^"
+    assert (error.reason, error.position, error.selector) == (reason, 3, "a =")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("price > > 3", ["  price > > 3", "          ^"]),
+        ("a = 1\nAND b == 2", ["  AND b == 2", "         ^"]),
+        ("\ta\t= =", ["   a = =", "       ^"]),
+        ("x" * 100 + " = = " + "y" * 100, ["  " + "x" * 17 + " = = " + "y" * 18, " " * 22 + "^"]),
+    ],
+)
+def test_the_error_shows_the_place(text: str, shown: list[str]) -> None:
+    assert str(refusal(text)).splitlines()[1:] == shown
 
 
 def test_long_words_are_not_repeated() -> None:

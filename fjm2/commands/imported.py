@@ -1,0 +1,32 @@
+"""Commands that are imported when they are asked for: who needs one of them does not wait for all."""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+
+import click
+
+
+class Imported(MutableMapping[str, click.Command]):
+    """Commands by name. Each is in a module of this package, under its own name."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._found: dict[str, click.Command | str] = dict(modules)
+
+    def __getitem__(self, name: str) -> click.Command:
+        found = self._found[name]
+        if isinstance(found, str):
+            command: click.Command = getattr(import_module(found, __package__), name)
+            self._found[name] = found = command
+        return found
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._found[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)

@@ -1,0 +1,46 @@
+"""Frames that carry the context of their send, for connections with telemetry."""
+
+from typing import Final
+
+from fjm2.telemetry import TRACE_PARENT, TRACE_STATE, Telemetry
+
+from .destination import Destination
+from .frame import FrameWriter, Parts, with_properties
+from .message import Message
+from .properties import decode_properties, encode_properties
+
+_NAMES: Final = (TRACE_PARENT, TRACE_STATE)
+_MARK: Final = TRACE_PARENT.encode()
+
+
+class TracingWriter(FrameWriter):
+    """Each frame is a span. The message itself stays as it is: sent on, or once more, it gets another context."""
+
+    __slots__ = ("_telemetry",)
+
+    def __init__(self, connection_id: int, telemetry: Telemetry) -> None:
+        super().__init__(connection_id)
+        self._telemetry = telemetry
+
+    def write(
+        self,
+        message: Message,
+        destination: Destination,
+        flags: int,
+        priority: int,
+        timestamp: int,
+        expiration: int = 0,
+        delivery_delay: int = 0,
+    ) -> Parts:
+        """As `FrameWriter.write`."""
+        parts = super().write(message, destination, flags, priority, timestamp, expiration, delivery_delay)
+        context = self._telemetry.sent(message, destination, len(parts[1]))
+        return with_properties(parts, lambda encoded: _replaced(encoded, context)) if context else parts
+
+
+def _replaced(encoded: bytes, context: dict[str, str]) -> bytes:
+    """Properties with this context, and no other."""
+    if _MARK in encoded:
+        others = decode_properties(encoded, 0, len(encoded))
+        encoded = encode_properties({name: value for name, value in others.items() if name not in _NAMES})
+    return encode_properties(context) + encoded

@@ -1,0 +1,124 @@
+"""OpenTelemetry: one trace through publishers and subscribers. It takes the extra `fjm2[otel]`.
+
+`ConnectionFactory(telemetry=True)` puts each send, and each call of a message listener, into a span. The context of the
+send travels with the message, as the properties `traceparent` and `tracestate` of W3C's Trace Context. Programs that
+take messages in a loop get it by `context_of(message)`.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final
+
+from fjm2 import __version__
+from fjm2.jms.destination import TEMPORARY_FLAG, Destination
+from fjm2.jms.errors import MessageFormatError
+from fjm2.lacking import lack_of
+
+try:
+    from opentelemetry import trace
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, SpanKind, TracerProvider
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError as error:
+    raise ImportError(lack_of(error, "telemetry", "otel"), name=error.name) from error
+
+if TYPE_CHECKING:
+    from fjm2.jms import Message
+
+__all__ = ["TRACE_PARENT", "TRACE_STATE", "Telemetry", "context_of"]
+
+TRACE_PARENT: Final = "traceparent"
+"""A property of a message. Selectors may ask for it as for any other."""
+TRACE_STATE: Final = "tracestate"
+"""Likewise."""
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+_TEXT_MAX: Final = 512
+_MEMBER = r" *[a-z0-9][a-z0-9_*/@-]{0,240}=[!-+\--<>-~ ]{1,256}"
+_STATE = re.compile(rf"{_MEMBER}(?:,{_MEMBER}){{0,31}}")
+"""What is none is left out: nobody on the bus shall fill our logs with it."""
+
+
+def context_of(message: "Message") -> Context:
+    """The context that a message was sent in, to make it the parent of spans: an empty one if it came with none."""
+    carrier = {}
+    for name in (TRACE_PARENT, TRACE_STATE):
+        value = _text_of(message, name)
+        if value is not None and (name == TRACE_PARENT or _STATE.fullmatch(value)):
+            carrier[name] = value
+    return _PROPAGATOR.extract(carrier)
+
+
+def _text_of(message: "Message", name: str) -> str | None:
+    try:
+        value = message.get_object_property(name)
+    except MessageFormatError:  # properties that cannot be read
+        return None
+    return value if isinstance(value, str) and len(value) <= _TEXT_MAX else None
+
+
+class Telemetry:
+    """The spans of a connection."""
+
+    def __init__(self, provider: TracerProvider | None = None) -> None:
+        """None is the provider that the program has set for all."""
+        self._tracer = trace.get_tracer("fjm2", __version__, provider)
+
+    def sent(self, message: "Message", destination: Destination, size: int) -> dict[str, str]:
+        """A message is sent at this moment. The properties that its receivers know the span by."""
+        span = self._start("send", SpanKind.PRODUCER, message, destination, size, None)
+        carrier: dict[str, str] = {}
+        _PROPAGATOR.inject(carrier, trace.set_span_in_context(span))
+        span.end()
+        return carrier
+
+    def listening(self, listener: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A listener each call of which is a span that follows that of the send. What it raises is noted there."""
+
+        def listen(message: "Message") -> Any:
+            destination = message.destination
+            assert destination is not None  # as it was received
+            span = self._start("process", SpanKind.CONSUMER, message, destination, None, context_of(message))
+            try:
+                with trace.use_span(span):
+                    result = listener(message)
+            except BaseException:
+                span.end()
+                raise
+            if isawaitable(result):
+                return _finish(result, span)
+            span.end()
+            return result
+
+        return listen
+
+    def _start(
+        self,
+        operation: str,
+        kind: SpanKind,
+        message: "Message",
+        destination: Destination,
+        size: int | None,
+        context: Context | None,
+    ) -> Span:
+        is_temporary = bool(destination.kind_flags & TEMPORARY_FLAG)
+        attributes: dict[str, str | int | bool] = {
+            "messaging.system": "fjm2",
+            "messaging.operation.name": operation,
+            "messaging.operation.type": operation,
+            "messaging.destination.name": destination.name,
+        }
+        if is_temporary:  # so many names would be of no use as names of spans
+            attributes["messaging.destination.temporary"] = True
+        if size is not None:
+            attributes["messaging.message.body.size"] = size
+        if message.message_id is not None:
+            attributes["messaging.message.id"] = message.message_id
+        name = "(temporary)" if is_temporary else destination.name
+        return self._tracer.start_span(f"{operation} {name}", context, kind, attributes)
+
+
+async def _finish(result: Awaitable[Any], span: Span) -> Any:
+    with trace.use_span(span, end_on_exit=True):
+        return await result

@@ -1,0 +1,109 @@
+"""A close waits for what was accepted as long as anything goes on, and no longer."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from adapter import Api, eventually
+
+from fjm2.jms import BytesMessage, Topic, UnconfirmedError
+
+TOPIC = Topic("closing")
+MESSAGES, BYTES = 150, 1000
+RATE_BPS = 1_000_000
+SENDING_S = MESSAGES * BYTES * 8 / RATE_BPS
+"""What it takes at the least to send them."""
+STILL_S = 0.5
+BUSY_S = 1.5
+"""What a busy machine may add."""
+
+
+class Slow:
+    """A sender whose rate is low, and a receiver that is another node."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.errors: list[Exception] = []
+        self.options = {"rate": RATE_BPS, "close_timeout_s": STILL_S}
+
+    async def open(self) -> "Slow":
+        listening = await self.api.connect(inactivity_s=50)
+        self.consumer = await (await listening.create_session()).create_consumer(TOPIC)
+        self.connection = await self.api.connect(**self.options)
+        self.connection.exception_listener = self.errors.append
+        await (await (await self.connection.create_session()).create_consumer(Topic("other"))).ready()
+        return self
+
+    async def send(self) -> None:
+        producer = await (await self.connection.create_session()).create_producer(TOPIC)
+        for number in range(MESSAGES):
+            message = BytesMessage()
+            message.write_bytes(number.to_bytes(2, "big") + bytes(BYTES))
+            await producer.send(message)
+
+    async def received(self) -> list[int]:
+        numbers = []
+        while (message := await self.consumer.receive(STILL_S)) is not None:
+            numbers.append(int.from_bytes(message.read_bytes(2), "big"))
+        return numbers
+
+
+async def timed(call: Any) -> float:
+    began = time.monotonic()
+    await call
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "shared"])
+async def test_all_that_was_accepted_arrives_however_slow_the_rate(api: Api, is_shared: bool) -> None:
+    slow = await Slow(api).open()
+    if is_shared:
+        await api.connect(**slow.options)
+    await slow.send()
+    assert await timed(slow.connection.close()) > SENDING_S / 2 > STILL_S
+    assert await slow.received() == list(range(MESSAGES))
+    assert slow.errors == []
+
+
+async def test_a_timeout_bounds_the_close_and_what_is_lost_by_it_is_told(api: Api) -> None:
+    slow = await Slow(api).open()
+    await slow.send()
+    assert await timed(slow.connection.close(timeout=0.2)) < 0.2 + BUSY_S / 2
+    await eventually(lambda: slow.errors)
+    assert all(isinstance(error, UnconfirmedError) for error in slow.errors)
+    assert len(await slow.received()) < MESSAGES
+
+
+async def test_who_leaves_the_block_by_ctrl_c_waits_no_longer_than_for_the_dead(api: Api) -> None:
+    slow = await Slow(api).open()
+    await slow.send()
+    assert await timed(api.leave(slow.connection.inner, KeyboardInterrupt, KeyboardInterrupt(), None)) < SENDING_S
+    await eventually(lambda: slow.errors)
+    await slow.received()
+
+
+async def test_who_leaves_the_block_by_another_exception_loses_nothing(api: Api) -> None:
+    context = await api.context(rate=RATE_BPS, close_timeout_s=STILL_S)
+    slow = await Slow(api).open()
+    producer = await context.create_producer()
+    for number in range(MESSAGES):
+        await producer.send(TOPIC, number.to_bytes(2, "big") + bytes(BYTES))
+    await slow.connection.close()
+    await api.leave(context.inner, ValueError, ValueError(), None)
+    assert await slow.received() == list(range(MESSAGES))
+
+
+async def test_a_close_that_is_cancelled_ends_at_once_and_tells(api: Api) -> None:
+    if api.is_blocking:
+        pytest.skip("nobody cancels a call that blocks, but by Ctrl-C")
+    slow = await Slow(api).open()
+    await slow.send()
+    closing = asyncio.create_task(slow.connection.close())
+    await asyncio.sleep(0.1)
+    closing.cancel()
+    began = time.monotonic()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert time.monotonic() - began < STILL_S
+    await eventually(lambda: slow.errors)

@@ -1,0 +1,53 @@
+"""One Spark at a time, all of them in one virtual machine, and what makes it quick with few rows."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from fjm2bench.traces.session import spark_session
+from pyspark.sql import SparkSession
+
+JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""No process of a test lives long enough to earn back what it costs to optimise."""
+SETTINGS: Final = {
+    "spark.driver.defaultJavaOptions": JAVA,
+    # Compiling takes longer than to compute so few rows without. The cluster does compile, and has to come to the same.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",
+}
+OPTIONS: Final = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
+"""The same, for commands."""
+
+
+class Sparks:
+    """To start a virtual machine, and to load Spark into it, takes longer than most tests: all have the same one."""
+
+    def __init__(self) -> None:
+        self._here: SparkSession | None = None
+
+    def here(self) -> SparkSession:
+        """The one for all tests but those that need another."""
+        if self._here is None:
+            self._here = spark_session("local[2]", memory="1g", settings=SETTINGS)
+        return self._here
+
+    @contextmanager
+    def at(self, master: str, memory: str, settings: dict[str, str]) -> Iterator[SparkSession]:
+        """One elsewhere; meanwhile there is none here. The virtual machine keeps `SETTINGS` that are not set anew."""
+        self.stop()
+        path = list(sys.path)
+        session = spark_session(master, memory=memory, settings=settings)
+        try:
+            yield session
+        finally:
+            session.stop()
+            sys.path[:] = path  # without FJM2 as the workers were given it
+
+    def stop(self) -> None:
+        if self._here is not None:
+            self._here.stop()
+            self._here = None
