@@ -19,8 +19,8 @@ BENCH := $(BENCH)
 # The gateways' lab of three networks takes minutes and has a target of its own.
 SUITE := --ignore=tests/lab
 SIDE_BY_SIDE := $(SUITE) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-# What is marked so, without reading all other files for it.
-marked = -m $(1) $(shell grep -rlw --include='test_*.py' --exclude-dir=lab 'mark\.$(1)' tests)
+# Where something is marked so: to read all other files for it would take longer.
+marked = $(shell grep -rlw --include='test_*.py' --exclude-dir=lab 'mark\.$(1)' tests)
 
 .PHONY: help demo test lab test-fast lint fmt api fuzz micro bench docs packaging system-deps clean
 
@@ -36,9 +36,9 @@ test: $(INSTALLED) system-deps  ## the whole test suite, WORKERS files at a time
 	@status=0; \
 	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not alone and not calm" || status=$$?; \
 	if [ $$status = 2 ]; then exit 2; fi; \
-	$(PY) -m pytest -n 3 --dist worksteal $(call marked,calm) || status=$$?; \
+	$(PY) -m pytest -n 3 --dist worksteal -m "calm and not alone" $(call marked,calm) || status=$$?; \
 	if [ $$status = 2 ]; then exit 2; fi; \
-	$(PY) -m pytest $(call marked,alone) || status=$$?; \
+	$(PY) -m pytest -m alone $(call marked,alone) || status=$$?; \
 	exit $$status
 
 lab: $(INSTALLED) system-deps  ## three networks, their gateways and the admin service, in namespaces: minutes, as root

@@ -78,6 +78,7 @@ def test_two_lans_carry_a_bus_and_repair_what_the_way_loses(internet: Internet) 
     assert right.status()["peers"][0]["datagrams_sent"] > 50
 
 
+@pytest.mark.alone
 def test_a_standby_takes_over_within_three_seconds_and_nothing_is_lost(internet: Internet) -> None:
     (publishing,), (left,) = internet.lan("left", 1)
     (listening,), rights = internet.lan("right", 1, gateways=2, label="right")
@@ -278,6 +279,7 @@ def test_it_tells_how_it_is(internet: Internet) -> None:
     until(lambda: left.get("/healthz")[0] == 200, lambda: str(left.get("/healthz")))
 
 
+@pytest.mark.alone
 def test_gateways_that_know_only_the_node_list_find_each_other_and_go_on_without_it(internet: Internet) -> None:
     (publishing,), (left,) = internet.lan("left", 1)
     (listening,), (right,) = internet.lan("right", 1)
@@ -346,6 +348,7 @@ def test_a_flood_of_rubbish_and_of_nodes_changes_nothing(internet: Internet) -> 
     finish(subscribers, publisher)
 
 
+@pytest.mark.alone
 def test_after_a_blackout_and_a_crash_everything_arrives(internet: Internet) -> None:
     (publishing,), (left,) = internet.lan("left", 1)
     (listening,), (right,) = internet.lan("right", 1)

@@ -15,7 +15,8 @@ from netns import Namespace, Network
 pytestmark = [pytest.mark.root, pytest.mark.calm]
 
 SETTINGS = "interface=veth0&rate=40mbit&window_bytes=1MiB&stream_bytes=4MiB&loopback=off"
-BEFORE_S, STOPPED_S, SEND_S = 2.0, 2.0, 5.0
+BEFORE_S, STOPPED_S, SEND_S = 1.0, 2.0, 6.0
+BEGUN_BYTES = 500_000
 FLOWS = (sys.executable, str(Path(__file__).with_name("flows.py")))
 
 
@@ -31,6 +32,9 @@ class Group:
         self.good, self.slow = (start(host, "receive", uri, deadline) for host in hosts[1:])
         self.good_id, self.slow_id = (int(line(receiver)) for receiver in (self.good, self.slow))
         self.sender = start(hosts[0], "send", uri, time.monotonic() + SEND_S)
+        while int(hosts[2].run("cat", "/sys/class/net/veth0/statistics/rx_bytes")) < BEGUN_BYTES:
+            assert self.sender.poll() is None
+            time.sleep(0.01)
         time.sleep(BEFORE_S)
         os.kill(self.slow.pid, signal.SIGSTOP)
         self.stopped_at = time.monotonic()
