@@ -217,7 +217,8 @@ final class Bench {
     Deadline(Options options, String doing) {
       this.options = options;
       this.doing = doing;
-      at = System.nanoTime() + (long) (options.real("--timeout") * 1e9);
+      // Who starts us may have spent a part of it.
+      at = System.nanoTime() + (long) (options.real(options.has("--left") ? "--left" : "--timeout") * 1e9);
     }
 
     long leftNanos() {

@@ -54,7 +54,7 @@ class JavaProgram:
             "--port": options.port,
             "--size": options.size,
             "--properties": options.properties,
-            "--timeout": options.timeout_s,
+            "--timeout": f"{options.timeout_s:g}",
         }
         flat = [str(part) for pair in {**arguments, **more}.items() for part in pair]
         class_path = os.pathsep.join(map(str, (self._classes, *map(_jar, self.jars))))
@@ -67,8 +67,7 @@ class JavaProgram:
 
     def run(self, role: str, options: PeerOptions, more: Mapping[str, object], deadline: Deadline) -> dict[str, Any]:
         """The line that a process of it ends with."""
-        timeout = f"{max(deadline.left_s, 0.1):.1f}".removesuffix(".0")
-        with child(self.argv(role, options, {**more, "--timeout": timeout})) as process:
+        with child(self.argv(role, options, {**more, "--left": f"{deadline.left_s:.3f}"})) as process:
             result: dict[str, Any] = json.loads(next_line(process, deadline, f"{role} of {self.main}"))
             return result
 

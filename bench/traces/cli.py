@@ -305,7 +305,7 @@ def _check_present(folder: Path) -> None:
 
 @contextmanager
 def _spark(master: str, memory: str, conf: tuple[str, ...], quiet: bool) -> "Iterator[SparkSession]":
-    from .session import SparkFailedError, check_spark, kill_spark, reason_of, spark_session
+    from .session import SparkFailedError, check_spark, children, kill_all_but, reason_of, spark_session
 
     settings = {}
     for setting in conf:
@@ -318,6 +318,7 @@ def _spark(master: str, memory: str, conf: tuple[str, ...], quiet: bool) -> "Ite
     from pyspark.errors import PySparkException
 
     logging.disable(logging.CRITICAL)  # py4j tells of Ctrl-C with tracebacks
+    others = children()
     is_shown = not quiet and sys.stderr.isatty()
     try:
         spark = spark_session(master, memory=memory, progress=is_shown, settings=settings)
@@ -327,8 +328,10 @@ def _spark(master: str, memory: str, conf: tuple[str, ...], quiet: bool) -> "Ite
             raise SparkFailedError(f"Spark failed: {reason_of(error)}") from error
         spark.stop()
     except BaseException:
-        kill_spark()
+        kill_all_but(others)
         raise
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _existing(path: Path) -> Warehouse:

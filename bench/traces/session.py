@@ -143,12 +143,20 @@ def _without_class(line: str) -> str:
     return re.sub(r"^(?:Caused by)?: *(?:[\w$]+\.[\w.$]+: *)?", "", line)
 
 
-def kill_spark() -> None:
-    """End the virtual machine now, however far it has come. What it had begun to write is in nobody's way."""
+def children() -> frozenset[int]:
+    """Processes that this one has started; none where that is not known."""
     task = Path(f"/proc/self/task/{os.getpid()}/children")
-    for child in task.read_text().split() if task.exists() else ():  # else it notices that we are gone
+    return frozenset(map(int, task.read_text().split())) if task.exists() else frozenset()
+
+
+def kill_all_but(others: frozenset[int]) -> None:
+    """End the virtual machine now, however far it has come: nobody else is started meanwhile.
+
+    What it had begun to write is in nobody's way.
+    """
+    for child in children() - others:  # where none is known, it notices that we are gone
         with suppress(ProcessLookupError):
-            os.kill(int(child), signal.SIGKILL)
+            os.kill(child, signal.SIGKILL)
 
 
 def _check_master(master: str) -> None:

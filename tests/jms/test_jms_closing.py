@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from adapter import Api, eventually
+from adapter import Api, Asyncio, eventually
 
 from fjm2.jms import BytesMessage, Topic, UnconfirmedError
 
@@ -94,9 +94,8 @@ async def test_who_leaves_the_block_by_another_exception_loses_nothing(api: Api)
     assert await slow.received() == list(range(MESSAGES))
 
 
+@pytest.mark.parametrize("api", [Asyncio], indirect=True)  # nobody cancels a call that blocks, but by Ctrl-C
 async def test_a_close_that_is_cancelled_ends_at_once_and_tells(api: Api) -> None:
-    if api.is_blocking:
-        pytest.skip("nobody cancels a call that blocks, but by Ctrl-C")
     slow = await Slow(api).open()
     await slow.send()
     closing = asyncio.create_task(slow.connection.close())

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from adapter import QUIET_S, WAIT_S, Api, eventually, listener, send_texts, texts
+from adapter import QUIET_S, WAIT_S, Api, Blocking, eventually, listener, send_texts, texts
 
 from fjm2.jms import (
     IllegalStateError,
@@ -381,9 +381,8 @@ async def test_objects_say_what_they_are(api: Api) -> None:
     assert repr(consumer.inner) == f"<MessageConsumer of {TOPIC}, closed>"
 
 
+@pytest.mark.parametrize("api", [Blocking], indirect=True)  # asyncio needs no threads
 async def test_threads_are_named_after_their_connection_and_session(api: Api) -> None:
-    if not api.is_blocking:
-        pytest.skip("asyncio needs no threads")
     connection = await api.connect(client_id="desk-7")
     heard: dict[str, str] = {}
     for name in ("first", "second"):

@@ -1,5 +1,6 @@
 """What goes wrong around the pipeline is told in a line, ends soon, and leaves nothing behind."""
 
+import logging
 import os
 import signal
 import socket
@@ -43,6 +44,14 @@ def test_a_master_that_is_not_there_is_named_at_once(folder: Path, tmp_path: Pat
     message = said("ingest", folder, tmp_path / "w", "--master", f"spark://127.0.0.1:{port}")
     assert message == f"Error: there is no Spark master at 127.0.0.1:{port}: Connection refused"
     assert time.monotonic() - begun < 10
+
+
+def test_a_command_that_fails_harms_nothing_else_of_its_process(folder: Path, tmp_path: Path) -> None:
+    with subprocess.Popen(("sleep", "60")) as other:
+        said("ingest", folder, tmp_path / "w", "--master", f"spark://127.0.0.1:{closed_port()}")
+        assert other.poll() is None
+        assert logging.root.manager.disable == logging.NOTSET
+        other.kill()
 
 
 @pytest.mark.parametrize(
