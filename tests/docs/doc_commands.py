@@ -113,13 +113,16 @@ def check_own(program: str, words: list[str]) -> None:
     (entry,) = importlib.metadata.entry_points(group="console_scripts", name=program)
     command = entry.load()
     words = list(words)
+    above = None
     while isinstance(command, click.Group) and words and words[0] in command.commands:
+        # Commands remember how they were first asked for help: -h is known to those that know what is above them.
+        above = click.Context(command, above, **command.context_settings)
         command = command.commands[words.pop(0)]
     assert not isinstance(command, click.Group) or not words or words[0].startswith("-"), f"{program} {words[0]}"
     if {"-h", "--help", "--version"} & set(words):
         return
     with contextlib.suppress(click.exceptions.NoArgsIsHelpError):
-        command.make_context(program, words).close()
+        command.make_context(program, words, above).close()
 
 
 def _check_targets(words: list[str]) -> None:

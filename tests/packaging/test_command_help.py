@@ -130,9 +130,10 @@ def parse(words: list[str]) -> None:
     """By click's own parser, and every value by its type; files need not be there."""
     command: click.Command = PROGRAMS[words[0]]
     rest = words[1:]
+    context = click.Context(command, info_name=words[0], **command.context_settings)
     while isinstance(command, click.Group) and rest and rest[0] in command.commands:
         command = command.commands[rest.pop(0)]
-    context = click.Context(command, info_name=words[0])
+        context = click.Context(command, context, **command.context_settings)
     values, left, _ = command.make_parser(context).parse_args(rest)
     assert not left, f"{words}: {left} is too much"
     for one in command.params:
