@@ -15,7 +15,7 @@ FJM2_BENCH := $(VENV)/bin/fjm2-bench
 PLAN ?= --quick
 BENCH ?= .build/bench/$(shell date +%Y%m%dT%H%M%S)
 BENCH := $(BENCH)
-# A file stays with one worker. They go in the order of folders, with the short ones of tests/unit to fill the end.
+# A file stays with one worker. The longest come first (tests/conftest.py), the short ones of tests/unit fill the end.
 # The gateways' lab of three networks takes minutes and has a target of its own.
 SUITE := --ignore=tests/lab
 SIDE_BY_SIDE := $(SUITE) -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -1,9 +1,10 @@
 """What all tests share: Hypothesis's profiles, ports, tools that may be missing, and no skipping in CI."""
 
+import logging
 import os
 import shutil
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from random import Random
 from typing import Any
 
@@ -50,6 +51,16 @@ def _is_free(port: int) -> bool:
         return True
 
 
+@pytest.fixture(autouse=True)
+def levels_of_loggers() -> Iterator[None]:
+    """Commands silence loggers of their process: after those that are run within ours, they are as they were."""
+    loggers = [logging.getLogger(name) for name in ("fjm2.norm", "fjm2.jms")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
 @pytest.fixture(scope="session")
 def require_tool() -> Callable[[str], str]:
     """A function that finds a program, or else skips the test. In CI a missing one fails the test."""
@@ -64,6 +75,11 @@ def require_tool() -> Callable[[str], str]:
         pytest.skip(reason)
 
     return path_of
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes a worker longest comes first, so that nobody waits for it at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(("tests/spark/", "tests/sim/")))
 
 
 @pytest.hookimpl(optionalhook=True)
