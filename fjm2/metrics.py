@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from ipaddress import ip_address
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from weakref import WeakKeyDictionary, WeakSet
@@ -342,7 +343,10 @@ def _host_of(value: str) -> str:
 
 
 def _is_local(host: str) -> bool:
-    return host.lower() == "localhost" or host == "::1" or host.startswith("127.")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host.lower() == "localhost"
 
 
 # The environment.
@@ -364,7 +368,8 @@ def _after_fork() -> None:
     """In the child: the thread is gone, and the place is the parent's."""
     global _of_environment, _environment_lock, _numbers_lock
     for server in list(_servers):
-        server._listener.close()
+        for one in (server._listener, server._stop, server._stopped):
+            one.close()  # else the parent's thread would not see its own close
     _servers.clear()
     _of_environment = None
     _environment_lock, _numbers_lock = threading.Lock(), threading.Lock()

@@ -41,8 +41,7 @@ class Patience:
     def until(self, share: float = 1.0) -> float:
         """When it is over, as things are now. With a part of it, something is left for those who come later."""
         now = self._loop.time()
-        if now - self._looked_at > 2 * _LOOK_S:
-            self._moved_at += now - self._looked_at  # nobody looked: it is not known what went on
+        self._moved_at += max(now - self._looked_at - 2 * _LOOK_S, 0.0)  # nobody looked: it is not known what went on
         self._looked_at = now
         steps, repairs = self._bus.progress
         repairs = min(repairs, self._repairs_most)

@@ -51,9 +51,9 @@ class Inbox:
     """The subscription of one consumer, with what it holds. The router calls `deliver`, the session takes."""
 
     __slots__ = (
+        "_bytes_max",
         "_dropped",
-        "_max_bytes",
-        "_max_messages",
+        "_messages_max",
         "_queues",
         "_top",
         "again",
@@ -92,8 +92,8 @@ class Inbox:
         self.left_out = left_out
         """A connection the messages of which are not wanted."""
         self.settings = settings
-        self._max_messages = settings.messages_max
-        self._max_bytes = settings.bytes_max
+        self._messages_max = settings.messages_max
+        self._bytes_max = settings.bytes_max
         self.listener: MessageListener | None = None
         self.again: deque[Delivery] = deque()
         """What is to be delivered once more, before anything else."""
@@ -130,7 +130,7 @@ class Inbox:
         self._queues[priority].append(received)
         if priority > self._top:
             self._top = priority
-        if held > self._max_messages or held_bytes > self._max_bytes:
+        if held > self._messages_max or held_bytes > self._bytes_max:
             self._overflow()
         if self.wake is not None:
             self.wake()
@@ -144,7 +144,7 @@ class Inbox:
                 self.times_full += 1
                 self.on_full(self, 0)
             return
-        while self.held > self._max_messages or self.held_bytes > self._max_bytes:
+        while self.held > self._messages_max or self.held_bytes > self._bytes_max:
             dropped = self._drop(overflow)
             if dropped is None:
                 return
@@ -184,7 +184,7 @@ class Inbox:
         """It needs no longer be held."""
         self.held -= 1
         self.held_bytes -= received.header[FRAME_BYTES]
-        if self.is_full and self.held * 2 <= self._max_messages and self.held_bytes * 2 <= self._max_bytes:
+        if self.is_full and self.held * 2 <= self._messages_max and self.held_bytes * 2 <= self._bytes_max:
             self.is_full = False
             self.on_room()
 

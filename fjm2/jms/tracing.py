@@ -1,16 +1,18 @@
 """Frames that carry the context of their send, for connections with telemetry."""
 
+import contextlib
 from typing import Final
 
 from fjm2.telemetry import TRACE_PARENT, TRACE_STATE, Telemetry
 
 from .destination import Destination
+from .errors import MessageFormatError
 from .frame import FrameWriter, Parts, with_properties
 from .message import Message
 from .properties import decode_properties, encode_properties
 
 _NAMES: Final = (TRACE_PARENT, TRACE_STATE)
-_MARK: Final = TRACE_PARENT.encode()
+_MARKS: Final = tuple(name.encode() for name in _NAMES)
 
 
 class TracingWriter(FrameWriter):
@@ -40,7 +42,8 @@ class TracingWriter(FrameWriter):
 
 def _replaced(encoded: bytes, context: dict[str, str]) -> bytes:
     """Properties with this context, and no other."""
-    if _MARK in encoded:
-        others = decode_properties(encoded, 0, len(encoded))
-        encoded = encode_properties({name: value for name, value in others.items() if name not in _NAMES})
+    if any(mark in encoded for mark in _MARKS):
+        with contextlib.suppress(MessageFormatError):  # as it came it is sent on, and the first of two names counts
+            others = decode_properties(encoded, 0, len(encoded))
+            encoded = encode_properties({name: value for name, value in others.items() if name not in _NAMES})
     return encode_properties(context) + encoded

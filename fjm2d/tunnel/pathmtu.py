@@ -98,7 +98,7 @@ class PathMtu:
 
     def answered(self, size: int, now: float) -> bool:
         """A probe of this length has arrived. Whether longer datagrams than before may be sent."""
-        if self._fixed or size > self._most:
+        if self._phase is _Phase.OFF or size > self._most:
             return False
         if size >= self._size:
             self._size, self._tries = 0, 0

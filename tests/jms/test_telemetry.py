@@ -18,6 +18,8 @@ from fjm2.errors import ConfigError
 from fjm2.jms import ConnectionFactory, Message, TextMessage, Topic
 from fjm2.jms.frame import FrameWriter
 from fjm2.jms.header import FRAME_BYTES
+from fjm2.jms.properties import decode_properties, encode_properties
+from fjm2.jms.tracing import _replaced
 from fjm2.telemetry import TRACE_PARENT, TRACE_STATE, context_of
 
 TOPIC, NEXT = Topic("fjm2.telemetry"), Topic("fjm2.telemetry.next")
@@ -232,6 +234,18 @@ def test_a_good_state_is_kept() -> None:
     message.set_string_property(TRACE_STATE, "rojo=00f067aa0ba902b7, congo@x=t61rcWkgMzE")
     state = trace.get_current_span(context_of(message)).get_span_context().trace_state
     assert dict(state) == {"rojo": "00f067aa0ba902b7", "congo@x": "t61rcWkgMzE"}
+
+
+def test_properties_that_make_no_sense_are_sent_on_behind_the_context() -> None:
+    context = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+    broken = encode_properties({"traceparent": "x"})[:-1]
+    assert _replaced(broken, context) == encode_properties(context) + broken
+
+
+def test_state_of_another_trace_does_not_travel_on() -> None:
+    context = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+    encoded = _replaced(encode_properties({"tracestate": "other=1", "kept": 2}), context)
+    assert decode_properties(encoded, 0, len(encoded)) == {**context, "kept": 2}
 
 
 def test_a_property_of_another_type_is_none() -> None:

@@ -160,6 +160,7 @@ def server() -> Iterator[metrics.MetricsServer]:
         ("/metrics/more", {}, 404),
         ("/metrics", {"method": "POST", "data": b""}, 405),
         ("/metrics", {"headers": {"Host": "elsewhere.example"}}, 403),
+        ("/metrics", {"headers": {"Host": "127.elsewhere.example"}}, 403),
     ],
 )
 def test_what_is_refused(server: metrics.MetricsServer, path: str, options: dict[str, Any], status: int) -> None:
@@ -211,6 +212,21 @@ def test_a_forked_process_does_not_hold_the_place(server: metrics.MetricsServer)
         os._exit(0 if server._listener.fileno() == -1 else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert "fjm2_info" in get(server.address)
+
+
+def test_a_server_can_be_closed_while_a_forked_process_lives() -> None:
+    server = metrics.serve_metrics("127.0.0.1:0")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    server.close()
+    assert not server._thread.is_alive()
+    os.close(writing)
+    os.close(reading)
+    os.waitpid(child, 0)
 
 
 # The environment.

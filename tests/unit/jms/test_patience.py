@@ -1,0 +1,100 @@
+"""How long a close waits."""
+
+import asyncio
+import time
+
+import pytest
+
+from fjm2.jms.closing import Patience
+
+
+class Bus:
+    """Gets on as often as it is told to."""
+
+    repairs_max = 10
+
+    def __init__(self) -> None:
+        self.steps = self.repairs = 0
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        return self.steps, self.repairs
+
+
+async def over_after(bus: Bus, still_s: float, timeout_s: float | None = None) -> float:
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        async with Patience(bus, still_s, timeout_s).wait():
+            await asyncio.sleep(30)
+    return time.monotonic() - began
+
+
+async def busy(turn_s: float) -> float:
+    async def work() -> None:
+        while True:
+            time.sleep(turn_s)  # noqa: ASYNC251
+            await asyncio.sleep(0)
+
+    working = asyncio.create_task(work())
+    try:
+        return await over_after(Bus(), 0.2)
+    finally:
+        working.cancel()
+
+
+@pytest.mark.parametrize("turn_s", [0.0, 0.06, 0.11])
+def test_a_busy_loop_does_not_make_it_endless(turn_s: float) -> None:
+    assert 0.2 <= asyncio.run(busy(turn_s)) < 3
+
+
+def test_it_lasts_while_something_goes_on() -> None:
+    async def run() -> float:
+        bus = Bus()
+
+        async def work() -> None:
+            for _ in range(6):
+                await asyncio.sleep(0.1)
+                bus.steps += 1
+
+        working = asyncio.create_task(work())
+        took = await over_after(bus, 0.3)
+        await working
+        return took
+
+    assert asyncio.run(run()) >= 0.85
+
+
+def test_repairs_without_end_do_not_make_it_endless() -> None:
+    async def run() -> float:
+        bus = Bus()
+
+        async def ask() -> None:
+            while True:
+                await asyncio.sleep(0.02)
+                bus.repairs += 1
+
+        asking = asyncio.create_task(ask())
+        try:
+            return await over_after(bus, 0.2)
+        finally:
+            asking.cancel()
+
+    assert 0.3 <= asyncio.run(run()) < 3
+
+
+def test_it_is_bounded_in_all() -> None:
+    async def run() -> float:
+        bus = Bus()
+
+        async def work() -> None:
+            while True:
+                bus.steps += 1
+                await asyncio.sleep(0.02)
+
+        working = asyncio.create_task(work())
+        try:
+            return await over_after(bus, 5.0, timeout_s=0.2)
+        finally:
+            working.cancel()
+
+    assert 0.15 <= asyncio.run(run()) < 2
