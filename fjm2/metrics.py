@@ -236,17 +236,14 @@ class MetricsServer:
             self._listener = socket.create_server((host, port), family=family)
         except OSError as error:
             raise OSError(error.errno, f"cannot serve metrics at {address}: {error.strerror}") from error
+        found = self._listener.getsockname()
+        self.address = f"[{found[0]}]:{found[1]}" if ":" in found[0] else f"{found[0]}:{found[1]}"
+        """Where it listens, HOST:PORT."""
         self._things = things
         self._stop, self._stopped = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="fjm2-metrics", daemon=True)
         self._thread.start()
         _servers.add(self)
-
-    @property
-    def address(self) -> str:
-        """Where it listens, HOST:PORT."""
-        host, port = self._listener.getsockname()[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def close(self) -> None:
         """Twice does no harm."""
@@ -333,7 +330,8 @@ def _response(status: str, body: str, *, is_head: bool = False) -> bytes:
 def _parse(address: str) -> tuple[str, int]:
     """Host and port. Without a host it is this one's loopback address."""
     host, _, port = address.strip().rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535
+    if not (is_port and host.isprintable()):
         raise ConfigError(f"address={address!r}: expected HOST:PORT, such as {DEFAULT_ADDRESS}")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 

@@ -189,7 +189,9 @@ def test_an_address_in_use_is_told_as_such(server: metrics.MetricsServer) -> Non
     assert refused.value.errno == errno.EADDRINUSE
 
 
-@pytest.mark.parametrize("address", ["", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", ":-1"])
+@pytest.mark.parametrize(
+    "address", ["", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", ":-1", f"127.0.0.1:{'9' * 5000}", "\0:1"]
+)
 def test_what_is_no_address_is_told_with_an_example(address: str) -> None:
     with pytest.raises(ConfigError, match=r"expected HOST:PORT, such as 127\.0\.0\.1:9464"):
         metrics.serve_metrics(address)
