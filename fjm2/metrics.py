@@ -237,7 +237,7 @@ class MetricsServer:
         except OSError as error:
             raise OSError(error.errno, f"cannot serve metrics at {address}: {error.strerror}") from error
         found = self._listener.getsockname()
-        self.address = f"[{found[0]}]:{found[1]}" if ":" in found[0] else f"{found[0]}:{found[1]}"
+        self.address: str = f"[{found[0]}]:{found[1]}" if ":" in found[0] else f"{found[0]}:{found[1]}"
         """Where it listens, HOST:PORT."""
         self._things = things
         self._stop, self._stopped = socket.socketpair()
