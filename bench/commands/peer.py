@@ -102,7 +102,7 @@ def peer(
         is_verified=not no_verify,
         timeout_s=timeout_s,
     )
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         result = getattr(adapter, role)(options)
     except KeyboardInterrupt:
@@ -114,5 +114,7 @@ def peer(
     sys.exit(0 if is_well else 1)
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    """No KeyboardInterrupt: raised within an `exec` of a string, as when a dataclass is made while something is
+    imported, it ends the process by SIGINT, though it was caught."""
+    sys.exit(INTERRUPTED)
