@@ -26,6 +26,12 @@ _ACCELERATION = 0.02
 """Of the rate, a second, times the square of the seconds since the last fall."""
 _GROWTH_MAX = 2.0
 """Of the rate, a second."""
+_RETURN = 1.0
+"""Of the rate, a second: it grows so fast at least towards what it was before it fell,"""
+_NEAR = 0.8
+"""up to this part of that,"""
+_AIM_KEPT = 0.5
+"""and if it does not get there, so much of it remains what it was."""
 _DRAIN = 0.7
 """Of what got across: the rate while the queue drains."""
 _RESUME = 0.92
@@ -143,6 +149,7 @@ class RateEstimate:
     """The rate of one link."""
 
     __slots__ = (
+        "_aim_bps",
         "_base_s",
         "_fall",
         "_fell_at",
@@ -160,6 +167,8 @@ class RateEstimate:
         self._most_bps = most_bps or math.inf
         self.bps = min(START_BPS, self._most_bps)
         self._is_starting = True
+        self._aim_bps = 0.0
+        """The rate from which it fell, or what got across if that was too much."""
         self._base_s = math.inf
         """The shortest round trip."""
         self._own_loss = 0.0
@@ -185,7 +194,7 @@ class RateEstimate:
         self._queued_since = math.inf
         if is_path_new:
             self._base_s = math.inf
-            self._own_loss = 0.0
+            self._own_loss = self._aim_bps = 0.0
 
     def take(self, report: Report) -> float:
         """The rate from now on."""
@@ -231,14 +240,20 @@ class RateEstimate:
             return
         self._grown_s += elapsed_s
         faster = min(_ACCELERATION * self._grown_s**2, _GROWTH_MAX) * self.bps
+        if self.bps < _NEAR * self._aim_bps:
+            faster = max(faster, _RETURN * self.bps)
         grown = self.bps + elapsed_s * (_GROWTH * math.sqrt(self.bps) + faster)
         self._set(max(self.bps, min(grown, most)))
 
     def _hesitate(self) -> None:
         """A question has waited, which may mean nothing. At the start there is no time to find out."""
+        if not self._is_starting:
+            return
         flow = self._flow(_WINDOW_S)
-        if self._is_starting:
-            self._set(min(self.bps, START_BPS if flow is None else max(flow.arrived_bps, START_BPS)))
+        if flow is not None:
+            self._set(min(self.bps, max(self._across_bps(flow), START_BPS)))
+        elif self.bps <= _START_BPS_MAX:
+            self._set(min(self.bps, START_BPS))
 
     def _across_bps(self, flow: "_Flow") -> float:
         """What gets across, or would if the rate were made use of: a host that is busy sends less than it may."""
@@ -252,7 +267,13 @@ class RateEstimate:
             through_bps = self.bps
         else:
             through_bps = max(short.arrived_bps, _FALL_MOST * self.bps)
+        self._aim_at(through_bps if loss else self.bps)
         self._fall_to(through_bps, report.answered_at, loss)
+
+    def _aim_at(self, reached_bps: float) -> None:
+        """Back to where it is about to fall from; or half way to where it was before, if it was still on its way."""
+        is_far = self.bps < _NEAR * self._aim_bps
+        self._aim_bps = max(reached_bps, _AIM_KEPT * self._aim_bps) if is_far else reached_bps
 
     def _fall_to(self, through_bps: float, now: float, loss: float, first_bps: float | None = None) -> None:
         self._fell_at = now

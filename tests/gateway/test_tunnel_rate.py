@@ -113,6 +113,34 @@ def test_hosts_that_are_busy_for_a_while_are_no_queue(rate_bps: float, trip_s: f
     assert drops < 0.01
 
 
+@pytest.mark.parametrize("seed", [5, 9, 11])
+def test_senders_that_come_and_go_on_busy_hosts_keep_the_rate(seed: int) -> None:
+    """They send for a tenth of a second, and then pause for longer; both hosts do nothing for a while now and then."""
+    net, flood = measured(100e6, size=8800)
+    random = Random(seed)
+
+    def hiccup(node: Node) -> None:
+        node.busy_until = net.now + random.uniform(0.01, 0.03)
+        net.at(node.busy_until + random.expovariate(3), lambda: hiccup(node))
+
+    def speak() -> None:
+        flood.is_on = not flood.is_on
+        if flood.is_on:
+            flood._speak()
+        net.at(net.now + (0.12 if flood.is_on else 0.18) * random.uniform(0.5, 1.5), speak)
+
+    speak()
+    for node in (flood.a, flood.b):
+        hiccup(node)
+    net.run(3)
+    rates = []
+    for _ in range(100):
+        net.run(0.1)
+        rates.append(flood.rate_bps)
+    assert sum(rate >= 60e6 for rate in rates) >= 90
+    assert min(rates) >= 25e6
+
+
 @pytest.mark.parametrize(("rate_bps", "delay_s"), [(2e6, 0.02), (8e6, 0.005), (8e6, 0.15), (20e6, 0.02)])
 def test_a_links_rate_is_found_and_kept(rate_bps: float, delay_s: float) -> None:
     net, flood = measured(rate_bps, delay_s)
@@ -151,6 +179,19 @@ def test_half_the_capacity_and_twice_as_much_are_found_within_seconds(trip_s: fl
     flood.path.rate_bps = 20e6
     net.run(7)
     used, queue_s, drops = flood.use(3)
+    assert used >= 0.85
+    assert queue_s < 0.06
+    assert drops < 0.01
+
+
+def test_after_a_second_of_little_capacity_the_rate_is_soon_back() -> None:
+    net, flood = measured(50e6)
+    net.run(5)
+    flood.path.rate_bps = 5e6
+    net.run(1)
+    flood.path.rate_bps = 50e6
+    net.run(4)
+    used, queue_s, drops = flood.use(4)
     assert used >= 0.85
     assert queue_s < 0.06
     assert drops < 0.01
@@ -326,6 +367,14 @@ def test_one_fall_for_one_queue() -> None:
     assert story.tell(12, queue_s=0.02) == fallen, "it gets shorter only slowly"
     assert story.tell(1) == pytest.approx(0.92 * before, rel=0.1)
     assert story.tell(8) >= 0.92 * before, "and that was all"
+
+
+def test_one_late_answer_says_nothing_of_a_rate_that_is_hardly_used() -> None:
+    story = Story(20e6)
+    before = story.tell(40)
+    story.sends_bps = 2e6
+    story.tell(20, is_limited=False)
+    assert story.tell(1, queue_s=0.03) > 0.7 * before
 
 
 def test_growth_is_slow_after_a_fall_and_fast_when_the_last_is_long_ago() -> None:
