@@ -168,6 +168,7 @@ class Directory:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(retry_s * self._random.uniform(0.8, 1.2)):
                     await self._is_newer.wait()
+            self._is_newer.clear()  # it is a reason for one try, even if that does not come as far as to ask
             retry_s = min(2 * retry_s, _RETRY_MAX_S)
 
     async def _poll(self, client: httpx.AsyncClient) -> None:

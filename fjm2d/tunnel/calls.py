@@ -10,7 +10,7 @@ from .wire import Drop
 NEVER = math.inf
 _RETRY_S = 0.5
 _RETRY_S_MAX = 5.0
-_RETRIES_COUNTED = 30
+_DOUBLINGS = 4
 _JITTER = 0.2
 _YIELD_S = 1.0
 """Whoever withdraws its own handshake leaves the other's so much time."""
@@ -32,7 +32,7 @@ class Calls:
         self.opening: Opening | None = None
         """The one under way."""
         self.attempts = 0
-        """So many have been in vain."""
+        """So many have been in vain. It says whose turn it is of several addresses, so it is never cut off."""
         self.next_at = NEVER
         """When to try again; never: there is no need."""
 
@@ -48,9 +48,9 @@ class Calls:
 
     def wait(self, now: float) -> None:
         """One has been begun, or could not be: try again later, and ever later."""
-        wait_s = min(_RETRY_S * 2**self.attempts, _RETRY_S_MAX)
+        wait_s = min(_RETRY_S * 2 ** min(self.attempts, _DOUBLINGS), _RETRY_S_MAX)
         self.next_at = now + wait_s * self._jitter()
-        self.attempts = min(self.attempts + 1, _RETRIES_COUNTED)
+        self.attempts += 1
 
     def give_way(self, now: float) -> None:
         """The other side's handshake counts. Ours comes after it, if it leads to nothing."""

@@ -219,17 +219,21 @@ class Endpoint:
         return min(at, self._paced_at)
 
     def _next_trains(self, now: float) -> Iterator[Train] | None:
-        """Whoever's turn it is and whose rate allows it."""
+        """Whoever's turn it is and whose rate allows it.
+
+        Who waits for the uplink keeps its turn: shorter trains of others would take all of it for ever.
+        """
         busy = self._around.busy
         self._paced_at = NEVER
         for peer in list(busy):
             trains = peer.poll(now)
-            if peer in busy:  # to the end
-                del busy[peer]
-                busy[peer] = None
             if trains is not None:
+                del busy[peer]
+                busy[peer] = None  # to the end
                 return trains
             self._paced_at = min(self._paced_at, peer.queue.ready_at(now))
+            if peer.queue.waits_for_others(now):
+                break
         return None
 
     def _receive_run(

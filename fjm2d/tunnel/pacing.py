@@ -259,6 +259,13 @@ class LinkQueue:
             at = max(at, bucket.ready_at(wanted, now))
         return at
 
+    def waits_for_others(self, now: float) -> bool:
+        """Whether what goes next could go now, but for what other links have taken of what is shared."""
+        flow = self._next_flow()
+        if flow is None:
+            return False
+        return self.bucket.refill(now, flow.parcels[0].datagram_bytes) >= self._wanted(flow) - 1
+
     def clear(self) -> int:
         """Drop all that waits. How many datagrams it was."""
         flows = (*self._flows.values(), self._urgent)

@@ -205,6 +205,48 @@ def test_a_token_that_is_made_good_is_soon_taken(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_a_token_file_that_goes_away_while_the_list_changes_stops_nothing(tmp_path: Path) -> None:
+    """The heartbeats go on by the token that was read, and tell of a newer list again and again."""
+
+    async def scenario() -> None:
+        file = tmp_path / "token"
+        file.write_text(TOKEN[0])
+        registered = {**REGISTERED, "heartbeat_s": 0.1}
+        web = Web({"POST": (200, registered), "GET": (200, {"version": 5, "nodes": [ENTRY]})})
+        async with web as url:
+            config = GatewayConfig(state_directory=None, admin=AdminConfig(token_file=file, url=url))
+            directory = Directory(config, OWN.public, lambda _: None, dict)
+            directory.open()
+            gets = lambda: sum(head[0] == "G" for head in web.asked)  # noqa: E731
+            async with asyncio.timeout(20):
+                while directory.version != 5:  # noqa: ASYNC110, it tells nobody
+                    await asyncio.sleep(0.01)
+                web.answers["GET"] = (503, b"")
+                file.unlink()
+                failed = gets() + 1
+                while gets() < failed:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                web.answers["POST"] = (200, {**registered, "list_version": 6})
+                await asyncio.sleep(0.5)
+                web.answers["GET"] = (200, {"version": 6, "nodes": [ENTRY]})
+                file.write_text(TOKEN[0])
+                while directory.version != 6:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await directory.close()
+
+    def wake(*_: object) -> None:
+        raise AssertionError("the loop was stuck")
+
+    # A loop that is stuck is not ended by a timeout of its own.
+    before = signal.signal(signal.SIGALRM, wake)
+    signal.alarm(25)
+    try:
+        asyncio.run(scenario())
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_a_certificate_authority_of_ones_own_may_be_changed(tmp_path: Path, require_tool: Callable[[str], str]) -> None:
     form = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x"
     for name in ("own", "other"):

@@ -112,6 +112,22 @@ def test_every_address_is_tried() -> None:
     assert net.until(lambda: peer.is_up, 5) < 2.5
 
 
+@pytest.mark.parametrize("good", range(3))
+def test_every_address_is_tried_for_ever(good: int) -> None:
+    net = Net()
+    a, b = net.node("a"), net.node("b")
+    b.add(a, knows=False)
+    peer = a.add(b, knows=False)
+    addresses = [(f"198.51.100.{number}", 1) for number in range(3)]
+    addresses[good] = b.address
+    net.path(a, b).is_cut = True
+    peer.set_addresses(tuple(addresses), net.now)
+    a.settle()
+    net.run(600)
+    net.path(a, b).is_cut = False
+    assert net.until(lambda: peer.is_up, 30) < 3 * 6.2
+
+
 def test_heavy_weather() -> None:
     """Loss, reordering and doubles: everything that arrives arrives once and whole."""
     net = Net(4)
@@ -611,6 +627,24 @@ def test_peers_share_the_uplink() -> None:
     got = [other.received_bytes for other in others]
     assert sum(got) * 8 * 1056 / 1000 / 5 == pytest.approx(8e6, rel=0.05)
     assert max(got) < 1.05 * min(got)
+
+
+def test_short_datagrams_for_one_peer_do_not_keep_long_ones_for_another_from_the_uplink() -> None:
+    net = Net()
+    a, others = net.node("a", EndpointConfig(uplink_bps=1e6)), [net.node(name) for name in "bc"]
+    for other in others:
+        other.add(a, knows=False)
+        a.add(other)
+        other.keeps = False
+    net.run(3)
+    start = net.now
+    while net.now < start + 5:
+        for other, size in zip(others, (1400, 60), strict=True):
+            while a.peer(other).queued_bytes < 50_000:
+                a.send(other, *[bytes(size)] * 20)
+        net.run(0.01)
+    trains = [other.peer(a).stats.datagrams_received for other in others]
+    assert min(trains) > 0.8 * max(trains), "they take turns"
 
 
 def test_one_copy_goes_to_all() -> None:
