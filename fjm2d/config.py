@@ -57,7 +57,7 @@ class WanConfig:
     queue_bytes: int = _setting(
         8 << 20,
         reading.whole(65_536, 1 << 30),
-        "the most that may wait for a link, however fast it is: 250 ms of its rate and no less than 256 KiB do",
+        "the most that may wait for a link, however fast it is: 250 ms of its rate, or 256 KiB if those go within 2 s",
     )
     uplink: float | None = _setting(None, reading.UPLINK, "how fast to send to all peers together")
     mtu: int | None = _setting(

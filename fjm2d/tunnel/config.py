@@ -58,7 +58,7 @@ class PeerConfig:
     is_measured: bool = False
     """Whether the rate is found out; `rate_bps` is then the most."""
     queue_bytes: int | None = None
-    """The most that may wait for the link. It is 250 ms of the rate and no less than 256 KiB; None: at most 8 MiB."""
+    """The most that may wait for the link. It is 250 ms of the rate, or 256 KiB if they go within 2 s; None: 8 MiB."""
 
     def __post_init__(self) -> None:
         if self.rate_bps is not None:

@@ -25,6 +25,11 @@ TURN_BYTES_MAX = 1 << 17
 QUEUE_S = 0.25
 """What waits longer is asked for again before it arrives, or is old news. Senders' windows need some of it."""
 QUEUE_BYTES_MIN = 256 << 10
+QUEUE_S_MAX = 2.0
+"""A slow link has no room for that many: senders give up a receiver of which nothing comes for longer, and then nobody
+holds them back."""
+QUEUE_BYTES_LEAST = 12_000
+"""Some datagrams may wait, however slow the link is."""
 QUEUE_BYTES_MAX = 8 << 20
 _URGENT_SHARE = 0.25
 """Of the queue's bytes feedback may have so many."""
@@ -198,7 +203,8 @@ class LinkQueue:
     def bound_bytes(self) -> int:
         """How much may wait."""
         rate = min(bucket.bytes_per_s for bucket in self._buckets)
-        return int(min(max(rate * QUEUE_S, QUEUE_BYTES_MIN), self._most_bytes))
+        least = min(max(rate * QUEUE_S_MAX, QUEUE_BYTES_LEAST), QUEUE_BYTES_MIN)
+        return int(min(max(rate * QUEUE_S, least), self._most_bytes))
 
     def offer(self, parcel: Parcel) -> None:
         """Let it wait. What finds no room is dropped and counted; what waits is not, if only the rate has fallen."""
