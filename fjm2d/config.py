@@ -5,6 +5,7 @@ What is wrong is told all at once, each with its file, its key and what is allow
 
 # ruff: noqa: RUF009 -- what the defaults call is dataclasses.field
 
+import ipaddress
 import socket
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -294,6 +295,7 @@ class _Loading:
         if not config.groups and not any(error.key.startswith("group") for error in self.errors):
             self._add("group", "is missing", 'at least one [[group]], as in address = "239.192.57.40:5740"')
         self._check_groups(config.groups, config.lan.beacon)
+        self._check_ports(config)
         self._check_peers(config)
         self._check_admin(config)
         families = {":" in host for host, _ in config.wan.listen}
@@ -317,6 +319,15 @@ class _Loading:
             else:
                 shown = f"{show(group.address)}, which cannot be told from {show(other.address)} in the tunnel"
                 self._add(key, f"is {shown}", "another port or address for one of them")
+
+    def _check_ports(self, config: GatewayConfig) -> None:
+        """Who listens at all addresses gets what is multicast to the same port, and leaves it to nobody else."""
+        groups = {f"group[{number}].address": group.address for number, group in enumerate(config.groups, 1)}
+        for host, port in config.wan.listen:
+            for key, (group, taken) in (groups | {"lan.beacon": config.lan.beacon}).items():
+                if port == taken and ipaddress.ip_address(host).is_unspecified and (":" in host) == (":" in group):
+                    shown = f"{show((host, port))}, whose port {key} has"
+                    self._add("wan.listen", f"is {shown}", "a port of its own, or one of this host's addresses")
 
     def _check_peers(self, config: GatewayConfig) -> None:
         seen: set[int] = set()

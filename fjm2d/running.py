@@ -36,7 +36,9 @@ class Service:
         self._keys = keys
         self._directory: Directory | None = None
         self._status = StatusServer(
-            lambda: status_of(self.gateway, self._directory), lambda: metrics_of(self.gateway, self._directory)
+            lambda: status_of(self.gateway, self._directory),
+            lambda: metrics_of(self.gateway, self._directory),
+            lambda: list(self.gateway.faults()),
         )
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()

@@ -31,6 +31,12 @@ def test_units_are_valid_and_closed(unit: Path, tmp_path: Path, require_tool: Ca
     assert subprocess.run(words, capture_output=True, timeout=DEADLINE_S).returncode == 0
 
 
+def test_the_gateways_unit_never_gives_up() -> None:
+    """By default systemd does after five starts in ten seconds: an interface that comes later is not waited for."""
+    text = (ROOT / "packaging" / "systemd" / "fjm2d.service").read_text()
+    assert "\nStartLimitIntervalSec=0\n" in text.partition("[Service]")[0]
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_units_start_what_there_is_and_wrong_settings_end_it(unit: Path, tmp_path: Path) -> None:
     settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line and line[0] != "#")

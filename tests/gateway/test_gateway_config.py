@@ -169,11 +169,19 @@ endpoints = ["x:0"]
         (f'{GROUP}[wan]\nlisten = ["gw.example.org:5741"]', "wan.listen"),
         (f'{GROUP}[wan]\nendpoints = ["1.2.3:5741"]', "wan.endpoints"),
         (f'{GROUP}[lan]\nbeacon = "239.192.57.40:5740"', "lan.beacon"),
+        (f'{GROUP}[wan]\nlisten = ["0.0.0.0:5740"]', "wan.listen"),
+        (f'{GROUP}[wan]\nlisten = ["0.0.0.0:5742"]', "wan.listen"),
+        ('[[group]]\naddress = "[ff15::57]:5741"\n[wan]\nlisten = ["0.0.0.0:5741", "[::]:5741"]', "wan.listen"),
         ("= 3", "file"),
     ],
 )
 def test_one_mistake_is_one_error(tmp_path: Path, text: str, key: str) -> None:
     assert list(faults(tmp_path, text)) == [key]
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:5740", "[::]:5740"])
+def test_a_groups_port_may_be_listened_at_elsewhere(tmp_path: Path, listen: str) -> None:
+    assert load(tmp_path, f'{GROUP}[wan]\nlisten = ["{listen}"]').wan.listen[0][1] == 5740
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -187,7 +195,7 @@ def test_the_environment_wins(tmp_path: Path) -> None:
         f'name = "file"\n{GROUP}[wan]\nmtu = 1400',
         FJM2D_NAME="variable",
         FJM2D_WAN_MTU="find",
-        FJM2D_WAN_LISTEN="0.0.0.0:1, [::]:1",
+        FJM2D_WAN_LISTEN="0.0.0.0:9, [::]:9",
         FJM2D_WAN_KEEPALIVE_S="5.5",
         FJM2D_LAN_TTL="3",
         FJM2D_GROUPS="239.0.0.1:1,239.0.0.2:2",
@@ -196,7 +204,7 @@ def test_the_environment_wins(tmp_path: Path) -> None:
     )
     assert config.name == "variable"
     assert config.wan.mtu is None
-    assert config.wan.listen == (("0.0.0.0", 1), ("::", 1))
+    assert config.wan.listen == (("0.0.0.0", 9), ("::", 9))
     assert config.wan.keepalive_s == 5.5
     assert config.lan.ttl == 3
     assert [group.address for group in config.groups] == [("239.0.0.1", 1), ("239.0.0.2", 2)]

@@ -333,7 +333,7 @@ def test_the_status_server_answers_what_it_should_and_nothing_else(port: int) ->
     faults: list[str] = []
 
     async def scenario() -> None:
-        server = StatusServer(lambda: {"faults": faults, "name": "x"}, lambda: "metric 1\n")
+        server = StatusServer(lambda: {"name": "x"}, lambda: "metric 1\n", lambda: faults)
         await server.open(("127.0.0.1", port))
         for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", "127.1.2.3", f"[::1]:{port}", "[::1]"):
             assert b'"name": "x"' in await ask(port, f"GET /status HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
@@ -345,6 +345,9 @@ def test_the_status_server_answers_what_it_should_and_nothing_else(port: int) ->
         assert (await ask(port, two)).startswith(b"HTTP/1.1 403")
         assert (await ask(port, b"GET /metrics?x=1 HTTP/1.0\r\n\r\n")).endswith(b"metric 1\n")
         assert (await ask(port, b"GET /healthz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
+        head, _, body = (await ask(port, b"HEAD /metrics HTTP/1.1\r\n\r\n")).partition(b"\r\n\r\n")
+        assert b"Content-Length: 9" in head
+        assert body == b""
         faults.append("it is broken")
         answer = await ask(port, b"GET /healthz HTTP/1.1\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 503")
@@ -358,7 +361,7 @@ def test_the_status_server_answers_what_it_should_and_nothing_else(port: int) ->
         assert b'"name": "x"' in await ask(port, b"GET / HTTP/1.1\r\n\r\n")
         for _, writer in idle:
             writer.close()
-        other = StatusServer(dict, str)
+        other = StatusServer(dict, str, list)
         with pytest.raises(GatewayError, match=rf"cannot listen at TCP 127\.0\.0\.1:{port}"):
             await other.open(("127.0.0.1", port))
         await server.open(None)
