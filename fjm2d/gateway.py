@@ -155,6 +155,10 @@ class Gateway:
         for other in self.others():
             yield f"another gateway, {other.id:08x} at {other.host}, is on this LAN; {self.peering.advice(other.id)}"
 
+    def wan_failures(self) -> dict[str, int]:
+        """What the kernel did not take from, or give to, the Internet's side, by reason."""
+        return {} if self._is_closed else self.wan.failures()
+
     def others(self) -> list[Other]:
         """Those that carry a group of ours beside us."""
         return [other for other in self.election.others(self.now()) if other.groups & self.groups.keys()]

@@ -36,7 +36,7 @@ def status_of(gateway: Gateway, directory: Directory | None) -> dict[str, Any]:
         "groups": [_group(gateway, group) for group in gateway.groups],
         "kernel_sends_blocked": gateway.kernel_sends_blocked,
         "drops": {
-            "wan": _named(gateway.endpoint.drops),
+            "wan": _named(gateway.endpoint.drops) | gateway.wan_failures(),
             "lan": _named(gateway.forwarder.refusals),
             "beacons": _named(gateway.election.drops),
         },

@@ -59,6 +59,12 @@ class WanSockets:
         before, self._too_long = self._too_long, count
         return count > before
 
+    def failures(self) -> dict[str, int]:
+        """What the kernel dropped, coming as its buffers were full or going, by reason."""
+        full = sum(one.kernel_drops() for one in self.sockets)
+        refused = {f"send_{errno.errorcode.get(code, code)}".lower(): n for code, n in self.stats.send_errors.items()}
+        return ({"kernel_full": full} if full else {}) | refused
+
     def close(self) -> None:
         for one in self.sockets:
             one.close()

@@ -16,11 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjm2.norm import Address, UdpConfig, UdpTransport
+from fjm2.norm import Address, Train, UdpConfig, UdpTransport
 from fjm2.norm.wire import Message, decode
 from fjm2admin import advert, tokens
 from fjm2admin.models import Sample
@@ -420,6 +421,31 @@ def test_endpoints_are_found_for_the_families_that_there_are_sockets_for(port: i
     with pytest.raises(GatewayError, match=rf"wan\.listen: cannot listen at UDP 127\.0\.0\.1:{port}: Address already"):
         WanSockets([("127.0.0.1", port)])
     wan.close()
+
+
+def test_what_the_kernel_does_with_datagrams_of_the_internet_is_told(port: int, tmp_path: Path) -> None:
+    file = on_this_host(tmp_path, port)
+
+    async def scenario() -> None:
+        gateway = Gateway(configuration.load(file, {}), OWN)
+        gateway.open()
+        try:
+            assert status_of(gateway, None)["drops"]["wan"] == {}
+            # To where a socket of this host's has no way.
+            gateway.wan.send(Train(np.zeros(64, np.uint8), 64, ("192.0.2.1", 9)))
+            (wan,) = gateway.wan.sockets
+            wan.kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as flood:
+                for _ in range(100):
+                    flood.sendto(bytes(1000), wan.address)
+            dropped = status_of(gateway, None)["drops"]["wan"]
+            assert dropped["send_einval"] == 1
+            assert dropped["kernel_full"] > 10
+            assert 'fjm2d_drops_total{side="wan",reason="send_einval"} 1' in metrics_of(gateway, None)
+        finally:
+            await gateway.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_resolver_that_does_not_answer_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
