@@ -89,6 +89,10 @@ class Doorkeeper:
             return Drop.HANDSHAKE_TOO_SOON
         return None
 
+    def behind_s(self, timestamp_ns: int) -> float:
+        """How far one is from being new enough."""
+        return (self._newest_ns - timestamp_ns) / 1e9
+
     def answered(self, timestamp_ns: int, now: float) -> None:
         """One has proved authentic, and been answered."""
         self.has_seen(timestamp_ns)

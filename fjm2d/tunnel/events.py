@@ -48,7 +48,10 @@ class PathMtuChanged:
 
 @dataclass(frozen=True, slots=True)
 class ClockBehind:
-    """A peer's handshake was stamped long before this gateway started: a replay, or a clock to be set."""
+    """A peer that is not connected calls with a time long before any that is accepted: a replay, or a clock to be set.
+
+    It may also have been ahead, before the peer was restarted: what it said then counts.
+    """
 
     peer: Peer
     behind_s: float

@@ -58,6 +58,8 @@ IPV6_BYTES = 48
 """IP and UDP headers."""
 _MEASURED_PROBE_S = 0.2
 _RTT_S_UNKNOWN = 0.3
+_BEHIND_S = 10.0
+"""Handshakes that are stamped so long before they could be accepted are not just late."""
 _TELL_S = 1.0
 """That a peer has moved is told no more often."""
 
@@ -471,8 +473,8 @@ class Peer:
         reason = self._door.refusal(message.timestamp_ns, now)
         if reason is not None:
             self.stats.drops[reason] += 1
-            if reason is Drop.HANDSHAKE_STALE:
-                self._warn_of_clock(message.timestamp_ns)
+            if reason in (Drop.HANDSHAKE_STALE, Drop.HANDSHAKE_REPLAYED):
+                self._warn_of_clock(self._door.behind_s(message.timestamp_ns))
             return
         index = draw_index(self._around.entropy, self._around.indexes.__contains__)
         result = answer(self.pair, message, index, self._calls.timestamp_ns, self._around.entropy)
@@ -509,10 +511,10 @@ class Peer:
         self._ask(now)
         self._plan(now)
 
-    def _warn_of_clock(self, timestamp_ns: int) -> None:
-        if not self._is_warned:
+    def _warn_of_clock(self, behind_s: float) -> None:
+        """Whoever is connected has no need to be called: that is a replay."""
+        if not self._is_warned and not self.is_up and behind_s > _BEHIND_S:
             self._is_warned = True
-            behind_s = (self._around.started_ns - timestamp_ns) / 1e9
             self._around.events.append(ClockBehind(self, behind_s))
 
     def _call(self, now: float) -> None:

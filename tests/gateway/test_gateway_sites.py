@@ -280,6 +280,42 @@ def test_it_tells_how_it_is(internet: Internet) -> None:
 
 
 @pytest.mark.alone
+def test_over_ipv6_the_path_is_measured_and_nothing_fragmented(internet: Internet) -> None:
+    (host_a,), (left,) = internet.lan("a", 1)
+    (host_b,), (right,) = internet.lan("b", 1)
+    for number, gateway in enumerate((left, right), 1):
+        gateway.namespace.ip(*f"address add fd57::{number}/64 dev wan0 nodad".split())
+        gateway.namespace.ip("link", "set", "wan0", "mtu", "1400")
+        gateway.wan_host = f"[fd57::{number}]"
+    for gateway, other in ((left, right), (right, left)):
+        gateway.configure(other.as_peer())
+        settings = gateway.file.read_text().replace("[wan]", '[wan]\nlisten = ["0.0.0.0:5741", "[::]:5741"]')
+        gateway.file.write_text(settings)
+        gateway.start()
+    subscriber, publisher = Peer(host_b, "subscribe"), Peer(host_a, "publish", "1000", "200", "waiting")
+    begin_publishing(publisher, [subscriber], left)
+    peer = lambda: left.status()["peers"][0]  # noqa: E731
+    until(lambda: 1396 <= peer()["mtu_bytes"] <= 1400, internet.logs)
+    assert peer()["address"] == "[fd57::2]:5741"
+    for gateway in (left, right):
+        gateway.namespace.ip("link", "set", "wan0", "mtu", "1300")
+    until(lambda: 1296 <= peer()["mtu_bytes"] <= 1300, internet.logs)
+    flow([subscriber], publisher, 100, internet)
+    assert peer()["split"] > 100
+    for gateway in (left, right):
+        counts = dict(line.split() for line in gateway.namespace.run("cat", "/proc/net/snmp6").splitlines())
+        assert {counts[name] for name in ("Ip6FragCreates", "Ip6ReasmReqds")} == {"0"}
+    # What one of them sends does not arrive: both know it.
+    rule = ("OUTPUT", "-p", "udp", "-j", "DROP")
+    left.namespace.run("ip6tables", "-A", *rule)
+    until(lambda: not left.is_up() and not right.is_up(), internet.logs, 8)
+    assert [gateway.events("peer_down")[-1]["reason"] for gateway in (left, right)] == ["deaf", "silent"]
+    assert left.status()["drops"]["wan"]["send_eperm"] > 0
+    left.namespace.run("ip6tables", "-D", *rule)
+    flow([subscriber], publisher, 100, internet)
+    finish([subscriber], publisher)
+
+
 def test_gateways_that_know_only_the_node_list_find_each_other_and_go_on_without_it(internet: Internet) -> None:
     (publishing,), (left,) = internet.lan("left", 1)
     (listening,), (right,) = internet.lan("right", 1)

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tunnel_sim import GROUP, Net, Node, connected, datagrams
+from tunnel_sim import GROUP, WALL_NS, Net, Node, connected, datagrams
 
 from fjm2.errors import ConfigError
 from fjm2d.tunnel import Drop, EndpointConfig, Kind
@@ -697,6 +697,32 @@ def test_a_clock_that_is_behind_is_named_once_and_the_peer_found_all_the_same() 
     a.peer(b).set_addresses((b.address,), net.now)
     a.settle()
     assert net.until(lambda: b.peer(a).is_up, 5) < 1, "but it can call"
+
+
+def test_a_clock_that_was_ahead_before_the_peer_was_restarted_is_named_too() -> None:
+    net = Net()
+    a, b = net.node("a"), net.node("b")
+    ahead_s = 86_400.0
+    b.wall_ns = lambda: WALL_NS + int((net.now + ahead_s) * 1e9)  # type: ignore[method-assign]
+    b.restart()
+    a.add(b, knows=False)
+    b.add(a)
+    net.run(3)
+    assert a.peer(b).is_up
+    ahead_s = 0.0
+    b.is_running = False
+    net.run(5)
+    b.address = ("192.0.2.99", 5)
+    b.restart()
+    b.add(a)
+    net.run(5)
+    assert not a.peer(b).is_up, "a cannot tell this from a replay"
+    ((_, event),) = a.events_of(ClockBehind)
+    assert event.behind_s == pytest.approx(86_400, rel=0.01)
+    a.restart()
+    a.add(b, knows=False)
+    net.run(6)
+    assert a.peer(b).is_up
 
 
 def test_up_and_down_are_told_in_turn() -> None:
