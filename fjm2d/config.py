@@ -173,7 +173,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> GatewayConfig:
     """Read a file and the environment. ConfigurationErrors tells everything that is wrong."""
     loading = _Loading()
     content = {} if path is None else _content(path)
-    config = loading.read_file(str(path), content)
+    config = loading.read_file("no settings file" if path is None else str(path), content)
     config = loading.read_environment(config, environment)
     loading.check(config)
     if loading.errors:

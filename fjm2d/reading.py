@@ -103,6 +103,8 @@ def _ip(text: str, version: int | None = None) -> str:
         raise UnfitError from None
     if version is not None and address.version != version:
         raise UnfitError
+    if percent and (address.version == 4 or not scope):
+        raise UnfitError
     return f"{address}{percent}{scope}"
 
 

@@ -172,6 +172,8 @@ endpoints = ["x:0"]
         (f'{GROUP}[wan]\nlisten = ["0.0.0.0:5740"]', "wan.listen"),
         (f'{GROUP}[wan]\nlisten = ["0.0.0.0:5742"]', "wan.listen"),
         ('[[group]]\naddress = "[ff15::57]:5741"\n[wan]\nlisten = ["0.0.0.0:5741", "[::]:5741"]', "wan.listen"),
+        (f'{GROUP}[wan]\nlisten = ["192.0.2.1%eth0:5741"]', "wan.listen"),
+        ('[[group]]\naddress = "[ff12::57%]:5740"', "group[1].address"),
         ("= 3", "file"),
     ],
 )
@@ -187,6 +189,11 @@ def test_a_groups_port_may_be_listened_at_elsewhere(tmp_path: Path, listen: str)
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationErrors, match=r"none\.toml: file: cannot be read \(No such file"):
         configuration.load(tmp_path / "none.toml", {})
+
+
+def test_without_a_file_that_is_what_is_said() -> None:
+    with pytest.raises(ConfigurationErrors, match=r"^no settings file: group: is missing; allowed: "):
+        configuration.load(None, {})
 
 
 def test_the_environment_wins(tmp_path: Path) -> None:

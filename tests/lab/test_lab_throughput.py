@@ -46,6 +46,23 @@ def test_jms_fills_a_wan(lab: Internet, tmp_path: Path, loss: float, share: floa
     assert overflown < QUEUE_DROPS_MOST * datagrams
 
 
+def test_jms_fills_a_wan_whose_rate_nobody_has_said(lab: Internet, tmp_path: Path) -> None:
+    """The start included, in which the gateway finds it out."""
+    left, right = lab["a"].gateway, lab["b"].gateway
+    with lab.rate(WAN_MBIT), lab.delay(ONE_WAY_S):
+        capacity_bps = plain.capacity_bps(left, right, WAN_MBIT)
+        assert capacity_bps > 0.95e6 * WAN_MBIT, "the machine is too busy to measure anything"
+        overflown = lab.queue_drops()["b1"]
+        with static_gateways(lab, tmp_path, "a1 b1", rate="measure") as gateways:
+            sent = transfer(lab)
+            datagrams = queue_drops(gateways["a1"])[1]
+        overflown = lab.queue_drops()["b1"] - overflown
+    reached = sent["gbit_per_s"] * 1e9 / capacity_bps
+    print(f"{reached:.1%} of {capacity_bps / 1e6:.1f} Mbit/s; {overflown} of {datagrams:.0f} dropped by the link")
+    assert reached >= 0.7
+    assert overflown < 10 * QUEUE_DROPS_MOST * datagrams
+
+
 def transfer(lab: Internet) -> dict[str, Any]:
     """What a publisher in LAN A says in the end, when a subscriber in LAN B has confirmed all."""
     ends = ("--layer", "jms", "--uri", uri(**SETTINGS), "--size", "8192", "--json", "--timeout", 90)
