@@ -42,6 +42,11 @@ _QUEUE_OF_BASE = 0.2
 """Of the shortest round trip, between those two: so much longer a round trip may be."""
 _QUEUE_BITS = 36e3
 """Three datagrams may wait for each other on the slowest link."""
+_JITTERS = 4.0
+"""It may be longer by so many times what one differs from the next, as on a radio link,"""
+_JITTER_S_MAX = 0.06
+"""up to this."""
+_JITTER_WEIGHT = 1 / 32
 _QUEUE_GONE = 0.5
 """Of what may be."""
 _STEADY_S = 0.1
@@ -155,6 +160,8 @@ class RateEstimate:
         "_fell_at",
         "_grown_s",
         "_is_starting",
+        "_jitter_s",
+        "_last_trip_s",
         "_limited_at",
         "_most_bps",
         "_own_loss",
@@ -171,6 +178,9 @@ class RateEstimate:
         """The rate from which it fell, or what got across if that was too much."""
         self._base_s = math.inf
         """The shortest round trip."""
+        self._last_trip_s: float | None = None
+        self._jitter_s = 0.0
+        """What a round trip differs from the one before. A queue of ours grows and goes bit by bit."""
         self._own_loss = 0.0
         """What the path loses whatever is sent."""
         self._points: deque[Report] = deque(maxlen=_POINTS_KEPT)
@@ -194,10 +204,12 @@ class RateEstimate:
         self._queued_since = math.inf
         if is_path_new:
             self._base_s = math.inf
-            self._own_loss = self._aim_bps = 0.0
+            self._own_loss = self._aim_bps = self._jitter_s = 0.0
+            self._last_trip_s = None
 
     def take(self, report: Report) -> float:
         """The rate from now on."""
+        self._note_jitter(report.trip_s)
         if report.asked_at < self._fell_at:
             return self.bps  # that is of the time before
         if report.was_limited:
@@ -222,13 +234,18 @@ class RateEstimate:
             self._grow(min(elapsed_s, _WINDOW_S))
         return self.bps
 
+    def _note_jitter(self, trip_s: float) -> None:
+        if self._last_trip_s is not None:
+            self._jitter_s += _JITTER_WEIGHT * (abs(trip_s - self._last_trip_s) - self._jitter_s)
+        self._last_trip_s = trip_s
+
     def _set(self, bps: float) -> None:
         self.bps = min(max(bps, FLOOR_BPS), self._most_bps)
 
     @property
     def _queue_allowed_s(self) -> float:
         path_s = min(max(_QUEUE_OF_BASE * self._base_s, _QUEUE_S_MIN), _QUEUE_S_MAX)
-        return max(path_s, _QUEUE_BITS / self.bps)
+        return max(path_s, min(_JITTERS * self._jitter_s, _JITTER_S_MAX), _QUEUE_BITS / self.bps)
 
     # Up.
 

@@ -243,6 +243,26 @@ def test_a_path_that_becomes_longer_is_no_queue() -> None:
     assert drops < 0.01
 
 
+@pytest.mark.parametrize(("wave_s", "every_s"), [(0.01, 0.01), (0.02, 0.01), (0.02, 0.05)])
+def test_a_path_that_takes_now_more_now_less_time_is_filled_all_the_same(wave_s: float, every_s: float) -> None:
+    """As by radio or cable. Nothing is overtaken."""
+    net, flood = measured(20e6)
+    random = Random(3)
+
+    def change() -> None:
+        for path in net.both(flood.a, flood.b):
+            path.delay_s = 0.02 + random.uniform(0, wave_s)
+        net.at(net.now + every_s, change)
+
+    net.run(3)
+    change()
+    net.run(4)
+    used, queue_s, drops = flood.use(8)
+    assert used >= 0.8
+    assert queue_s < 0.06
+    assert drops < 0.01
+
+
 class Cross:
     """Somebody else's traffic over the same link, which heeds nothing."""
 

@@ -30,7 +30,7 @@ class Path:
     loss: float = 0.0
     double: float = 0.0
     jitter_s: float = 0.0
-    """Up to so much later, each datagram for itself: they overtake each other."""
+    """Up to so much later, each datagram for itself: they overtake each other. Without it they keep their order."""
     mtu: int = 1500
     rate_bps: float = math.inf
     queue_s: float = 0.1
@@ -38,6 +38,7 @@ class Path:
     free_at: float = 0.0
     dropped: Counter[str] = field(default_factory=Counter)
     carried_bytes: int = 0
+    newest_at: float = -math.inf
 
 
 def key_of(name: str) -> KeyPair:
@@ -195,7 +196,9 @@ class Net:
             return None
         path.free_at = leaves + 8 * (len(content) + ip_bytes) / path.rate_bps
         path.carried_bytes += len(content)
-        return path.free_at + path.delay_s + self.random.uniform(0, path.jitter_s)
+        arrives = path.free_at + path.delay_s + self.random.uniform(0, path.jitter_s)
+        path.newest_at = max(path.newest_at, arrives)
+        return arrives if path.jitter_s else path.newest_at
 
     def _deliver(self, receiver: Node, data: bytes, segment_bytes: int, source: Address, at: float) -> None:
         self.at(at, lambda: receiver.receive(data, segment_bytes, source))
