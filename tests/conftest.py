@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import signal
 import socket
 from collections.abc import Callable, Generator, Iterator
 from random import Random
@@ -24,6 +25,9 @@ settings.load_profile("fjm2-ci" if IN_CI else "fjm2")
 # for linear algebra, which nobody here does.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# A shell's background jobs ignore Ctrl-C, and so would all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Below those that the kernel gives to sockets that do not mind.
 _PORTS = range(20_000, 32_000)

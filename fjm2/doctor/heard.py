@@ -45,6 +45,8 @@ class Heard:
     nodes: dict[int, NodeHeard] = field(default_factory=dict)
     connections: dict[int, tuple[int, Announcement]] = field(default_factory=dict)
     """By connection id: the node, and what it said last."""
+    announced: set[int] = field(default_factory=set)
+    """Nodes of all connections that were heard of, of those too that have said goodbye."""
     versions: dict[int, set[int]] = field(default_factory=dict)
     """Versions of announcements that are not ours, and the nodes that speak them."""
     strangers: Counter[Address] = field(default_factory=Counter)
@@ -92,6 +94,8 @@ class Heard:
             if content and content[0] != VERSION and content[0] <= _ANNOUNCEMENT_VERSIONS_MAX:
                 self.versions.setdefault(content[0], set()).add(node_id)
             return
+        if len(self.announced) < _MANY:
+            self.announced.update((node_id, *announcement.lanes))
         if announcement.flags & Flag.GOODBYE:
             self.connections.pop(announcement.connection_id, None)
         elif announcement.connection_id in self.connections or len(self.connections) < _MANY:
@@ -105,10 +109,6 @@ class Heard:
     @property
     def is_silent(self) -> bool:
         return not self.nodes
-
-    def known(self) -> frozenset[int]:
-        """Nodes that are of a connection that has announced itself."""
-        return frozenset(node for owner, one in self.connections.values() for node in (owner, *one.lanes))
 
 
 def judge_bus(heard: Heard, seconds: float, group: str) -> Iterator[Finding]:
@@ -178,7 +178,7 @@ def _strangers(heard: Heard, group: str) -> Iterator[Finding]:
             "choose another group or port for one of the two, in the URI of every member",
             senders=[f"{host}:{port}" for (host, port), _ in heard.strangers.most_common(_SHOWN)],
         )
-    others = sorted(set(heard.nodes) - heard.known()) if heard.connections else []
+    others = sorted(set(heard.nodes) - heard.announced) if heard.connections else []
     if others:
         told = ", ".join(str(node) for node in others[:_SHOWN])
         where = sorted({host for node in others for host, _ in heard.nodes[node].addresses})

@@ -64,6 +64,19 @@ def test_one_id_at_two_addresses_is_told_from_a_node_that_moved() -> None:
     assert "node_id_twice" in problems(heard)
 
 
+def test_who_has_left_is_no_stranger() -> None:
+    heard = Heard()
+    heard.take(train(announced(7, 1, "desk", 7)))
+    heard.take(train(announced(8, 2, "feed", 8, 80), SECOND))
+    for node_id in (8, 80):
+        heard.take(train(spoken(node_id, b""), SECOND))
+    heard.take(train(announced(8, 2, flags=Flag.GOODBYE), SECOND))
+    heard.take(train(announced(9, 3, flags=Flag.GOODBYE), SECOND))  # that is all that was heard of it
+    assert not problems(heard)
+    heard.take(train(spoken(10, b""), SECOND))
+    assert problems(heard) == {"foreign_norm"}
+
+
 def test_data_is_counted_without_being_read() -> None:
     data = Data(
         source_id=9,
