@@ -13,7 +13,10 @@ from fjm2.watch import BusReport, ConnectionReport, GatewayReport, ReceiverRepor
 from .link import people
 from .onlooking import plain, quantity, rate, span
 
+_MEDIUM: Final = 60
 _WIDE: Final = 120
+_LONG_S: Final = 1.0
+"""To wait for a receiver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +25,26 @@ class _Column:
     show: Callable[[Any], str]
     share: int = 0
     """Of the room that is left; 0 is a number, which takes what it needs."""
-    is_wide_only: bool = False
+    from_width: int = 0
+    """A narrower terminal does without."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Section:
     columns: Sequence[_Column]
     rows: Sequence[Any]
+    weight: int
+    """The lightest is left out where there is no room for all."""
+
+    @property
+    def lines_min(self) -> int:
+        """With less it would be its title, and how much is not shown."""
+        return 1 + min(len(self.rows), 2)
 
     def draw(self, width: int, rows_max: int) -> RenderableType:
         """With so many rows at the most, the last of which says how many there are besides."""
         table = Table(box=None, header_style="bold reverse", pad_edge=False, padding=(0, 1, 0, 0), width=width)
-        columns = [column for column in self.columns if width >= _WIDE or not column.is_wide_only]
+        columns = [column for column in self.columns if width >= column.from_width]
         for column in columns:
             justify: JustifyMethod = "left" if column.share else "right"
             ratio = column.share or None
@@ -62,70 +73,70 @@ def _topics(rows: Sequence[TopicReport], names_always: bool = False) -> _Section
         _Column("MSGS", lambda row: quantity(row.messages)),
         _Column("PUB", lambda row: _count_of(row.publishers)),
         _Column("SUB", lambda row: _count_of(row.subscribers)),
-        _Column("PUBLISHERS", lambda row: _names(row.publishers), 2, not names_always),
-        _Column("SUBSCRIBERS", lambda row: _names(row.subscribers), 2, not names_always),
+        _Column("PUBLISHERS", lambda row: _names(row.publishers), 2, 0 if names_always else _WIDE),
+        _Column("SUBSCRIBERS", lambda row: _names(row.subscribers), 2, 0 if names_always else _WIDE),
     )
-    return _Section(columns, rows)
+    return _Section(columns, rows, 2)
 
 
 def _senders(rows: Sequence[SenderReport]) -> _Section:
     columns = (
         _Column("SENDER", lambda row: row.label, 3),
-        _Column("LANE", lambda row: "-" if row.lane is None else str(row.lane)),
+        _Column("LANE", lambda row: "-" if row.lane is None else str(row.lane), from_width=_MEDIUM),
         _Column("MSG/S", lambda row: rate(row.messages_per_s)),
         _Column("B/S", lambda row: quantity(row.bytes_per_s)),
-        _Column("REPAIRS", lambda row: quantity(row.repairs)),
-        _Column("NACKS", lambda row: quantity(row.nacks)),
+        _Column("REPAIRS", lambda row: quantity(row.repairs), from_width=_MEDIUM),
+        _Column("NACKS", lambda row: quantity(row.nacks), from_width=_MEDIUM),
         _Column("MISSED", lambda row: quantity(row.datagrams_missed)),
-        _Column("GRTT", lambda row: span(row.grtt_s)),
-        _Column("MSGS", lambda row: quantity(row.messages), is_wide_only=True),
-        _Column("BYTES", lambda row: quantity(row.bytes), is_wide_only=True),
-        _Column("PARITY", lambda row: quantity(row.parity), is_wide_only=True),
-        _Column("REPAIRS/S", lambda row: rate(row.repairs_per_s), is_wide_only=True),
-        _Column("NODE", lambda row: f"{row.node_id:08x}", is_wide_only=True),
-        _Column("ADDRESS", lambda row: row.address or "-", 2, is_wide_only=True),
+        _Column("GRTT", lambda row: span(row.grtt_s), from_width=_MEDIUM),
+        _Column("MSGS", lambda row: quantity(row.messages), from_width=_WIDE),
+        _Column("BYTES", lambda row: quantity(row.bytes), from_width=_WIDE),
+        _Column("PARITY", lambda row: quantity(row.parity), from_width=_WIDE),
+        _Column("REPAIRS/S", lambda row: rate(row.repairs_per_s), from_width=_WIDE),
+        _Column("NODE", lambda row: f"{row.node_id:08x}", from_width=_WIDE),
+        _Column("ADDRESS", lambda row: row.address or "-", 2, from_width=_WIDE),
     )
-    return _Section(columns, rows)
+    return _Section(columns, rows, 3)
 
 
 def _receivers(rows: Sequence[ReceiverReport]) -> _Section:
     columns = (
         _Column("RECEIVER", lambda row: row.label, 3),
         _Column("CONFIRMS IN", lambda row: span(row.confirm_s)),
-        _Column("AWAITED", lambda row: span(row.awaited_s)),
-        _Column("NACKS", lambda row: quantity(row.nacks)),
-        _Column("NACKS/S", lambda row: rate(row.nacks_per_s)),
-        _Column("ASKED", lambda row: quantity(row.requests), is_wide_only=True),
-        _Column("ACKS", lambda row: quantity(row.acks), is_wide_only=True),
-        _Column("NODE", lambda row: f"{row.node_id:08x}", is_wide_only=True),
-        _Column("ADDRESS", lambda row: row.address or "-", 2, is_wide_only=True),
+        _Column("AWAITED", lambda row: "given up" if row.given_up_by else span(row.awaited_s)),
+        _Column("NACKS", lambda row: quantity(row.nacks), from_width=_MEDIUM),
+        _Column("NACKS/S", lambda row: rate(row.nacks_per_s), from_width=_MEDIUM),
+        _Column("ASKED", lambda row: quantity(row.requests), from_width=_WIDE),
+        _Column("ACKS", lambda row: quantity(row.acks), from_width=_WIDE),
+        _Column("NODE", lambda row: f"{row.node_id:08x}", from_width=_WIDE),
+        _Column("ADDRESS", lambda row: row.address or "-", 2, from_width=_WIDE),
     )
-    return _Section(columns, rows)
+    return _Section(columns, rows, 4)
 
 
 def _connections(rows: Sequence[ConnectionReport]) -> _Section:
     columns = (
         _Column("CONNECTION", lambda row: row.label, 2),
-        _Column("NODE", lambda row: f"{row.node_id:08x}"),
-        _Column("ADDRESS", lambda row: row.address or "-", 2),
+        _Column("NODE", lambda row: f"{row.node_id:08x}", from_width=_MEDIUM),
+        _Column("ADDRESS", lambda row: row.address or "-", 2, _MEDIUM),
         _Column("SEEN", lambda row: span(row.seen_s)),
         _Column("PUB", lambda row: _count_of(row.publishes)),
         _Column("SUB", lambda row: _count_of(row.subscriptions) + ("+" if row.subscribes_to_more else "")),
-        _Column("GATEWAY", lambda row: row.gateway or "-", 1, is_wide_only=True),
-        _Column("PUBLISHES", lambda row: _names(row.publishes), 2, is_wide_only=True),
-        _Column("SUBSCRIBES", lambda row: _names(row.subscriptions, row.subscribes_to_more), 2, is_wide_only=True),
+        _Column("GATEWAY", lambda row: row.gateway or "-", 1, from_width=_WIDE),
+        _Column("PUBLISHES", lambda row: _names(row.publishes), 2, from_width=_WIDE),
+        _Column("SUBSCRIBES", lambda row: _names(row.subscriptions, row.subscribes_to_more), 2, from_width=_WIDE),
     )
-    return _Section(columns, rows)
+    return _Section(columns, rows, 0)
 
 
 def _gateways(rows: Sequence[GatewayReport]) -> _Section:
     columns = (
         _Column("GATEWAY", lambda row: row.host, 2),
-        _Column("ID", lambda row: "-" if row.gateway_id is None else f"{row.gateway_id:08x}"),
+        _Column("ID", lambda row: "-" if row.gateway_id is None else f"{row.gateway_id:08x}", from_width=_MEDIUM),
         _Column("FORWARDS", lambda row: {None: "-", True: "yes", False: "no"}[row.is_forwarding]),
         _Column("MEMBERS", lambda row: f"{row.nodes:,}"),
     )
-    return _Section(columns, rows)
+    return _Section(columns, rows, 1)
 
 
 def _sections(report: BusReport) -> list[_Section]:
@@ -151,9 +162,8 @@ def _head(report: BusReport, place: str, is_down: bool) -> list[Text]:
         f"{rate(nacks)} NACKs/s  missed here {quantity(missed)}"
     )
     lines = [Text(first, "bold"), Text(second)]
-    if report.slowest is not None and (report.slowest.delay_s or report.slowest.nacks):
-        slow = report.slowest
-        lines.append(Text(f"slowest receiver: {plain(slow.label)}, {span(slow.delay_s)}, {slow.nacks:,} NACKs"))
+    if report.slowest is not None:
+        lines += _slowest(report.slowest)
     if is_down:
         lines.append(Text("the network interface is down", "bold red"))
     if report.overruns:
@@ -163,9 +173,27 @@ def _head(report: BusReport, place: str, is_down: bool) -> list[Text]:
     return lines
 
 
+def _slowest(slow: ReceiverReport) -> list[Text]:
+    """Nothing if it is not slow."""
+    name, nacks = plain(slow.label), f"{slow.nacks:,} NACKs"
+    if slow.given_up_by:
+        return [Text(f"given up: {name} by {plain(_names(slow.given_up_by))}, too slow or dead; {nacks}", "bold red")]
+    if not slow.delay_s and not slow.nacks:
+        return []
+    return [
+        Text(
+            f"slowest receiver: {name}, {span(slow.delay_s)}, {nacks}",
+            "bold yellow" if (slow.awaited_s or 0) >= _LONG_S else "",
+        )
+    ]
+
+
 def draw(report: BusReport, place: str, width: int, height: int | None = None, is_down: bool = False) -> Group:
     """All of it, or what fits into so many lines."""
     head, sections = _head(report, place, is_down), _sections(report)
+    if height is not None:
+        while sections and sum(section.lines_min for section in sections) > height - len(head):
+            sections.remove(min(sections, key=lambda section: section.weight))
     sizes = [len(section.rows) for section in sections]
     if height is not None:
         sizes = fit(sizes, height - len(head) - len(sections))

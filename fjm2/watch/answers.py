@@ -1,5 +1,6 @@
 """Receivers as their answers show them: what they ask for again, and how long they take to confirm."""
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,6 +11,9 @@ _SENDERS_MAX: Final = 64
 """That wait for one receiver."""
 _ASKED_S: Final = 5.0
 """A sender that has not asked again for so long waits no more."""
+_IN_VAIN_S: Final = 1.0
+"""Who has been asked for less has probably answered, and the answer was lost on its way here. And who has never been
+heard to answer may do so by unicast."""
 FORGOTTEN_S: Final = 60.0
 """A receiver that has said nothing for so long."""
 
@@ -35,6 +39,8 @@ class Receiver:
     heard_at: float = 0.0
     confirm_s: float | None = None
     """The longest that it took for a confirmation, of those since the last `settle`, or else the last one."""
+    given_up_at: dict[int, float] = field(default_factory=dict)
+    """When senders asked it for the last time, of those that stopped asking without having been answered."""
     _is_of_now: bool = False
     _awaited: dict[int, _Awaited] = field(default_factory=dict)
     """By the sender that waits."""
@@ -54,6 +60,7 @@ class Receiver:
 
     def confirm(self, sender_id: int, position: Position, now: float) -> None:
         """It has done so."""
+        self.given_up_at.pop(sender_id, None)
         awaited = self._awaited.get(sender_id)
         if awaited is None or awaited.position != position:
             return
@@ -66,7 +73,10 @@ class Receiver:
         """What comes from now on belongs to another interval."""
         self._is_of_now = False
         for sender_id in [one for one, awaited in self._awaited.items() if now - awaited.last_at >= _ASKED_S]:
-            del self._awaited[sender_id]
+            awaited = self._awaited.pop(sender_id)
+            is_vain = self.acks > 0 and awaited.last_at - awaited.first_at >= _IN_VAIN_S
+            if is_vain and len(self.given_up_at) < _SENDERS_MAX:
+                self.given_up_at[sender_id] = awaited.last_at
 
 
 class Answers:
@@ -103,10 +113,11 @@ class Answers:
             receiver.requests += requests
             receiver.heard_at = now
 
-    def forget(self, now: float) -> None:
-        """Those that are long gone."""
+    def forget(self, present: Set[int], now: float) -> None:
+        """Those that are long gone, and are not among the nodes that are present."""
         for receiver in self.receivers:
-            if now - receiver.heard_at > FORGOTTEN_S and receiver.awaited_s(now) is None:
+            is_quiet = now - receiver.heard_at > FORGOTTEN_S and receiver.awaited_s(now) is None
+            if is_quiet and receiver.node_id not in present:
                 del self._receivers[receiver.node_id]
 
     def settle(self, now: float) -> None:

@@ -243,12 +243,12 @@ class BusWatch:
 
     def _expire(self, now: float) -> None:
         self.presence.expire(now)
-        self._answers.forget(now)
         for connection_id in self._known.keys() - {peer.connection_id for peer in self.presence.peers}:
             self._forget(connection_id)
         self._topics.forget_publishers(self._gone, now)
         self._gone.clear()
         ours = {node for peer in self.presence.peers for node in (peer.node_id, *peer.lanes)}
+        self._answers.forget(ours, now)
         for node_id, sender in list(self._senders.items()):
             if node_id not in ours and now - sender.heard_at > _SENDER_S:
                 for stream in sender.streams.values():
@@ -417,8 +417,19 @@ class _Reporting:
             acks=receiver.acks,
             confirm_s=receiver.confirm_s,
             awaited_s=receiver.awaited_s(self._now),
+            given_up_by=tuple(
+                sorted({self._label(one) for one, at in receiver.given_up_at.items() if self._goes_on(one, at)})
+            ),
         )
 
+    def _goes_on(self, node_id: int, at: float) -> bool:
+        """Whether a sender has been heard since."""
+        sender = self._watch._senders.get(node_id)
+        return sender is not None and sender.heard_at > at
 
-def _slowness(receiver: ReceiverReport) -> tuple[float, int]:
-    return receiver.delay_s, receiver.nacks
+    def _label(self, node_id: int) -> str:
+        return self._owner(node_id) or f"{node_id:08x}"
+
+
+def _slowness(receiver: ReceiverReport) -> tuple[bool, float, int]:
+    return bool(receiver.given_up_by), receiver.delay_s, receiver.nacks

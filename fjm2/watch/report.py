@@ -123,6 +123,8 @@ class ReceiverReport:
     """The longest that it took for a confirmation of late."""
     awaited_s: float | None
     """For how long a sender has been waiting for one."""
+    given_up_by: tuple[str, ...] = ()
+    """Senders that wait for it no more: they have asked it in vain, and go on without it."""
 
     @property
     def label(self) -> str:
@@ -180,7 +182,7 @@ class BusReport:
     gateways: tuple[GatewayReport, ...]
     """Who joins this network to others."""
     slowest: ReceiverReport | None
-    """The receiver that slows the bus most."""
+    """The receiver that slows the bus most, or has been given up as it was too slow."""
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

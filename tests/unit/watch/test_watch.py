@@ -243,6 +243,45 @@ def test_whom_nobody_asks_any_more_is_not_awaited_for_ever() -> None:
     assert watch.report(70.0).receivers == ()
 
 
+def test_who_was_given_up_is_told_of_until_it_answers_again() -> None:
+    watch = watch_of()
+    feed, quick, stuck = Node(5, watch), Node(7, watch), Node(8, watch)
+    feed.announce(FEED, 0.0, client_id="feed", valid_s=600)
+    stuck.announce(DESK, 0.0, client_id="stuck", valid_s=600)
+    feed.ask(8, (7, 8), 1.0)
+    for receiver in (quick, stuck):
+        receiver.confirm(5, 8, 1.01)
+    for tenth in range(20, 70):
+        feed.ask(9, (8,), tenth / 10)
+    quick.confirm(5, 9, 2.0)
+    assert watch.report(7.0).slowest == watch.report(7.0).receivers[0]
+    assert watch.report(7.0).receivers[0].given_up_by == ()
+    watch.report(12.0)
+    feed.ask(10, (7,), 12.0)
+    quick.confirm(5, 10, 13.0)
+    report = watch.report(100.0)
+    assert report.slowest is not None
+    assert (report.slowest.label, report.slowest.given_up_by) == ("stuck", ("feed",))
+    stuck.confirm(5, 11, 100.1)
+    assert all(one.given_up_by == () for one in watch.report(101.0).receivers)
+
+
+def test_answers_that_were_not_heard_here_are_no_sign_of_being_given_up() -> None:
+    watch = watch_of()
+    feed, lucky, alone = Node(5, watch), Node(7, watch), Node(8, watch)
+    feed.announce(FEED, 0.0, valid_s=600)
+    lucky.announce(DESK, 0.0, valid_s=600)
+    lucky.confirm(5, 7, 0.5)
+    for tenth in range(10, 18):
+        feed.ask(9, (7,), tenth / 10)
+    for tenth in range(10, 70):
+        feed.ask(9, (8,), tenth / 10)  # it answers by unicast, as always
+    alone.miss(5, 7.0)
+    watch.report(15.0)
+    feed.publish(FEED, 1, 15.0)
+    assert [one.given_up_by for one in watch.report(16.0).receivers] == [(), ()]
+
+
 # Gateways.
 
 
