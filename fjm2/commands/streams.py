@@ -23,12 +23,13 @@ async def _until(descriptor: int, event: int, watch: Callable[..., None], forget
     """Wait, unless it is ready at once, as files are, which cannot be watched."""
     if _is_ready(descriptor, event):
         return
-    happened = asyncio.Event()
+    happened, is_blocking = asyncio.Event(), os.get_blocking(descriptor)
     watch(descriptor, happened.set)
     try:
         await happened.wait()
     finally:
         forget(descriptor)
+        os.set_blocking(descriptor, is_blocking)  # uvloop has made it so for others, too, who have the same file open
 
 
 async def write(data: bytes) -> None:

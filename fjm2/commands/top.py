@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
+from enum import Enum
 
 import click
 from rich.console import Console, ConsoleDimensions
@@ -86,30 +88,43 @@ async def _write_lines(onlooker: Onlooker, interval_s: float) -> None:
             await write(json.dumps(onlooker.report().as_dict()).encode() + b"\n")
 
 
+class _Wish(Enum):
+    """What somebody at the terminal asks for."""
+
+    QUIT = "q"
+    PAUSE = "Ctrl-Z"
+
+
 async def _show(onlooker: Onlooker, interval_s: float) -> None:
+    while await _show_until_asked(onlooker, interval_s) is _Wish.PAUSE:
+        signal.raise_signal(signal.SIGSTOP)  # the shell has its terminal back until it says `fg`
+
+
+async def _show_until_asked(onlooker: Onlooker, interval_s: float) -> _Wish:
     console = Console(highlight=False)
-    quit_asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    wish: asyncio.Future[_Wish] = loop.create_future()
     report, drawn_size = onlooker.report(), (0, 0)
-    with _keys(quit_asked), Live(console=console, screen=True, auto_refresh=False) as live:
-        next_at = asyncio.get_running_loop().time()
-        while not quit_asked.is_set():
-            now, size = asyncio.get_running_loop().time(), os.get_terminal_size(sys.stdout.fileno())
+    with _keys(wish), Live(console=console, screen=True, auto_refresh=False) as live:
+        next_at = loop.time()
+        while not wish.done():
+            now, size = loop.time(), os.get_terminal_size(sys.stdout.fileno())
             if now >= next_at:
                 report, next_at = onlooker.report(), now + interval_s
             elif size == drawn_size:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(quit_asked.wait(), min(next_at - now, _LOOK_S))
+                await asyncio.wait([wish], timeout=min(next_at - now, _LOOK_S))
                 continue
             # Set, as the console would believe the environment's COLUMNS and LINES, which are those of the beginning.
             console.size = ConsoleDimensions(*size)
             drawn_size = size
             screen = draw(report, onlooker.place, size.columns, size.lines, onlooker.listening.is_down)
             live.update(screen, refresh=True)
+    return wish.result()
 
 
 @contextlib.contextmanager
-def _keys(quit_asked: asyncio.Event) -> Iterator[None]:
-    """Sets the event at `q`, and lets keys have no other effect, as long as this lasts."""
+def _keys(wish: "asyncio.Future[_Wish]") -> Iterator[None]:
+    """Takes `q` and Ctrl-Z for wishes, and lets keys have no other effect, as long as this lasts."""
     try:
         import termios
         import tty
@@ -120,18 +135,25 @@ def _keys(quit_asked: asyncio.Event) -> Iterator[None]:
     if not os.isatty(descriptor):
         yield
         return
-    before = termios.tcgetattr(descriptor)
+    before, is_blocking = termios.tcgetattr(descriptor), os.get_blocking(descriptor)
     loop = asyncio.get_running_loop()
+
+    def ask(for_what: _Wish) -> None:
+        if not wish.done():
+            wish.set_result(for_what)
 
     def take() -> None:
         keys = os.read(descriptor, 64)
         if not keys or b"q" in keys.lower():  # none: the terminal is gone
-            quit_asked.set()
+            ask(_Wish.QUIT)
 
     tty.setcbreak(descriptor)
     loop.add_reader(descriptor, take)
+    loop.add_signal_handler(signal.SIGTSTP, ask, _Wish.PAUSE)
     try:
         yield
     finally:
+        loop.remove_signal_handler(signal.SIGTSTP)
         loop.remove_reader(descriptor)
+        os.set_blocking(descriptor, is_blocking)  # the loop has made it so, for all who have this terminal
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

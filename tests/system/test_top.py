@@ -354,6 +354,32 @@ def test_top_fills_a_small_terminal_and_a_wide_one(terminal: Terminal, start: St
     assert re.search(r"[^-]\becho\b", state)
 
 
+AS_IT_IS = """
+import os, termios
+flags = termios.tcgetattr(0)[3]
+print("lines" if flags & termios.ICANON else "keys", "waits" if os.get_blocking(0) else "never waits")
+"""
+
+
+def test_a_pause_and_the_end_leave_the_terminal_as_it_was(terminal: Terminal, tmp_path: Path) -> None:
+    program = tmp_path / "as_it_is.py"
+    program.write_text(AS_IT_IS)
+    begin(terminal)
+    terminal.wait_for("Nobody is heard yet")
+    terminal.press("C-z")
+    lines = terminal.wait_for("Stopped")
+    assert not any("Nobody" in line for line in lines), lines
+    for command in (f"{sys.executable} {program}", "fg"):
+        terminal.type(command)
+        terminal.press("Enter")
+        terminal.wait_for("^lines waits" if command != "fg" else "Nobody is heard yet")
+    terminal.press("q")
+    terminal.wait_for(r" fg\n.* top\n\S+\s*\Z")
+    terminal.type(f"clear; {sys.executable} {program}")
+    terminal.press("Enter")
+    terminal.wait_for("^lines waits")
+
+
 def test_ctrl_c_ends_top_quietly(terminal: Terminal) -> None:
     begin(terminal)
     terminal.wait_for("Nobody is heard yet")
