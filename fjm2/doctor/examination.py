@@ -137,7 +137,7 @@ def probe(scene: Scene, address: str | None, watch_s: float | None, tell: Callab
     with prober:
         tell("looking for listeners")
         found = prober.find()
-        if not found:
+        if not found or (address is not None and not any(_is_at(one.host, address) for one in found)):
             yield judge_nobody(scene, address)
         for one in found:
             if one.cookie == bytes(8):
@@ -154,6 +154,10 @@ def probe(scene: Scene, address: str | None, watch_s: float | None, tell: Callab
             if watch_s is not None:
                 prober.watch(one, watch_s, partial(_tell_watch, tell, one.host, watch_s))
             yield from judge_pair(scene, one)
+
+
+def _is_at(host: str, address: str) -> bool:
+    return host.partition("%")[0] == address.partition("%")[0]
 
 
 def _tell_watch(tell: Callable[[str], None], host: str, seconds: float, elapsed: float) -> None:

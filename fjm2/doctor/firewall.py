@@ -40,13 +40,17 @@ def read_firewall(is_ipv6: bool) -> Reading:
             problems.append(problem)
             continue
         has_read = True
-        found = parse_iptables(text, tool) if command[0] != "nft" else parse_nft(text)
-        known = {(one.table, one.name) for one in chains}
-        # What nft shows of iptables' own tables has been read already.
-        chains += [one for one in found if (one.table.partition(" ")[2], one.name) not in known]
+        chains += parse_iptables(text, tool) if command[0] != "nft" else besides(chains, parse_nft(text))
     if not has_read:
         return Reading(None, "; ".join(problems))
     return Reading(Ruleset(chains))
+
+
+def besides(chains: list[Chain], found: list[Chain]) -> list[Chain]:
+    """What nft has found, but for iptables' own tables, which it shows as well."""
+    families = {"iptables": "ip", "ip6tables": "ip6"}
+    known = {(f"{families[one.tool]} {one.table}", one.name) for one in chains}
+    return [one for one in found if (one.table, one.name) not in known]
 
 
 def _said(*command: str) -> tuple[str | None, str]:

@@ -29,6 +29,7 @@ _TIMEX_BYTES = 256
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC
 _CLOCK_LOST = 5  # TIME_ERROR
 _TRIALS = 20
+_TRIAL_S = 0.2
 
 
 def check_buffers(scene: Scene, transport: UdpTransport) -> Iterator[Finding]:
@@ -85,7 +86,15 @@ def check_offload(scene: Scene) -> Finding:
             f"{NO_OFFLOAD_VARIABLE}=1 is set: each datagram is a system call, {_cost(scene)}",
             f"unset {NO_OFFLOAD_VARIABLE}",
         )
-    trial = try_offload(scene.datagram_bytes) if can_offload(scene.udp) else None
+    try:
+        trial = try_offload(scene.datagram_bytes) if can_offload(scene.udp) else None
+    except OSError as error:
+        return unknown(
+            "offload",
+            f"cannot be tried: 127.0.0.1 does not reach itself ({error.strerror or error})",
+            "ip link set lo up",
+            "if it is up, let the firewall pass it: iptables -I INPUT -i lo -j ACCEPT",
+        )
     if trial is None or not trial.is_sent_whole:
         return warning(
             "offload",
@@ -111,14 +120,16 @@ def check_offload(scene: Scene) -> Finding:
 
 
 def _cost(scene: Scene) -> str:
-    trial = try_offload(scene.datagram_bytes)
+    trial = None
+    with contextlib.suppress(OSError):
+        trial = try_offload(scene.datagram_bytes)
     if trial is None or not trial.is_sent_whole:
         return "at several times the cost"
     return f"{trial.pieces_us:.0f} µs a train instead of {trial.train_us:.0f}"
 
 
 def try_offload(segment_bytes: int) -> Offload | None:
-    """Trains sent to ourselves, both ways. None where the kernel has no such option."""
+    """Trains sent to ourselves, both ways. None where the kernel has no such option; OSError if nothing gets there."""
     segment_bytes = max(1, min(segment_bytes, TRAIN_BYTES_MAX))
     count = max(1, min(TRAIN_SEGMENTS_MAX, TRAIN_BYTES_MAX // segment_bytes))
     train = bytes(segment_bytes * count)
@@ -126,13 +137,15 @@ def try_offload(segment_bytes: int) -> Offload | None:
     with contextlib.ExitStack() as opened:
         out, into = (opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2))
         try:
-            into.bind(("127.0.0.1", 0))
-            into.settimeout(0.2)
-            into.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
             out.getsockopt(socket.IPPROTO_UDP, UDP_SEGMENT)
-            out.connect(into.getsockname())
         except OSError:
             return None
+        into.bind(("127.0.0.1", 0))
+        into.settimeout(_TRIAL_S)
+        into.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        out.connect(into.getsockname())
+        out.send(b"?")
+        into.recv(1)
         with contextlib.suppress(OSError):
             into.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
         try:

@@ -11,6 +11,7 @@ unicast, and answered by each, from sockets that nothing else has opened a firew
 """
 
 import contextlib
+import math
 import secrets
 import selectors
 import socket
@@ -32,7 +33,9 @@ _HELLO_EVERY_S: Final = 0.25
 _PINGS: Final = 100
 _PACE_S: Final = 0.004
 _WAIT_S: Final = 0.25
-_TRIES: Final = 3
+_TRIES_MIN, _TRIES_MAX = 3, 20
+_CHANCE: Final = 1e-4
+"""That something small enough gets lost at every try."""
 _TRY_S: Final = 0.08
 _BISECTIONS: Final = 7
 _LISTENERS_MAX: Final = 4
@@ -184,13 +187,14 @@ class Prober:
     def _sizes(self, listening: Listening) -> None:
         """The largest datagrams that get there, and back: by unicast, or else by multicast."""
         if listening.got("unicast") and listening.door is not None:
-            by, to, way = self._own, listening.door, Way(0)
+            kind, by, to, way = "unicast", self._own, listening.door, Way(0)
         elif listening.got("both"):
-            by, to, way = self._transport.transmit, self._transport.destination, Way.MULTICAST
+            kind, by, to, way = "both", self._transport.transmit, self._transport.destination, Way.MULTICAST
         elif listening.got("group"):
-            by, to, way = self._transport.transmit, self._transport.destination, Way(0)
+            kind, by, to, way = "group", self._transport.transmit, self._transport.destination, Way(0)
         else:
             return
+        tries = tries_for(listening.series[kind])
         mtu = self._scene.interface.mtu
         most = (mtu or 1500) - self._scene.ip_bytes
         rungs = sorted(
@@ -198,7 +202,7 @@ class Prober:
         )
 
         def passes(size: int, how: Way) -> bool:
-            for _ in range(_TRIES):
+            for _ in range(tries):
                 number = self._ping(listening, by, to, how, size)
                 if to == self._transport.destination:
                     listening.multicast_sent += 1
@@ -324,6 +328,13 @@ class Prober:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def tries_for(series: Series) -> int:
+    """So many that loss, as it was measured, is not taken for a limit of size."""
+    loss = 1 - series.received / series.sent
+    needed = math.ceil(math.log(_CHANCE) / math.log(loss)) if 0 < loss < 1 else _TRIES_MIN
+    return min(max(needed, _TRIES_MIN), _TRIES_MAX)
 
 
 def climb(rungs: list[int], passes: Callable[[int], bool]) -> tuple[int | None, int | None]:

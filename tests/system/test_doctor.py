@@ -186,6 +186,16 @@ def test_offload_that_is_switched_off_is_named(network: Network) -> None:
 
 
 @pytest.mark.root
+def test_a_loopback_that_does_not_work_is_not_taken_for_a_kernel_without_gso(network: Network) -> None:
+    pair = two_hosts(network)
+    for broken in ("iptables -A INPUT -i lo -j DROP", "ip link set lo down"):
+        pair[0].run("sh", "-c", broken)
+        finding = doctor(pair[0]).check("offload")
+        assert finding["verdict"] == "unknown", finding
+        assert "127.0.0.1 does not reach itself" in finding["text"]
+
+
+@pytest.mark.root
 def test_segments_that_do_not_fit_are_named(network: Network) -> None:
     pair = two_hosts(network)
     pair[0].ip("link", "set", "veth0", "mtu", "1300")

@@ -184,12 +184,24 @@ def test_a_way_back_that_is_closed_is_named(network: Network, which: int) -> Non
 
 
 @pytest.mark.root
+def test_a_host_that_does_not_listen_is_told_of_though_another_one_does(network: Network) -> None:
+    pair = two_hosts(network)
+    listen(pair[1])
+    found = doctor(pair[0], "--probe", "10.57.1.99")
+    assert found.code == 2
+    assert "10.57.1.99 answers neither" in found.of("no_listener")["text"]
+    assert found.check("unicast")["verdict"] == "ok"
+
+
+@pytest.mark.root
 def test_loss_between_hosts_is_measured(network: Network) -> None:
     pair = two_hosts(network)
     listen(pair[1])
     pair[1].lose(0.4)
-    finding = doctor(pair[0], "--probe").of("much_loss")
+    found = doctor(pair[0], "--probe")
+    finding = found.of("much_loss")
     assert finding["figures"]["received"] < 0.85 * finding["figures"]["sent"]
+    assert "mtu_black_hole" not in found.problems()
 
 
 @pytest.mark.root

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjm2.doctor import Finding, Verdict, exit_code
-from fjm2.doctor.firewall import Reading, check_firewall
+from fjm2.doctor.firewall import Reading, besides, check_firewall
 from fjm2.doctor.host import check_drops, judge_buffer, judge_clock
 from fjm2.doctor.kernel import Kernel, UdpSocketLine
 from fjm2.doctor.network import check_network, reverse_path_mode
 from fjm2.doctor.pair import judge_nobody, judge_pair
 from fjm2.doctor.prober import Listening, Series, Watched
-from fjm2.doctor.rules import Ruleset, parse_iptables
+from fjm2.doctor.rules import Chain, Ruleset, parse_iptables
 from fjm2.doctor.scene import Scene, same_network
 from fjm2.doctor.verdict import fault, ok, unknown, warning
 from fjm2.norm import UdpConfig
@@ -157,6 +157,15 @@ def test_a_rule_that_is_not_understood_is_to_blame_if_something_is_lost(
     before, after = (firewall(f"[{packets}:0] -A INPUT {match} -j DROP") for packets in (100, 100 + count))
     (finding,) = check_firewall(scene(), before, after, is_losing=is_losing)
     assert (finding.verdict, finding.problem) == (verdict, problem)
+
+
+def test_only_the_tables_of_iptables_itself_are_left_out_of_those_of_nft() -> None:
+    read = [Chain("iptables", "filter", "INPUT")]
+    same, others = (
+        Chain("nft", "ip filter", "INPUT"),
+        [Chain("nft", "inet filter", "INPUT"), Chain("nft", "ip x", "INPUT")],
+    )
+    assert besides(read, [same, *others]) == others
 
 
 def test_a_firewall_that_cannot_be_read_is_unknown() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjm2.doctor.probe import PROBE_BYTES_MIN, Answerer, Kind, Probe, Way
-from fjm2.doctor.prober import climb
+from fjm2.doctor.prober import Series, climb, tries_for
 
 HOST = "10.1.2.3"
 DOOR = 5741
@@ -140,3 +140,10 @@ def test_the_size_that_vanishes_is_found(sizes: set[int], limit: int) -> None:
         below = max(size for size in rungs if size <= limit)
         above = min(size for size in rungs if size > limit)
         assert lost - passed <= max(1, (above - below) // 2**6)
+
+
+@given(st.integers(0, 100))
+def test_loss_is_not_taken_for_a_limit_of_size(received: int) -> None:
+    tries = tries_for(Series(100, [1.0] * received))
+    assert 3 <= tries <= 20
+    assert (1 - received / 100) ** tries < 1e-3 or received < 30
