@@ -1,6 +1,7 @@
 """Command lines that are not run: they have to be ones that could be."""
 
 import contextlib
+import importlib
 import importlib.metadata
 import os
 import re
@@ -9,6 +10,8 @@ from itertools import pairwise
 
 import click
 from doc_blocks import ROOT
+
+from fjm2.programs import MODULES
 
 OTHERS = frozenset(
     [
@@ -110,8 +113,7 @@ def _without_redirections(words: list[str]) -> list[str]:
 
 def check_own(program: str, words: list[str]) -> None:
     """The command takes them, by its own parser."""
-    (entry,) = importlib.metadata.entry_points(group="console_scripts", name=program)
-    command = entry.load()
+    command = importlib.import_module(MODULES[program]).main
     words = list(words)
     above = None
     while isinstance(command, click.Group) and words and words[0] in command.commands:

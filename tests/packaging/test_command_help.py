@@ -11,8 +11,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from fjm2.programs import MODULES
+
 ROOT = Path(__file__).parents[2]
-MODULES = {"fjm2": "fjm2.commands", "fjm2d": "fjm2d.cli", "fjm2admin": "fjm2admin.cli", "fjm2-bench": "fjm2bench.cli"}
 PROGRAMS: dict[str, click.Group] = {name: importlib.import_module(module).main for name, module in MODULES.items()}
 SUMMARY_MAX = 130
 ENVIRONMENT = {

@@ -1,0 +1,38 @@
+"""How the programs begin. What they need takes a moment to import, and Ctrl-C meanwhile is no mistake."""
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final
+
+MODULES: Final[Mapping[str, str]] = {
+    "fjm2": "fjm2.commands",
+    "fjm2admin": "fjm2admin.cli",
+    "fjm2-bench": "fjm2bench.cli",
+    "fjm2d": "fjm2d.cli",
+}
+"""Where each has its `main`."""
+_INTERRUPTED: Final = 130
+
+
+def _start(name: str) -> None:
+    try:
+        import_module(MODULES[name]).main(prog_name=name)
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+
+
+def fjm2() -> None:
+    _start("fjm2")
+
+
+def fjm2admin() -> None:
+    _start("fjm2admin")
+
+
+def fjm2_bench() -> None:
+    _start("fjm2-bench")
+
+
+def fjm2d() -> None:
+    _start("fjm2d")

@@ -1,0 +1,48 @@
+"""How the programs begin."""
+
+import configparser
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fjm2 import programs
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 60.0
+INTERRUPTED = """
+import os, signal, sys
+import fjm2.programs
+
+class CtrlC:
+    def find_spec(self, name, path=None, target=None):
+        if name == CtrlC.module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC())
+name, CtrlC.module, *sys.argv[1:] = sys.argv[1:]
+getattr(fjm2.programs, name.replace("-", "_"))()
+"""
+
+
+@pytest.mark.parametrize("name", programs.MODULES)
+def test_ctrl_c_while_a_program_is_imported_is_no_mistake(name: str) -> None:
+    argv = (sys.executable, "-W", "error", "-c", INTERRUPTED, name, "click", "--version")
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_while_a_command_is_imported_is_no_mistake() -> None:
+    argv = (sys.executable, "-W", "error", "-c", INTERRUPTED, "fjm2", "numpy", "topics", "--help")
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "", "Aborted!")
+
+
+def test_every_program_begins_there() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    lines = setup["options.entry_points"]["console_scripts"].split("\n")
+    entries = dict(line.split(" = ") for line in lines if line)
+    assert entries == {name: f"fjm2.programs:{name.replace('-', '_')}" for name in programs.MODULES}
+    assert all(hasattr(programs, entry.partition(":")[2]) for entry in entries.values())
