@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from difflib import get_close_matches
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
@@ -141,8 +142,9 @@ def _query(text: str) -> dict[str, str]:
         name, value = unquote(name), unquote(value)
         full = _SHORT.get(name, name)
         if full not in _READERS:
-            known = ", ".join(sorted([*_READERS, *_SHORT]))
-            raise ConfigError(f"{name}={value}: unknown, expected one of {known}")
+            known = sorted([*_READERS, *_SHORT])
+            meant = "".join(f" (did you mean {one}?)" for one in get_close_matches(name, known, 1))
+            raise ConfigError(f"{name}={value}: unknown{meant}, expected one of {', '.join(known)}")
         if not equals:
             raise ConfigError(f"{name}: expected {name}=VALUE")
         if full in pairs:

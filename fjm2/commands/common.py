@@ -20,6 +20,8 @@ INTERRUPTED = 130
 class Number(click.FloatRange):
     """A number within bounds. NaN is in none."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         if math.isnan(number):

@@ -121,8 +121,3 @@ def span(seconds: float | None) -> str:
         return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
     minutes = int(seconds) // 60
     return f"{minutes}m{int(seconds) % 60:02}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02}m"
-
-
-def plain(text: str) -> str:
-    """What a terminal can show, on one line; what it would obey is spelled out."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

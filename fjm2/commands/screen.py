@@ -8,10 +8,11 @@ from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fjm2.logs import one_line
 from fjm2.watch import BusReport, ConnectionReport, GatewayReport, ReceiverReport, SenderReport, TopicReport
 
 from .link import people
-from .onlooking import plain, quantity, rate, span
+from .onlooking import quantity, rate, span
 
 _MEDIUM: Final = 60
 _WIDE: Final = 120
@@ -51,7 +52,7 @@ class _Section:
             table.add_column(column.title, no_wrap=True, overflow="ellipsis", justify=justify, ratio=ratio)
         shown = self.rows if len(self.rows) <= rows_max else self.rows[: max(rows_max - 1, 0)]
         for row in shown:
-            table.add_row(*(Text(plain(column.show(row))) for column in columns))
+            table.add_row(*(Text(one_line(column.show(row))) for column in columns))
         if len(shown) < len(self.rows) and rows_max:
             table.add_row(Text(f"{len(self.rows) - len(shown):,} more", "dim"))
         return table
@@ -175,9 +176,11 @@ def _head(report: BusReport, place: str, is_down: bool) -> list[Text]:
 
 def _slowest(slow: ReceiverReport) -> list[Text]:
     """Nothing if it is not slow."""
-    name, nacks = plain(slow.label), f"{slow.nacks:,} NACKs"
+    name, nacks = one_line(slow.label), f"{slow.nacks:,} NACKs"
     if slow.given_up_by:
-        return [Text(f"given up: {name} by {plain(_names(slow.given_up_by))}, too slow or dead; {nacks}", "bold red")]
+        return [
+            Text(f"given up: {name} by {one_line(_names(slow.given_up_by))}, too slow or dead; {nacks}", "bold red")
+        ]
     if not slow.delay_s and not slow.nacks:
         return []
     return [

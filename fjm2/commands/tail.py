@@ -16,11 +16,12 @@ from fjm2.jms import Message, Selector, Topic
 from fjm2.jms.frame import Frame, is_sent_to, look_up
 from fjm2.jms.header import CONNECTION_ID, DESTINATION_HASH
 from fjm2.jms.message import open_message
+from fjm2.logs import one_line
 
 from .bus_options import SelectorText, TopicName, timeout_option
 from .common import run
 from .link import people, say
-from .onlooking import Onlooker, onlooking, plain, uri_option
+from .onlooking import Onlooker, onlooking, uri_option
 from .receiving import abandon_stdout
 from .shown import body_bytes, shower, told_of
 from .streams import write
@@ -216,7 +217,7 @@ class _Follower:
             destination = message.destination
             told.append(destination.name if type(destination) is Topic else str(destination))
         told += [publisher, body_bytes(message).decode(errors="backslashreplace")]
-        line = plain("  ".join(told))
+        line = one_line("  ".join(told))
         if sys.stdout.isatty():
             line = _cut(line, shutil.get_terminal_size().columns)
         return line.encode() + b"\n"

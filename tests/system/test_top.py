@@ -16,8 +16,9 @@ from commanding import DEADLINE_S, Command, Start, starting
 from netns import Namespace, Network
 
 from fjm2.commands import main
-from fjm2.commands.onlooking import plain, quantity, rate, span
+from fjm2.commands.onlooking import quantity, rate, span
 from fjm2.commands.screen import fit
+from fjm2.logs import one_line
 
 GROUP = "239.192.57.97"
 
@@ -244,6 +245,7 @@ def test_an_onlooker_that_loses_says_so(network: Network) -> None:
         (["tail", "prices", "--all"], "expected either TOPIC or --all"),
         (["tail", "prices", "--selector", "a >"], "'a >'"),
         (["top", "--interval", "0"], "0.1<=x<=3600"),
+        (["top", "--interval", "soon"], "'soon' is not a valid number"),
         (["topics", "--uri", "http://x"], "expected fjm2://"),
         (["topics", "--topic", ""], "is no name of a destination"),
         (["top", "--once", "--uri", "fjm2://127.0.0.1"], "expected a multicast group"),
@@ -446,7 +448,7 @@ def test_lines_are_shared_out(wanted: list[int], room: int, given: list[int]) ->
         (span(42.2), "42s"),
         (span(125.0), "2m05s"),
         (span(7500.0), "2h05m"),
-        (plain("a\tb\x1b[0m"), "a\\tb\\x1b[0m"),
+        (one_line("a\tb\x1b[0m"), "a\\tb\\x1b[0m"),
     ],
 )
 def test_numbers_are_short(shown: str, expected: str) -> None:

@@ -99,6 +99,7 @@ def test_values_may_be_percent_encoded() -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
+        ("segment_byte=99", r"^segment_byte=99: unknown \(did you mean segment_bytes\?\), expected one of "),
         ("colour=red", r"^colour=red: unknown, expected one of .*rate.*segment_bytes"),
         ("rate=fast", "^rate_bps=fast: expected bits per second, as in .*100mbit.*, or none$"),
         ("rate=10MiB", "^rate_bps=10MiB: expected bits per second"),
