@@ -1,5 +1,9 @@
-"""How the programs begin. What they need takes a moment to import, and Ctrl-C meanwhile is no mistake."""
+"""How the programs begin. What they need takes a moment to import, and Ctrl-C meanwhile is no mistake.
 
+Nor is it one of ours if there is no room for what they print.
+"""
+
+import errno
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -20,6 +24,10 @@ def _start(name: str) -> None:
         import_module(MODULES[name]).main(prog_name=name)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.exit(f"Error: {error.strerror}")
 
 
 def fjm2() -> None:

@@ -91,6 +91,8 @@ def doctor(
         code = INTERRUPTED
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
+    except BrokenPipeError:
+        raise  # whoever reads this has read enough
     except OSError as error:
         raise click.ClickException(error.strerror or str(error)) from error
     sys.exit(code)

@@ -103,7 +103,7 @@ def _senders(rows: Sequence[SenderReport]) -> _Section:
 def _receivers(rows: Sequence[ReceiverReport]) -> _Section:
     columns = (
         _Column("RECEIVER", lambda row: row.label, 3),
-        _Column("CONFIRMS IN", lambda row: span(row.confirm_s)),
+        _Column("CONFIRMS IN", lambda row: "-" if row.given_up_by else span(row.confirm_s)),
         _Column("AWAITED", lambda row: "given up" if row.given_up_by else span(row.awaited_s)),
         _Column("NACKS", lambda row: quantity(row.nacks), from_width=_MEDIUM),
         _Column("NACKS/S", lambda row: rate(row.nacks_per_s), from_width=_MEDIUM),

@@ -39,6 +39,16 @@ def test_ctrl_c_while_a_command_is_imported_is_no_mistake() -> None:
     assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "", "Aborted!")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("name", programs.MODULES)
+def test_a_full_disk_is_told_of_in_a_line(name: str) -> None:
+    code = f"import fjm2.programs; fjm2.programs.{name.replace('-', '_')}()"
+    with open("/dev/full", "w") as full:
+        argv = (sys.executable, "-W", "error", "-c", code, "--help")
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stderr) == (1, "Error: No space left on device\n")
+
+
 def test_every_program_begins_there() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")

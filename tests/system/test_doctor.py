@@ -267,6 +267,16 @@ def test_it_is_read_by_people(port: int) -> None:
     assert lines[-1].endswith((".", "unknown."))
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_reader_who_has_read_enough_is_no_error(port: int, form: tuple[str, ...]) -> None:
+    argv = (*FJM2, "doctor", *form, "--uri", f"fjm2://{GROUP}:{port}?interface=127.0.0.1&ttl=0")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err) == (1, "")
+
+
 def test_ctrl_c_ends_it_at_once(port: int) -> None:
     argv = (*FJM2, "doctor", "--uri", f"fjm2://{GROUP}:{port}?interface=127.0.0.1&ttl=0")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
