@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final
 
+from fjm2.lacking import end_for_lack_of
+
 MODULES: Final[Mapping[str, str]] = {
     "fjm2": "fjm2.commands",
     "fjm2admin": "fjm2admin.cli",
@@ -16,6 +18,8 @@ MODULES: Final[Mapping[str, str]] = {
     "fjm2d": "fjm2d.cli",
 }
 """Where each has its `main`."""
+_EXTRAS: Final = {"fjm2admin": "admin", "fjm2-bench": "bench", "fjm2d": "gateway"}
+"""Those without which they cannot do all of their work."""
 _INTERRUPTED: Final = 130
 
 
@@ -24,6 +28,10 @@ def _start(name: str) -> None:
         import_module(MODULES[name]).main(prog_name=name)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+    except ImportError as error:
+        if name not in _EXTRAS:
+            raise
+        end_for_lack_of(error, name, _EXTRAS[name])
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

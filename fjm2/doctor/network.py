@@ -253,9 +253,6 @@ def _mtu(scene: Scene) -> Finding:
     )
 
 
-_RP_FILTER = "net.ipv4.conf.{}.rp_filter"
-
-
 def _reverse_path(scene: Scene) -> Finding:
     """rp_filter drops what comes by another interface than answers would take: silently, for multicast too."""
     name = scene.interface.name

@@ -39,6 +39,26 @@ def test_ctrl_c_while_a_command_is_imported_is_no_mistake() -> None:
     assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "", "Aborted!")
 
 
+LACKS_HTTPX = """
+import sys
+import fjm2.programs
+
+class Lacks:
+    def find_spec(self, name, path=None, target=None):
+        if name == "httpx":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Lacks())
+fjm2.programs.fjm2d()
+"""
+
+
+def test_a_library_that_only_some_commands_need_is_missed_in_a_line(tmp_path: Path) -> None:
+    argv = (sys.executable, "-W", "error", "-c", LACKS_HTTPX, "run", "--config", str(tmp_path / "fjm2d.toml"))
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stderr) == (1, "Error: fjm2d needs httpx: pip install 'fjm2[gateway]'\n")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize("name", programs.MODULES)
 def test_a_full_disk_is_told_of_in_a_line(name: str) -> None:
