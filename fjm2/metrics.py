@@ -76,6 +76,11 @@ SESSION_GAUGES: Final[tuple[_Row, ...]] = (
     ("waiting_events", "events_waiting", "Events received, and not taken yet."),
     ("waiting_event_bytes", "events_waiting_bytes", "What these events hold."),
     ("receivers", "receivers", "Nodes that flow control waits for."),
+    (
+        "evicted_receivers",
+        "receivers_evicted",
+        "Nodes that it waited for in vain, and that have not come back.",
+    ),
     ("paused", "is_paused", "1 if nothing is received until the application takes events."),
     ("down", "is_down", "1 if there is no way out, as the interface is down."),
     ("warnings", "warnings", "Things that the operator of the host should put right."),

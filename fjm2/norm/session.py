@@ -555,6 +555,7 @@ class Session:
             events_waiting=len(self._events),
             events_waiting_bytes=self._event_bytes,
             receivers=len(self.receivers),
+            receivers_evicted=len(self.evicted_receivers),
             is_paused=self._engine.is_paused,
             is_down=self._transport.is_down,
             warnings=len(self.warnings),

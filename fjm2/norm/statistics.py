@@ -77,6 +77,8 @@ class SessionStatistics:
     """What these events hold."""
     receivers: int
     """Nodes that flow control waits for."""
+    receivers_evicted: int
+    """Nodes that it waited for in vain, and that have neither come back nor left."""
     is_paused: bool
     """Nothing more is received until the application takes events."""
     is_down: bool

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import inspect
 import os
+import re
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -16,6 +17,7 @@ import pytest
 import uvloop
 from netns import Network
 
+from fjm2 import metrics
 from fjm2.errors import ConfigError, NormError
 from fjm2.norm import Drop, Fec, Flow, ReceiverConfig, SenderConfig, Session, Sync
 from fjm2.norm import session as session_module
@@ -338,6 +340,8 @@ async def test_a_watermark_without_nodes_asks_those_that_were_given_up_as_well(p
         await sender.send_data(noise(10_000))
         await until(lambda: sender.evicted_receivers)
         assert (sender.receivers, sender.evicted_receivers) == ({2}, {99})
+        assert (sender.statistics().receivers, sender.statistics().receivers_evicted) == (1, 1)
+        assert re.search(r"^fjm2_evicted_receivers\{.*\} 1$", metrics.render(sender), re.MULTILINE)
         outcome = await soon(sender.watermark())
         assert (outcome.acked, outcome.failed) == ({2}, {99})
 
