@@ -1,6 +1,7 @@
 // The page: follows the server's events, and shows nodes, links and plots. What nodes send is only ever set as text.
-import { Plot, drawMap } from "./plots.js";
+import { Plot, drawMap, linkKind } from "./plots.js";
 
+const TITLE = document.title;
 const TOKEN = "fjm2admin.token";
 const SILENCE_MS = 15_000;       // the server says something every 5 s
 const RETRY_MS = [500, 1_000, 2_000, 5_000];
@@ -197,6 +198,7 @@ function decorateNode(row, node, isNew) {
     row.cells[0].append(button);
   } else {
     row.cells[1].className = `state ${node.state}`;
+    row.cells[0].firstChild.setAttribute("aria-pressed", String(node.id === chosen));
   }
 }
 
@@ -209,13 +211,26 @@ function decorateLink(row, link, isNew) {
   if (!isNew) row.cells[2].className = `state ${linkState(link)}`;
 }
 
-const ORDER = { live: 0, stale: 1, gone: 2 };
-const byName = (a, b) => ORDER[a.state] - ORDER[b.state] || a.name.localeCompare(b.name);
+// What is wrong comes first.
+const ORDER = { stale: 0, live: 1, gone: 2 };
+const compare = new Intl.Collator().compare;
+const byState = (a, b) => ORDER[a.state] - ORDER[b.state] || compare(a.name, b.name);
+
+function isFound(texts) {
+  const wanted = element("find").value.trim().toLowerCase();
+  return !wanted || texts.some((text) => text.toLowerCase().includes(wanted));
+}
+
+// Says what a table leaves out; nothing where it leaves out nothing.
+function tellShown(id, shown, found, all, what) {
+  const cut = shown < found ? `Shows ${shown} of ${found} ${what}.` : "";
+  const none = all > 0 && found === 0 ? `None of ${all} ${what} has that in its names, LAN, id or endpoints.` : "";
+  setText(element(id), cut || none);
+  element(id).hidden = !(cut || none);
+}
 
 function showNodes() {
-  const wanted = element("find").value.trim().toLowerCase();
-  const found = [...nodes.values()].sort(byName)
-    .filter((node) => !wanted || [node.name, node.lan ?? "", node.id, ...node.endpoints].some((text) => text.toLowerCase().includes(wanted)));
+  const found = [...nodes.values()].filter((node) => isFound([node.name, node.lan ?? "", node.id, ...node.endpoints])).sort(byState);
   fill("nodes", NODE_COLUMNS, found.slice(0, NODES_SHOWN).map((node) => ({
     key: node.id,
     entry: node,
@@ -223,7 +238,8 @@ function showNodes() {
       milliseconds(node.rates.rtt_ms), bytes(node.rates.queue_bytes), ago(node.last_seen)],
   })), decorateNode);
   element("nodes-none").hidden = nodes.size > 0;
-  element("nodes").hidden = nodes.size === 0;
+  element("nodes").hidden = found.length === 0;
+  tellShown("nodes-shown", Math.min(found.length, NODES_SHOWN), found.length, nodes.size, "nodes");
 }
 
 function allLinks() {
@@ -237,24 +253,30 @@ function allLinks() {
   return links;
 }
 
+const TROUBLE = { bad: 0, lossy: 1, fine: 2 };
+const byTrouble = (a, b) => TROUBLE[linkKind(a)] - TROUBLE[linkKind(b)] || b.drops_per_s - a.drops_per_s;
+
 function showLinks() {
   const links = allLinks();
   drawMap(element("map"), [...nodes.values()], links);
-  const busiest = links.sort((a, b) => b.out_bps - a.out_bps || a.fromName.localeCompare(b.fromName)).slice(0, LINKS_SHOWN)
-    .sort((a, b) => a.fromName.localeCompare(b.fromName) || a.toName.localeCompare(b.toName));
-  fill("links", LINK_COLUMNS, busiest.map((link) => ({
+  const found = links.filter((link) => isFound([link.fromName, link.toName, link.from, link.to]));
+  const shown = found.sort((a, b) => byTrouble(a, b) || b.out_bps - a.out_bps).slice(0, LINKS_SHOWN)
+    .sort((a, b) => TROUBLE[linkKind(a)] - TROUBLE[linkKind(b)] || compare(a.fromName, b.fromName) || compare(a.toName, b.toName));
+  fill("links", LINK_COLUMNS, shown.map((link) => ({
     key: `${link.from} ${link.to}`,
     entry: link,
     texts: [link.fromName, link.toName, linkState(link), rate(link.out_bps), rate(link.in_bps), pacing(link), share(link.loss),
       milliseconds(link.rtt_ms), bytes(link.queue_bytes), drops(link)],
   })), decorateLink);
-  element("links").hidden = busiest.length === 0;
-  element("links-none").hidden = busiest.length > 0;
+  element("links").hidden = shown.length === 0;
+  element("links-none").hidden = links.length > 0;
+  tellShown("links-shown", shown.length, found.length, links.length, "links: those in trouble, then the busiest");
 }
 
 function showCounts() {
   const counts = { live: 0, stale: 0, gone: 0 };
   for (const node of nodes.values()) counts[node.state] += 1;
+  document.title = counts.stale ? `(${counts.stale} stale) ${TITLE}` : TITLE;
   element("counts").replaceChildren(...Object.entries(counts).map(([state, count]) => {
     const pair = document.createElement("div");
     const name = document.createElement("dt"), value = document.createElement("dd");
@@ -304,6 +326,7 @@ function showPlots() {
 function choose(id) {
   chosen = id;
   past = [];
+  showNodes();
   showDetails();
   loadHistory();
   element("details-title").focus();
@@ -345,11 +368,17 @@ async function loadHistory() {
 }
 
 element("close").addEventListener("click", () => {
+  const row = [...element("nodes").tBodies[0].rows].find((one) => one.dataset.key === chosen);
   chosen = null;
   element("details").hidden = true;
+  showNodes();
+  (row?.cells[0].firstChild ?? element("find")).focus();
 });
 element("range").addEventListener("change", loadHistory);
-element("find").addEventListener("input", () => showNodes());
+element("find").addEventListener("input", () => {
+  showNodes();
+  showLinks();
+});
 
 function render() {
   showCounts();

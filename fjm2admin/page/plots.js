@@ -3,6 +3,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 320, HEIGHT = 130, LEFT = 8, RIGHT = 8, TOP = 10, BOTTOM = 18;
 const MAP_NODES = 30;
+const MAP_NODES_LEVEL = 8;       // with more, names stand around the map like spokes: side by side they would cover each other
 const NAME_CHARACTERS = 16;
 
 function svg(tag, attributes, text) {
@@ -120,6 +121,11 @@ function clock(at, span) {
   return new Date(at * 1000).toLocaleTimeString([], parts);
 }
 
+export function linkKind(link) {
+  if (link.is_up === false || link.loss > 0.05) return "bad";
+  return link.loss > 0.005 ? "lossy" : "fine";
+}
+
 // The worse of what the two ends of a link say of it.
 function worse(one, other) {
   if (other === undefined) return one;
@@ -129,14 +135,28 @@ function worse(one, other) {
   };
 }
 
-// Nodes in a circle, by LAN, and a line for every link that either end reports.
+// Where a name stands that points away from the middle, the right way up.
+function spoke({ angle, x, y }) {
+  const isLeft = Math.cos(angle) < -1e-9;
+  const turn = (angle * 180) / Math.PI + (isLeft ? 180 : 0);
+  return { x: isLeft ? x - 12 : x + 12, y: y + 4, transform: `rotate(${turn} ${x} ${y})`, "text-anchor": isLeft ? "end" : "start" };
+}
+
+const KINDS = ["fine", "lossy", "bad"];
+
+// Nodes in a circle, by LAN (of too many those that are silent before the others), and a line for every link that either end reports.
 export function drawMap(figure, nodes, links) {
-  const shown = [...nodes].filter((node) => node.state !== "gone")
-    .sort((a, b) => (a.lan ?? "").localeCompare(b.lan ?? "") || a.name.localeCompare(b.name)).slice(0, MAP_NODES);
+  const present = nodes.filter((node) => node.state !== "gone");
+  const byLan = (a, b) => (a.lan ?? "").localeCompare(b.lan ?? "") || a.name.localeCompare(b.name);
+  const shown = present.sort((a, b) => (a.state === "live") - (b.state === "live") || byLan(a, b)).slice(0, MAP_NODES).sort(byLan);
   figure.hidden = shown.length < 2;
+  const isLevel = shown.length <= MAP_NODES_LEVEL;
+  // On a phone the map is narrower, and its names are no smaller for that.
+  const width = Math.min(640, Math.max(320, figure.clientWidth)), height = isLevel ? 320 : 500;
+  const radius = Math.min(130, width / 2 - 110), [radiusX, radiusY] = isLevel ? [width / 2 - 100, 115] : [radius, radius];
   const places = new Map(shown.map((node, index) => {
     const angle = (2 * Math.PI * index) / shown.length - Math.PI / 2;
-    return [node.id, { x: 320 + 220 * Math.cos(angle), y: 160 + 115 * Math.sin(angle) }];
+    return [node.id, { angle, x: width / 2 + radiusX * Math.cos(angle), y: height / 2 + radiusY * Math.sin(angle) }];
   }));
   const parts = [];
   const drawn = new Map();
@@ -144,27 +164,28 @@ export function drawMap(figure, nodes, links) {
     const key = [link.from, link.to].sort().join();
     if (places.has(link.from) && places.has(link.to)) drawn.set(key, worse(link, drawn.get(key)));
   }
-  for (const link of drawn.values()) {
+  const worstLast = [...drawn.values()].sort((a, b) => KINDS.indexOf(linkKind(a)) - KINDS.indexOf(linkKind(b)));
+  for (const link of worstLast) {
     const from = places.get(link.from), to = places.get(link.to);
-    const kind = link.is_up === false || link.loss > 0.05 ? "bad" : link.loss > 0.005 ? "lossy" : "fine";
     const width = 1.2 + Math.min(5, Math.log10(1 + (link.in_bps + link.out_bps) / 1e5));
-    const line = svg("line", { class: `link ${kind}`, x1: from.x, y1: from.y, x2: to.x, y2: to.y, "stroke-width": width });
+    const line = svg("line", { class: `link ${linkKind(link)}`, x1: from.x, y1: from.y, x2: to.x, y2: to.y, "stroke-width": width });
     line.append(svg("title", {}, `${link.fromName} and ${link.toName}`));
     parts.push(line);
   }
   for (const node of shown) {
-    const { x, y } = places.get(node.id);
+    const place = places.get(node.id), { x, y } = place;
     const short = node.name.length > NAME_CHARACTERS ? `${node.name.slice(0, NAME_CHARACTERS - 1)}…` : node.name;
-    parts.push(svg("circle", { class: `node ${node.state}`, cx: x, cy: y, r: 9 }));
-    parts.push(svg("text", { x, y: y < 160 ? y - 15 : y + 25 }, short));
+    const circle = svg("circle", { class: `node ${node.state}`, cx: x, cy: y, r: isLevel ? 9 : 6 });
+    circle.append(svg("title", {}, node.name));
+    parts.push(circle, svg("text", isLevel ? { x, y: y < height / 2 ? y - 15 : y + 25 } : spoke(place), short));
   }
   const label = `Map of ${shown.length} nodes and ${drawn.size} links; the tables tell the same.`;
-  const map = svg("svg", { viewBox: "0 0 640 320", role: "img", "aria-label": label });
+  const map = svg("svg", { class: isLevel ? "level" : "crowded", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   map.append(...parts);
   figure.replaceChildren(map);
-  if (nodes.length > MAP_NODES) {
+  if (present.length > MAP_NODES) {
     const caption = document.createElement("figcaption");
-    caption.textContent = `The map shows ${MAP_NODES} of ${nodes.length} nodes.`;
+    caption.textContent = `The map shows ${MAP_NODES} of ${present.length} nodes.`;
     figure.append(caption);
   }
 }

@@ -1,6 +1,8 @@
 """The page in headless Chromium: what a person would see."""
 
+import contextlib
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +12,9 @@ from running import Admin, Gateway, link, make_token, sample
 
 pytest.importorskip("websockets", reason="the extra `dev` is not installed")
 from browser import Browser
+
+from fjm2admin.nodes import Profile
+from fjm2admin.store import Store, StoredNode
 
 SCRIPT = "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>"
 
@@ -44,6 +49,16 @@ def test_nodes_appear_and_turn_stale_and_gone_in_their_time(
         down = "document.querySelectorAll('#links .state.down').length"
         browser.until(f"{down} === 3")
         browser.until("document.querySelectorAll('#map line.bad').length === 3")
+        # What is wrong is to be seen first, and whole.
+        assert browser.value("document.querySelector('#nodes tbody button').textContent") == "Rome"
+        assert browser.value("document.title") == "(1 stale) FJM2 nodes"
+        states = "[...document.querySelectorAll('#links tbody .state')]"
+        assert browser.value(f"{states}.map((cell) => cell.textContent)").count("down") == 3
+        assert browser.value(f"{states}.slice(0, 3).every((cell) => cell.textContent === 'down')")
+        browser.value(
+            "window.lines = (c) => { const r = new Range(); r.selectNodeContents(c); return r.getClientRects() }; 1"
+        )
+        assert browser.value(f"{states}.every((cell) => lines(cell).length === 1)")
         assert 1 < browser.until(f"{row('Rome', 'State')} === 'gone'") < 3 + 2.5
         assert browser.value(row("Paris", "State")) == "live"
         assert browser.text("#counts").split() == ["live", "3", "stale", "0", "gone", "1"]
@@ -76,6 +91,70 @@ def test_the_plots_move_and_a_node_has_a_past(start: Callable[..., Admin], data:
         browser.until("document.querySelector('#past path')?.getAttribute('d').startsWith('M')", 25)
         assert "198.51.100.4:5741" in browser.text("#facts")
         assert "forwards for its LAN" in browser.text("#facts")
+
+
+def silent_for(data: Path, name: str, number: int, silence_s: float) -> None:
+    """Have a node in the file that was heard of so long ago."""
+    profile = Profile(f"{number:08x}", name, str(number), ("127.0.0.1:9",), (), None, "1")
+    with contextlib.closing(Store(data)) as store:
+        store.save_node(StoredNode(profile, "token", "127.0.0.1", 0.0, time.time() - silence_s))
+        store.save_batch([], [], [], 1, time.time())
+
+
+def test_of_many_nodes_those_in_trouble_are_to_be_seen(
+    start: Callable[..., Admin], data: Path, browser: Browser
+) -> None:
+    for number in range(40):
+        silent_for(data, f"gateway {number:02}", number, 60 if number == 37 else 0)
+    silent_for(data, "long gone", 40, 1000)
+    admin = start()
+    browser.open(admin.url)
+    browser.until("document.querySelectorAll('#nodes tbody tr').length === 41")
+    names = "[...document.querySelectorAll('#nodes tbody button')].map((one) => one.textContent)"
+    assert browser.value(f"{names}[0]") == "gateway 37"
+    assert browser.value(f"{names}.at(-1)") == "long gone"
+    assert "The map shows 30 of 40 nodes." in browser.text("#map figcaption")
+    drawn = browser.value("[...document.querySelectorAll('#map text')].map((one) => one.textContent)")
+    assert len(drawn) == 30
+    assert "gateway 37" in drawn
+    # As spokes, side by side, and none beyond the map's edge.
+    outside = "[...document.querySelectorAll('#map text')].filter((one) => !isInside(one)).length"
+    browser.value(
+        "window.box = (one) => one.getBoundingClientRect();"
+        "window.isInside = (one) => { const a = box(one), b = box(one.closest('svg'));"
+        " return a.left >= b.left && a.right <= b.right && a.top >= b.top && a.bottom <= b.bottom }; 1"
+    )
+    assert browser.value(outside) == 0
+
+
+def test_finding_goes_for_links_as_well_and_says_when_there_is_nothing(
+    admin: Admin, data: Path, browser: Browser
+) -> None:
+    find = (
+        "document.querySelector('#find').value = {}; document.querySelector('#find').dispatchEvent(new Event('input'))"
+    )
+    with Network(admin.url, data):
+        browser.open(admin.url)
+        browser.until("document.querySelectorAll('#links tbody tr').length === 12")
+        browser.value(find.format("'OSL'"))
+        assert browser.value("document.querySelectorAll('#nodes tbody tr').length") == 1
+        assert browser.value("document.querySelectorAll('#links tbody tr').length") == 6
+        assert browser.value("document.querySelector('#nodes-shown').hidden")
+        browser.value(find.format("'nowhere'"))
+        assert browser.text("#nodes-shown").startswith("None of 4 nodes")
+        assert browser.value("document.querySelector('#nodes').hidden && document.querySelector('#links').hidden")
+
+
+@pytest.mark.usefixtures("gateway")
+def test_who_closes_a_node_is_where_they_were(admin: Admin, browser: Browser) -> None:
+    browser.open(admin.url)
+    browser.until(f"{row('paris', 'State')} === 'live'")
+    browser.value("document.querySelector('#nodes tbody button').click()")
+    assert browser.value("document.activeElement.id") == "details-title"
+    assert browser.value("document.querySelector('#nodes tbody button').ariaPressed") == "true"
+    browser.value("document.querySelector('#close').click()")
+    assert browser.value("document.activeElement.textContent") == "paris"
+    assert browser.value("document.activeElement.ariaPressed") == "false"
 
 
 def test_what_nodes_send_is_shown_as_text(admin: Admin, browser: Browser) -> None:
