@@ -7,20 +7,22 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from fastapi.security import HTTPBearer
+from starlette.types import Receive, Scope, Send
 
-from fjm2 import __version__
+from fjm2 import __version__, exposition
 
 from . import models, prometheus
 from .errors import Refusal
 from .feed import Snapshot
-from .gate import OPEN_ID, Gate
+from .gate import Gate
 from .measures import LinkSample
 from .nodes import Profile
 from .problems import documented
 from .service import Caller, Measured, Service
-from .tokens import Scope
+from .tokens import Scope as TokenScope
 
 WAIT_MAX_S = 30
+_PIECE_BYTES = 65_536
 _ABOUT = """
 The list of an FJM2 network's gateways. A gateway registers, sends heartbeats, and reads the list of the others; it may
 wait for the list to change. Everything takes a token, made with `fjm2admin token create`, as `Authorization: Bearer`.
@@ -43,14 +45,14 @@ async def _any_caller(request: Request) -> Caller:
 
 async def _gateway(request: Request) -> Caller:
     caller = _caller(request)
-    if caller.token.scope is not Scope.GATEWAY:
+    if caller.token.scope is not TokenScope.GATEWAY:
         raise Refusal(403, "wrong_scope", f"it takes a token of scope gateway; this one has {caller.token.scope}")
     return caller
 
 
 async def _writer(request: Request) -> Caller:
     caller = _caller(request)
-    if caller.token.scope is Scope.VIEW:
+    if caller.token.scope is TokenScope.VIEW:
         raise Refusal(403, "wrong_scope", "a token of scope view changes nothing")
     return caller
 
@@ -69,6 +71,7 @@ def make_app(service: Service) -> tuple[FastAPI, Gate]:
         description=_ABOUT,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         openapi_tags=[{"name": "gateways"}, {"name": "watching"}, {"name": "service"}],
     )
     gate = Gate(app, service.config, service)
@@ -208,13 +211,13 @@ async def _wait_in_turn(service: Service, caller: Caller, request: Request, seco
         await _wait_for_list(service, request, seconds)
     finally:
         service.waits.leave(token_id)
-    if not _is_good(service, token_id):
+    if not _is_good(service, caller):
         raise Refusal(401, "unauthorised", "the token has been revoked")
 
 
-def _is_good(service: Service, token_id: str) -> bool:
+def _is_good(service: Service, caller: Caller) -> bool:
     """Still. Who looked without a token goes on."""
-    return token_id == OPEN_ID or service.tokens.is_live(token_id)
+    return caller.token.is_open or service.tokens.is_live(caller.token.id)
 
 
 async def _wait_for_list(service: Service, request: Request, seconds: float) -> None:
@@ -268,27 +271,41 @@ def _watching_routes(service: Service) -> APIRouter:
     async def events(caller: AnyCaller) -> StreamingResponse:
         """The nodes, their links and rates, as they change. It goes on until the client leaves."""
         service.streams.take(caller.token.id)
-        return StreamingResponse(
-            _stream(service, caller),
-            media_type="text/event-stream",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-        )
+        return _EventStream(service, caller)
 
     return router
 
 
-async def _stream(service: Service, caller: Caller) -> AsyncIterator[bytes]:
-    token_id = caller.token.id
-    try:
-        async for event in service.live.events(lambda: _is_good(service, token_id)):
-            yield event
-    finally:
-        service.streams.leave(token_id)
+async def _in_pieces(events: AsyncIterator[bytes]) -> AsyncIterator[memoryview]:
+    """So that of a long one no more than a piece waits in a connection that takes it slowly."""
+    async for event in events:
+        for at in range(0, len(event), _PIECE_BYTES):
+            yield memoryview(event)[at : at + _PIECE_BYTES]
+
+
+class _EventStream(StreamingResponse):
+    """Events on a seat of the token's, which is free again even if the client has left before the first of them."""
+
+    def __init__(self, service: Service, caller: Caller) -> None:
+        super().__init__(
+            _in_pieces(service.live.events(lambda: _is_good(service, caller))),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+        self._service = service
+        self._caller = caller
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._service.streams.leave(self._caller.token.id)
 
 
 def _service_routes(service: Service, gate: Gate) -> APIRouter:
     router = APIRouter(tags=["service"])
 
+    @router.head("/healthz", include_in_schema=False)
     @router.get(
         "/healthz",
         response_model=models.Health,
@@ -314,6 +331,6 @@ def _service_routes(service: Service, gate: Gate) -> APIRouter:
     )
     async def metrics(caller: AnyCaller) -> Response:  # noqa: ARG001
         """Counters of the service, for Prometheus."""
-        return Response(prometheus.text(service, gate.answers), media_type="text/plain; version=0.0.4")
+        return Response(prometheus.text(service, gate.answers), media_type=exposition.CONTENT_TYPE)
 
     return router

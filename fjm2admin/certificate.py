@@ -23,17 +23,17 @@ class Certificate:
     def __init__(self, config: AdminConfig) -> None:
         self._files = (config.certificate, config.certificate_key)
         self._stamps: list[Stamp | None] = []
-        self._context: ssl.SSLContext | None = None
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
     def check(self) -> None:
         """ConfigurationError if the files are not fit for use."""
         self._load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
-    def keep_fresh_in(self, context: ssl.SSLContext) -> None:
-        """This is the context that connections are made with. ConfigurationError if the files are not fit for use."""
-        self._context = context
+    def context(self) -> ssl.SSLContext:
+        """What connections are made with, for good. ConfigurationError if the files are not fit for use."""
         self._stamps = self._seen()
-        self._load_into(context)
+        self._load_into(self._context)
+        return self._context
 
     async def watch(self) -> None:
         """Run for good: what the files become is what new connections get."""
@@ -44,7 +44,6 @@ class Certificate:
 
     def reload(self) -> None:
         """Read the files again. If they do not fit, as between writing one and the other, all stays as it was."""
-        assert self._context is not None
         self._stamps = self._seen()
         try:
             self.check()

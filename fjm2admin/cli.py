@@ -4,22 +4,22 @@ import contextlib
 import json
 import os
 import sqlite3
-import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from time import time
 
 import click
+from click.core import ParameterSource
 
 from fjm2 import __version__, logs
 from fjm2.lacking import end_for_lack_of, lack_of
 
 from . import config as configuration
 from . import tokens
-from .config import AdminConfig
+from .config import AdminConfig, Lookers
 from .errors import AdminError, ConfigurationError
-from .nodes import Silences, State
+from .nodes import NAME_MAX, Silences, State, in_one_form
 
 try:
     from .store import Store, StoredNode
@@ -31,7 +31,6 @@ SETTINGS_WRONG = 2
 """Exit code: trying again helps nothing. 1 is any other failure."""
 _SERVICE_WRITES_S = 90.0
 """A service that runs writes to its file within this time."""
-_NAME_MAX = 64
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _config_option = click.option(
     "--config",
@@ -100,14 +99,17 @@ def run(config_path: Path | None, host: str | None, port: int | None, data: str 
 def _tell_start(config: AdminConfig, url: str) -> None:
     click.echo(f"Node list and page at {url}", err=True)
     click.echo(f"Nodes and tokens are kept in {config.data_path.resolve()}", err=True)
-    is_open = config.page == "open" or (config.page == "auto" and config.is_loopback)
-    if is_open:
-        whom = "Everyone who reaches it" if config.page == "open" else "Everyone on this host"
-        click.echo(f"{whom} may look at the page; gateways need a token.", err=True)
-    else:
+    if config.lookers is Lookers.TOKENS:
         click.echo("The page asks for a token: fjm2admin token create --scope view --name NAME", err=True)
+    else:
+        whom = "Everyone who reaches it" if config.lookers is Lookers.EVERYONE else "Everyone on this host"
+        click.echo(f"{whom} may look at the page; gateways need a token.", err=True)
     if not config.certificate and not config.is_loopback and not config.trusted_proxies:
         click.echo("Warning: without a certificate, tokens cross the network in clear.", err=True)
+    if config.data_path.stat().st_mode & 0o077:
+        click.echo(
+            f"Warning: others can use that file, and so the tokens' hashes: chmod 600 {config.data_path}", err=True
+        )
     click.echo("Ctrl-C stops it.", err=True)
 
 
@@ -157,9 +159,13 @@ class _PrintableName(click.ParamType[str]):
     name = "name"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not 1 <= len(value) <= _NAME_MAX or not value.isprintable() or value != value.strip():
-            self.fail(f"{value!r}: expected 1 to {_NAME_MAX} printable characters, no blanks around them", param, ctx)
-        return unicodedata.normalize("NFC", value)
+        try:
+            name = in_one_form(value)
+        except ValueError:
+            name = ""
+        if not name or len(value) > NAME_MAX:
+            self.fail(f"{value!r}: expected 1 to {NAME_MAX} printable characters, no blanks around them", param, ctx)
+        return name
 
 
 @token.command()
@@ -263,7 +269,8 @@ def nodes(ctx: click.Context, as_json: bool, config_path: Path | None, data: str
              fjm2admin nodes remove paris
     """
     if ctx.invoked_subcommand is not None:
-        if data is not None or as_json:
+        is_config_given = ctx.get_parameter_source("config_path") is ParameterSource.COMMANDLINE
+        if data is not None or as_json or is_config_given:
             raise click.UsageError(f"options go behind the command: fjm2admin nodes {ctx.invoked_subcommand} ...")
         return
     with _told():
@@ -322,9 +329,9 @@ def remove(names: tuple[str, ...], config_path: Path | None, data: str | None) -
     Example: fjm2admin nodes remove paris
     """
     with _open(config_path, data, must_exist=True) as store:
-        ids = {}
-        for one in store.nodes():
-            ids[one.profile.name] = ids[one.profile.id] = one.profile.id
+        profiles = [one.profile for one in store.nodes()]
+        # A name that looks like another node's id does not stand before it.
+        ids = {one.name: one.id for one in profiles} | {one.id: one.id for one in profiles}
         unknown = [name for name in names if name not in ids]
         if unknown:
             raise click.ClickException(f"no node has the name or id {unknown[0]!r}; see fjm2admin nodes")

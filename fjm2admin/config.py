@@ -6,10 +6,12 @@ import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from .errors import ConfigurationError
+from .sockets import is_address, plain_address
 
 ENVIRONMENT_PREFIX = "FJM2ADMIN_"
 SERVICE_DATA = Path("/var/lib/fjm2admin/fjm2admin.sqlite")
@@ -23,6 +25,14 @@ def _setting(
 ) -> _T:
     metadata = {"told": told, "low": low, "high": high, "choices": choices, "check": check}
     return field(default=default, metadata=metadata)
+
+
+class Lookers(Enum):
+    """Who may look at the page."""
+
+    EVERYONE = "everyone"
+    THIS_HOST = "everyone on this host"
+    TOKENS = "those with a token"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +49,8 @@ class AdminConfig:
     )
     page: str = _setting(
         "auto",
-        "who may look at the page: everyone, those with a token, or auto: everyone on this host if host is loopback",
+        "who may look at the page: everyone, those with a token, or auto: everyone on this host if host is loopback"
+        " and no proxy is trusted",
         choices=("auto", "open", "token"),
     )
     heartbeat_s: float = _setting(10.0, "gateways are told to send a heartbeat so often", low=0.1, high=300)
@@ -78,6 +89,17 @@ class AdminConfig:
         return ipaddress.ip_address(self.host).is_loopback
 
     @property
+    def lookers(self) -> Lookers:
+        if self.page != "auto":
+            return Lookers.EVERYONE if self.page == "open" else Lookers.TOKENS
+        return Lookers.THIS_HOST if self.is_loopback and not self.trusted_proxies else Lookers.TOKENS
+
+    @property
+    def proxies(self) -> frozenset[str]:
+        """Those that are trusted, as sockets write their addresses."""
+        return frozenset(map(plain_address, self.trusted_proxies))
+
+    @property
     def data_path(self) -> Path:
         if self.data:
             return Path(self.data)
@@ -103,7 +125,7 @@ def _expected(value: object, metadata: Mapping[str, Any]) -> str:
         low, high = metadata["low"], metadata["high"]
         return "" if low <= value <= high else f"{_plain(low)} to {_plain(high)}"
     if metadata["check"] == "address":
-        return "" if _is_address(str(value)) else "an IP address, such as 127.0.0.1, 0.0.0.0 or ::"
+        return "" if is_address(str(value)) else "an IP address, such as 127.0.0.1, 0.0.0.0 or ::"
     if metadata["check"] == "file" and value:
         return "" if os.access(str(value), os.R_OK) else "a file that can be read"
     return ""
@@ -118,14 +140,6 @@ def _common_faults(config: AdminConfig) -> Iterator[str]:
     if bool(config.certificate) != bool(config.certificate_key):
         missing = "certificate_key" if config.certificate else "certificate"
         yield f"{missing}: expected a file, as TLS takes a certificate and its key"
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _shown(value: object) -> str:

@@ -60,7 +60,7 @@ def _snapshot(version: int, entries: Iterable[dict[str, object]]) -> Snapshot:
 class ListFeed:
     """The current list, and those who wait for the next one."""
 
-    def __init__(self, nodes: Iterable[Node], version: int, published: Callable[[int], None]) -> None:
+    def __init__(self, nodes: Iterable[Node], last_version: int, published: Callable[[int], None]) -> None:
         self._nodes = nodes
         self._published = published
         self._loop = asyncio.get_running_loop()
@@ -72,7 +72,8 @@ class ListFeed:
         self._published_at = self._told_at = self._loop.time() - _SPACING_S[1]
         self._is_closed = False
         self.waiters = 0
-        self.snapshot = _snapshot(version or _version_after(0), _entries(nodes))
+        # Another one than the last: what was published just before a kill may not have been stored as published.
+        self.snapshot = _snapshot(_version_after(last_version), _entries(nodes))
 
     def changed(self) -> None:
         """The list is no longer what it was."""

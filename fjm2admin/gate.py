@@ -13,12 +13,12 @@ from starlette.types import Scope as AsgiScope
 from fjm2.logs import Log
 
 from . import sockets
-from .config import AdminConfig
+from .config import AdminConfig, Lookers
 from .errors import Refusal
 from .limits import RateLimit, address_key
 from .problems import problem
 from .service import Caller, Service
-from .tokens import Scope, Token
+from .tokens import Token, looker
 
 log = Log("fjm2admin.http")
 
@@ -32,10 +32,6 @@ _SECURITY = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _FORWARDING = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
-_LOCAL_NAMES = {"localhost", "127.0.0.1", "[::1]"}
-OPEN_ID = "open"
-_OPEN = Token(OPEN_ID, "open page", Scope.VIEW, None, b"", 0.0)
-"""Stands for whoever may look without a token."""
 
 
 class Gate:
@@ -87,7 +83,7 @@ class Gate:
         self._check_rate(self._addresses, address_key(address), "from this address")
         path: str = scope["path"]
         if path.startswith("/api/") or path == "/metrics":
-            token = await self._token_of(headers, address)
+            token = await self._token_of(scope, headers, address)
             self._check_rate(self._tokens, token.id, "with this token")
             scope.setdefault("state", {})["caller"] = Caller(token, address)
         if scope["method"] not in ("GET", "HEAD"):
@@ -103,39 +99,39 @@ class Gate:
         """Where a request comes from; behind a trusted proxy, where the proxy says so."""
         client = scope.get("client")
         address = sockets.plain_host(client[0]) if client else "unknown"
-        if address not in self._config.trusted_proxies:
+        if address not in self._config.proxies:
             return address
         hops = [hop.strip() for line in headers.getlist("x-forwarded-for") for hop in line.split(",")]
         for hop in reversed(hops):
-            if not _is_address(hop):
+            if not sockets.is_address(hop):
                 break
-            if hop not in self._config.trusted_proxies:
-                return str(ipaddress.ip_address(hop))
+            host = sockets.plain_address(hop)
+            if host not in self._config.proxies:
+                return host
         return address
 
-    async def _token_of(self, headers: Headers, address: str) -> Token:
+    async def _token_of(self, scope: AsgiScope, headers: Headers, address: str) -> Token:
         kind, _, text = headers.get("authorization", "").partition(" ")
         if kind:
             token = await self._service.token_of(text.strip()) if kind.lower() == "bearer" else None
             if token is not None:
                 return token
-        elif self._is_open(headers):
-            return _OPEN
+        elif self._is_open(scope, headers):
+            return looker(address_key(address))
         log.seldom(logging.INFO, "unauthorised", address_key(address), address=address, with_token=bool(kind))
         raise Refusal(401, "unauthorised", "send a good token as Authorization: Bearer TOKEN")
 
-    def _is_open(self, headers: Headers) -> bool:
+    def _is_open(self, scope: AsgiScope, headers: Headers) -> bool:
         """Whether one may look without a token.
 
-        With page = "auto" that is for people at this host: not for what a proxy brings, nor for a page of another name
-        that was made to resolve to this host.
+        Where that is for people at this host only, it is not for what a proxy brings, nor for a page of another name
+        that was made to resolve to this host. HTTP/1.0 is what nginx speaks where it is not told to say more.
         """
-        if self._config.page != "auto":
-            return self._config.page == "open"
-        if not self._config.is_loopback or any(name in headers for name in _FORWARDING):
+        if self._config.lookers is not Lookers.THIS_HOST:
+            return self._config.lookers is Lookers.EVERYONE
+        if scope["http_version"] == "1.0" or any(name in headers for name in _FORWARDING):
             return False
-        host = headers.get("host", "")
-        return host in _LOCAL_NAMES or host.rpartition(":")[0] in _LOCAL_NAMES
+        return _is_this_host(headers.get("host", ""))
 
     async def _with_body(self, headers: Headers, receive: Receive) -> Receive:
         """Read the body, and have it read again by the application."""
@@ -194,9 +190,9 @@ class _Answer:
         await self._send(message)
 
 
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+def _is_this_host(host: str) -> bool:
+    """Whether a Host header names it."""
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return name == "localhost" or (
+        sockets.is_address(name.strip("[]")) and ipaddress.ip_address(name.strip("[]")).is_loopback
+    )

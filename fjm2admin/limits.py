@@ -9,7 +9,6 @@ from .sockets import plain_host
 
 _BURST = 4
 """So many seconds' worth may come at once."""
-STUCK_S = 30.0
 
 
 class RateLimit:
@@ -50,24 +49,29 @@ def address_key(host: str) -> str:
 
 
 class Doors:
-    """How many connections one address may have; what is trusted may have as many as it likes."""
+    """How many connections there may be, in all and from one address; what is trusted may have all of them.
 
-    def __init__(self, most_each: int, trusted: Collection[str], stuck_s: float = STUCK_S) -> None:
-        self.stuck_s = stuck_s
-        """One that takes nothing for so long is closed."""
+    Whoever is inside stays: those who come too late are sent away, whatever they are about to ask.
+    """
+
+    def __init__(self, most: int, most_each: int, trusted: Collection[str]) -> None:
+        self._most = most
         self._most_each = most_each
         self._trusted = trusted
         self._inside: Counter[str] = Counter()
+        self.count = 0
 
     def enter(self, host: str) -> bool:
         """Whether there is room. Either way, it leaves when it is closed."""
         host = plain_host(host)
         key = address_key(host)
         self._inside[key] += 1
-        return self._inside[key] <= self._most_each or host in self._trusted
+        self.count += 1
+        return self.count <= self._most and (self._inside[key] <= self._most_each or host in self._trusted)
 
     def leave(self, host: str) -> None:
         key = address_key(plain_host(host))
+        self.count -= 1
         self._inside[key] -= 1
         if self._inside[key] <= 0:
             del self._inside[key]

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from time import time
 
 from .feed import entry
@@ -25,8 +25,17 @@ def _shown(node: Node) -> dict[str, object]:
 
 
 def _event(name: str, content: dict[str, object]) -> bytes:
-    text = json.dumps(content | {"now": round(time(), 3)}, ensure_ascii=False, separators=(",", ":"))
-    return f"event: {name}\ndata: {text}\n\n".encode()
+    return _stamped(_head(name, content))
+
+
+def _head(name: str, content: dict[str, object]) -> bytes:
+    """All of an event but the time of its sending."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return f"event: {name}\ndata: {text[:-1]}".encode()
+
+
+def _stamped(head: bytes) -> bytes:
+    return head + f',"now":{time():.3f}}}\n\n'.encode()
 
 
 class Live:
@@ -40,6 +49,8 @@ class Live:
         self._quiet_ticks = 0
         self._ticks: dict[int, bytes] = {}
         self._tick = 0
+        self._kept_snapshot: bytes | None = None
+        """All but its time: good until the next tick, for as long as anybody watches."""
         self._next: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._is_closed = False
         self.watching = 0
@@ -67,6 +78,7 @@ class Live:
             },
         )
         self._tick += 1
+        self._kept_snapshot = None
         self._ticks[self._tick] = event
         self._ticks.pop(self._tick - _BEHIND_MAX, None)
         self._wake()
@@ -85,7 +97,7 @@ class Live:
             self._is_closed = True
             self._wake()
 
-    async def events(self, may_go_on: Callable[[], bool]) -> AsyncIterator[bytes]:
+    async def events(self, may_go_on: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
         """Server-sent events, until the service stops or the watcher may no longer see them."""
         self.watching += 1
         try:
@@ -107,6 +119,11 @@ class Live:
             if not self.watching:
                 self._changed.clear()
                 self._ticks.clear()
+                self._kept_snapshot = None
 
     def _snapshot(self) -> bytes:
-        return _event("snapshot", {"about": self._about, "nodes": [_shown(node) for node in self._nodes]})
+        """Everything there is. Of a long list it takes a while to make: once a tick, however many come."""
+        if self._kept_snapshot is None:
+            nodes = [_shown(node) for node in self._nodes]
+            self._kept_snapshot = _head("snapshot", {"about": self._about, "nodes": nodes})
+        return _stamped(self._kept_snapshot)

@@ -4,25 +4,22 @@ import base64
 import binascii
 import hashlib
 import ipaddress
-import unicodedata
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from .nodes import NAME_MAX, in_one_form
+
 _COUNTER_MAX = 2**63 - 1
 _KEY_BYTES = 32
+_ZONE = "[A-Za-z0-9._-]{1,15}"
 
 
 class _Strict(BaseModel):
     """Takes nothing that is not listed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-def _printable(text: str) -> str:
-    if not text.isprintable() or text != text.strip():
-        raise ValueError("expected printable characters, and no blanks around them")
-    return unicodedata.normalize("NFC", text)
 
 
 def _public_key(text: str) -> str:
@@ -45,10 +42,7 @@ def _endpoint(text: str) -> str:
 
 def _host(text: str) -> str:
     if text.startswith("[") and text.endswith("]"):
-        try:
-            return f"[{ipaddress.IPv6Address(text[1:-1])}]"
-        except ValueError:
-            raise ValueError("expected an IPv6 address in the brackets") from None
+        return f"[{_ipv6(text[1:-1])}]"
     try:
         return str(ipaddress.IPv4Address(text))
     except ValueError:
@@ -56,6 +50,18 @@ def _host(text: str) -> str:
     if not _is_host_name(text):
         raise ValueError("expected an IPv4 address, [IPv6 address] or host name before the port")
     return text.lower()
+
+
+def _ipv6(text: str) -> str:
+    """In its one form. Python takes any text at all for its zone."""
+    address, percent, zone = text.partition("%")
+    try:
+        plain = ipaddress.IPv6Address(address)
+    except ValueError:
+        plain = None
+    if plain is None or (percent and not re.fullmatch(_ZONE, zone)):
+        raise ValueError("expected an IPv6 address in the brackets, perhaps with an interface's name as its zone")
+    return f"{plain}{percent}{zone}"
 
 
 def _is_host_name(text: str) -> bool:
@@ -88,8 +94,9 @@ def _text(longest: int, pattern: str, *examples: str) -> Any:
 
 
 _PORT = ":[0-9]{1,5}$"
-Name = Annotated[str, _text(64, r"^\S(.*\S)?$", "paris"), AfterValidator(_printable)]
-Version = Annotated[str, _text(32, r"^\S(.*\S)?$", "0.1.0"), AfterValidator(_printable)]
+_IN_BRACKETS = rf"[0-9A-Fa-f:.]+(%{_ZONE})?"
+Name = Annotated[str, _text(NAME_MAX, r"^\S(.*\S)?$", "paris"), AfterValidator(in_one_form)]
+Version = Annotated[str, _text(32, r"^\S(.*\S)?$", "0.1.0"), AfterValidator(in_one_form)]
 PublicKey = Annotated[
     str,
     _text(44, "^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$", "Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc="),
@@ -97,12 +104,12 @@ PublicKey = Annotated[
 ]
 Endpoint = Annotated[
     str,
-    _text(264, rf"^([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]){_PORT}", "203.0.113.7:5741", "[2001:db8::7]:5741"),
+    _text(264, rf"^([A-Za-z0-9.-]+|\[{_IN_BRACKETS}\]){_PORT}", "203.0.113.7:5741", "[2001:db8::7]:5741"),
     AfterValidator(_endpoint),
 ]
 Group = Annotated[
     str,
-    _text(64, rf"^(2[23][0-9](\.[0-9]{{1,3}}){{3}}|\[[Ff][Ff][0-9A-Fa-f:.]+\]){_PORT}", "239.192.57.40:5740"),
+    _text(64, rf"^(2[23][0-9](\.[0-9]{{1,3}}){{3}}|\[[Ff][Ff]{_IN_BRACKETS}\]){_PORT}", "239.192.57.40:5740"),
     AfterValidator(_group),
 ]
 Endpoints = Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=8)]

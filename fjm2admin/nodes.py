@@ -3,7 +3,7 @@
 Two clocks: `now` is monotonic seconds and decides states; wall-clock times are only shown and kept.
 """
 
-import ipaddress
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -11,6 +11,16 @@ from enum import StrEnum
 
 from .errors import Refusal
 from .measures import Meter
+
+NAME_MAX = 64
+"""Characters of a name."""
+
+
+def in_one_form(name: str) -> str:
+    """A name as it is kept and compared. ValueError for what cannot be printed."""
+    if not name.isprintable() or name != name.strip():
+        raise ValueError("expected printable characters, and no blanks around them")
+    return unicodedata.normalize("NFC", name)
 
 
 class State(StrEnum):
@@ -61,15 +71,8 @@ class Node:
         """Endpoints at the address that its requests come from: nobody can have datagrams sent to somebody else."""
         for endpoint in self.profile.endpoints:
             host, _, port = endpoint.rpartition(":")
-            if _same_address(host.strip("[]"), self.address):
+            if host.strip("[]") == self.address:
                 yield self.address, int(port)
-
-
-def _same_address(host: str, other: str) -> bool:
-    try:
-        return ipaddress.ip_address(host) == ipaddress.ip_address(other)
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,6 @@ def routes() -> APIRouter:
 
 
 def _add(router: APIRouter, path: str, content: bytes, kind: str) -> None:
-    @router.get(path)
+    @router.api_route(path, methods=["GET", "HEAD"])
     async def page() -> Response:
         return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})

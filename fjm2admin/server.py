@@ -8,9 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fjm2.logs import Log
 
@@ -18,6 +16,7 @@ from . import pages, problems, sockets
 from .api import make_app
 from .certificate import Certificate
 from .config import AdminConfig, with_port
+from .entrance import Entrance, Served
 from .gate import Gate
 from .limits import Doors
 from .service import Service
@@ -27,34 +26,30 @@ _REQUEST_HEAD_S = 15.0
 """So long the head of a request may take to come."""
 _KEEP_ALIVE_S = 60
 _STOP_S = 5
+_STUCK_S = 30.0
 _HEAD_BYTES = 16_384
 
 log = Log("fjm2admin.server")
 
 
-class _Protocol(H11Protocol):
+class _Protocol(Served):
     """Closes connections on which no whole request head comes, and those that take no answer."""
 
-    doors: Doors
-    _address = ""
+    stuck_s = _STUCK_S
+    """An answer of which nothing is taken for so long is given up."""
     _patience: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
     _stuck_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._address = self.client[0] if self.client else ""
-        if self.doors.enter(self._address):
-            self._be_patient(_REQUEST_HEAD_S)
-        else:
-            transport.abort()
+        self._be_patient(_REQUEST_HEAD_S)
 
     def on_response_complete(self) -> None:
         self._be_patient(_KEEP_ALIVE_S + _REQUEST_HEAD_S)
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.doors.leave(self._address)
         for timer in (self._patience, self._stuck):
             if timer is not None:
                 timer.cancel()
@@ -72,7 +67,7 @@ class _Protocol(H11Protocol):
 
     def _look_whether_it_moves(self) -> None:
         self._stuck_bytes = self.transport.get_write_buffer_size()
-        self._stuck = self.loop.call_later(self.doors.stuck_s, self._give_up_if_stuck)
+        self._stuck = self.loop.call_later(self.stuck_s, self._give_up_if_stuck)
 
     def _give_up_if_stuck(self) -> None:
         if self.transport.get_write_buffer_size() < self._stuck_bytes:
@@ -86,7 +81,8 @@ class _Protocol(H11Protocol):
         self._patience = self.loop.call_later(seconds, self._lose_patience)
 
     def _lose_patience(self) -> None:
-        is_answering = self.conn.our_state is not h11.IDLE or self.conn.their_state is not h11.IDLE
+        # Of a request that was answered before its body had come, the rest may never come.
+        is_answering = self.cycle is not None and not self.cycle.response_complete
         if not is_answering and not self.transport.is_closing():
             self.transport.close()
 
@@ -120,54 +116,59 @@ async def _serve(service: Service, listener: socket.socket, started: Callable[[s
     app, gate = make_app(service)
     app.include_router(pages.routes())
     problems.install(app)
-    http = _http(config, gate)
+    certificate = Certificate(config) if config.certificate else None
+    http = _http(gate)
     server = _Server(http)
+    entrance = Entrance(
+        listener,
+        Doors(config.connections_max, config.connections_per_address, config.proxies),
+        certificate.context() if certificate else None,
+        lambda: _Protocol(config=http, server_state=server.server_state, app_state={}),
+    )
 
     def stop() -> None:
         # Asked twice, it does not wait for anybody.
         server.force_exit = server.should_exit
         server.should_exit = True
+        entrance.close()
         service.end_waits()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    with _fresh_certificate(config, http):
+    with _fresh(certificate):
         started(url(config))
-        await server.serve([listener])
+        await server.serve([])
 
 
-def _http(config: AdminConfig, gate: Gate) -> uvicorn.Config:
+def _http(gate: Gate) -> uvicorn.Config:
     made = uvicorn.Config(
         gate,
-        http=type("Protocol", (_Protocol,), {"doors": Doors(config.connections_per_address, config.trusted_proxies)}),
+        http="h11",
         ws="none",
         lifespan="off",
         log_config=None,
+        # Its warnings are of what strangers send, as often as they like.
+        log_level="error",
         access_log=False,
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_STOP_S,
-        limit_concurrency=config.connections_max,
         h11_max_incomplete_event_size=_HEAD_BYTES,
-        ssl_certfile=config.certificate or None,
-        ssl_keyfile=config.certificate_key or None,
     )
     made.load()
     return made
 
 
 @contextlib.contextmanager
-def _fresh_certificate(config: AdminConfig, http: uvicorn.Config) -> Iterator[None]:
+def _fresh(certificate: Certificate | None) -> Iterator[None]:
     """Follow the certificate's files while it serves; SIGHUP has them read at once."""
     loop = asyncio.get_running_loop()
-    if http.ssl is None:
+    if certificate is None:
         loop.add_signal_handler(signal.SIGHUP, lambda: log.info("nothing_to_reload", settings="take a restart"))
         yield
         return
-    certificate = Certificate(config)
-    certificate.keep_fresh_in(http.ssl)
     loop.add_signal_handler(signal.SIGHUP, certificate.reload)
     watching = loop.create_task(certificate.watch())
     try:

@@ -77,6 +77,8 @@ class Service:
         self._saved_at = 0.0
         self._looking = asyncio.Lock()
         self._looked_at = float("-inf")
+        self._is_moved = False
+        """Whether requests of some node come from another address since the advertiser was told of them."""
         self._fault: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -184,6 +186,10 @@ class Service:
             raise Refusal(403, "wrong_scope", f"a token of scope {token.scope} cannot register; it takes scope gateway")
         if token.node is not None and token.node != name:
             raise Refusal(403, "wrong_node", f"this token is for the node {token.node!r} only")
+        if token.node is None and self.tokens.is_for_one(name):
+            named = self.nodes.named(name)
+            if named is None or named.token_id != token.id:
+                raise Refusal(409, "taken", f"there is a token for just the node {name!r}: use that one")
 
     def _check_owner(self, token: Token, other: Node, profile: Profile) -> None:
         """A node may be replaced by its own token, or, once that is revoked, by one made for just this node."""
@@ -287,7 +293,7 @@ class Service:
         self._seen.add(node.id)
         if node.address != address:
             node.address = address  # which only advertisements go by
-            self._learn_addresses()
+            self._is_moved = True
         if node.state is not State.LIVE:
             node.state = State.LIVE
             self._changed(node)
@@ -333,6 +339,7 @@ class Service:
             self.advertiser.advertise()
 
     def _learn_addresses(self) -> None:
+        self._is_moved = False
         if self.advertiser is None:
             return
         targets = []
@@ -352,6 +359,8 @@ class Service:
             self._changed(node)
         if forgotten:
             await self._remove(forgotten, "forgotten")
+        if self._is_moved:
+            self._learn_addresses()
         self.live.tick()
 
     async def _write_behind(self) -> None:

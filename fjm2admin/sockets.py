@@ -39,6 +39,21 @@ def _bound(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
     return made
 
 
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def plain_address(text: str) -> str:
+    """An address that somebody wrote, as `plain_host` gives those of connections."""
+    address = ipaddress.ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
 def plain_host(host: str) -> str:
     """An address as people write it: IPv4 also where it came through an IPv6 socket."""
     return host.removeprefix(_MAPPED) if host.startswith(_MAPPED) and "." in host else host

@@ -76,6 +76,8 @@ class Lock:
     """Only one service may write to a file."""
 
     def __init__(self, path: Path) -> None:
+        # By whatever name one came to the file, it is one.
+        path = path.resolve()
         self._path = path.with_name(path.name + ".lock")
         self._file: IO[bytes] | None = None
 
@@ -264,6 +266,10 @@ class Store:
     def thin_out(self, now: float) -> None:
         """Make the coarser tiers of the finer ones, and delete what is older than its tier keeps."""
         with self._changing():
+            # A clock that was set back has left slots of times to come, behind which nothing would be thinned out.
+            self._connection.executemany(
+                "DELETE FROM history WHERE step_s = ? AND at > ?", [(tier.step_s, int(now)) for tier in TIERS]
+            )
             for fine, coarse in itertools.pairwise(TIERS):
                 self._condense(fine, coarse)
             for tier in TIERS:

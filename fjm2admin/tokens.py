@@ -46,6 +46,11 @@ class Token:
         return self.revoked_at is None
 
     @property
+    def is_open(self) -> bool:
+        """Whether it is no token, but stands for someone without one."""
+        return not self.digest
+
+    @property
     def advert_key(self) -> bytes:
         """Seals advertisements to nodes of this token. Both ends can tell it: the gateway from the token's text."""
         return hmac.digest(self.digest, ADVERT_LABEL, "sha256")
@@ -61,6 +66,11 @@ def make(name: str, scope: Scope, node: str | None, now: float) -> tuple[str, To
     identity = secrets.token_hex(6)
     text = f"fjm2_{identity}_{secrets.token_urlsafe(32)}"
     return text, Token(identity, name, scope, node, digest_of(text), now)
+
+
+def looker(address: str) -> Token:
+    """Stands for those who may look without a token from an address: what they take, others have still."""
+    return Token(f"open {address}", "open page", Scope.VIEW, None, b"", 0.0)
 
 
 class TokenBook:
@@ -90,6 +100,10 @@ class TokenBook:
     def is_live(self, token_id: str) -> bool:
         token = self._tokens.get(token_id)
         return token is not None and token.is_live
+
+    def is_for_one(self, node: str) -> bool:
+        """Whether there is a live token that was made for this node."""
+        return any(token.node == node and token.is_live for token in self._tokens.values())
 
     def of(self, token_id: str) -> Token | None:
         return self._tokens.get(token_id)

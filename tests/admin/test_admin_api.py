@@ -1,6 +1,8 @@
 """The API as gateways use it, over HTTP and UDP, from a real service."""
 
+import asyncio
 import concurrent.futures
+import contextlib
 import hmac
 import json
 import os
@@ -19,7 +21,11 @@ import pytest
 from running import Admin, Gateway, command, environment, link, run, sample, until
 
 from fjm2admin import advert
+from fjm2admin.config import AdminConfig
 from fjm2admin.models import node_id_of
+from fjm2admin.nodes import Profile
+from fjm2admin.service import Service
+from fjm2admin.store import Store, StoredNode
 from fjm2admin.tokens import digest_of
 
 REFUSED = [
@@ -35,6 +41,10 @@ REFUSED = [
     ({"endpoints": ["203.0.113.999:1"]}, "body.endpoints.0"),
     ({"endpoints": ["2001:db8::1:5741"]}, "body.endpoints.0"),
     ({"endpoints": ["a b:1"]}, "body.endpoints.0"),
+    ({"endpoints": ["[fe80::1%\u2028\x1b[2J]:1"]}, "body.endpoints.0"),
+    ({"endpoints": ["[fe80::1%<b>]:1"]}, "body.endpoints.0"),
+    ({"endpoints": ["[fe80::1%]:1"]}, "body.endpoints.0"),
+    ({"groups": ["[ff02::1%\n]:1"]}, "body.groups.0"),
     ({"groups": ["203.0.113.7:5740"]}, "body.groups.0"),
     ({"groups": ["239.192.57.40:5740"] * 65}, "body.groups"),
     ({"version": None}, "body.version"),
@@ -54,9 +64,10 @@ def test_a_gateway_registers_and_is_listed(gateway: Gateway) -> None:
 
 
 def test_endpoints_are_kept_in_their_one_form(gateway: Gateway) -> None:
-    gateway.profile["endpoints"] = ["GW.Example.ORG:05741", "[2001:DB8:0::7]:5741"]
+    gateway.profile["endpoints"] = ["GW.Example.ORG:05741", "[2001:DB8:0::7]:5741", "[FE80::1%eth0]:1"]
     assert gateway.register().status_code == 200
-    gateway.until_listed(lambda nodes: nodes["paris"]["endpoints"] == ["gw.example.org:5741", "[2001:db8::7]:5741"])
+    shown = ["gw.example.org:5741", "[2001:db8::7]:5741", "[fe80::1%eth0]:1"]
+    gateway.until_listed(lambda nodes: nodes["paris"]["endpoints"] == shown)
 
 
 @pytest.mark.parametrize(("wrong", "where"), REFUSED, ids=lambda value: str(value)[:40])
@@ -264,6 +275,22 @@ def test_a_killed_service_comes_back_with_everything_it_answered(admin: Admin, g
         assert other.http.get("/api/v1/nodes").json()["version"] > before
 
 
+def test_after_a_kill_no_old_version_stands_for_a_newer_list(data: Path) -> None:
+    """A node was stored, and the version of the list that had it was not yet."""
+
+    async def etag_after_start() -> str:
+        service = Service(AdminConfig(data=str(data)), Store(data), None)
+        await service.start()
+        etag = service.feed.snapshot.etag
+        await service.close()
+        return etag
+
+    before = asyncio.run(etag_after_start())
+    with contextlib.closing(Store(data)) as store:
+        store.save_node(StoredNode(Profile("0000000a", "a", "key", (), (), None, "1"), "token", "::1", 1.0, 2.0))
+    assert asyncio.run(etag_after_start()) != before
+
+
 def test_time_while_the_service_is_away_is_no_silence(start: Callable[..., Admin]) -> None:
     admin = start(heartbeat_s=0.2, stale_s=2, gone_s=5, forget_s=50)
     with Gateway(admin.url, admin.token("paris")) as gateway, Gateway(admin.url, admin.token("r"), "rome") as silent:
@@ -339,10 +366,44 @@ def test_a_stranger_gets_nothing(admin: Admin, gateway: Gateway) -> None:
             answer = httpx.request(method, f"{admin.url}{path}", headers=headers)
             assert answer.status_code == 401, (path, headers)
             assert gateway.profile["public_key"] not in answer.text
+    old_proxy = f"GET /api/v1/nodes HTTP/1.0\r\nHost: 127.0.0.1:{admin.port}\r\nConnection: close\r\n\r\n"
+    assert b" 401 " in answer_to(admin, old_proxy)
     # On this host one may look without a token, and no more.
     assert httpx.get(f"{admin.url}/api/v1/nodes").status_code == 200
     assert httpx.post(f"{admin.url}/api/v1/nodes", json=gateway.profile).status_code == 403
     assert httpx.delete(f"{admin.url}/api/v1/nodes/{gateway.id}").status_code == 403
+
+
+def answer_to(admin: Admin, text: str) -> bytes:
+    with socket.create_connection(("127.0.0.1", admin.port), timeout=10) as connection:
+        connection.sendall(text.encode())
+        return connection.recv(65_536)
+
+
+@pytest.mark.parametrize(("settings", "status"), [({}, 200), ({"trusted_proxies": "::1"}, 401)])
+def test_who_is_on_this_host_may_look_unless_there_is_a_proxy(
+    start: Callable[..., Admin], settings: dict[str, str], status: int
+) -> None:
+    admin = start(host="127.0.0.5", **settings)
+    assert httpx.get(f"{admin.url}/api/v1/nodes").status_code == status
+    told = [line for line in admin.lines if "page" in line]
+    assert ("asks for a token" in told[1]) == (status == 401)
+
+
+def test_addresses_of_proxies_are_the_same_however_they_are_written(start: Callable[..., Admin]) -> None:
+    admin = start(host="::1", trusted_proxies="0:0:0::1,2001:DB8::5", log_level="debug", log_format="json")
+    forwarded = {"X-Forwarded-For": "::ffff:203.0.113.9, 2001:db8:0::5"}
+    httpx.get(f"{admin.url}/healthz", headers=forwarded)
+    until(lambda: any('"203.0.113.9"' in line for line in admin.lines), 5, "logged")
+
+
+def test_monitors_may_ask_for_heads_alone(admin: Admin) -> None:
+    for path in ("/", "/healthz"):
+        answer = httpx.head(f"{admin.url}{path}")
+        assert (answer.status_code, answer.content) == (200, b"")
+    assert httpx.head(f"{admin.url}/api/v1/events").status_code == 405
+    # Nobody is sent to whatever host a request names.
+    assert httpx.get(f"{admin.url}/healthz/", headers={"Host": "evil.example"}).status_code == 404
 
 
 def test_a_proxys_word_counts_only_if_it_is_trusted(start: Callable[..., Admin]) -> None:

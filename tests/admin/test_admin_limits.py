@@ -1,19 +1,29 @@
 """One address, one token, and one that does not read: none of them keeps the others out."""
 
 import asyncio
+import contextlib
+import json
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import uvicorn
 from running import Admin, Gateway, make_token, until
 from uvicorn.server import ServerState
 
-from fjm2admin.limits import Doors
+from fjm2admin import server
+from fjm2admin.api import _PIECE_BYTES, _in_pieces, make_app
+from fjm2admin.config import AdminConfig
+from fjm2admin.live import Live
+from fjm2admin.nodes import Node, Profile
 from fjm2admin.server import _Protocol
+from fjm2admin.service import Service
+from fjm2admin.store import Store
 
 STUCK_S = 0.5
 PIECE = bytes(1 << 20)
@@ -47,6 +57,72 @@ def test_a_trusted_proxy_has_as_many_as_it_likes(start: Callable[..., Admin]) ->
     assert all(is_open(connection) for connection in connections)
     for connection in connections:
         connection.close()
+
+
+def test_who_is_inside_stays_when_there_is_no_room_for_more(start: Callable[..., Admin]) -> None:
+    admin = start(connections_max=8)
+    with httpx.Client(base_url=admin.url) as inside:
+        assert inside.get("/healthz").status_code == 200
+        crowd = [socket.create_connection(("127.0.0.1", admin.port)) for _ in range(12)]
+        assert [is_open(connection) for connection in crowd] == [True] * 7 + [False] * 5
+        assert inside.get("/healthz").status_code == 200
+    for connection in crowd:
+        connection.close()
+    assert sum('"too_many_connections"' in line for line in admin.lines) == 1
+
+
+def test_what_strangers_send_fills_no_log(start: Callable[..., Admin]) -> None:
+    admin = start()
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", admin.port), timeout=10) as connection:
+            connection.sendall(b"no HTTP\r\n\r\n")
+            assert b" 400 " in connection.recv(1000)
+        httpx.get(f"{admin.url}/healthz", headers={"Upgrade": "websocket", "Connection": "upgrade"})
+    assert not [line for line in admin.lines if "uvicorn" in line]
+
+
+def test_those_who_look_without_a_token_share_only_with_their_address(start: Callable[..., Admin]) -> None:
+    admin = start(page="open", streams_per_token=1, token_per_s=1)
+    statuses = {}
+    for host in ("127.0.0.2", "127.0.0.3"):
+        with httpx.Client(base_url=admin.url, transport=httpx.HTTPTransport(local_address=host)) as client:
+            with client.stream("GET", "/api/v1/events") as first:
+                statuses[host] = first.status_code, client.get("/api/v1/events").status_code
+            for _ in range(8):
+                last = client.get("/api/v1/nodes").status_code
+            assert last == 429
+    assert set(statuses.values()) == {(200, 429)}
+
+
+def test_who_leaves_before_the_first_event_leaves_no_seat_taken(data: Path) -> None:
+    async def gone() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def to_nobody(_: Any) -> None:
+        pass
+
+    async def scenario() -> None:
+        service = Service(AdminConfig(data=str(data)), Store(data), None)
+        await service.start()
+        _, gate = make_app(service)
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": "GET",
+            "path": "/api/v1/events",
+            "root_path": "",
+            "query_string": b"",
+            "headers": [(b"host", b"localhost")],
+            "client": ("127.0.0.1", 1),
+        }
+        for _ in range(service.config.streams_per_token + 1):
+            await gate(scope, gone, to_nobody)
+        assert service.streams.count == 0
+        assert gate.answers[429] == 0
+        await service.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_token_watches_on_so_many_pages(start: Callable[..., Admin], data: Path) -> None:
@@ -95,15 +171,18 @@ class Endless:
             pass
 
 
+def protocols(app: Any) -> Callable[[], _Protocol]:
+    config = uvicorn.Config(app, lifespan="off", log_config=None)
+    config.load()
+    made = type("Protocol", (_Protocol,), {"stuck_s": STUCK_S})
+    return lambda: made(config=config, server_state=ServerState(), app_state={})
+
+
 async def watched(reads: bool, seconds: float) -> tuple[Endless, bool]:
     """Someone asks for it, who reads a little now and then, or not at all; and whether it was given up."""
     app, loop = Endless(), asyncio.get_running_loop()
-    config = uvicorn.Config(app, lifespan="off", log_config=None)
-    config.load()
-    state = ServerState()
-    protocol = type("Protocol", (_Protocol,), {"doors": Doors(10, (), STUCK_S)})
-    server = await loop.create_server(lambda: protocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0)
-    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), limit=1 << 20)
+    listening = await loop.create_server(protocols(app), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname(), limit=1 << 20)
     writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
     end = time.monotonic() + seconds
     while time.monotonic() < end and not app.is_over:
@@ -112,7 +191,7 @@ async def watched(reads: bool, seconds: float) -> tuple[Endless, bool]:
             await reader.read(1 << 20)
     was_over = app.is_over
     writer.close()
-    server.close()
+    listening.close()
     async with asyncio.timeout(5):
         while not app.is_over:  # noqa: ASYNC110, it tells nobody
             await asyncio.sleep(0.01)
@@ -128,3 +207,85 @@ def test_what_takes_nothing_is_given_up() -> None:
 def test_what_takes_little_is_not() -> None:
     _, was_over = asyncio.run(watched(True, 5 * STUCK_S))
     assert not was_over
+
+
+async def greets(_: Any, __: Any, send: Any) -> None:
+    """An application that answers whatever is still to come."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"hi"})
+
+
+def test_a_body_that_drips_after_its_answer_holds_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_KEEP_ALIVE_S", 0.2)
+    monkeypatch.setattr(server, "_REQUEST_HEAD_S", 0.2)
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        listening = await loop.create_server(protocols(greets), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
+        await reader.readuntil(b"hi")
+        over = asyncio.ensure_future(reader.read())
+        with contextlib.suppress(ConnectionError):
+            for _ in range(30):
+                writer.write(b"x")
+                await asyncio.sleep(0.1)
+                if over.done():
+                    break
+        assert over.done()
+        writer.close()
+        listening.close()
+
+    asyncio.run(scenario())
+
+
+class Counted:
+    """Nodes, and how often one has gone through all of them."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self._nodes = nodes
+        self.times = 0
+
+    def __iter__(self) -> Iterator[Node]:
+        self.times += 1
+        return iter(self._nodes)
+
+
+def test_those_who_come_between_two_ticks_share_one_snapshot_and_miss_nothing() -> None:
+    async def next_of(events: AsyncIterator[bytes]) -> Any:
+        return json.loads((await anext(events)).split(b"data: ")[1])
+
+    async def scenario() -> None:
+        node = Node(Profile("0000000a", "a", "key", (), (), None, "1"), "token", "::1", 0.0, 0.0, 0.0)
+        nodes = Counted([node])
+        live = Live(nodes, lambda _: node, {})
+        streams = [live.events(lambda: True) for _ in range(10)]
+        first = [await next_of(stream) for stream in streams[:9]]
+        node.profile = replace(node.profile, name="b")
+        live.note(node.id)
+        last = await next_of(streams[9])
+        assert nodes.times == 1
+        assert [event["nodes"][0]["name"] for event in (*first, last)] == ["a"] * 10
+        assert abs(last["now"] - time.time()) < 5
+        live.tick()
+        for stream in streams:
+            assert (await next_of(stream))["nodes"][0]["name"] == "b"
+        assert (await next_of(live.events(lambda: True)))["nodes"][0]["name"] == "b"
+        assert nodes.times == 2
+        for stream in streams:
+            await stream.aclose()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("length", [0, 1, _PIECE_BYTES, 2 * _PIECE_BYTES + 1])
+def test_long_events_come_in_pieces(length: int) -> None:
+    async def scenario() -> None:
+        async def events() -> AsyncIterator[bytes]:
+            yield bytes(length)
+
+        pieces = [bytes(piece) async for piece in _in_pieces(events())]
+        assert b"".join(pieces) == bytes(length)
+        assert all(len(piece) <= _PIECE_BYTES for piece in pieces)
+
+    asyncio.run(scenario())

@@ -9,17 +9,20 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from load import run_load
-from running import ROOT, run
+from running import ROOT, Admin, run, until
 
 from fjm2admin import feed
+from fjm2admin.cli import main
 from fjm2admin.errors import Refusal, StoreError
 from fjm2admin.measures import STEP_S, LinkSample, Meter, Point
 from fjm2admin.nodes import Node, Profile, Registry, Silences, State
@@ -113,6 +116,26 @@ def test_a_file_of_a_newer_form_is_left_alone(data: Path) -> None:
     connection.close()
     with pytest.raises(StoreError, match="made by a newer fjm2admin"):
         Store(data)
+
+
+def test_a_clock_that_was_set_back_stops_no_thinning_out(data: Path) -> None:
+    store = Store(data)
+    now = 1_800_000_000
+    ahead = now + 1_000_000
+    store.save_batch([], [("a", Point(ahead, 1.0, 1.0, 0.0, None, None, 0))], [], 1, ahead)
+    store.thin_out(ahead)
+    store.save_batch([], [("a", Point(now, 2.0, 1.0, 0.0, None, None, 0))], [], 1, now)
+    store.thin_out(now + 10)
+    for tier in TIERS:
+        assert [point.in_bps for point in store.history("a", tier, 0)] == [2.0]
+    store.close()
+
+
+def test_a_file_of_two_names_is_one(data: Path) -> None:
+    other = data.with_name("other.sqlite")
+    other.symlink_to(data)
+    with Lock(data), pytest.raises(StoreError, match="another fjm2admin runs"), Lock(other):
+        pass
 
 
 def test_a_lock_is_for_one(data: Path) -> None:
@@ -267,7 +290,29 @@ def test_a_long_list_is_made_beside_the_loop_and_what_changes_meanwhile_is_in_th
     asyncio.run(scenario())
 
 
-# The command that lists nodes
+# The commands
+
+
+def test_an_id_stands_before_a_name_that_looks_like_it(data: Path) -> None:
+    with contextlib.closing(Store(data)) as store:
+        for name, node_id in (("0000000b", "0000000c"), ("b", "0000000b"), ("a", "0000000a")):
+            store.save_node(stored(profile(name, node_id, node_id)))
+    assert run(data, "nodes", "remove", "0000000b").returncode == 0
+    with contextlib.closing(Store(data)) as store:
+        assert store.node_ids() == {"0000000a", "0000000c"}
+
+
+def test_no_option_is_passed_over(data: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["nodes", "--config", str(tmp_path / "x.toml"), "remove", "a", "--data", str(data)])
+    assert done.exit_code == 2
+    assert "options go behind the command" in done.stderr
+
+
+def test_a_file_that_others_can_use_is_told_of(start: Callable[..., Admin], data: Path) -> None:
+    Store(data).close()
+    data.chmod(0o644)
+    admin = start()
+    until(lambda: any("Warning: others can use that file" in line for line in admin.lines), 5, "told")
 
 
 @pytest.mark.parametrize(("silent_s", "state"), [(5, "live"), (60, "stale"), (1000, "gone")])

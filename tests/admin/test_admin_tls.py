@@ -1,5 +1,6 @@
 """TLS by certificate files: real ones, which are replaced while the service runs."""
 
+import contextlib
 import shutil
 import signal
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from running import Admin, Gateway, run, until
+from test_admin_limits import is_open
 
 Pair = tuple[Path, Path]
 """Files of a certificate and its key."""
@@ -107,6 +109,55 @@ def test_a_certificate_moved_into_place_is_taken_over_on_the_signal(
     until(lambda: events(admin, "certificate_refused") >= 1, 5, "refused")
     assert "No such file" in admin.lines[-1]
     assert served_by(admin) == new_text
+
+
+def test_connections_count_before_they_have_agreed_upon_tls(start: Callable[..., Admin], used: Pair) -> None:
+    certificate, key = used
+    admin = start(certificate=certificate, certificate_key=key, connections_per_address=5)
+    silent = [socket.create_connection(("127.0.0.1", admin.port)) for _ in range(8)]
+    assert [is_open(connection) for connection in silent] == [True] * 5 + [False] * 3
+    for connection in silent:
+        connection.close()
+    with httpx.Client(base_url=admin.url, verify=trusting(certificate)) as client:
+        until(lambda: answers(client), 5, "room again")
+        silent = [socket.create_connection(("127.0.0.1", admin.port)) for _ in range(4)]
+        # Those who agree upon nothing hold up neither the others nor the end.
+        assert client.get("/healthz").status_code == 200
+        code, took_s = admin.stop()
+        assert (code, took_s < 4) == (0, True)
+    for connection in silent:
+        connection.close()
+
+
+def answers(client: httpx.Client) -> bool:
+    try:
+        return client.get("/healthz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_what_comes_with_the_end_of_the_handshake_is_heard(start: Callable[..., Admin], used: Pair) -> None:
+    certificate, key = used
+    admin = start(certificate=certificate, certificate_key=key)
+    context = trusting(certificate)
+    for _ in range(20):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        end = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        with socket.create_connection(("127.0.0.1", admin.port), timeout=10) as connection:
+            while True:
+                try:
+                    end.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    connection.sendall(outgoing.read())
+                    incoming.write(connection.recv(65_536))
+            end.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            connection.sendall(outgoing.read())
+            while True:
+                incoming.write(connection.recv(65_536))
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    assert b" 200 OK" in end.read(100)
+                    break
 
 
 def test_without_tls_the_signal_changes_nothing(admin: Admin) -> None:

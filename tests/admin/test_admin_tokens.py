@@ -153,6 +153,17 @@ def test_a_token_for_one_node_speaks_for_no_other(admin: Admin) -> None:
         assert gateway.register().status_code == 200
 
 
+def test_a_name_that_has_a_token_of_its_own_is_not_free(admin: Admin, gateway: Gateway) -> None:
+    own = admin.token("rome", "--node", "rome")
+    with Gateway(admin.url, admin.token("any"), "rome") as squatter, Gateway(admin.url, own, "rome") as rome:
+        refused = squatter.register()
+        assert (refused.status_code, refused.json()["code"]) == (409, "taken")
+        assert rome.register().status_code == 200
+    # Who has it goes on, while a token for just that node is on its way.
+    admin.token("paris alone", "--node", "paris")
+    assert gateway.register().status_code == 200
+
+
 def test_neither_name_nor_key_can_be_taken_over(admin: Admin, gateway: Gateway) -> None:
     with Gateway(admin.url, admin.token("thief")) as thief:
         for stolen in ({"name": "paris"}, {"name": "rome", "public_key": gateway.profile["public_key"]}):

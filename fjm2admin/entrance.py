@@ -1,0 +1,90 @@
+"""Where connections come in: they count from the first moment, also while TLS is still being agreed upon."""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from fjm2.logs import Log
+
+from .limits import Doors, address_key
+
+_TLS_TIMES = {"ssl_handshake_timeout": 15.0, "ssl_shutdown_timeout": 1.0}
+"""So long TLS may take to be agreed upon, and to be ended by both: few clients care for that."""
+_NO_FILES_S = 0.1
+"""Where no more files may be open, we wait for one to be closed."""
+
+log = Log("fjm2admin.server")
+
+
+class Served(H11Protocol):
+    """Speaks HTTP, and tells when its connection is over."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.over = asyncio.Event()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.over.set()
+        super().connection_lost(exc)
+
+
+class Entrance:
+    """Lets connections in, until it is closed."""
+
+    def __init__(
+        self, listener: socket.socket, doors: Doors, context: ssl.SSLContext | None, served: Callable[[], Served]
+    ) -> None:
+        self._listener = listener
+        self._doors = doors
+        self._context = context
+        self._served = served
+        self._loop = asyncio.get_running_loop()
+        self._inside: set[asyncio.Task[None]] = set()
+        self._accepting = self._loop.create_task(self._accept())
+
+    def close(self) -> None:
+        """Let nobody in any more. Who is inside stays."""
+        self._accepting.cancel()
+
+    async def _accept(self) -> None:
+        with self._listener:
+            while True:
+                try:
+                    connection, peer = await self._loop.sock_accept(self._listener)
+                except OSError:
+                    await asyncio.sleep(_NO_FILES_S)
+                    continue
+                task = self._loop.create_task(self._let_in(connection, peer[0]))
+                self._inside.add(task)
+                task.add_done_callback(self._inside.discard)
+
+    async def _let_in(self, connection: socket.socket, host: str) -> None:
+        try:
+            if self._doors.enter(host):
+                await self._serve(connection)
+            else:
+                self._tell_full(host)
+        except OSError:
+            pass  # the client has left, or no TLS was agreed upon
+        finally:
+            self._doors.leave(host)
+            connection.close()
+
+    async def _serve(self, connection: socket.socket) -> None:
+        served = self._served()
+        await self._loop.connect_accepted_socket(
+            lambda: served,
+            connection,
+            ssl=self._context,
+            **({} if self._context is None else _TLS_TIMES),
+        )
+        await served.over.wait()
+
+    def _tell_full(self, host: str) -> None:
+        about = address_key(host)
+        log.seldom(logging.WARNING, "too_many_connections", about, address=host, in_all=self._doors.count)
