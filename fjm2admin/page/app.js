@@ -21,11 +21,13 @@ let past = [];
 // Values as people read them
 
 function rate(bps) {
-  for (const [unit, size] of [["Gbit/s", 1e9], ["Mbit/s", 1e6], ["kbit/s", 1e3]]) {
-    if (bps >= size) return `${(bps / size).toPrecision(3)} ${unit}`;
+  for (const [unit, size] of [["Tbit/s", 1e12], ["Gbit/s", 1e9], ["Mbit/s", 1e6], ["kbit/s", 1e3]]) {
+    if (bps >= size) return `${threeDigits(bps / size)} ${unit}`;
   }
   return `${Math.round(bps)} bit/s`;
 }
+// Not toPrecision: that would write 999.9 as 1.00e+3.
+const threeDigits = (value) => value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
 const share = (loss) => (loss === null ? "–" : `${(100 * loss).toFixed(loss > 0 && loss < 0.01 ? 2 : 1)} %`);
 const milliseconds = (ms) => (ms === null ? "–" : `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`);
 const bytes = (count) => (count >= 1e6 ? `${(count / 1e6).toFixed(1)} MB` : count >= 1e3 ? `${(count / 1e3).toFixed(1)} kB` : `${count} B`);

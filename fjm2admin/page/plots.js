@@ -4,7 +4,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 320, HEIGHT = 130, LEFT = 8, RIGHT = 8, TOP = 10, BOTTOM = 18;
 const MAP_NODES = 30;
 const MAP_NODES_LEVEL = 8;       // with more, names stand around the map like spokes: side by side they would cover each other
-const NAME_CHARACTERS = 16;
+const NAME_CHARACTERS = 16, NAME_CHARACTERS_NARROW = 12, CHARACTER = 7.5;
 
 function svg(tag, attributes, text) {
   const made = document.createElementNS(SVG, tag);
@@ -153,7 +153,8 @@ export function drawMap(figure, nodes, links) {
   const isLevel = shown.length <= MAP_NODES_LEVEL;
   // On a phone the map is narrower, and its names are no smaller for that.
   const width = Math.min(640, Math.max(320, figure.clientWidth)), height = isLevel ? 320 : 500;
-  const radius = Math.min(130, width / 2 - 110), [radiusX, radiusY] = isLevel ? [width / 2 - 100, 115] : [radius, radius];
+  const characters = width < 500 ? NAME_CHARACTERS_NARROW : NAME_CHARACTERS;
+  const radius = Math.min(130, width / 2 - 12 - characters * CHARACTER), [radiusX, radiusY] = isLevel ? [width / 2 - 100, 115] : [radius, radius];
   const places = new Map(shown.map((node, index) => {
     const angle = (2 * Math.PI * index) / shown.length - Math.PI / 2;
     return [node.id, { angle, x: width / 2 + radiusX * Math.cos(angle), y: height / 2 + radiusY * Math.sin(angle) }];
@@ -174,7 +175,7 @@ export function drawMap(figure, nodes, links) {
   }
   for (const node of shown) {
     const place = places.get(node.id), { x, y } = place;
-    const short = node.name.length > NAME_CHARACTERS ? `${node.name.slice(0, NAME_CHARACTERS - 1)}…` : node.name;
+    const short = node.name.length > characters ? `${node.name.slice(0, characters - 1)}…` : node.name;
     const circle = svg("circle", { class: `node ${node.state}`, cx: x, cy: y, r: isLevel ? 9 : 6 });
     circle.append(svg("title", {}, node.name));
     parts.push(circle, svg("text", isLevel ? { x, y: y < height / 2 ? y - 15 : y + 25 } : spoke(place), short));
