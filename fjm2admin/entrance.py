@@ -15,6 +15,8 @@ from .limits import Doors, address_key
 
 _TLS_TIMES = {"ssl_handshake_timeout": 15.0, "ssl_shutdown_timeout": 1.0}
 """So long TLS may take to be agreed upon, and to be ended by both: few clients care for that."""
+STUCK_S = 30.0
+"""What is sent has to be taken within this time."""
 _NO_FILES_S = 0.1
 """Where no more files may be open, we wait for one to be closed."""
 
@@ -66,6 +68,7 @@ class Entrance:
     async def _let_in(self, connection: socket.socket, host: str) -> None:
         try:
             if self._doors.enter(host):
+                _give_up_if_stuck(connection)
                 await self._serve(connection)
             else:
                 self._tell_full(host)
@@ -88,3 +91,9 @@ class Entrance:
     def _tell_full(self, host: str) -> None:
         about = address_key(host)
         log.seldom(logging.WARNING, "too_many_connections", about, address=host, in_all=self._doors.count)
+
+
+def _give_up_if_stuck(connection: socket.socket) -> None:
+    """The kernel holds much of what is sent: whether that is taken, only it knows."""
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * STUCK_S))

@@ -25,7 +25,7 @@ def _shown(node: Node) -> dict[str, object]:
 
 
 def _event(name: str, content: dict[str, object]) -> bytes:
-    return _stamped(_head(name, content))
+    return _head(name, content) + _stamp()
 
 
 def _head(name: str, content: dict[str, object]) -> bytes:
@@ -34,8 +34,8 @@ def _head(name: str, content: dict[str, object]) -> bytes:
     return f"event: {name}\ndata: {text[:-1]}".encode()
 
 
-def _stamped(head: bytes) -> bytes:
-    return head + f',"now":{time():.3f}}}\n\n'.encode()
+def _stamp() -> bytes:
+    return f',"now":{time():.3f}}}\n\n'.encode()
 
 
 class Live:
@@ -98,11 +98,12 @@ class Live:
             self._wake()
 
     async def events(self, may_go_on: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-        """Server-sent events, until the service stops or the watcher may no longer see them."""
+        """Server-sent events, whole or in parts, until the service stops or the watcher may no longer see them."""
         self.watching += 1
         try:
             at = self._tick
-            yield self._snapshot()
+            for part in self._snapshot():
+                yield part
             while not self._is_closed:
                 if at == self._tick:
                     await asyncio.wait((self._next,))
@@ -113,7 +114,8 @@ class Live:
                     yield self._ticks[at]
                 else:
                     at = self._tick
-                    yield self._snapshot()
+                    for part in self._snapshot():
+                        yield part
         finally:
             self.watching -= 1
             if not self.watching:
@@ -121,9 +123,9 @@ class Live:
                 self._ticks.clear()
                 self._kept_snapshot = None
 
-    def _snapshot(self) -> bytes:
-        """Everything there is. Of a long list it takes a while to make: once a tick, however many come."""
+    def _snapshot(self) -> tuple[bytes, bytes]:
+        """Everything there is, in two parts. The long one is made once a tick, and is the same for all who come."""
         if self._kept_snapshot is None:
             nodes = [_shown(node) for node in self._nodes]
             self._kept_snapshot = _head("snapshot", {"about": self._about, "nodes": nodes})
-        return _stamped(self._kept_snapshot)
+        return self._kept_snapshot, _stamp()

@@ -16,7 +16,7 @@ from . import pages, problems, sockets
 from .api import make_app
 from .certificate import Certificate
 from .config import AdminConfig, with_port
-from .entrance import Entrance, Served
+from .entrance import STUCK_S, Entrance, Served
 from .gate import Gate
 from .limits import Doors
 from .service import Service
@@ -26,7 +26,6 @@ _REQUEST_HEAD_S = 15.0
 """So long the head of a request may take to come."""
 _KEEP_ALIVE_S = 60
 _STOP_S = 5
-_STUCK_S = 30.0
 _HEAD_BYTES = 16_384
 
 log = Log("fjm2admin.server")
@@ -35,7 +34,7 @@ log = Log("fjm2admin.server")
 class _Protocol(Served):
     """Closes connections on which no whole request head comes, and those that take no answer."""
 
-    stuck_s = _STUCK_S
+    stuck_s = STUCK_S
     """An answer of which nothing is taken for so long is given up."""
     _patience: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None

@@ -16,9 +16,10 @@ import uvicorn
 from running import Admin, Gateway, make_token, until
 from uvicorn.server import ServerState
 
-from fjm2admin import server
+from fjm2admin import entrance, server, sockets
 from fjm2admin.api import _PIECE_BYTES, _in_pieces, make_app
 from fjm2admin.config import AdminConfig
+from fjm2admin.limits import Doors
 from fjm2admin.live import Live
 from fjm2admin.nodes import Node, Profile
 from fjm2admin.server import _Protocol
@@ -239,6 +240,42 @@ def test_a_body_that_drips_after_its_answer_holds_no_connection(monkeypatch: pyt
     asyncio.run(scenario())
 
 
+class Once:
+    """An application that sends what a kernel's buffers hold, and then no more."""
+
+    def __init__(self) -> None:
+        self.is_over = asyncio.Event()
+
+    async def __call__(self, _: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(50_000), "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.is_over.set()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux tells")
+def test_what_waits_in_the_kernel_is_given_up_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entrance, "STUCK_S", STUCK_S)
+
+    async def scenario() -> None:
+        app, doors, listener = Once(), Doors(10, 10, ()), sockets.listen("127.0.0.1", 0)
+        way_in = entrance.Entrance(listener, doors, None, protocols(app))
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            client.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(client, listener.getsockname())
+            client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            async with asyncio.timeout(20):
+                await app.is_over.wait()
+        while doors.count:  # noqa: ASYNC110, it tells nobody
+            await asyncio.sleep(0.01)
+        way_in.close()
+
+    asyncio.run(scenario())
+
+
 class Counted:
     """Nodes, and how often one has gone through all of them."""
 
@@ -253,7 +290,14 @@ class Counted:
 
 def test_those_who_come_between_two_ticks_share_one_snapshot_and_miss_nothing() -> None:
     async def next_of(events: AsyncIterator[bytes]) -> Any:
-        return json.loads((await anext(events)).split(b"data: ")[1])
+        text = b""
+        while not text.endswith(b"\n\n"):
+            part = await anext(events)
+            parts.append(part)
+            text += part
+        return json.loads(text.split(b"data: ")[1])
+
+    parts: list[bytes] = []
 
     async def scenario() -> None:
         node = Node(Profile("0000000a", "a", "key", (), (), None, "1"), "token", "::1", 0.0, 0.0, 0.0)
@@ -265,6 +309,7 @@ def test_those_who_come_between_two_ticks_share_one_snapshot_and_miss_nothing() 
         live.note(node.id)
         last = await next_of(streams[9])
         assert nodes.times == 1
+        assert len({id(part) for part in parts if part.startswith(b"event: snapshot")}) == 1
         assert [event["nodes"][0]["name"] for event in (*first, last)] == ["a"] * 10
         assert abs(last["now"] - time.time()) < 5
         live.tick()
