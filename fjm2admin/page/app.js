@@ -224,8 +224,8 @@ function isFound(texts) {
 }
 
 // Says what a table leaves out; nothing where it leaves out nothing.
-function tellShown(id, shown, found, all, what) {
-  const cut = shown < found ? `Shows ${shown} of ${found} ${what}.` : "";
+function tellShown(id, shown, found, all, what, order) {
+  const cut = shown < found ? `Shows ${shown} of ${found} ${what}: ${order}.` : "";
   const none = all > 0 && found === 0 ? `None of ${all} ${what} has that in its names, LAN, id or endpoints.` : "";
   setText(element(id), cut || none);
   element(id).hidden = !(cut || none);
@@ -241,7 +241,7 @@ function showNodes() {
   })), decorateNode);
   element("nodes-none").hidden = nodes.size > 0;
   element("nodes").hidden = found.length === 0;
-  tellShown("nodes-shown", Math.min(found.length, NODES_SHOWN), found.length, nodes.size, "nodes");
+  tellShown("nodes-shown", Math.min(found.length, NODES_SHOWN), found.length, nodes.size, "nodes", "stale ones first");
 }
 
 function allLinks() {
@@ -272,7 +272,7 @@ function showLinks() {
   })), decorateLink);
   element("links").hidden = shown.length === 0;
   element("links-none").hidden = links.length > 0;
-  tellShown("links-shown", shown.length, found.length, links.length, "links: those in trouble, then the busiest");
+  tellShown("links-shown", shown.length, found.length, links.length, "links", "those in trouble, then the busiest");
 }
 
 function showCounts() {

@@ -24,9 +24,9 @@ from fjm2admin import advert
 from fjm2admin.config import AdminConfig
 from fjm2admin.models import node_id_of
 from fjm2admin.nodes import Profile
-from fjm2admin.service import Service
+from fjm2admin.service import Caller, Service
 from fjm2admin.store import Store, StoredNode
-from fjm2admin.tokens import digest_of
+from fjm2admin.tokens import Scope, digest_of, make
 
 REFUSED = [
     ({"name": ""}, "body.name"),
@@ -489,6 +489,36 @@ def test_strangers_and_forgeries_get_no_answer(start: Callable[..., Admin], port
         udp.settimeout(0.2)
         with pytest.raises(TimeoutError):
             udp.recv(2048)
+
+
+def test_a_node_that_comes_from_ever_new_addresses_is_no_load(data: Path, udp: socket.socket) -> None:
+    """The addresses of all nodes are gathered once in a while, not for every request; the last one counts."""
+    port = udp.getsockname()[1]
+
+    async def scenario() -> None:
+        store = Store(data)
+        _, token = make("paris", Scope.GATEWAY, None, 0.0)
+        store.add_token(token)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            sender.bind(("127.0.0.1", 0))
+            service = Service(AdminConfig(data=str(data)), store, sender)
+            known: list[list[advert.Target]] = []
+            assert service.advertiser is not None
+            service.advertiser.know = lambda targets: known.append(list(targets))  # type: ignore[method-assign]
+            await service.start()
+            made = Profile("0000000a", "a", "key", ("127.0.0.1:9", f"127.0.0.9:{port}"), (), None, "1")
+            await service.register(Caller(token, "127.0.0.1"), made)
+            await asyncio.sleep(0.3)
+            known.clear()
+            for number in range(1, 10):
+                await service.heartbeat(Caller(token, f"127.0.0.{number}"), made.id, None, None)
+            assert known == []
+            await asyncio.sleep(1.5)
+            assert known == [[advert.Target(("127.0.0.9", port), token.advert_key)]]
+            await service.close()
+
+    asyncio.run(scenario())
 
 
 # Settings and commands

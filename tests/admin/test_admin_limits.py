@@ -100,7 +100,7 @@ def test_who_leaves_before_the_first_event_leaves_no_seat_taken(data: Path) -> N
         return {"type": "http.disconnect"}
 
     async def to_nobody(_: Any) -> None:
-        pass
+        await asyncio.sleep(0)
 
     async def scenario() -> None:
         service = Service(AdminConfig(data=str(data)), Store(data), None)

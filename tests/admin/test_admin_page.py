@@ -160,7 +160,8 @@ def test_finding_goes_for_links_as_well_and_says_when_there_is_nothing(
         assert browser.value("document.querySelectorAll('#links tbody tr').length") == 6
         assert browser.value("document.querySelector('#nodes-shown').hidden")
         browser.value(find.format("'nowhere'"))
-        assert browser.text("#nodes-shown").startswith("None of 4 nodes")
+        assert browser.text("#nodes-shown").startswith("None of 4 nodes has that in its")
+        assert browser.text("#links-shown").startswith("None of 12 links has that in its")
         assert browser.value("document.querySelector('#nodes').hidden && document.querySelector('#links').hidden")
 
 

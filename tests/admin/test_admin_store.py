@@ -295,7 +295,7 @@ def test_a_long_list_is_made_beside_the_loop_and_what_changes_meanwhile_is_in_th
 
 def test_an_id_stands_before_a_name_that_looks_like_it(data: Path) -> None:
     with contextlib.closing(Store(data)) as store:
-        for name, node_id in (("0000000b", "0000000c"), ("b", "0000000b"), ("a", "0000000a")):
+        for name, node_id in (("0000000b", "0000000c"), ("0", "0000000b"), ("a", "0000000a")):
             store.save_node(stored(profile(name, node_id, node_id)))
     assert run(data, "nodes", "remove", "0000000b").returncode == 0
     with contextlib.closing(Store(data)) as store:
