@@ -17,6 +17,7 @@ _TLS_TIMES = {"ssl_handshake_timeout": 15.0, "ssl_shutdown_timeout": 1.0}
 """So long TLS may take to be agreed upon, and to be ended by both: few clients care for that."""
 STUCK_S = 30.0
 """What is sent has to be taken within this time."""
+_AT_ONCE = 128
 _NO_FILES_S = 0.1
 """Where no more files may be open, we wait for one to be closed."""
 
@@ -47,23 +48,35 @@ class Entrance:
         self._served = served
         self._loop = asyncio.get_running_loop()
         self._inside: set[asyncio.Task[None]] = set()
-        self._accepting = self._loop.create_task(self._accept())
+        self._resting: asyncio.TimerHandle | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._resting = None
+        self._loop.add_reader(self._listener, self._accept)
 
     def close(self) -> None:
         """Let nobody in any more. Who is inside stays."""
-        self._accepting.cancel()
+        if self._resting is not None:
+            self._resting.cancel()
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
 
-    async def _accept(self) -> None:
-        with self._listener:
-            while True:
-                try:
-                    connection, peer = await self._loop.sock_accept(self._listener)
-                except OSError:
-                    await asyncio.sleep(_NO_FILES_S)
-                    continue
-                task = self._loop.create_task(self._let_in(connection, peer[0]))
-                self._inside.add(task)
-                task.add_done_callback(self._inside.discard)
+    def _accept(self) -> None:
+        """Many at a time: on a busy loop a turn may take a while."""
+        for _ in range(_AT_ONCE):
+            try:
+                connection, peer = self._listener.accept()
+            except (BlockingIOError, ConnectionError):
+                return
+            except OSError:
+                self._loop.remove_reader(self._listener)
+                self._resting = self._loop.call_later(_NO_FILES_S, self._begin)
+                return
+            connection.setblocking(False)
+            task = self._loop.create_task(self._let_in(connection, peer[0]))
+            self._inside.add(task)
+            task.add_done_callback(self._inside.discard)
 
     async def _let_in(self, connection: socket.socket, host: str) -> None:
         try:

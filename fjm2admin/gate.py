@@ -39,7 +39,9 @@ class Gate:
 
     def __init__(self, app: ASGIApp, config: AdminConfig, service: Service) -> None:
         self._app = app
-        self._config = config
+        self._body_bytes = config.body_bytes
+        self._proxies = config.proxies
+        self._lookers = config.lookers
         self._service = service
         self._addresses = RateLimit(config.address_per_s)
         self._tokens = RateLimit(config.token_per_s)
@@ -99,14 +101,14 @@ class Gate:
         """Where a request comes from; behind a trusted proxy, where the proxy says so."""
         client = scope.get("client")
         address = sockets.plain_host(client[0]) if client else "unknown"
-        if address not in self._config.proxies:
+        if address not in self._proxies:
             return address
         hops = [hop.strip() for line in headers.getlist("x-forwarded-for") for hop in line.split(",")]
         for hop in reversed(hops):
             if not sockets.is_address(hop):
                 break
             host = sockets.plain_address(hop)
-            if host not in self._config.proxies:
+            if host not in self._proxies:
                 return host
         return address
 
@@ -127,8 +129,8 @@ class Gate:
         Where that is for people at this host only, it is not for what a proxy brings, nor for a page of another name
         that was made to resolve to this host. HTTP/1.0 is what nginx speaks where it is not told to say more.
         """
-        if self._config.lookers is not Lookers.THIS_HOST:
-            return self._config.lookers is Lookers.EVERYONE
+        if self._lookers is not Lookers.THIS_HOST:
+            return self._lookers is Lookers.EVERYONE
         if scope["http_version"] == "1.0" or any(name in headers for name in _FORWARDING):
             return False
         return _is_this_host(headers.get("host", ""))
@@ -152,7 +154,7 @@ class Gate:
         return again
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        most = self._config.body_bytes
+        most = self._body_bytes
         too_long = Refusal(413, "too_long", f"a body may have {most} bytes")
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length[:20]) > most:
@@ -192,7 +194,5 @@ class _Answer:
 
 def _is_this_host(host: str) -> bool:
     """Whether a Host header names it."""
-    name = host if host.endswith("]") else host.rpartition(":")[0] or host
-    return name == "localhost" or (
-        sockets.is_address(name.strip("[]")) and ipaddress.ip_address(name.strip("[]")).is_loopback
-    )
+    name = (host if host.endswith("]") else host.rpartition(":")[0] or host).strip("[]")
+    return name == "localhost" or (sockets.is_address(name) and ipaddress.ip_address(name).is_loopback)

@@ -126,8 +126,9 @@ async def _serve(service: Service, listener: socket.socket, started: Callable[[s
     )
 
     def stop() -> None:
-        # Asked twice, it does not wait for anybody.
-        server.force_exit = server.should_exit
+        if server.should_exit:
+            server.force_exit = True  # asked twice, it does not wait for anybody
+            return
         server.should_exit = True
         entrance.close()
         service.end_waits()

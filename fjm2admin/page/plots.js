@@ -58,12 +58,12 @@ export class Plot {
     for (const level of [0, top / 2, top]) {
       parts.push(svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(level), y2: y(level) }));
     }
-    parts.push(svg("text", { x: LEFT + 2, y: TOP + 11 }, this.format(top)));
-    parts.push(svg("text", { x: LEFT, y: HEIGHT - 4 }, clock(this.start, this.end - this.start)));
-    parts.push(svg("text", { x: WIDTH - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, clock(this.end, this.end - this.start)));
     this.names.forEach((_, index) => {
       parts.push(svg("path", { class: `series series-${index}`, d: this.#path(index, y) }));
     });
+    parts.push(svg("text", { x: LEFT + 2, y: TOP + 11 }, this.format(top)));
+    parts.push(svg("text", { x: LEFT, y: HEIGHT - 4 }, clock(this.start, this.end - this.start)));
+    parts.push(svg("text", { x: WIDTH - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, clock(this.end, this.end - this.start)));
     const point = this.#chosen();
     if (this.at && point) parts.push(svg("line", { class: "cursor", x1: this.#x(point.at), x2: this.#x(point.at), y1: TOP, y2: HEIGHT - BOTTOM }));
     this.svg.replaceChildren(...parts);

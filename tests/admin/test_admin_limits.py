@@ -276,6 +276,31 @@ def test_what_waits_in_the_kernel_is_given_up_as_well(monkeypatch: pytest.Monkey
     asyncio.run(scenario())
 
 
+def test_a_busy_loop_lets_in_many_at_a_time() -> None:
+    async def be_busy() -> None:
+        for _ in range(150):
+            time.sleep(0.02)  # noqa: ASYNC251, that is the point
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        doors, listener = Doors(1000, 1000, ()), sockets.listen("127.0.0.1", 0)
+        way_in = entrance.Entrance(listener, doors, None, protocols(greets))
+        clients = [socket.create_connection(listener.getsockname()) for _ in range(300)]
+        busy = asyncio.create_task(be_busy())
+        async with asyncio.timeout(2):
+            while doors.count < len(clients):  # noqa: ASYNC110, it tells nobody
+                await asyncio.sleep(0)
+        busy.cancel()
+        for client in clients:
+            client.close()
+        while doors.count:  # noqa: ASYNC110, it tells nobody
+            await asyncio.sleep(0.01)
+        way_in.close()
+
+    with asyncio.Runner(loop_factory=server._loop_factory()) as runner:
+        runner.run(scenario())
+
+
 class Counted:
     """Nodes, and how often one has gone through all of them."""
 
