@@ -16,6 +16,8 @@ from .keys import PublicKey
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(k|m|g)?(?:bit(?:/s)?|bps)?", re.IGNORECASE)
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 _PORT = re.compile(r"[0-9]{1,5}")
+_INTERFACE = re.compile(r"[A-Za-z0-9._-]{1,15}")
+"""What Linux lets interfaces be called, without what a terminal would obey."""
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 RATE_BPS_MIN, RATE_BPS_MAX = 10_000.0, 1e12
 NAME_MAX = 64
@@ -103,7 +105,7 @@ def _ip(text: str, version: int | None = None) -> str:
         raise UnfitError from None
     if version is not None and address.version != version:
         raise UnfitError
-    if percent and (address.version == 4 or not scope):
+    if percent and (address.version == 4 or not _INTERFACE.fullmatch(scope)):
         raise UnfitError
     return f"{address}{percent}{scope}"
 

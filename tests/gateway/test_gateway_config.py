@@ -174,6 +174,7 @@ endpoints = ["x:0"]
         ('[[group]]\naddress = "[ff15::57]:5741"\n[wan]\nlisten = ["0.0.0.0:5741", "[::]:5741"]', "wan.listen"),
         (f'{GROUP}[wan]\nlisten = ["192.0.2.1%eth0:5741"]', "wan.listen"),
         ('[[group]]\naddress = "[ff12::57%]:5740"', "group[1].address"),
+        ('[[group]]\naddress = "[ff12::57%\\u001b[2J]:5740"', "group[1].address"),
         ("= 3", "file"),
     ],
 )
