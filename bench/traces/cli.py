@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 _MEMORY_MIN_MIB = 512
 """Spark does not start with less."""
+_ENDED = "its process has ended, perhaps by the system for lack of memory: try another --memory"
 _FOLDER = click.Path(path_type=Path)
 _ROOM = click.Path(exists=True, file_okay=False, path_type=Path)
 _WAREHOUSE = click.Path(file_okay=False, path_type=Path)
@@ -184,15 +185,15 @@ def stream(
 ) -> None:
     """Ingest, going on: what programs write to FOLDER is in WAREHOUSE seconds later, each line once.
 
-    It may be stopped, or killed, at any time; the next one goes on from there. A warehouse is fed by stream or by
-    ingest, not by both.
+    It may be stopped, or killed, at any time; the next one goes on from there. `aggregate` may be run meanwhile. A
+    warehouse is fed by stream or by ingest, not by both.
 
     \b
     Example: fjm2-bench traces stream /srv/traces /srv/warehouse --every 60
     """
     _check_present(folder)
     store = Warehouse(warehouse)
-    with _spark(**spark_args) as spark, store.opened():
+    with _spark(**spark_args) as spark, store.streamed():
         from .stream import stream as run
 
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -305,7 +306,7 @@ def _check_present(folder: Path) -> None:
 
 @contextmanager
 def _spark(master: str, memory: str, conf: tuple[str, ...], quiet: bool) -> "Iterator[SparkSession]":
-    from .session import SparkFailedError, check_spark, children, kill_all_but, reason_of, spark_session
+    from .session import SparkFailedError, check_spark, children, has_ended, kill_all_but, reason_of, spark_session
 
     settings = {}
     for setting in conf:
@@ -324,8 +325,8 @@ def _spark(master: str, memory: str, conf: tuple[str, ...], quiet: bool) -> "Ite
         spark = spark_session(master, memory=memory, progress=is_shown, settings=settings)
         try:
             yield spark
-        except (Py4JError, PySparkException) as error:
-            raise SparkFailedError(f"Spark failed: {reason_of(error)}") from error
+        except (Py4JError, PySparkException, ConnectionError) as error:
+            raise SparkFailedError(f"Spark failed: {_ENDED if has_ended(spark) else reason_of(error)}") from error
         spark.stop()
     except BaseException:
         kill_all_but(others)

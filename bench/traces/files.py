@@ -1,18 +1,21 @@
 """What there is to read: a folder's files, how much of each is new, and how that is shared out among tasks.
 
-A file is known by its path, without `.gz`: recorders never rename one, and when an operator compresses it, what has
-been read of it counts. A file of lines is read up to its last newline, as it may grow; what is behind that is read
-when it ends in a newline, or when nobody has written to the file for a while.
+A file is known by its path, without `.gz`, and its first bytes: recorders never rename one, and when an operator
+compresses it, what has been read of it counts. A file of lines is read up to its last newline, as it may grow; what is
+behind that is read when it ends in a newline, or when nobody has written to the file for a while.
 """
 
+import gzip
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from .lines import TO_ITS_END, Split, encode_splits, is_capture, is_packed
+from .lines import TO_ITS_END, Split, encode_splits, is_capture, is_packed, open_file
 
 TASK_BYTES: Final = 64 << 20
 """About so much for one task. A larger file is shared by several."""
@@ -20,10 +23,25 @@ PACKED_RATIO: Final = 8
 """So much larger a file is when unpacked, as a guess."""
 SETTLE_S: Final = 10.0
 _TAIL_BYTES: Final = 1 << 16
+_HEAD_BYTES: Final = 64
+"""A line's time is among them."""
 _ENDINGS: Final = (".jsonl", ".pcap", ".pcapng")
 
-Done = dict[str, int]
-"""How far each file has been read, in bytes of what is unpacked."""
+
+class Known(NamedTuple):
+    """What has been read of a file."""
+
+    end: int
+    """How far, in bytes of what is unpacked."""
+    head: str = ""
+    """Its first bytes, which tell it from a later one of its name. Of what is read as a whole they do not matter."""
+
+
+Done = Mapping[str, Sequence[Any]]
+"""Files by name, each a `Known` as JSON leaves it."""
+
+
+NOTHING: Final = Known(0)
 
 
 @dataclass(slots=True)
@@ -31,8 +49,8 @@ class Found:
     """What is new."""
 
     splits: list[Split] = field(default_factory=list)
-    done: Done = field(default_factory=dict)
-    """For the files with something new: how far they will have been read."""
+    done: dict[str, Known] = field(default_factory=dict)
+    """For the files with something new: what will have been read of them."""
     bytes: int = 0
     left: bool = False
     """Whether there is more than was asked for."""
@@ -42,9 +60,7 @@ class Found:
     """Files that are shorter than what was read of them."""
 
 
-def find(
-    folder: str | os.PathLike[str], done: Mapping[str, int], settle_s: float, bytes_max: int | None = None
-) -> Found:
+def find(folder: str | os.PathLike[str], done: Done, settle_s: float, bytes_max: int | None = None) -> Found:
     """What is new below a folder (or in a file); about `bytes_max` of it, if that is given, but always something."""
     found = Found()
     for path in _paths(Path(folder).absolute()):
@@ -90,11 +106,14 @@ def _name(path: str) -> str:
     return path.removesuffix(".gz")
 
 
-def _find_in(path: str, done: Mapping[str, int], settle_s: float, found: Found) -> None:
+def _find_in(path: str, done: Done, settle_s: float, found: Found) -> None:
     name, status = _name(path), os.stat(path)
-    start = done.get(name, 0)
-    if start >= TO_ITS_END or not status.st_size:
+    known = Known(*done.get(name, NOTHING))
+    if known.end >= TO_ITS_END or not status.st_size:
         return
+    if known.end != status.st_size and _head(path, len(known.head)) != known.head:
+        known = NOTHING
+    start = known.end
     is_settled = not settle_s or time.time() - status.st_mtime >= settle_s  # a clock may have been put back
     if is_packed(path) or is_capture(path):
         if not is_settled:
@@ -112,8 +131,17 @@ def _find_in(path: str, done: Mapping[str, int], settle_s: float, found: Found) 
             return
         size = end - start
     found.splits.append(Split(path, start, end, end, True))
-    found.done[name] = end
+    head = known.head if start or end >= TO_ITS_END else _head(path, min(end, _HEAD_BYTES))
+    found.done[name] = Known(end, head)
     found.bytes += size
+
+
+def _head(path: str, count: int) -> str:
+    """A file's first bytes; nothing, if it cannot be unpacked."""
+    if count:
+        with suppress(EOFError, zlib.error, gzip.BadGzipFile), open_file(path) as file:
+            return file.read(count).decode("latin-1")
+    return ""
 
 
 def _last_line_end(path: str, start: int, size: int) -> int:

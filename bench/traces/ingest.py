@@ -11,13 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from .clean import cleaned
-from .files import SETTLE_S, find, tasks
+from .files import SETTLE_S, Done, find, tasks
 from .lines import read_lines
 from .schema import LINES_TYPE, SPLITS_TYPE, TABLES
 from .warehouse import Change, Move, Warehouse, WarehouseError
 
 FILES: Final = "files.json"
-"""State: how far each file has been read. Only of warehouses that `ingest` feeds."""
+"""State: what has been read of each file. Only of warehouses that `ingest` feeds."""
 FEEDER: Final = "feeder.json"
 
 
@@ -51,7 +51,7 @@ def ingest(
     """Read what is new in a folder, or one file. Twice is as good as once."""
     with warehouse.opened():
         claim(warehouse, "ingest")
-        done: dict[str, int] = warehouse.read(FILES, {})
+        done: Done = warehouse.read(FILES, {})
         found = find(folder, done, settle_s)
         result = Ingested(None, len(found.splits), found.bytes, pending=found.pending, shrunk=found.shrunk)
         if not found.splits:
@@ -60,7 +60,7 @@ def ingest(
         result.batch = f"batch-{number:06d}"
         lines = lines_of(splits_frame(spark, tasks(found.splits)))
         rows = cleaned(lines, time.time() if now is None else now)
-        write(rows, warehouse, result, {FILES: done | found.done})
+        write(rows, warehouse, result, {FILES: {**done, **found.done}})
         return result
 
 

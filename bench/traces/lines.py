@@ -5,6 +5,7 @@ It needs pyarrow and FJM2 there, but no Spark, and holds a block of a file at a 
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -101,10 +102,21 @@ class Readable(Protocol):
     def __exit__(self, *error: Any) -> None: ...
 
 
-def open_file(file: str) -> "Readable":
+def open_file(file: str) -> Readable:
     """A trace's bytes, unpacked; of a capture, those of the lines that it comes to."""
-    raw = _Unpacked(file) if is_packed(file) else open(file, "rb")  # noqa: SIM115
+    raw = _opened(file)
     return _CaptureLines(file, raw) if is_capture(file) else raw
+
+
+def _opened(file: str) -> "BufferedReader | _Unpacked":
+    if is_packed(file):
+        return _Unpacked(file)
+    try:
+        return open(file, "rb")
+    except FileNotFoundError:
+        if not os.path.exists(f"{file}.gz"):
+            raise
+        return _Unpacked(f"{file}.gz")  # somebody has compressed it since it was found
 
 
 class _Unpacked:
@@ -113,6 +125,8 @@ class _Unpacked:
     def __init__(self, file: str) -> None:
         self._file = gzip.open(file)  # noqa: SIM115
         self._error: Exception | None = None
+        self.seek = self._file.seek
+        self.readline = self._file.readline
 
     def read(self, count: int) -> bytes:
         if self._error is not None:
@@ -207,11 +221,9 @@ def _cut(file: Readable, split: Split) -> Iterator[Lines]:
 
 def _go_to(file: Readable, split: Split) -> int:
     """Where the split's first line begins."""
-    if not isinstance(file, BufferedReader):
-        skipped = 0
-        while skipped < split.start and (block := file.read(min(BLOCK_BYTES, split.start - skipped))):
-            skipped += len(block)
-        return skipped
+    if not split.start:
+        return 0
+    assert isinstance(file, BufferedReader | _Unpacked), "captures are read from their beginning"
     if split.begins_line:
         return file.seek(split.start)
     offset = file.seek(split.start - 1)
@@ -260,12 +272,17 @@ def _batches(file: str, lines: Lines) -> "Iterator[pa.RecordBatch]":
     except pa.ArrowInvalid:
         text = _mend(raw, faults, set(too_long.tolist()))
     columns = [
-        pa.repeat(pa.scalar(file), count),
+        pa.repeat(pa.scalar(_as_text(file)), count),
         pa.array(lines.starts[:-1] + lines.offset, pa.int64()),
         text,
         pa.array(faults, pa.string()),
     ]
     yield pa.RecordBatch.from_arrays(columns, names=["file", "offset", "text", "fault"])
+
+
+def _as_text(path: str) -> str:
+    """A path, which may be any bytes."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def _mend(

@@ -17,6 +17,8 @@ from .warehouse import Change, Move, Warehouse
 
 DONE: Final = "aggregated.json"
 """State: the batches that the figures know of."""
+_TURN_S: Final = 60.0
+"""So long a batch of a stream may take, while its warehouse is waited for."""
 OF_DAYS: Final[dict[str, tuple[Callable[[DataFrame], DataFrame], Sequence[str]]]] = {
     "by_minute": (by_minute, (*SERIES, "minute")),
     "throughput_histogram": (histogram, (*SERIES, "bps")),
@@ -40,7 +42,7 @@ def aggregate(
     spark: SparkSession, warehouse: Warehouse, *, anew: bool = False, progress: Callable[[str], None] = lambda _: None
 ) -> Aggregated:
     """Bring the figures up to date, or compute all of them anew. Twice is as good as once."""
-    with warehouse.opened():
+    with warehouse.opened(_TURN_S):
         known = set() if anew else set(warehouse.read(DONE, []))
         new = [batch for batch in batches(warehouse) if batch not in known]
         result = Aggregated(len(new))
@@ -139,5 +141,4 @@ def _move(warehouse: Warehouse, staged: Path, name: str) -> Move:
 
 
 def _date(text: str) -> date:
-
     return date.fromisoformat(text)

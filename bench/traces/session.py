@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -28,6 +29,7 @@ _CONNECT_S = 5.0
 _EXECUTOR_S = 120.0
 """Longest time for a cluster to give us the first executor."""
 _POLL_S = 0.2
+_ENDING_S = 0.5
 _WORKERS_NEED = ". Workers need what pip install 'fjm2[spark]' installs; PYSPARK_PYTHON says which Python they run"
 _QUIET = """\
 rootLogger.level = error
@@ -141,6 +143,17 @@ def reason_of(error: Exception) -> str:
 def _without_class(line: str) -> str:
     """Without what Java puts before a message."""
     return re.sub(r"^(?:Caused by)?: *(?:[\w$]+\.[\w.$]+: *)?", "", line)
+
+
+def has_ended(spark: "SparkSession") -> bool:
+    """Whether the virtual machine that we started is gone. It may take a moment after the first sign of it."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    try:
+        gateway.proc.wait(_ENDING_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def children() -> frozenset[int]:

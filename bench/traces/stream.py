@@ -1,11 +1,12 @@
 """Ingest that goes on: Structured Streaming over a folder of traces, by the transformations of the batch.
 
 Spark's source of text files takes a file once, when it first sees it; traces grow. So the source here tells Spark what
-parts of files are new (`files.find`), and an offset is how far each file has been read. The parts are then read, as by
+parts of files are new (`files.find`), and an offset is what has been read of each file. The parts are then read, as by
 the batch, on the workers. Spark's checkpoint, in the warehouse, remembers the offsets; a batch's number tells whether
 the warehouse has it already.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,7 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from .clean import cleaned
-from .files import SETTLE_S, find, tasks
+from .files import NOTHING, SETTLE_S, Known, find, tasks
 from .ingest import Ingested, batches, claim, lines_of, write
 from .lines import Split
 from .schema import SPLITS_TYPE
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 FORMAT: Final = "fjm2-traces"
 BATCH_BYTES: Final = 256 << 20
 TRIGGER_S: Final = 10.0
+_FOR_EVER_S: Final = math.inf
+"""However long an `aggregate` takes, batches wait for it."""
 
 
 class TraceSource(DataSource):
@@ -56,16 +59,16 @@ class TraceReader(SimpleDataSourceStreamReader):
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[tuple[str]], dict[str, Any]]:
         found = find(self._folder, start, self._settle_s, self._batch_bytes)
-        return _rows(found.splits), start | found.done
+        return _rows(found.splits), start | {name: list(known) for name, known in found.done.items()}
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[tuple[str]]:  # noqa: N802
-        """The same again, after a crash. A file may have been compressed in the meantime."""
+        """The same again, after a crash."""
         splits = []
-        for name, stop in sorted(end.items()):
-            begin = start.get(name, 0)
-            if stop > begin:
-                file = name if os.path.exists(name) else f"{name}.gz"
-                splits.append(Split(file, begin, stop, stop, True))
+        for name, entry in sorted(end.items()):
+            known, before = Known(*entry), Known(*start.get(name, NOTHING))
+            begin = before.end if known.head == before.head else 0
+            if known.end > begin:
+                splits.append(Split(name, begin, known.end, known.end, True))
         return _rows(splits)
 
 
@@ -84,8 +87,9 @@ def stream(
     batch_bytes: int = BATCH_BYTES,
     on_batch: Callable[[Ingested], None] = lambda _: None,
 ) -> "StreamingQuery":
-    """Start to ingest what there is and what will come. The warehouse has to be open while it runs."""
-    claim(warehouse, "stream")
+    """Start to ingest what there is and what will come. While it runs, nobody else may stream to the warehouse."""
+    with warehouse.opened(_FOR_EVER_S):
+        claim(warehouse, "stream")
     spark.dataSource.register(TraceSource)
     splits = (
         spark.readStream.format(FORMAT)
@@ -98,9 +102,10 @@ def stream(
 
     def take(lines: DataFrame, number: int) -> None:
         result = Ingested(f"stream-{number:06d}")
-        if result.batch in batches(warehouse):
-            return  # written, but Spark died before it noted that
-        write(cleaned(lines, now()), warehouse, result, {})
+        with warehouse.opened(_FOR_EVER_S):
+            if result.batch in batches(warehouse):
+                return  # written, but Spark died before it noted that
+            write(cleaned(lines, now()), warehouse, result, {})
         on_batch(result)
 
     return (

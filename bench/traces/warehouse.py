@@ -11,17 +11,19 @@ import fcntl
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from fjm2.errors import FJM2Error
 
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 _LAYOUT_FILE: Final = "layout.json"
+_POLL_S: Final = 0.1
 
 
 class WarehouseError(FJM2Error):
@@ -54,18 +56,34 @@ class Warehouse:
         self._staging = self._state / "staging"
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Alone with it: makes it if need be, and finishes or forgets what was begun before a crash."""
-        self._state.mkdir(parents=True, exist_ok=True)
-        with (self._state / "lock").open("a+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise WarehouseError(f"{self.path} is in use by another ingest, aggregate or stream") from error
+    def opened(self, wait_s: float = 0.0) -> Iterator[None]:
+        """Alone with it: makes it if need be, and finishes or forgets what was begun before a crash.
+
+        WarehouseError if somebody else has it for longer than `wait_s`.
+        """
+        with self._locked("lock", wait_s):
             self.check()
             if self.read(_LAYOUT_FILE, None) is None:
                 _write(self._state / _LAYOUT_FILE, LAYOUT)
             self._finish()
+            yield
+
+    @contextmanager
+    def streamed(self) -> Iterator[None]:
+        """Alone in streaming to it. It has to be opened for each batch; between them others may do so."""
+        with self._locked("stream-lock", 0.0):
+            yield
+
+    @contextmanager
+    def _locked(self, name: str, wait_s: float) -> Iterator[None]:
+        """The lock is the kernel's, so it ends with the process whatever happens."""
+        self._state.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + wait_s
+        with (self._state / name).open("a+") as lock:
+            while not _take(lock):
+                if time.monotonic() >= deadline:
+                    raise WarehouseError(f"{self.path} is in use by another ingest, aggregate or stream")
+                time.sleep(_POLL_S)
             yield
 
     def exists(self) -> bool:
@@ -110,6 +128,14 @@ class Warehouse:
                 _write(self._state / name, value)
             self._journal.unlink()
         shutil.rmtree(self._staging, ignore_errors=True)
+
+
+def _take(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _move(source: Path, target: Path) -> None:

@@ -1,6 +1,7 @@
 """Every line that is written is in the warehouse once: whatever files do, and wherever a process dies."""
 
 import gzip
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ import pytest
 from fjm2bench.traces.files import find
 from fjm2bench.traces.generate import generate
 from fjm2bench.traces.ingest import Ingested, ingest, read_table
-from fjm2bench.traces.lines import LINE_BYTES_MAX, Lines, Split, lines_of
+from fjm2bench.traces.lines import LINE_BYTES_MAX, Lines, Split, decode_splits, lines_of
 from fjm2bench.traces.refresh import aggregate
+from fjm2bench.traces.stream import TraceReader, stream
 from fjm2bench.traces.warehouse import Warehouse, WarehouseError
 from pyspark.sql import SparkSession
 from trace_lines import T, encode, result, sample, write
@@ -92,6 +94,26 @@ def test_a_broken_archive_gives_what_is_whole_and_says_so(folder: Path) -> None:
     assert sum(len(lines.starts) - 1 for lines in good) > 100
 
 
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
+def test_what_was_compressed_since_it_was_found_is_read_all_the_same(folder: Path, name: str) -> None:
+    """In parts that begin anywhere, too."""
+    plain, text = folder / "x.jsonl", encode(samples(50))
+    (folder / "x.jsonl.gz").write_bytes(gzip.compress(text))
+    found = b""
+    for start, end in ((0, 1000), (1000, 1001), (1001, len(text))):
+        for lines in lines_of(Split(str(folder / name), start, end, len(text), start == 0)):
+            assert lines.fault is None
+            found += lines.data[: lines.starts[-1]]
+    assert found == text
+    assert not plain.exists()
+
+
+def test_a_file_that_is_gone_is_a_bad_line(folder: Path) -> None:
+    (gone,) = lines_of(Split(str(folder / "x.jsonl"), 0, 100, 100, True))
+    assert gone.fault == "unreadable"
+    assert b"x.jsonl" in gone.data
+
+
 # Files to tables.
 
 
@@ -138,8 +160,60 @@ def test_only_what_is_new_is_read(spark: SparkSession, folder: Path, warehouse: 
 
 def test_a_file_that_shrinks_is_told_of(folder: Path) -> None:
     path = write(folder, "x.jsonl", samples(2))
-    found = find(folder, {str(path): 10_000}, 0)
+    done = find(folder, {}, 0).done
+    os.truncate(path, path.stat().st_size - 10)
+    found = find(folder, done, 0)
     assert (found.splits, found.shrunk) == ([], [str(path)])
+
+
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_another_file_of_the_same_name_is_read_from_its_beginning(folder: Path, count: int) -> None:
+    """Smaller than the one that was removed, or larger."""
+    path = write(folder, "x.jsonl", samples(5))
+    done = find(folder, {}, 0).done
+    path.unlink()
+    write(folder, "x.jsonl", samples(count, first=100))
+    size = path.stat().st_size
+    again = find(folder, done, 0)
+    assert (again.splits, again.shrunk) == ([Split(str(path), 0, size, size, True)], [])
+    assert find(folder, again.done, 0).splits == []
+    with path.open("ab") as file:
+        file.write(encode(samples(1, first=200)))
+    assert [split.start for split in find(folder, again.done, 0).splits] == [size]
+
+
+def test_after_a_crash_a_stream_reads_what_it_meant_to(folder: Path) -> None:
+    """Files that grew, that are new, and one that took the place of another."""
+    reader = TraceReader({"path": str(folder), "settle_s": "0", "batch_bytes": str(1 << 20)})
+    for name in ("grows", "goes", "stays"):
+        write(folder, f"{name}.jsonl", samples(5))
+    write(folder, "packed.jsonl.gz", [gzip.compress(encode(samples(5)))])
+    _, start = reader.read(reader.initialOffset())
+    with (folder / "grows.jsonl").open("ab") as file:
+        file.write(encode(samples(2, first=5)))
+    (folder / "goes.jsonl").unlink()
+    write(folder, "goes.jsonl", samples(9, first=100))
+    write(folder, "new.jsonl", samples(3))
+    splits, end = reader.read(start)
+    assert [start, end] == json.loads(json.dumps([start, end]))  # as the checkpoint has them
+    assert _splits(reader.readBetweenOffsets(start, end)) == _splits(splits)
+    begins = {Path(split.file).stem: split.start > 0 for split in _splits(reader.readBetweenOffsets(start, end))}
+    assert begins == {"grows": True, "goes": False, "new": False}
+
+
+def _splits(rows: Iterator[tuple[str]]) -> list[Split]:
+    return sorted((split for (text,) in rows for split in decode_splits(text)), key=lambda split: split.file)
+
+
+def test_names_of_files_may_be_any_bytes(spark: SparkSession, folder: Path, warehouse: Warehouse) -> None:
+    for index, name in enumerate((b"\xff\xfe", "\u00fc \U0001f600".encode(), b"%20 [*]'\"#?\n:")):
+        (folder / os.fsdecode(name + b".jsonl")).write_bytes(encode(samples(1, index)))
+    assert ingest(spark, folder, warehouse, settle_s=0).counts == {"rows": 3}
+    rows = read_table(spark, warehouse, "rows")
+    assert rows is not None
+    names = {Path(row["file"]).name for row in rows.select("file").collect()}
+    assert names == {"\\xff\\xfe.jsonl", "\u00fc \U0001f600.jsonl", "%20 [*]'\"#?\n:.jsonl"}
+    assert ingest(spark, folder, warehouse, settle_s=0).batch is None
 
 
 def test_captures_become_samples(spark: SparkSession, folder: Path, warehouse: Warehouse) -> None:
@@ -198,6 +272,23 @@ def test_a_crash_at_any_point_leaves_each_line_once(
 def test_one_at_a_time(spark: SparkSession, folder: Path, warehouse: Warehouse) -> None:
     with warehouse.opened(), pytest.raises(WarehouseError, match="in use"):
         ingest(spark, folder, Warehouse(warehouse.path))
+    with warehouse.streamed(), pytest.raises(WarehouseError, match="in use"), Warehouse(warehouse.path).streamed():
+        pass
+
+
+def test_figures_are_brought_up_to_date_while_a_stream_goes_on(
+    spark: SparkSession, folder: Path, warehouse: Warehouse
+) -> None:
+    """They and the stream's batches take turns."""
+    with warehouse.streamed():
+        query = stream(spark, folder, warehouse, lambda: T + 3600, settle_s=0, trigger_s=0)
+        try:
+            for count in (1, 2):
+                write(folder, f"{count}.jsonl", samples(3, run=f"r{count}"))
+                query.processAllAvailable()
+                assert aggregate(spark, warehouse).tables["by_run"] == count
+        finally:
+            query.stop()
 
 
 # Figures.

@@ -185,3 +185,22 @@ def test_ctrl_c_is_a_line_and_nothing_is_left(folder: Path, tmp_path: Path) -> N
         until(lambda: not processes_of(process.pid), "its processes to end", 10)
     finally:
         process.kill()
+
+
+def test_a_virtual_machine_that_is_killed_is_told_of(folder: Path, tmp_path: Path) -> None:
+    """As the kernel does where memory runs out."""
+    write(folder, "run=a/node=a.jsonl", [sample(seq=seq) for seq in range(5)])
+    warehouse = Warehouse(tmp_path / "w")
+    program = [sys.executable, "-m", "fjm2bench.cli", "traces", "stream", str(folder), str(warehouse.path)]
+    options = ["--master", "local[1]", "--memory", "1g", "--every", "1", *OPTIONS]
+    with subprocess.Popen(
+        [*program, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        until(lambda: (warehouse.path / "_state" / "checkpoint").exists(), "the stream")
+        (machine,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(machine), signal.SIGKILL)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 1
+    expected = "its process has ended, perhaps by the system for lack of memory: try another --memory"
+    assert said.splitlines()[-1] == f"Error: Spark failed: {expected}"
+    assert "Traceback" not in said
