@@ -13,6 +13,7 @@ CREEDSOLO := $(VENV)/.creedsolo
 WORKERS ?= 4
 FJM2_BENCH := $(VENV)/bin/fjm2-bench
 PLAN ?= --quick
+SCALE_ROWS ?= 2000000 20000000
 BENCH ?= .build/bench/$(shell date +%Y%m%dT%H%M%S)
 BENCH := $(BENCH)
 # A file stays with one worker. The longest come first (tests/conftest.py), the short ones of tests/unit fill the end.
@@ -73,6 +74,10 @@ bench: $(CREEDSOLO) system-deps  ## PLAN's experiments beside other systems, agg
 	$(FJM2_BENCH) traces aggregate $(BENCH)/warehouse
 	$(FJM2_BENCH) traces report $(BENCH)/warehouse --to $(BENCH)/report
 	@echo "the report: $(abspath $(BENCH))/report/report.html"
+
+scale: $(INSTALLED)  ## SCALE_ROWS generated lines through the Spark pipeline: how time grows, memory, DuckDB's opinion
+	@mkdir -p .build
+	$(FJM2_BENCH) traces scale $(SCALE_ROWS:%=--rows %) --folder .build
 
 packaging: $(INSTALLED)  ## the wheel and each extra by pip, in clean environments, and what they are for: minutes
 	$(PY) tests/packaging/installing.py

@@ -61,11 +61,11 @@ def scale(
         tell(f"  {ingested.seconds:.1f} s; aggregate")
         aggregated = _run(["aggregate", str(warehouse), *where])
         tell(f"  {aggregated.seconds:.1f} s")
-        differences = None
+        found = None
         if verify:
             tell("compare with DuckDB")
-            differences = [*_lost(warehouse, made), *compare(traces, warehouse, memory)]
-        return Scaled(rows + made.results, made.bytes, ingested, aggregated, differences)
+            found = differences(traces, warehouse, made, memory)
+        return Scaled(rows + made.results, made.bytes, ingested, aggregated, found)
     finally:
         shutil.rmtree(traces, ignore_errors=True)
         shutil.rmtree(warehouse, ignore_errors=True)
@@ -151,6 +151,7 @@ _SAMPLES: Final = f"""
     CREATE TEMP TABLE samples AS
     SELECT line->>'$.run' AS run, line->>'$.node' AS node, line->>'$.role' AS role,
         TRY_CAST(line->>'$.seq' AS BIGINT) AS seq,
+        round(TRY_CAST(line->>'$.t' AS DOUBLE) * 1e6)::BIGINT // 60000000 AS minute,
         round(TRY_CAST(line->>'$.dt' AS DOUBLE) * 1e6)::BIGINT AS us,
         coalesce(TRY_CAST(line->>'$.c.payload_bytes_received' AS BIGINT), 0) AS bytes,
         coalesce(TRY_CAST(line->>'$.c.nacks_sent' AS BIGINT), 0) AS nacks,
@@ -179,52 +180,61 @@ _BY_RUN: Final = """
         SELECT run, sum(gaps) AS gaps
         FROM (SELECT run, node, max(seq) + 1 - count(*) AS gaps FROM samples GROUP BY run, node) GROUP BY run
     )
-    SELECT runs.*, gaps, bytes * 8 / seconds AS throughput_bps, percentiles[1] AS throughput_p5_bps,
+    SELECT runs.* EXCLUDE percentiles, gaps, bytes * 8 / seconds AS throughput_bps, percentiles[1] AS throughput_p5_bps,
         percentiles[2] AS throughput_p50_bps, percentiles[3] AS throughput_p95_bps FROM runs JOIN missing USING (run)
 """
+_BY_MINUTE: Final = """
+    SELECT run, node, minute, count(*) AS lines, max(seq) - min(seq) + 1 - count(*) AS gaps, sum(us) / 1e6 AS seconds,
+        sum(bytes) AS payload_bytes_received, sum(nacks) AS nacks_sent, sum(suppressed) AS nacks_suppressed,
+        sum(cpu_us) / 1e6 AS cpu_s, max(grtt_us) / 1e6 AS grtt_s_max
+    FROM samples GROUP BY run, node, minute
+"""
 _COMPARED: Final = (
-    "lines",
-    "gaps",
-    "bytes",
-    "seconds",
-    "nacks_sent",
-    "nacks_suppressed",
-    "cpu_s",
-    "grtt_s",
-    "throughput_bps",
-    "throughput_p5_bps",
-    "throughput_p50_bps",
-    "throughput_p95_bps",
+    ("by_run", _BY_RUN, "*", ("run",)),
+    ("by_minute", _BY_MINUTE, "* REPLACE (epoch_us(minute) // 60000000 AS minute)", ("run", "node", "minute")),
 )
+"""Tables, what DuckDB makes instead, how to read them so that they are alike, and what tells rows apart."""
 
 
-def compare(traces: Path, warehouse: Path, memory: str) -> list[str]:
-    """By run: what the warehouse says, and what DuckDB makes of the same generated files. The differences."""
+def differences(traces: Path, warehouse: Path, made: Generated, memory: str) -> list[str]:
+    """What the warehouse says, beside what the generator wrote and what DuckDB makes of the same files."""
+    return [*_lost(warehouse, made), *_otherwise(traces, warehouse, memory)]
+
+
+def _otherwise(traces: Path, warehouse: Path, memory: str) -> Iterator[str]:
     import duckdb
 
     with tempfile.TemporaryDirectory(dir=warehouse) as spill, duckdb.connect() as db:
         db.execute(f"SET memory_limit = '{memory.upper()}B'; SET temp_directory = '{spill}'; SET threads = 2")
         files = [str(path) for path in sorted(traces.rglob("*.jsonl*"))]
         db.execute(_SAMPLES, {"files": files, "now": time.time()})
-        expected = _by_run(db.execute(_BY_RUN))
-        found = _by_run(db.execute(f"SELECT * FROM read_parquet('{warehouse}/aggregates/by_run/*.parquet')"))
-    if expected.keys() != found.keys():
-        return [f"{len(found)} runs, DuckDB finds {len(expected)}"]
-    return [
-        f"{run}: {name} is {found[run][name]}, DuckDB finds {expected[run][name]}"
-        for run in sorted(expected)
-        for name in _COMPARED
-        if not _is_close(found[run][name], expected[run][name])
-    ]
+        for name, query, columns, keys in _COMPARED:
+            expected = _by_keys(db.execute(query), keys)
+            kept = f"SELECT {columns} FROM read_parquet('{warehouse}/aggregates/{name}/**/*.parquet')"
+            yield from _differing(name, expected, _by_keys(db.execute(kept), keys))
 
 
-def _by_run(query: Any) -> dict[str, dict[str, Any]]:
+_Rows = dict[tuple[Any, ...], dict[str, Any]]
+
+
+def _by_keys(query: Any, keys: Sequence[str]) -> _Rows:
     names = [column[0] for column in query.description]
-    rows = [dict(zip(names, row, strict=True)) for row in query.fetchall()]
-    return {row["run"]: row for row in rows}
+    rows = (dict(zip(names, row, strict=True)) for row in query.fetchall())
+    return {tuple(row[key] for key in keys): row for row in rows}
+
+
+def _differing(name: str, expected: _Rows, found: _Rows) -> Iterator[str]:
+    if expected.keys() != found.keys():
+        yield f"{name}: {len(found)} rows, DuckDB finds {len(expected)}"
+        return
+    for key, row in expected.items():
+        for column, value in row.items():
+            if not _is_close(found[key][column], value):
+                where = " ".join(map(str, key))
+                yield f"{name}, {where}: {column} is {found[key][column]}, DuckDB finds {value}"
 
 
 def _is_close(one: Any, other: Any) -> bool:
     if one is None or other is None:
         return one is other
-    return math.isclose(float(one), float(other), rel_tol=1e-9)
+    return one == other or math.isclose(float(one), float(other), rel_tol=1e-9)

@@ -1,0 +1,111 @@
+"""What `traces scale` does with millions of lines, with some thousands: DuckDB reads the same files in its own way."""
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from fjm2bench.traces import scale
+from fjm2bench.traces.cli import traces
+from fjm2bench.traces.generate import WAYS, Generated, generate
+from fjm2bench.traces.ingest import ingest
+from fjm2bench.traces.refresh import aggregate
+from fjm2bench.traces.warehouse import Warehouse
+from sparks import Sparks
+
+pytest.importorskip("duckdb", reason="the extra `dev` is not installed")
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+LINES = 20_000
+
+
+@pytest.fixture(scope="module")
+def made(sparks: Sparks, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Warehouse, Generated]:
+    """Traces, a warehouse of them, and what was written."""
+    place: Path = tmp_path_factory.mktemp("scale")
+    written = generate(place / "traces", LINES)
+    warehouse = Warehouse(place / "warehouse")
+    ingest(sparks.here(), place / "traces", warehouse, settle_s=0)
+    aggregate(sparks.here(), warehouse)
+    return place / "traces", warehouse, written
+
+
+def test_generated_lines_are_realistic(made: tuple[Path, Warehouse, Generated]) -> None:
+    """A twentieth is broken, in all ways; half of all is of one run, and there are many short ones."""
+    folder, _, written = made
+    bad = written.bad.total()
+    assert written.good + bad == LINES
+    assert 0.04 < bad / LINES < 0.06
+    assert written.bad.keys() == {reason for reason, _ in WAYS}
+    bytes_of_runs = sorted(sum(file.stat().st_size for file in run.iterdir()) for run in folder.iterdir())
+    assert len(bytes_of_runs) > 5
+    assert bytes_of_runs[-1] > 5 * bytes_of_runs[0]
+    again = generate(folder.parent / "again", LINES)
+    assert again == written
+    shutil.rmtree(folder.parent / "again")
+
+
+def test_duckdb_finds_the_same(made: tuple[Path, Warehouse, Generated]) -> None:
+    folder, warehouse, written = made
+    assert scale.differences(folder, warehouse.path, written, "1g") == []
+
+
+def changed(path: Path, column: str) -> None:
+    """One figure of a table, in one row, is another one from now on."""
+    kept = pq.read_table(path)
+    values = kept[column].to_pylist()
+    row = next(index for index, value in enumerate(values) if value)
+    values[row] = type(values[row])(values[row] * 1.001 + 1)
+    at = kept.column_names.index(column)
+    pq.write_table(kept.set_column(at, column, pa.array(values, kept.schema.field(column).type)), path)
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("by_run", "throughput_p50_bps"), ("by_run", "nacks_sent"), ("by_minute", "cpu_s"), ("by_minute", "lines")],
+)
+def test_a_wrong_figure_would_be_noticed(
+    made: tuple[Path, Warehouse, Generated], table: str, column: str, tmp_path: Path
+) -> None:
+    folder, warehouse, written = made
+    copy = shutil.copytree(warehouse.path, tmp_path / "copy")
+    changed(next((copy / "aggregates" / table).rglob("*.parquet")), column)
+    (difference,) = scale.differences(folder, copy, written, "1g")
+    assert difference.startswith(f"{table}, run-0")
+    assert f": {column} is " in difference
+
+
+def test_lines_that_are_lost_or_misjudged_would_be_noticed(made: tuple[Path, Warehouse, Generated]) -> None:
+    folder, warehouse, written = made
+    more = Generated(written.files, written.bytes, written.good + 1, written.results, written.bad + Counter(utf8=1))
+    found = scale.differences(folder, warehouse.path, more, "1g")
+    assert found == [
+        f"rows: {written.good} lines, {written.good + 1} written",
+        f"bad: {written.bad.total()} lines, {written.bad.total() + 1} written",
+        f"bad, utf8: {written.bad['utf8']} lines, {written.bad['utf8'] + 1} written",
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [((10.0, 100.0), 1.0), ((10.0, 10.0), 0.0), ((10.0, 1000.0), 2.0)])
+def test_the_exponent_of_growth(seconds: tuple[float, float], expected: float) -> None:
+    sizes = [
+        scale.Scaled(lines, 0, scale.Step(one / 2, 0), scale.Step(one / 2, 0), None)
+        for lines, one in zip((2_000_000, 20_000_000), seconds, strict=True)
+    ]
+    assert scale.exponent(sizes) == pytest.approx(expected)
+
+
+def test_the_command_measures_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    arguments = ["scale", "--rows", "1000", "--memory", "1g", "--master", "local[1]", "--folder", str(tmp_path)]
+    ran = CliRunner().invoke(traces, [*arguments, "--json"])
+    assert ran.exit_code == 0, ran.output
+    (size,) = json.loads(ran.stdout)["sizes"]
+    assert size["differences"] == []
+    assert size["lines"] > 1000
+    for step in ("ingest", "aggregate"):
+        assert size[step]["seconds"] > 1
+        assert 1e8 < size[step]["peak_bytes"] < 4e9
+    assert list(tmp_path.iterdir()) == []
