@@ -19,6 +19,8 @@ log = Log("fjm2.record")
 
 _recorder: TraceRecorder | None = None
 _is_warned = False
+_is_child = False
+"""Whether a process that this one was forked of records, too."""
 
 
 def attach(thing: Counted) -> None:
@@ -38,9 +40,10 @@ def attach(thing: Counted) -> None:
 def _the_recorder() -> TraceRecorder:
     global _recorder
     if _recorder is None:
+        labels = Labels.from_environment()
         _recorder = TraceRecorder(
             os.environ[DIRECTORY_VARIABLE],
-            Labels.from_environment(),
+            labels.of_process(f"{os.getpid()}") if _is_child else labels,
             interval_s=_interval_s(),
             bytes_max=_bytes_max(),
         )
@@ -82,4 +85,10 @@ def _forget() -> None:
     _recorder, _is_warned = None, False
 
 
-os.register_at_fork(after_in_child=_forget)
+def _after_fork() -> None:
+    global _is_child
+    _is_child = _is_child or _recorder is not None
+    _forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)

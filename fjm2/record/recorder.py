@@ -4,6 +4,7 @@ import atexit
 import logging
 import mmap
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -115,6 +116,7 @@ class TraceRecorder:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="fjm2-record", daemon=True)
                 self._thread.start()
+                _close_with_a_child()
         watchers.add(self)
         self._wake.set()
 
@@ -355,6 +357,15 @@ _recorders: WeakSet[TraceRecorder] = WeakSet()
 def _close_all() -> None:
     for recorder in list(_recorders):
         recorder.close()
+
+
+def _close_with_a_child() -> None:
+    """Children of `multiprocessing` end without what `atexit` was told."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is not None and multiprocessing.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, _close_all, exitpriority=0)
 
 
 def _fork_all() -> None:

@@ -57,6 +57,37 @@ async def main() -> None:
 asyncio.run(main())
 """
 
+FORKING = """
+import asyncio, multiprocessing, os, sys
+from concurrent.futures import ProcessPoolExecutor
+from fjm2.norm import Session
+
+async def send(count: int) -> None:
+    async with Session(sys.argv[1], int(sys.argv[2]), interface="127.0.0.1", ttl=0) as session:
+        stream = await session.open_stream()
+        for number in range(count):
+            await stream.write(b"x" * 100)
+        await session.flushed()
+
+def work(count: int) -> None:
+    asyncio.run(send(count))
+
+work(3)
+ways = multiprocessing.get_context("fork")
+children = [ways.Process(target=work, args=(count,)) for count in (5, 7)]
+for child in children:
+    child.start()
+work(3)
+for child in children:
+    child.join()
+with ProcessPoolExecutor(1, mp_context=ways) as pool:
+    list(pool.map(work, [4, 4, 4]))
+forked = os.fork()
+work(11 if forked == 0 else 1)
+if forked:
+    os.waitpid(forked, 0)
+"""
+
 
 def uri(port: int) -> str:
     return f"fjm2://{GROUP}:{port}?interface=127.0.0.1&ttl=0"
@@ -132,6 +163,18 @@ def test_the_blocking_api_is_traced(tmp_path: Path, port: int) -> None:
     assert counts["messages_sent"] == counts["messages_received"] == COUNT
     assert counts["payload_bytes_sent"] > COUNT * len("something happened")
     assert counts["cpu_s"] > 0.01
+
+
+def test_all_processes_of_a_program_are_traced_to_their_end(tmp_path: Path, port: int) -> None:
+    """However they were forked, and however seldom samples are taken; each has a file of its own."""
+    running = program(FORKING, GROUP, port, env=environment(tmp_path, 60, run="r", node="n"))
+    out, err = running.communicate(timeout=DEADLINE_S)
+    assert (running.returncode, out, err) == (0, "", "")
+    sent: Counter[str] = Counter()
+    for line in lines_of(tmp_path):
+        sent[line["node"]] += line["c"].get("payload_bytes_sent", 0)
+    assert sent.pop("n") == 700
+    assert sorted(sent.values()) == [500, 700, 1100, 1200]
 
 
 def test_killed_programs_leave_whole_lines_and_go_on_counting(tmp_path: Path, port: int) -> None:

@@ -365,6 +365,35 @@ def test_a_recorder_writes_all_that_is_counted_while_others_count(tmp_path: Path
         assert all(abs(b["t"] - a["t"] - b["dt"]) < 1e-5 for a, b in pairwise(own))
 
 
+class Busy:
+    """As much as a bus says, all of it different each time."""
+
+    system, layer, role = "fjm2-jms", "jms", "node"
+
+    def __init__(self, lanes: int) -> None:
+        self._lanes, self._told = range(lanes), 0
+
+    def readings(self) -> list[Reading]:
+        self._told += 1
+        counts = {f"something_counted_{number}": self._told * number for number in range(45)}
+        gauges = {"grtt_s": 0.01 * self._told, "queue_bytes": float(self._told)}
+        return [Reading(f"lane{lane}", counts, gauges, {"own": self._told}) for lane in self._lanes]
+
+
+@pytest.mark.calm
+def test_recording_takes_less_than_a_hundredth_of_a_core(tmp_path: Path) -> None:
+    with TraceRecorder(tmp_path, NAMED) as recorder:
+        recorder.attach(Busy(lanes=3))
+        (thread,) = (one for one in threading.enumerate() if one.name == "fjm2-record")
+        assert thread.ident is not None
+        clock = time.pthread_getcpuclockid(thread.ident)
+        begun_s, cpu_s = time.monotonic(), time.clock_gettime(clock)
+        time.sleep(3)
+        cpu_s, lasted_s = time.clock_gettime(clock) - cpu_s, time.monotonic() - begun_s
+    assert len(lines_of(recorder.path)) > 3 * 20
+    assert cpu_s < 0.01 * lasted_s
+
+
 def test_one_series_tells_of_the_process_and_another_takes_over(tmp_path: Path) -> None:
     first, second = Counting(), Counting()
     began = time.process_time()
