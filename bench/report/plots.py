@@ -166,7 +166,12 @@ def _loss(results: Sequence[Result]) -> Iterator[Plot]:
     lossy = {result.system for result in lan if result.loss}
     groups = grouped([result for result in lan if result.system in lossy], lambda it: (it.fanout or 0, it.size or 0))
     panels = [
-        by_loss(same, f"{size} B to {fanout}, {link_of(rate_bps)}", "packets lost at each subscriber (%)", rate_bps)
+        by_loss(
+            same,
+            f"{size} B to {fanout}, {link_of(rate_bps)}",
+            "packets lost at each subscriber (%), log scale",
+            rate_bps,
+        )
         for rate_bps, (fanout, size), same in groups
     ]
     yield _plot(
@@ -215,7 +220,7 @@ def _wan(results: Sequence[Result]) -> Iterator[Plot]:
 def _wan_loss(results: Sequence[Result]) -> Iterator[Plot]:
     groups = grouped([it for it in results if it.scenario == "wan"], lambda it: (it.layer, it.size or 0))
     panels = [
-        by_loss(same, f"{_API.get(layer, layer)}, {size} B", "packets lost on the line (%)", rate_bps)
+        by_loss(same, f"{_API.get(layer, layer)}, {size} B", "packets lost on the line (%), log scale", rate_bps)
         for rate_bps, (layer, size), same in groups
     ]
     yield _plot(

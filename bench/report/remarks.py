@@ -157,19 +157,30 @@ def _faults(results: Sequence[Result]) -> Table | None:
 
 
 def _anomalies(anomalies: Sequence[Mapping[str, Any]]) -> Table | None:
+    """The oldest first, each in one line: its series' other labels are in its row of the warehouse."""
     if not anomalies:
         return None
-    headings = [name for name in anomalies[0] if name != "day"]
-    rows = [[_text(row[name]) for name in headings] for row in anomalies[:_ANOMALIES_MAX]]
+    by_time = sorted(anomalies, key=lambda row: (row["start"], row["run"], row["node"], row["source"]))
+    rows = [_anomaly(row) for row in by_time[:_ANOMALIES_MAX]]
     more = f" The first {_ANOMALIES_MAX} of {len(anomalies)}." if len(anomalies) > _ANOMALIES_MAX else ""
-    text = f"What the pipeline flagged in the traces.{more}"
-    return Table("anomalies", "Anomalies", text, [name.replace("_", " ") for name in headings], rows)
+    text = f"What the pipeline flagged in the traces, beside the mean of the ten seconds before.{more}"
+    headings = ("from (UTC)", "lasted", "what", "worst second", "before", "run, node and source")
+    return Table("anomalies", "Anomalies", text, headings, rows, frozenset({0, 1, 3, 4}))
 
 
-def _text(value: object) -> str:
+def _anomaly(row: Mapping[str, Any]) -> tuple[str, ...]:
+    kind = row["kind"]
+    worst, usual = (_amount(kind, row[name]) for name in ("value", "usual"))
+    lasted, where = f"{row['seconds']} s", f"{row['run']} {row['node']} {row['source']}"
+    return f"{row['start']:%Y-%m-%d %H:%M:%S}", lasted, kind, worst, usual, where
+
+
+def _amount(kind: str, value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if kind == "nack_storm":
+        return f"{value:,.0f} NACKs/s"
+    return f"{value / 1e6:,.0f} Mbit/s" if value >= 1e8 else f"{value / 1e6:.3g} Mbit/s"
 
 
 def lead_of(results: Sequence[Result]) -> list[str]:

@@ -69,7 +69,7 @@ def _repair(runs: Sequence[dict[str, Any]]) -> Plot | None:
     panels = [
         Panel(
             title=title,
-            x_label="packets lost at each subscriber (%)",
+            x_label="packets lost at each subscriber (%), log scale",
             y_label=label,
             series=tuple(_by_loss(lossy, measure)),
             x_scale="percent",

@@ -197,14 +197,20 @@ _TYPES = {
     **dict.fromkeys((*COUNTERS, *MOVED), pa.int64()),
 }
 ANOMALY = {
-    "day": "2026-03-02",
-    "run": "production",
+    "run": "20260302T091000.thesis-5-12-at-loss.fjm2-jms.jms.1024B.x1.loss0.01.100mbit.4",
     "node": "feed",
+    "source": "session",
     "kind": "nack_storm",
-    "start": "2026-03-02 09:11:00",
+    "start": datetime.datetime(2026, 3, 2, 9, 11, tzinfo=datetime.UTC),
     "seconds": 4,
     "value": 123.456789,
     "usual": 0.25,
+}
+COLLAPSE = ANOMALY | {
+    "kind": "throughput_collapse",
+    "start": datetime.datetime(2026, 3, 2, 9, 10, 5, tzinfo=datetime.UTC),
+    "value": 1_200_000.0,
+    "usual": 4.26e9,
 }
 
 
@@ -224,5 +230,5 @@ def make(folder: Path, seed: int = 1) -> list[dict[str, Any]]:
     for name, made in (("by_run", list(samples.runs())), ("by_minute", list(samples.minutes()))):
         columns = [(column, _TYPES.get(column, pa.string())) for column in made[0]]
         write(folder, f"aggregates/{name}", made, pa.schema(columns))
-    write(folder, "aggregates/anomalies", [ANOMALY])
+    write(folder, "aggregates/anomalies", [ANOMALY, COLLAPSE])
     return rows

@@ -9,12 +9,18 @@ sys.path.append(str(Path(__file__).parents[1] / "admin"))
 from browser import Browser
 
 _PICTURE = Path(__file__).parents[2] / "docs" / "img" / "report.png"
-_WIDTH, _HEIGHT = 1000, 2350
+_WIDTH = 1000
+_SECTIONS = 4
+"""So many are in the picture."""
+_BOTTOM = f"Math.floor(document.querySelectorAll('section')[{_SECTIONS - 1}].getBoundingClientRect().bottom)"
 
 
 def take(chromium: str, page: Path) -> None:
     with Browser(chromium) as browser:
-        browser.open(page.absolute().as_uri(), _WIDTH, _HEIGHT)
+        address = page.absolute().as_uri()
+        browser.open(address, _WIDTH)
+        browser.call("Emulation.setScrollbarsHidden", hidden=True)
+        browser.open(address, _WIDTH, browser.value(_BOTTOM))
         browser.screenshot(_PICTURE, whole=False)
 
 

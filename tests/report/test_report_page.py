@@ -86,6 +86,14 @@ def test_nothing_overlaps_and_nothing_sticks_out(browser: Browser, page: Path, s
     assert browser.value("document.documentElement.scrollWidth") <= size[0]
 
 
+def test_tables_need_no_scrolling_on_a_screen(browser: Browser, page: Path) -> None:
+    """What an anomaly was stands in its last columns."""
+    browser.open(page.as_uri(), *WIDE)
+    browser.value("document.querySelectorAll('details').forEach(it => it.open = true)")
+    wide = "[...document.querySelectorAll('.grid')].filter(it => it.scrollWidth > it.clientWidth)"
+    assert browser.value(f"{wide}.map(it => it.parentElement.id || it.closest('section').id)") == []
+
+
 def test_phones_get_pictures_of_their_own(browser: Browser, page: Path) -> None:
     shapes = []
     for size in (WIDE, NARROW):
