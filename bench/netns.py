@@ -1,14 +1,19 @@
 """A network for a comparison: a publisher and subscribers, each in a network namespace, around a switch in another.
 
 Nothing of the host's is touched: cables are made inside the namespaces, and everything is gone when the `Lab` is left,
-whatever happened in it. Needs root, and the `ip`, `tc` and `iptables` tools for what they are asked to do.
+whatever happened in it; or, if its process was killed, when the next one is made. Needs root, and the `ip`, `tc` and
+`iptables` tools for what they are asked to do.
 """
 
 import itertools
 import os
+import re
 import shutil
+import signal
 import subprocess
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Self
 
 COMMAND_TIMEOUT_S = 20.0
@@ -19,6 +24,7 @@ _TBF_BURST_BYTES = 128 << 10
 _TBF_QUEUE_BYTES = 1 << 20
 
 _numbers = itertools.count(1)
+_NAME = re.compile(r"fjm2-bench-([0-9]+)-")
 
 
 class NetworkError(Exception):
@@ -51,6 +57,19 @@ def processes(name: str) -> list[int]:
 def remove(name: str) -> None:
     """Take a namespace away."""
     _run("ip", "netns", "delete", name)
+
+
+def remove_leftovers() -> None:
+    """Namespaces of processes that were killed before they could, and what still runs in them."""
+    for name in names():
+        found = _NAME.match(name)
+        if found is None or Path(f"/proc/{found[1]}").exists():
+            continue
+        with suppress(NetworkError):  # another one is at it
+            for inside in processes(name):
+                with suppress(ProcessLookupError):
+                    os.kill(inside, signal.SIGKILL)
+            remove(name)
 
 
 class Host:
@@ -88,6 +107,7 @@ class Lab:
         self.subscribers = [Host(f"{prefix}-sub{n}", f"10.57.0.{n + 1}") for n in range(1, subscribers + 1)]
 
     def __enter__(self) -> Self:
+        remove_leftovers()
         try:
             self._make()
         except BaseException:

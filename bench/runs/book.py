@@ -2,17 +2,14 @@
 
 import fcntl
 import json
-import os
-import signal
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fjm2.record import Labels, TraceWriter
 
-from .. import netns
 from ..contest import Line
 from .matrix import Cell, ends_of
 
@@ -140,13 +137,13 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def ownership(folder: Path) -> Iterator[None]:
-    """The folder is ours until the context is left, and what a run that was killed left behind is removed.
+    """The folder is ours until the context is left. BookError if another run has it.
 
-    The lock is the kernel's, so it ends with the process whatever happens. BookError if another run has it.
+    The lock is the kernel's, so it ends with the process whatever happens.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / _LOCK).open("a+")
+        file = (folder / _LOCK).open("a")
     except OSError as error:
         raise BookError(f"{folder}: {error.strerror}") from error
     with file:
@@ -154,25 +151,4 @@ def ownership(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BookError(f"{folder}: another run writes there; wait for it, or choose another folder") from None
-        file.seek(0)
-        before = file.read().strip()
-        if before.isdigit() and not Path(f"/proc/{before}").exists():  # else the number has a new owner
-            _remove_leftovers(int(before))
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        try:
-            yield
-        finally:
-            file.truncate(0)
-
-
-def _remove_leftovers(pid: int) -> None:
-    """Namespaces of the run that had the folder last, and what still runs in them."""
-    prefix = netns.prefix_of(pid)
-    for name in netns.names():
-        if name.startswith(prefix):
-            for inside in netns.processes(name):
-                with suppress(ProcessLookupError):
-                    os.kill(inside, signal.SIGKILL)
-            netns.remove(name)
+        yield

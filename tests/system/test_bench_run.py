@@ -183,7 +183,6 @@ def test_after_a_kill_the_rest_is_done_and_nothing_is_left_behind(tmp_path: Path
     torn = run.folder / f"run={done['run']}" / "node=bench.jsonl"
     with torn.open("a") as file:
         file.write('{"v":1,"kind":"result","role":"run","labels":{"cell":"lo')
-    assert set(left) <= set(netns.names())
 
     second = Run(tmp_path, LONG.replace("seconds = 20", "seconds = 1"))
     said = second.end()
@@ -193,6 +192,37 @@ def test_after_a_kill_the_rest_is_done_and_nothing_is_left_behind(tmp_path: Path
     assert len({it["labels"]["repeat"] for it in results_so_far(run.folder)}) == 2
     assert not set(left) & set(netns.names())
     assert not any(os.path.exists(f"/proc/{pid}") for pid in processes)
+
+
+KILLED = """
+import signal, subprocess, sys
+from fjm2bench import netns
+with netns.Lab(1) as lab:
+    subprocess.Popen(lab.publisher.inside("sleep", "60"), stdout=subprocess.DEVNULL)
+    print("ready", flush=True)
+    signal.pause()
+"""
+
+
+def test_whoever_makes_a_network_takes_away_those_of_the_killed() -> None:
+    """And no others."""
+    with netns.Lab(1) as other, subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"ready\n"
+        left = [name for name in netns.names() if name.startswith(netns.prefix_of(killed.pid))]
+        processes = [pid for name in left for pid in netns.processes(name)]
+        assert len(left) == 3
+        assert len(processes) == 1
+        killed.kill()
+        killed.wait()
+        with netns.Lab(1) as next_one:
+            names = netns.names()
+            assert not set(left) & set(names)
+            deadline = time.monotonic() + DEADLINE_S
+            while any(os.path.exists(f"/proc/{pid}") for pid in processes):  # until somebody has noted their end
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert {other.publisher.name, next_one.publisher.name} <= set(names)
 
 
 def results_so_far(folder: Path) -> list[dict[str, Any]]:
