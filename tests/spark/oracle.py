@@ -28,7 +28,7 @@ def by_minute(samples: Iterable[Row]) -> list[Row]:
     for key, lines in groups.items():
         seqs = [line["seq"] for line in lines]
         row = _figures(lines, SERIES, key[:-1], max(seqs) - min(seqs) + 1 - len(lines))
-        rows.append(row | {"minute": datetime.fromtimestamp(key[-1], UTC).replace(tzinfo=None)})
+        rows.append(row | {"minute": _utc(key[-1])})
     return rows
 
 
@@ -71,6 +71,70 @@ def by_run(samples: Iterable[Row]) -> list[Row]:
         }
         rows.append(row)
     return rows
+
+
+WINDOW_S = 10
+
+
+def anomalies(samples: Iterable[Row]) -> list[Row]:
+    rows = []
+    for key, lines in _grouped(samples, lambda line: (*_key(line, SERIES), int(line["t"] // 86_400))).items():
+        seconds = {second: _second(own) for second, own in _grouped(lines, lambda line: (int(line["t"]),)).items()}
+        found = [
+            one for second in sorted(seconds) for one in _flagged(second[0], {at: it for (at,), it in seconds.items()})
+        ]
+        for kind in ("throughput_collapse", "nack_storm"):
+            episode: list[Row] = []
+            for one in [*(it for it in found if it["kind"] == kind), None]:
+                if episode and (one is None or one["second"] - episode[-1]["second"] > 2):
+                    rows.append(dict(zip(SERIES, key, strict=False)) | _episode(kind, episode))
+                    episode = []
+                episode += [one] if one else []
+    return rows
+
+
+def _second(lines: list[Row]) -> Row:
+    nacks = _sum(lines, "nacks_sent") + _sum(lines, "nacks_received")
+    signs = nacks + _sum(lines, "window_waits")
+    return {
+        "bytes": sum(map(_moved, lines)),
+        "us": sum(_us(line["dt"]) for line in lines),
+        "nacks": nacks,
+        "signs": signs,
+    }
+
+
+def _flagged(second: int, seconds: dict[int, Row]) -> Iterable[Row]:
+    own = seconds[second]
+    before = [seconds[at] for at in range(second - WINDOW_S, second) if at in seconds]
+    after = [seconds[at] for at in range(second + 1, second + WINDOW_S + 1) if at in seconds]
+    us = sum(one["us"] for one in before)
+    bps, usual_bps = own["bytes"] * 8e6 / own["us"], sum(one["bytes"] for one in before) * 8e6 / us if us else None
+    nacks, usual_nacks = (
+        own["nacks"] * 1e6 / max(own["us"], 10**6),
+        sum(one["nacks"] for one in before) * 1e6 / us if us else None,
+    )
+    goes_on = own["signs"] > 0 or any(one["bytes"] for one in after)
+    if usual_bps is not None and usual_bps >= 1e6 and bps < 0.2 * usual_bps and goes_on:
+        yield {"kind": "throughput_collapse", "second": second, "value": bps, "usual": usual_bps}
+    if nacks >= 50 and nacks >= 5 * (usual_nacks or 0):
+        yield {"kind": "nack_storm", "second": second, "value": nacks, "usual": usual_nacks}
+
+
+def _episode(kind: str, found: list[Row]) -> Row:
+    worst = min if kind == "throughput_collapse" else max
+    return {
+        "kind": kind,
+        "start": _utc(found[0]["second"]),
+        "end": _utc(found[-1]["second"] + 1),
+        "seconds": len(found),
+        "value": worst(one["value"] for one in found),
+        "usual": found[0]["usual"],
+    }
+
+
+def _utc(second: int) -> datetime:
+    return datetime.fromtimestamp(second, UTC).replace(tzinfo=None)
 
 
 def _key(line: Row, names: tuple[str, ...]) -> tuple[Any, ...]:

@@ -31,6 +31,8 @@ SERIES = st.tuples(
     st.none() | st.just("peer"),
     st.lists(SAMPLES, min_size=1, max_size=6),
 )
+HOUR = int(T - T % 3600 + 3600)
+MIDNIGHT = int(T - T % 86_400 + 86_400)
 RUN = st.lists(SERIES, min_size=1, max_size=4)
 RUNS = 80
 
@@ -96,6 +98,45 @@ def test_figures_are_those_of_the_oracle(spark: SparkSession) -> None:
         frame.unpersist()
 
 
+SECOND = st.tuples(
+    st.sampled_from([1, 1, 1, 1, 1, 2, 3, 9, 11, 12]),  # after the one before
+    st.sampled_from([0, 1_000, 200_000, 1_000_000, 1_000_000, 1_000_000]),  # bytes
+    st.sampled_from([0, 0, 0, 0, 10, 49, 50, 400]),  # NACKs sent, and those received
+    st.sampled_from([0, 0, 0, 30]),
+    st.sampled_from([0, 0, 0, 1]),  # how often the window was full
+    st.integers(1, 3_000_000),  # microseconds that it covers
+    st.integers(0, 999_999),  # where in the second it ends
+)
+FLOW = st.tuples(
+    st.sampled_from([HOUR, MIDNIGHT, HOUR + 1800]),
+    st.integers(-30, 5),  # seconds from there, to begin
+    st.sampled_from(["pub", "sub", "node"]),
+    st.lists(SECOND, min_size=12, max_size=50),
+)
+
+
+def flow_lines(run: str, begin: int, role: str, seconds: list[Any]) -> list[dict[str, Any]]:
+    lines = []
+    for seq, (later, moved, sent, received, waits, us, where) in enumerate(seconds):
+        begin += later
+        c = {"nacks_sent": sent, "nacks_received": received, "window_waits": waits}
+        c |= {"payload_bytes_sent": moved, "payload_bytes_received": moved}
+        lines.append(sample(run=run, role=role, t=begin + where / 1e6, seq=seq, dt=us / 1e6, c=c, g={}))
+    return lines
+
+
+def test_anomalies_are_those_of_the_oracle(spark: SparkSession) -> None:
+    flows = some(FLOW, 150)
+    lines = [
+        line
+        for number, (place, offset, role, seconds) in enumerate(flows)
+        for line in flow_lines(f"r{number}", place + offset, role, seconds)
+    ]
+    expected = oracle.anomalies(lines)
+    assert {row["kind"] for row in expected} == {"throughput_collapse", "nack_storm"}
+    assert_same(anomalies(frame_of(spark, lines)), expected, ("run", "kind", "start"), flows)
+
+
 def flow(begin: float, rates: list[int], **keys: Any) -> list[dict[str, Any]]:
     """A sample each second, which moved so many bytes."""
     labels = {"dt": 1.0} | keys
@@ -105,7 +146,6 @@ def flow(begin: float, rates: list[int], **keys: Any) -> list[dict[str, Any]]:
     ]
 
 
-HOUR = T - T % 3600 + 3600
 STEADY = [1_000_000] * 20
 
 
