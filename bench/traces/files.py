@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .lines import TO_ITS_END, Split, encode_splits, is_capture, is_packed, open_file
 
@@ -23,8 +23,8 @@ PACKED_RATIO: Final = 8
 """So much larger a file is when unpacked, as a guess."""
 SETTLE_S: Final = 10.0
 _TAIL_BYTES: Final = 1 << 16
-_HEAD_BYTES: Final = 64
-"""A line's time is among them."""
+_HEAD_BYTES: Final = 256
+"""Of a line's length: its time is among them."""
 _ENDINGS: Final = (".jsonl", ".pcap", ".pcapng")
 
 
@@ -33,14 +33,17 @@ class Known(NamedTuple):
 
     end: int
     """How far, in bytes of what is unpacked."""
-    head: str = ""
-    """Its first bytes, which tell it from a later one of its name. Of what is read as a whole they do not matter."""
+    head_bytes: int = 0
+    """Of so many first bytes there is a check, which tells it from a later file of its name."""
+    head_check: int = 0
+
+    def is_same(self, other: "Known") -> bool:
+        """Whether both are of the same file."""
+        return self[1:] == other[1:]
 
 
-Done = Mapping[str, Sequence[Any]]
+Done = Mapping[str, Sequence[int]]
 """Files by name, each a `Known` as JSON leaves it."""
-
-
 NOTHING: Final = Known(0)
 
 
@@ -80,7 +83,7 @@ def tasks(splits: Iterable[Split]) -> list[str]:
     room = 0
     for split in _cut(splits):
         size = _weight(split)
-        if size > room:
+        if size > room or not packed:
             packed.append([])
             room = TASK_BYTES
         packed[-1].append(split)
@@ -108,10 +111,10 @@ def _name(path: str) -> str:
 
 def _find_in(path: str, done: Done, settle_s: float, found: Found) -> None:
     name, status = _name(path), os.stat(path)
-    known = Known(*done.get(name, NOTHING))
+    known = Known(*done[name]) if name in done else NOTHING
     if known.end >= TO_ITS_END or not status.st_size:
         return
-    if known.end != status.st_size and _head(path, len(known.head)) != known.head:
+    if known.end != status.st_size and _head_check(path, known.head_bytes) != known.head_check:
         known = NOTHING
     start = known.end
     is_settled = not settle_s or time.time() - status.st_mtime >= settle_s  # a clock may have been put back
@@ -131,17 +134,19 @@ def _find_in(path: str, done: Done, settle_s: float, found: Found) -> None:
             return
         size = end - start
     found.splits.append(Split(path, start, end, end, True))
-    head = known.head if start or end >= TO_ITS_END else _head(path, min(end, _HEAD_BYTES))
-    found.done[name] = Known(end, head)
+    if known is NOTHING and end < TO_ITS_END:
+        head_bytes = min(end, _HEAD_BYTES)
+        known = Known(end, head_bytes, _head_check(path, head_bytes))
+    found.done[name] = known._replace(end=end)
     found.bytes += size
 
 
-def _head(path: str, count: int) -> str:
-    """A file's first bytes; nothing, if it cannot be unpacked."""
+def _head_check(path: str, count: int) -> int:
+    """Of a file's first bytes; of one that cannot be unpacked, as if it had none."""
     if count:
         with suppress(EOFError, zlib.error, gzip.BadGzipFile), open_file(path) as file:
-            return file.read(count).decode("latin-1")
-    return ""
+            return zlib.crc32(file.read(count))
+    return 0
 
 
 def _last_line_end(path: str, start: int, size: int) -> int:
@@ -171,8 +176,7 @@ def _cut(splits: Iterable[Split]) -> Iterator[Split]:
 def _weight(split: Split) -> int:
     if split.end < TO_ITS_END:
         return split.end - split.start
-    try:
-        size = os.path.getsize(split.file)
-    except OSError:
-        return 0
-    return size * PACKED_RATIO if is_packed(split.file) else size
+    for file in (split.file, f"{split.file}.gz"):  # it may have been compressed, or removed, since it was found
+        with suppress(OSError):
+            return os.path.getsize(file) * (PACKED_RATIO if is_packed(file) else 1)
+    return 0

@@ -66,7 +66,7 @@ class TraceReader(SimpleDataSourceStreamReader):
         splits = []
         for name, entry in sorted(end.items()):
             known, before = Known(*entry), Known(*start.get(name, NOTHING))
-            begin = before.end if known.head == before.head else 0
+            begin = before.end if known.is_same(before) else 0
             if known.end > begin:
                 splits.append(Split(name, begin, known.end, known.end, True))
         return _rows(splits)

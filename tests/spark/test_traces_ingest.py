@@ -4,16 +4,16 @@ import gzip
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import fjm2bench.traces.warehouse as storage
 import pytest
-from fjm2bench.traces.files import find
+from fjm2bench.traces.files import find, tasks
 from fjm2bench.traces.generate import generate
 from fjm2bench.traces.ingest import Ingested, ingest, read_table
-from fjm2bench.traces.lines import LINE_BYTES_MAX, Lines, Split, decode_splits, lines_of
+from fjm2bench.traces.lines import LINE_BYTES_MAX, TO_ITS_END, Lines, Split, decode_splits, lines_of
 from fjm2bench.traces.refresh import aggregate
 from fjm2bench.traces.stream import TraceReader, stream
 from fjm2bench.traces.warehouse import Warehouse, WarehouseError
@@ -166,6 +166,14 @@ def test_a_file_that_shrinks_is_told_of(folder: Path) -> None:
     assert (found.splits, found.shrunk) == ([], [str(path)])
 
 
+@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.pcap", "x.jsonl"])
+def test_files_that_are_gone_when_they_are_to_be_read_stop_nothing(folder: Path, name: str) -> None:
+    gone = Split(str(folder / name), 0, TO_ITS_END, TO_ITS_END, True)
+    (text,) = tasks([gone])
+    assert decode_splits(text) == [gone]
+    assert [lines.fault for lines in lines_of(gone)] == ["unreadable"]
+
+
 @pytest.mark.parametrize("count", [1, 3, 10])
 def test_another_file_of_the_same_name_is_read_from_its_beginning(folder: Path, count: int) -> None:
     """Smaller than the one that was removed, or larger."""
@@ -194,14 +202,19 @@ def test_after_a_crash_a_stream_reads_what_it_meant_to(folder: Path) -> None:
     (folder / "goes.jsonl").unlink()
     write(folder, "goes.jsonl", samples(9, first=100))
     write(folder, "new.jsonl", samples(3))
-    splits, end = reader.read(start)
+    rows, end = reader.read(start)
+    splits = list(rows)
     assert [start, end] == json.loads(json.dumps([start, end]))  # as the checkpoint has them
     assert _splits(reader.readBetweenOffsets(start, end)) == _splits(splits)
     begins = {Path(split.file).stem: split.start > 0 for split in _splits(reader.readBetweenOffsets(start, end))}
     assert begins == {"grows": True, "goes": False, "new": False}
+    for name in ("new", "goes", "grows"):  # all of them are compressed before it comes to that
+        (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress((folder / f"{name}.jsonl").read_bytes()))
+        (folder / f"{name}.jsonl").unlink()
+    assert _splits(reader.readBetweenOffsets(start, end)) == _splits(splits)
 
 
-def _splits(rows: Iterator[tuple[str]]) -> list[Split]:
+def _splits(rows: Iterable[tuple[str]]) -> list[Split]:
     return sorted((split for (text,) in rows for split in decode_splits(text)), key=lambda split: split.file)
 
 
