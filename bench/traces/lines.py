@@ -163,12 +163,13 @@ class _CaptureLines:
         self._rest = b""
 
     def read(self, count: int) -> bytes:
-        for sample in self._samples:
-            self._rest += json.dumps(sample, separators=(",", ":")).encode() + b"\n"
-            if len(self._rest) >= count:
-                break
-        data, self._rest = self._rest[:count], self._rest[count:]
-        return data
+        parts, size = [self._rest], len(self._rest)
+        while size < count and (sample := next(self._samples, None)) is not None:
+            parts.append(json.dumps(sample, separators=(",", ":")).encode() + b"\n")
+            size += len(parts[-1])
+        data = b"".join(parts)
+        self._rest = data[count:]
+        return data[:count]
 
     def __enter__(self) -> Self:
         return self

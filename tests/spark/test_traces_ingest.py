@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import shutil
+import struct
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from fjm2bench.traces.files import find, tasks
 from fjm2bench.traces.generate import generate
 from fjm2bench.traces.ingest import Ingested, ingest, read_table
-from fjm2bench.traces.lines import LINE_BYTES_MAX, TO_ITS_END, Lines, Split, decode_splits, lines_of
+from fjm2bench.traces.lines import LINE_BYTES_MAX, TO_ITS_END, Lines, Split, decode_splits, lines_of, open_file
 from fjm2bench.traces.refresh import aggregate
 from fjm2bench.traces.stream import TraceReader, stream
 from fjm2bench.traces.warehouse import Warehouse, WarehouseError
@@ -240,6 +242,23 @@ def test_captures_become_samples(spark: SparkSession, folder: Path, warehouse: W
     assert {row[:3] for row in found} == {("lossy", "tap", "capture")}
     assert sum(row["datagrams_sent"] or 0 for row in found) > 10
     assert done.reasons == {"unreadable": 1}
+
+
+def test_captures_are_read_in_a_time_that_grows_as_they_do(folder: Path) -> None:
+    """Packets that come once a minute make many lines."""
+    vector = (VECTORS / "loss-stream.pcap").read_bytes()
+    captured, length = struct.unpack_from("<II", vector, 32)
+    path = folder / "x.pcap"
+
+    def cpu_s(packets: int) -> float:
+        records = (struct.pack("<IIII", int(T) + 50 * number, 0, captured, length) for number in range(packets))
+        path.write_bytes(vector[:24] + b"".join(record + vector[40 : 40 + captured] for record in records))
+        begun = time.process_time()
+        with open_file(str(path)) as lines:
+            assert lines.read(1 << 28).count(b"\n") > 90 * packets
+        return time.process_time() - begun
+
+    assert cpu_s(400) < 80 * cpu_s(20)
 
 
 # Crashes.
