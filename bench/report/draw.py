@@ -36,6 +36,7 @@ _SETTINGS: Any = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "text.color": INK,
+    "text.parse_math": False,
     "svg.fonttype": "path",
     "svg.hashsalt": "fjm2",
     "lines.markersize": 5.0,

@@ -14,7 +14,9 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
 
 import made_warehouse
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from fjm2bench.report import build, draw, plots, remarks, traces
 from fjm2bench.report.points import Plot
 from fjm2bench.report.style import LOOKS, look_of
@@ -288,6 +290,21 @@ def luminance(colour: str) -> float:
     channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return float(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+
+
+def test_names_may_hold_whatever_labels_may(tmp_path: Path) -> None:
+    """What others would take for formulas, or as not to be shown, among it."""
+    names = {"zenoh": r"$\frac{$ <b>&", "nats": "_hidden $_$"}
+    made_warehouse.make(tmp_path / "warehouse")
+    for path in (tmp_path / "warehouse" / "results").rglob("*.parquet"):
+        table = pq.read_table(path)
+        systems = [names.get(system, system) for system in table["system"].to_pylist()]
+        pq.write_table(table.set_column(table.column_names.index("system"), "system", pa.array(systems)), path)
+    page = build(tmp_path / "warehouse", tmp_path / "report").read_text()
+    assert r"$\frac{$ &lt;b&gt;&amp;" in page
+    found = {plot.key: plot for plot in plots.of_results(Warehouse(tmp_path / "warehouse").results())}
+    (legend,) = draw.figure_of(found["throughput-by-size"]).legends
+    assert set(names.values()) <= {text.get_text() for text in legend.get_texts()}
 
 
 def test_systems_can_be_told_apart_without_colours() -> None:
