@@ -120,6 +120,8 @@ def spark_session(
     except Exception as error:
         raise SparkFailedError(f"Spark does not start at {master}: {reason_of(error)}") from error
     spark.sparkContext.setLogLevel("ERROR")
+    # It would print a trace where the virtual machine has ended before us.
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     if not is_local:
         _await_executor(spark, master, str(options["spark.executor.memory"]))
         spark.sparkContext.addPyFile(str(_zip_of_packages(folder)))
