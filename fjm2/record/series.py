@@ -77,7 +77,8 @@ class Series:
         self._told_at = samples[written - 1].end
         self._idle_until = None
         if written == len(samples):
-            self._counters, self._drops = dict(reading.counters), dict(reading.drops)
+            self._counters.update(reading.counters)  # what was begun since the reading stays as it was begun
+            self._drops = dict(reading.drops)
             self._gauges = reading.gauges
 
 

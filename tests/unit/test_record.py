@@ -411,6 +411,28 @@ def test_one_series_tells_of_the_process_and_another_takes_over(tmp_path: Path) 
     assert {line["g"].get("rss_bytes", 1 << 20) > 1 << 16 for line in lines} == {True}
 
 
+def test_whoever_takes_over_tells_no_time_twice(tmp_path: Path) -> None:
+    """Though both have a line in the turn in which one ends."""
+    spin(0.3)
+    first, second = Busy(lanes=1), Busy(lanes=1)
+    began = time.process_time()
+    with TraceRecorder(tmp_path, NAMED, interval_s=0.01) as recorder:
+        recorder.attach(first)
+        recorder.attach(second)
+        spin(0.05)
+        recorder.detach(first)
+        spin(0.05)
+    used = time.process_time() - began
+    told = sum(line["c"].get("cpu_s", 0) for line in lines_of(recorder.path))
+    assert told <= used + 0.01
+
+
+def spin(seconds: float) -> None:
+    began = time.process_time()
+    while time.process_time() - began < seconds:
+        pass
+
+
 SOURCES = ("session", "session-2")
 
 
