@@ -332,7 +332,7 @@ def _counts(_context: click.Context, _parameter: click.Parameter, value: str) ->
     return counts
 
 
-@click.command("scale")
+@click.command()
 @click.option(
     "--receivers",
     default=",".join(map(str, RECEIVERS)),
@@ -352,7 +352,7 @@ def _counts(_context: click.Context, _parameter: click.Parameter, value: str) ->
 @click.option(
     "--plot", "plot_path", metavar="FILE.png", type=click.Path(dir_okay=False, writable=True), help="Draw it."
 )
-def scale_command(
+def scale(
     receivers: tuple[int, ...],
     loss: float,
     shared: bool,

@@ -13,7 +13,7 @@ from fjm2bench.traces.generate import WAYS, Generated, generate
 from fjm2bench.traces.ingest import ingest
 from fjm2bench.traces.refresh import aggregate
 from fjm2bench.traces.warehouse import Warehouse
-from sparks import Sparks
+from sparks import SETTINGS, Sparks
 
 pytest.importorskip("duckdb", reason="the extra `dev` is not installed")
 import pyarrow as pa
@@ -98,8 +98,14 @@ def test_the_exponent_of_growth(seconds: tuple[float, float], expected: float) -
     assert scale.exponent(sizes) == pytest.approx(expected)
 
 
-def test_the_command_measures_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    arguments = ["scale", "--rows", "1000", "--memory", "1g", "--master", "local[1]", "--folder", str(tmp_path)]
+def test_the_command_measures_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, folder = tmp_path / "settings", tmp_path / "scale"
+    settings.mkdir()
+    folder.mkdir()
+    # As an operator would, who has no option of the command for it.
+    (settings / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in SETTINGS.items()))
+    monkeypatch.setenv("SPARK_CONF_DIR", str(settings))
+    arguments = ["scale", "--rows", "1000", "--memory", "1g", "--master", "local[1]", "--folder", str(folder)]
     ran = CliRunner().invoke(traces, [*arguments, "--json"])
     assert ran.exit_code == 0, ran.output
     (size,) = json.loads(ran.stdout)["sizes"]
@@ -108,4 +114,4 @@ def test_the_command_measures_and_leaves_nothing_behind(tmp_path: Path) -> None:
     for step in ("ingest", "aggregate"):
         assert size[step]["seconds"] > 1
         assert 1e8 < size[step]["peak_bytes"] < 4e9
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,60 @@
+"""`fjm2-bench micro`: the inner functions, one by one."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from ..micro import fec, jms, wire
+
+if TYPE_CHECKING:
+    from ..micro.tunnel import TunnelCost
+
+
+@click.command()
+@click.option("--repeat", default=5, show_default=True, type=click.IntRange(min=1), help="Measurements a median is of.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+def micro(repeat: int, as_json: bool) -> None:
+    """What the inner functions cost: a train's headers, a message of JMS, a gateway, and Reed-Solomon beside its peers.
+
+    \b
+    Example: fjm2-bench micro --repeat 3
+    """
+    costs = wire.run(repeat)
+    messages = jms.run(repeat)
+    carried = _tunnel_costs(repeat)
+    rows = fec.run(repeat)
+    if as_json:
+        result = {"train": [asdict(cost) for cost in costs], "jms": [asdict(cost) for cost in messages]}
+        result["tunnel"] = [asdict(cost) for cost in carried]
+        click.echo(json.dumps(result | {"fec": [asdict(row) for row in rows], "missing": fec.missing()}))
+        return
+    console = Console()
+    train = f"A train of {wire.SEGMENTS} x {wire.SEGMENT_BYTES} B"
+    _print_costs(console, train, "us a train", [(cost.step, cost.us) for cost in costs])
+    message = f"A message of {jms.SIZE} B with {jms.PROPERTIES} properties"
+    _print_costs(console, message, "us a message", [(cost.step, cost.us) for cost in messages])
+    if carried:
+        _print_costs(console, "A gateway", "us", [(cost.step, cost.us) for cost in carried])
+    fec.print_table(rows, console)
+
+
+def _tunnel_costs(repeat: int) -> "list[TunnelCost]":
+    """Nothing where the gateway's packages are not installed."""
+    try:
+        from ..micro import tunnel
+    except ModuleNotFoundError:
+        return []
+    return tunnel.run(repeat)
+
+
+def _print_costs(console: Console, title: str, unit: str, costs: list[tuple[str, float]]) -> None:
+    table = Table(title=title)
+    table.add_column("step")
+    table.add_column(unit, justify="right")
+    for step, us in costs:
+        table.add_row(step, f"{us:.2f}")
+    console.print(table)
