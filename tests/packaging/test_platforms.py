@@ -161,7 +161,7 @@ def test_the_doctor_says_it_on_windows(port: int) -> None:
 
 @pytest.mark.parametrize("program", ["fjm2d", "fjm2admin", "fjm2bench.cli"])
 def test_services_say_it_on_windows(program: str, tmp_path: Path) -> None:
-    words = ("run", "--config", str(tmp_path / "none.toml")) if program != "fjm2bench.cli" else ("micro",)
+    words = ("run", "--config", str(tmp_path / "none.toml")) if program != "fjm2bench.cli" else ("scale",)
     done = run("win32", program, *words)
     assert done.returncode != 0
     assert done.stderr.startswith("Error: ")

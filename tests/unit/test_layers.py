@@ -110,6 +110,7 @@ PACKAGES = {
         "fjm2.uri",
         "fjm2.commands.common",
         "fjm2.commands.bus_options",
+        "fjm2.commands.imported",
     },
     "fjm2d": {"fjm2.norm", "fjm2.jms.presence"},
 }
