@@ -542,7 +542,8 @@ class Bus:
         if self.config.sender.flow is Flow.MIN:
             self._naming_from = self._loop.time() + _DISTRUST_S
         self._update_soon()
-        self._report(SubscriberEvicted(node, lane.number))
+        found = self.presence.lane_of(node)
+        self._report(SubscriberEvicted(node, lane.number, found[1].client_id if found is not None else None))
 
     def _note_collision(self, lane: Lane, address: Address) -> None:
         """Somebody else has our node id. Both draw another: to receivers, neither can be told from the other."""

@@ -88,9 +88,12 @@ class SubscriberEvicted(BusReport):
 
     node_id: int
     lane: int
+    client_id: str | None
+    """Of the connection, if it is known."""
 
     def __str__(self) -> str:
-        return f"receiver {self.node_id:#x} is silent, and waited for no more"
+        name = "" if self.client_id is None else f"{self.client_id!r}, "
+        return f"{name}receiver {self.node_id:#x} is silent, and waited for no more"
 
 
 @dataclass(frozen=True, slots=True)

@@ -511,7 +511,11 @@ def test_a_dead_subscriber_is_waited_for_only_so_long(port: int) -> None:
                 async with asyncio.timeout(5):
                     await flood(sending, 3_000)
                     await subscriber.until(3_000)
-                assert sending.reports == [SubscriberEvicted(dead_id, 0)]
+                (report,) = sending.reports
+                assert isinstance(report, SubscriberEvicted)
+                assert (report.node_id, report.lane) == (dead_id, 0)
+                assert report.client_id is not None
+                assert str(report).startswith(f"{report.client_id!r}, receiver {dead_id:#x} is silent")
                 assert sending.bus._main.receivers == {receiving.bus.node_id}
                 sending.bus._update_receivers()
                 assert sending.bus._main.receivers == {receiving.bus.node_id}
