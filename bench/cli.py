@@ -4,7 +4,7 @@ import click
 
 from fjm2 import __version__
 from fjm2.commands.imported import Imported
-from fjm2.lacking import end_for_lack_of
+from fjm2.programs import fjm2_bench
 
 _COMMANDS = {
     "run": "fjm2bench.commands.run",
@@ -34,7 +34,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except ImportError as error:
-        end_for_lack_of(error, "fjm2-bench", "bench")
+    fjm2_bench()

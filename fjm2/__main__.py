@@ -1,5 +1,5 @@
 """`python -m fjm2` is the `fjm2` command."""
 
-from .commands import main
+from .programs import fjm2
 
-main(prog_name="fjm2")
+fjm2()

@@ -1,5 +1,5 @@
-"""`python -m fjm2admin`."""
+"""`python -m fjm2admin` is the `fjm2admin` command."""
 
-from .cli import main
+from fjm2.programs import fjm2admin
 
-main(prog_name="fjm2admin")
+fjm2admin()

@@ -13,18 +13,14 @@ import click
 from click.core import ParameterSource
 
 from fjm2 import __version__, logs
-from fjm2.lacking import end_for_lack_of, lack_of
+from fjm2.lacking import lack_of
 
 from . import config as configuration
 from . import tokens
 from .config import AdminConfig, Lookers
 from .errors import AdminError, ConfigurationError
 from .nodes import NAME_MAX, Silences, State, in_one_form
-
-try:
-    from .store import Store, StoredNode
-except ImportError as error:
-    end_for_lack_of(error, "fjm2admin", "admin")
+from .store import Store, StoredNode
 from .tokens import Scope, Token
 
 SETTINGS_WRONG = 2

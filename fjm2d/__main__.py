@@ -1,5 +1,5 @@
 """`python -m fjm2d` is the `fjm2d` command."""
 
-from .cli import main
+from fjm2.programs import fjm2d
 
-main(prog_name="fjm2d")
+fjm2d()

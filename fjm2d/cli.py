@@ -15,13 +15,9 @@ import click
 
 from fjm2 import __version__, logs
 from fjm2.errors import ConfigError
-from fjm2.lacking import end_for_lack_of
 from fjm2.norm.udp_socket import check_platform
 
-try:
-    from . import config as configuration
-except ImportError as error:
-    end_for_lack_of(error, "fjm2d", "gateway")
+from . import config as configuration
 from .config import ENVIRONMENT_PREFIX, FILE_VARIABLE, GatewayConfig
 from .errors import ConfigurationErrors, GatewayError, KeyFileError
 from .keys import KeyPair, readable_by_others

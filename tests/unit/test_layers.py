@@ -102,7 +102,7 @@ PACKAGES = {
     "fjm2.doctor": {"fjm2.norm", "fjm2.jms.presence", "fjm2.uri"},
     "fjm2.watch": {"fjm2.norm", "fjm2.record.observed", "fjm2.jms", "fjm2.uri"},
     "fjm2.commands": {"fjm2.doctor", "fjm2.norm", "fjm2.record", "fjm2.jms", "fjm2.uri", "fjm2.watch"},
-    "fjm2admin": set(),
+    "fjm2admin": {"fjm2.programs"},
     "fjm2bench": {
         "fjm2.norm",
         "fjm2.record",
@@ -111,8 +111,9 @@ PACKAGES = {
         "fjm2.commands.common",
         "fjm2.commands.bus_options",
         "fjm2.commands.imported",
+        "fjm2.programs",
     },
-    "fjm2d": {"fjm2.norm", "fjm2.jms.presence"},
+    "fjm2d": {"fjm2.norm", "fjm2.jms.presence", "fjm2.programs"},
 }
 """What of FJM2 a package may know besides itself and what is shared by all."""
 SHARED = {"fjm2.errors", "fjm2.counted", "fjm2.exposition", "fjm2.logs", "fjm2.lacking"}
