@@ -1,13 +1,14 @@
 """Networks of their own for tests: namespaces, joined by links or by a switch, that lose and slow down as told.
 
 Nothing of the host's is touched: links are made inside the namespaces, and everything is gone when the `Network` is
-left, whatever happened in it. Needs root and the `ip` tool.
+left, whatever happened in it; or, if its process was killed, when the next one is made. Needs root and the `ip` tool.
 """
 
 import contextlib
 import ctypes
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,8 @@ COMMAND_TIMEOUT_S = 20.0
 _NETNS_FOLDER = Path("/run/netns")
 _OWN_NETNS = Path("/proc/thread-self/ns/net")
 _HAS_IPV6 = Path("/proc/sys/net/ipv6").exists()
+_NAME = re.compile(r"fjm2-(\d+)-\d+")
+"""Of namespaces made here: with the process that made them."""
 _CLONE_NEWNET = 0x40000000
 _STOP_TIMEOUT_S = 5.0
 _POLL_INTERVAL_S = 0.01
@@ -60,6 +63,18 @@ def skip_where_impossible(*tools: str) -> None:
             probe.namespace()
     except CommandError as error:
         pytest.skip(f"no network namespaces here: {error}")
+
+
+def remove_leftovers() -> None:
+    """Namespaces of processes that were killed before they could, and what still runs in them."""
+    names = [path.name for path in _NETNS_FOLDER.glob("*")]
+    for found in filter(None, map(_NAME.fullmatch, names)):
+        if Path("/proc", found[1]).exists():
+            continue
+        with contextlib.suppress(CommandError, ProcessLookupError):  # others are at it as well
+            for inside in run("ip", "netns", "pids", found[0]).split():
+                os.kill(int(inside), signal.SIGKILL)
+            run("ip", "netns", "delete", found[0])
 
 
 class Namespace:
@@ -129,6 +144,7 @@ class Network:
         self._subnets = itertools.count(1)
 
     def __enter__(self) -> Self:
+        remove_leftovers()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,5 +1,6 @@
 """The networks that other tests rest on."""
 
+import signal
 import subprocess
 
 import pytest
@@ -46,3 +47,16 @@ def test_processes_run_inside(network: Network) -> None:
     with left.entered():
         assert "10.57.1.1/24" in run("ip", "-br", "address", "show", "veth0")
     assert "10.57.1" not in run("ip", "-br", "address")
+
+
+def test_what_a_killed_run_left_behind_is_taken_away(require_root_and_netns: None) -> None:  # noqa: ARG001
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    name = f"fjm2-{gone.pid}-1"
+    run("ip", "netns", "add", name)
+    with subprocess.Popen(["ip", "netns", "exec", name, "sleep", "60"]) as inside, Network() as network:
+        assert inside.wait(5) == -signal.SIGKILL
+        assert name not in run("ip", "netns", "list")
+        own = network.namespace().name
+        with Network():
+            assert own in run("ip", "netns", "list")
