@@ -3,7 +3,7 @@
 import click
 
 from fjm2 import __version__
-from fjm2.commands.imported import Imported
+from fjm2.commands.support.lazy_group import Imported
 from fjm2.programs import fjm2_bench
 
 _COMMANDS = {

@@ -27,10 +27,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from fjm2.norm.config import Fec, SenderConfig
+from fjm2.norm.core.config import Fec, SenderConfig
+from fjm2.norm.core.train import Train
+from fjm2.norm.core.wire import MessageType
 from fjm2.norm.sim import Network, Node
-from fjm2.norm.train import Train
-from fjm2.norm.wire import MessageType
 
 RECEIVERS = (10, 100, 1000, 10_000)
 DELAY_S = 0.005

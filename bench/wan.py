@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from fjm2.commands.common import run as run_to_its_end
+from fjm2.commands.support.common import run as run_to_its_end
 from fjm2.errors import FJM2Error
 
 from . import netns

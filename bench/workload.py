@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fjm2.norm.ranges import RangeSet
+from fjm2.norm.core.ranges import RangeSet
 
 Buffer = bytes | bytearray | memoryview
 

@@ -14,9 +14,9 @@ from typing import BinaryIO, NamedTuple
 import click
 
 from fjm2.errors import WireError
-from fjm2.norm.partition import ObjectPartition
-from fjm2.norm.quantize import loss_of, rate_of, rtt_of
-from fjm2.norm.wire import (
+from fjm2.norm.core.partition import ObjectPartition
+from fjm2.norm.core.quantize import loss_of, rate_of, rtt_of
+from fjm2.norm.core.wire import (
     STREAM_HEADER,
     Ack,
     AckRequest,

@@ -18,13 +18,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from weakref import WeakKeyDictionary, WeakSet
 
-from fjm2 import __version__, counted
-from fjm2.counted import METRICS_VARIABLE
-from fjm2.errors import ConfigError
-from fjm2.exposition import CONTENT_TYPE, Family, text
+from . import __version__
+from .base import instruments as counted
+from .base.errors import ConfigError
+from .base.exposition import CONTENT_TYPE, Family, text
+from .base.instruments import METRICS_VARIABLE
 
 if TYPE_CHECKING:
-    from fjm2.jms.statistics import BusStatistics
+    from .bus.statistics import BusStatistics
 
 __all__ = ["CONTENT_TYPE", "DEFAULT_ADDRESS", "MetricsServer", "render", "serve_metrics"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final
 
-from fjm2.lacking import end_for_lack_of
+from .base.missing_extras import end_for_lack_of
 
 MODULES: Final[Mapping[str, str]] = {
     "fjm2": "fjm2.commands",

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
-from fjm2 import __version__
-from fjm2.jms.destination import TEMPORARY_FLAG, Destination
-from fjm2.jms.errors import MessageFormatError
-from fjm2.lacking import lack_of
+from . import __version__
+from .base.missing_extras import lack_of
+from .messages.destination import TEMPORARY_FLAG, Destination
+from .messages.errors import MessageFormatError
 
 try:
     from opentelemetry import trace
@@ -24,7 +24,7 @@ except ImportError as error:
     raise ImportError(lack_of(error, "telemetry", "otel"), name=error.name) from error
 
 if TYPE_CHECKING:
-    from fjm2.jms import Message
+    from .jms import Message
 
 __all__ = ["TRACE_PARENT", "TRACE_STATE", "Telemetry", "context_of"]
 

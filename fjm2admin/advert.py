@@ -11,9 +11,9 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from fjm2.logs import Log
+from fjm2.base.logs import Log
 
-from . import sockets
+from .web import sockets
 
 log = Log("fjm2admin.advert")
 

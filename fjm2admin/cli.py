@@ -12,16 +12,17 @@ from time import time
 import click
 from click.core import ParameterSource
 
-from fjm2 import __version__, logs
-from fjm2.lacking import lack_of
+from fjm2 import __version__
+from fjm2.base import logs
+from fjm2.base.missing_extras import lack_of
 
 from . import config as configuration
-from . import tokens
 from .config import AdminConfig, Lookers
 from .errors import AdminError, ConfigurationError
-from .nodes import NAME_MAX, Silences, State, in_one_form
-from .store import Store, StoredNode
-from .tokens import Scope, Token
+from .registry import tokens
+from .registry.nodes import NAME_MAX, Silences, State, in_one_form
+from .registry.store import Store, StoredNode
+from .registry.tokens import Scope, Token
 
 SETTINGS_WRONG = 2
 """Exit code: trying again helps nothing. 1 is any other failure."""
@@ -78,7 +79,7 @@ def run(config_path: Path | None, host: str | None, port: int | None, data: str 
     """
     try:
         # It takes half a second to load, which the other commands need not wait for.
-        from . import server
+        from .web import server
     except ImportError as error:
         raise click.ClickException(lack_of(error, "fjm2admin", "admin")) from error
     with _told():

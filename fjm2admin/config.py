@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from .errors import ConfigurationError
-from .sockets import is_address, plain_address
+from .web.sockets import is_address, plain_address
 
 ENVIRONMENT_PREFIX = "FJM2ADMIN_"
 SERVICE_DATA = Path("/var/lib/fjm2admin/fjm2admin.sqlite")

@@ -13,16 +13,17 @@ from typing import Any, Final
 
 import click
 
-from fjm2 import __version__, logs
+from fjm2 import __version__
+from fjm2.base import logs
 from fjm2.errors import ConfigError
-from fjm2.norm.udp_socket import check_platform
+from fjm2.norm.net.udp_socket import check_platform
 
 from . import config as configuration
 from .config import ENVIRONMENT_PREFIX, FILE_VARIABLE, GatewayConfig
 from .errors import ConfigurationErrors, GatewayError, KeyFileError
 from .keys import KeyPair, readable_by_others
 from .loops import loop_factory
-from .reading import show
+from .values import show
 
 CONFIGURATION_WRONG: Final = 2
 """Exit code: the settings or the key make no sense. 1 is any other failure."""

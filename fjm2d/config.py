@@ -15,11 +15,11 @@ from typing import Any, Final, TypeVar
 
 from fjm2.norm import Address
 
-from . import reading
+from . import values as reading
 from .errors import ConfigurationError, ConfigurationErrors
 from .keys import PublicKey
-from .reading import Endpoint, Rate, Reader, UnfitError, show
 from .tunnel import group_hash
+from .values import Endpoint, Rate, Reader, UnfitError, show
 
 ENVIRONMENT_PREFIX: Final = "FJM2D_"
 FILE_VARIABLE: Final = f"{ENVIRONMENT_PREFIX}CONFIG"

@@ -5,13 +5,13 @@ from dataclasses import fields
 from enum import Enum
 from typing import TypeVar
 
-from fjm2.counted import Reading
+from fjm2.base.instruments import Reading
 
 from .gateway import Gateway
 from .lan import LanGroup
-from .reading import show
 from .tunnel import Peer
 from .tunnel.peerstats import PeerStats
+from .values import show
 
 _LINKS_MAX = 1024
 _PEER_COUNTERS = tuple(item.name for item in fields(PeerStats) if item.name != "drops")

@@ -22,13 +22,13 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from fjm2 import __version__
-from fjm2.logs import Log
+from fjm2.base.logs import Log
 
-from . import reading
+from . import values as reading
 from .config import GatewayConfig
 from .keys import PublicKey, readable_by_others
-from .reading import Endpoint, UnfitError, show
 from .roster import Member
+from .values import Endpoint, UnfitError, show
 
 FILE_NAME: Final = "nodes.json"
 _API: Final = "/api/v1/nodes"

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from random import Random, SystemRandom
 from typing import Final
 
+from fjm2.base.logs import Log
+from fjm2.bus.presence import Announcement
+from fjm2.bus.presence import Flag as PresenceFlag
 from fjm2.errors import ConfigError
-from fjm2.jms.presence import Announcement
-from fjm2.jms.presence import Flag as PresenceFlag
-from fjm2.logs import Log
 from fjm2.norm import Address, Train, UdpSocket
 
 from .config import GatewayConfig, GroupConfig
@@ -22,10 +22,10 @@ from .forwarding.rules import Forwarder, Outward
 from .keys import KeyPair
 from .lan import LanGroup
 from .peering import Peering
-from .reading import show
 from .tunnel import Endpoint, EndpointConfig, Kind, Peer
 from .tunnel.events import ClockBehind, Event, PathMtuChanged, PeerDown, PeerMoved, PeerUp
 from .tunnel.wire import GROUP_NONE
+from .values import show
 from .wan import WanSockets
 
 TRAINS_PER_TURN: Final = 16

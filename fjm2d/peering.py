@@ -8,15 +8,15 @@ from typing import Final
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from fjm2.base.logs import Log
 from fjm2.errors import ConfigError
-from fjm2.logs import Log
 from fjm2.norm import Address
 
 from .config import PEERS_MAX, GatewayConfig
 from .keys import KeyPair, PublicKey
-from .reading import Rate, show
 from .roster import Member, sides_of
 from .tunnel import Endpoint, PeerConfig
+from .values import Rate, show
 from .wan import addresses_of
 
 _RESOLVE_S: Final = 60.0

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fjm2 import __version__
-from fjm2.exposition import Family, Kind, text
+from fjm2.base.exposition import Family, Kind, text
 
 from .directory import Directory
 from .gateway import Gateway
-from .reading import show
 from .tunnel import Peer
+from .values import show
 
 Labels = dict[str, str]
 _LINKS_MAX = 64

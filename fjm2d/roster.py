@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .config import PEERS_MAX
 from .keys import PublicKey
-from .reading import Endpoint, Rate
+from .values import Endpoint, Rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fjm2 import counted, logs
+from fjm2.base import instruments as counted
+from fjm2.base import logs
+from fjm2.base.logs import Log
 from fjm2.errors import ConfigError
-from fjm2.logs import Log
 
 from . import config as configuration
 from .config import GatewayConfig

@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from fjm2.logs import Log
+from fjm2.base.logs import Log
 from fjm2.norm import Address
 
 from .errors import GatewayError
-from .reading import show
+from .values import show
 
 _REQUEST_BYTES_MAX: Final = 8192
 _TIMEOUT_S: Final = 5.0

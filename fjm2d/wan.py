@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from fjm2.norm import Address, Train, UdpConfig, UdpSocket, UdpStats
-from fjm2.norm.udp_opening import can_offload
+from fjm2.norm.net.udp_opening import can_offload
 
 from .errors import GatewayError
-from .reading import Endpoint, show
+from .values import Endpoint, show
 
 # Linux's numbers (linux/in.h, linux/in6.h, asm-generic/socket.h) that the socket module lacks.
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER = 10, 23

@@ -20,8 +20,8 @@ import numpy as np
 import pcap
 
 from fjm2.errors import WireError
-from fjm2.norm.train import Train
-from fjm2.norm.wire import STREAM_HEADER, Data, DataReader, Message, ObjectFlag, decode
+from fjm2.norm.core.train import Train
+from fjm2.norm.core.wire import STREAM_HEADER, Data, DataReader, Message, ObjectFlag, decode
 
 VECTORS = Path(__file__).parent / "vectors"
 ADDRESS = ("10.99.0.1", 6003)

@@ -7,8 +7,8 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from fjm2.norm.train import TRAIN_SEGMENTS_MAX, Address, Train
-from fjm2.norm.udp_socket import TrainSocket
+from fjm2.norm.core.train import TRAIN_SEGMENTS_MAX, Address, Train
+from fjm2.norm.net.udp_socket import TrainSocket
 
 _Segment = NDArray[np.uint8]
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from fjm2.norm.wire import (
+from fjm2.norm.core.wire import (
     Ack,
     AckRequest,
     AckType,

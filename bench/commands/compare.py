@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fjm2.commands.common import run
+from fjm2.commands.support.common import run
 from fjm2.errors import ConfigError
 from fjm2.uri import BusConfig
 

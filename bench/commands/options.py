@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from fjm2.commands.bus_options import BusUri
+from fjm2.commands.support.bus_options import BusUri
 from fjm2.errors import ConfigError
 
 from ..layers import LAYERS

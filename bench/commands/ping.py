@@ -4,7 +4,7 @@ import asyncio
 
 import click
 
-from fjm2.commands.common import run
+from fjm2.commands.support.common import run
 
 from ..layers import load
 from ..layers.base import Layer

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from fjm2.commands.common import run
+from fjm2.commands.support.common import run
 
 from ..layers import load
 from ..layers.base import Publisher, PubOptions

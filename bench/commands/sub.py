@@ -4,20 +4,12 @@ from typing import Any
 
 import click
 
-from fjm2.commands.bus_options import SelectorText
-from fjm2.commands.common import run
+from fjm2.commands.support.bus_options import SelectorText
+from fjm2.commands.support.common import run
 
 from ..layers import APIS, load
 from ..layers.base import SubOptions, Subscriber
-from .options import (
-    check_layer,
-    json_option,
-    layer_option,
-    properties_option,
-    size_option,
-    timeout_option,
-    uri_option,
-)
+from .options import check_layer, json_option, layer_option, properties_option, size_option, timeout_option, uri_option
 from .results import print_ready, print_result
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from fjm2.norm.fec import ReedSolomon
+from fjm2.norm.core.fec import ReedSolomon
 
 SYMBOL_BYTES = 1400
 SIZES = ((64, 8), (64, 32), (20, 4))

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
+from fjm2.bus.router import Router
 from fjm2.jms import BytesMessage, Selector, Topic
-from fjm2.jms.frame import FrameWriter
 from fjm2.jms.inbox import Inbox
-from fjm2.jms.router import Router
 from fjm2.jms.settings import ConsumerSettings
+from fjm2.messages.frame import FrameWriter
 from fjm2.norm.events import StreamReceived
 
 from ..workload import Maker, property_values

@@ -9,8 +9,8 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from fjm2.norm.train import Train
-from fjm2.norm.wire import STREAM_HEADER, Data, DataReader, Fti, HeaderStamp, ObjectFlag
+from fjm2.norm.core.train import Train
+from fjm2.norm.core.wire import STREAM_HEADER, Data, DataReader, Fti, HeaderStamp, ObjectFlag
 
 SEGMENTS = 45
 SEGMENT_BYTES = 1400

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from fjm2.norm.fec import ReedSolomon
+from fjm2.norm.core.fec import ReedSolomon
 
 from .plan import parity_of
 

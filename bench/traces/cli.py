@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fjm2.commands.common import INTERRUPTED
+from fjm2.base.missing_extras import lack_of
+from fjm2.commands.support.common import INTERRUPTED
 from fjm2.errors import FJM2Error
-from fjm2.lacking import lack_of
 
 from .files import SETTLE_S
 from .warehouse import Warehouse, WarehouseError

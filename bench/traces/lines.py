@@ -154,7 +154,7 @@ class _CaptureLines:
 
     def __init__(self, file: str, raw: Readable) -> None:
         from fjm2.record import Labels
-        from fjm2.record.capture import samples_of
+        from fjm2.traces.capture import samples_of
 
         self._raw = raw
         run, node = names_of(file)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import fjm2.errors
+from fjm2.base.missing_extras import lack_of
 from fjm2.errors import FJM2Error
-from fjm2.lacking import lack_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from random import Random
 
-from fjm2.norm import udp
-from fjm2.norm.train import Train
+from fjm2.norm.core.train import Train
+from fjm2.norm.net import udp
 
 
 class LossySocket(udp.UdpSocket):

@@ -4,8 +4,8 @@ import click
 
 from fjm2 import __version__
 
-from .common import open_standard_streams
-from .imported import Imported
+from .support.common import open_standard_streams
+from .support.lazy_group import Imported
 
 _ENVIRONMENT = """
 \b

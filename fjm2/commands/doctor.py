@@ -11,13 +11,13 @@ import click
 from rich.console import Console
 from rich.status import Status
 
+from fjm2.base.errors import ConfigError
+from fjm2.bus.config import BusConfig
 from fjm2.doctor import Finding, Listener, Scene, Verdict, examine, exit_code, look, probe
-from fjm2.errors import ConfigError
-from fjm2.norm.udp_socket import check_platform
-from fjm2.uri import BusConfig
+from fjm2.norm.net.udp_socket import check_platform
 
-from .bus_options import BusUri
-from .common import INTERRUPTED, Number, is_quiet
+from .support.bus_options import BusUri
+from .support.common import INTERRUPTED, Number, is_quiet
 
 _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAULT: "red", Verdict.UNKNOWN: "blue"}
 

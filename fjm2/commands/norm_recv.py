@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
 
 from fjm2.norm import ReceiverConfig, Session, Sync
-from fjm2.norm.events import (
+from fjm2.norm.core.events import (
     Event,
     InterfaceLost,
     InterfaceRestored,
@@ -30,7 +30,7 @@ from fjm2.norm.events import (
     StreamReceived,
 )
 
-from .common import Number, is_quiet, run, session_options
+from .support.common import Number, is_quiet, run, session_options
 
 LINGER_S = 1.0
 """So long answers go on when all has arrived, for the sender's sake."""

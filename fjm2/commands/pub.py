@@ -12,10 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fjm2.jms import Topic
 
-from .bodies import NUMBER, STDIN, Bodies, Form, Pace
-from .bus_options import TopicName, bus_options, message_options, timeout_option
-from .common import Number, is_quiet, run
-from .link import Link, open_link, people, say
+from .support.bodies import NUMBER, STDIN, Bodies, Form, Pace
+from .support.bus_link import Link, open_link, people, say
+from .support.bus_options import TopicName, bus_options, message_options, timeout_option
+from .support.common import Number, is_quiet, run
 
 _SIZE = 1024
 

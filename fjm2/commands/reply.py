@@ -11,13 +11,13 @@ from datetime import datetime
 
 import click
 
-from fjm2.errors import FJM2Error
+from fjm2.base.errors import FJM2Error
 from fjm2.jms import BytesMessage, Destination, Message, MessageConsumer, TextMessage, Topic
 
-from .bus_options import SelectorText, TopicName, bus_options, timeout_option
-from .common import run
-from .link import Link, open_link, people, say
-from .shown import body_bytes, told_of
+from .support.bus_link import Link, open_link, people, say
+from .support.bus_options import SelectorText, TopicName, bus_options, timeout_option
+from .support.common import run
+from .support.rendering import body_bytes, told_of
 
 _PLACE = re.compile(rb"\{(request|number|time)\}")
 

@@ -8,13 +8,13 @@ import click
 
 from fjm2.jms import Message, Topic
 
-from .bodies import STDIN, Form
-from .bus_options import TopicName, bus_options, message_options, output_options, timeout_option
-from .common import run
-from .link import Link, open_link, people
-from .receiving import Printer, abandon_stdout
-from .shown import shower
-from .streams import read_all
+from .support.bodies import STDIN, Form
+from .support.bus_link import Link, open_link, people
+from .support.bus_options import TopicName, bus_options, message_options, output_options, timeout_option
+from .support.common import run
+from .support.receiving import Printer, abandon_stdout
+from .support.rendering import shower
+from .support.streams import read_all
 
 
 @click.command()

@@ -7,11 +7,11 @@ import click
 
 from fjm2.jms import Overflow, Topic
 
-from .bus_options import SelectorText, TopicName, bus_options, output_options, timeout_option
-from .common import run
-from .link import open_link, people, say
-from .receiving import Printer, abandon_stdout
-from .shown import shower
+from .support.bus_link import open_link, people, say
+from .support.bus_options import SelectorText, TopicName, bus_options, output_options, timeout_option
+from .support.common import run
+from .support.receiving import Printer, abandon_stdout
+from .support.rendering import shower
 
 
 @click.command()

@@ -11,20 +11,20 @@ from typing import Final
 
 import click
 
-from fjm2.errors import FJM2Error
+from fjm2.base.errors import FJM2Error
+from fjm2.base.logs import one_line
 from fjm2.jms import Message, Selector, Topic
-from fjm2.jms.frame import Frame, is_sent_to, look_up
-from fjm2.jms.header import CONNECTION_ID, DESTINATION_HASH
-from fjm2.jms.message import open_message
-from fjm2.logs import one_line
+from fjm2.messages.frame import Frame, is_sent_to, look_up
+from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH
+from fjm2.messages.message import open_message
 
-from .bus_options import SelectorText, TopicName, timeout_option
-from .common import run
-from .link import people, say
-from .onlooking import Onlooker, onlooking, uri_option
-from .receiving import abandon_stdout
-from .shown import body_bytes, shower, told_of
-from .streams import write
+from .support.bus_link import people, say
+from .support.bus_options import SelectorText, TopicName, timeout_option
+from .support.common import run
+from .support.live_view import Onlooker, onlooking, uri_option
+from .support.receiving import abandon_stdout
+from .support.rendering import body_bytes, shower, told_of
+from .support.streams import write
 
 _WAITING_BYTES_MAX: Final = 16 << 20
 _WAITING_MAX: Final = 50_000

@@ -15,10 +15,10 @@ from rich.live import Live
 
 from fjm2.jms import Topic
 
-from .common import Number, run
-from .onlooking import Onlooker, duration_option, onlooking, topic_option, uri_option
-from .screen import draw
-from .streams import write
+from .support.common import Number, run
+from .support.live_view import Onlooker, duration_option, onlooking, topic_option, uri_option
+from .support.screen import draw
+from .support.streams import write
 
 _ONCE_COLUMNS = 160
 """For a file or a pipe, which has no width."""

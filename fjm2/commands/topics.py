@@ -8,10 +8,10 @@ from rich.console import Console
 
 from fjm2.jms import Topic
 
-from .common import run
-from .link import say
-from .onlooking import duration_option, onlooking, topic_option, uri_option
-from .screen import draw_topics
+from .support.bus_link import say
+from .support.common import run
+from .support.live_view import duration_option, onlooking, topic_option, uri_option
+from .support.screen import draw_topics
 
 _COLUMNS = 160
 

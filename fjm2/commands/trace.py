@@ -16,13 +16,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
-from fjm2.errors import ConfigError, FJM2Error
-from fjm2.record import Labels, TraceWriter
-from fjm2.record.capture import CaptureSampler
-from fjm2.record.lines import encode
-from fjm2.record.summary import SeriesSummary, TraceSummary, summarize, trace_files
+from fjm2.base.errors import ConfigError, FJM2Error
+from fjm2.traces import Labels, TraceWriter
+from fjm2.traces.capture import CaptureSampler
+from fjm2.traces.lines import encode
+from fjm2.traces.summary import SeriesSummary, TraceSummary, summarize, trace_files
 
-from .common import INTERRUPTED, Number, is_quiet
+from .support.common import INTERRUPTED, Number, is_quiet
 
 _UNBOUNDED = 1 << 60
 _GZIP = b"\x1f\x8b"

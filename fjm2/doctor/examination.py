@@ -4,17 +4,17 @@ import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from fjm2.errors import ConfigError
+from fjm2.base.errors import ConfigError
 from fjm2.norm import UdpTransport
-from fjm2.norm.udp_socket import CAN_OPEN
+from fjm2.norm.net.udp_socket import CAN_OPEN
 
 from .arp import other_owner
 from .firewall import check_firewall, read_firewall
-from .heard import judge_bus, judge_other_groups, judge_wrong_interface
 from .host import check_buffers, check_clock, check_drops, check_offload, check_permissions, check_python
 from .kernel import UdpSocketLine, changes
 from .listening import Attendance, attend
 from .network import check_network, reverse_path_mode
+from .observations import judge_bus, judge_other_groups, judge_wrong_interface
 from .pair import judge_nobody, judge_pair
 from .prober import Prober
 from .scene import Scene

@@ -11,12 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from fjm2.errors import ConfigError
-from fjm2.jms.presence import Announcement, Flag
+from fjm2.base.errors import ConfigError
+from fjm2.bus.presence import Announcement, Flag
 from fjm2.norm import Train, UdpConfig, UdpSocket, UdpTransport
-from fjm2.norm.wire import Application
+from fjm2.norm.core.wire import Application
 
-from .heard import Heard
+from .observations import Heard
 from .scene import Scene
 from .tap import Tap, open_tap
 

@@ -6,8 +6,8 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 
-from fjm2.errors import ConfigError
-from fjm2.norm.interfaces import HAS_NETLINK, Interface, find_interface
+from fjm2.base.errors import ConfigError
+from fjm2.norm.net.interfaces import HAS_NETLINK, Interface, find_interface
 
 from .scene import Scene, is_switched_on
 from .verdict import Finding, fault, ok, unknown, warning

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 from typing import Final, Self
 
-from .heard import PROBE_MAGIC
+from .observations import PROBE_MAGIC
 
 _HEAD = struct.Struct("!10sBB8s8sIIQQIIH")
 PROBE_BYTES_MIN: Final = _HEAD.size

@@ -8,11 +8,11 @@ import struct
 import sys
 from dataclasses import dataclass, field, replace
 
-from fjm2.errors import ConfigError
+from fjm2.base.errors import ConfigError
+from fjm2.bus.config import BusConfig
 from fjm2.norm import UdpConfig
-from fjm2.norm.interfaces import Interface, list_interfaces
-from fjm2.norm.udp_opening import Place, find_place
-from fjm2.uri import BusConfig
+from fjm2.norm.net.interfaces import Interface, list_interfaces
+from fjm2.norm.net.udp_opening import Place, find_place
 
 from .kernel import Kernel
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from fjm2.norm import Train, UdpSocket, UdpTransport
 
-from .heard import PROBE_MAGIC
+from .observations import PROBE_MAGIC
 from .scene import Scene
 from .verdict import Finding, fault, ok, unknown, warning
 

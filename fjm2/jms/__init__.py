@@ -1,11 +1,23 @@
 """JMS over NORM: the names of Jakarta Messaging in Python spelling."""
 
-from .bytes_message import BytesMessage
-from .connection import Connection, ExceptionListener
-from .consumer import JMSConsumer, MessageConsumer
-from .context import JMSContext
-from .destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
-from .errors import (
+from fjm2.bus.reports import (
+    BusError,
+    ConsumerFullError,
+    ListenerError,
+    MessagesDroppedError,
+    MessagesLostError,
+    UnconfirmedError,
+)
+from fjm2.bus.statistics import (
+    BusStatistics,
+    ConnectionStatistics,
+    ConsumerStatistics,
+    ProducerStatistics,
+    SessionStatistics,
+)
+from fjm2.messages.bytes_message import BytesMessage
+from fjm2.messages.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from fjm2.messages.errors import (
     IllegalStateError,
     InvalidClientIDError,
     InvalidDestinationError,
@@ -23,12 +35,9 @@ from .errors import (
     TransactionInProgressError,
     TransactionRolledBackError,
 )
-from .factory import ConnectionFactory
-from .foreign import MessageProtocol
-from .inbox import MessageListener
-from .jms_producer import JMSProducer
-from .map_message import MapMessage
-from .message import (
+from fjm2.messages.foreign import MessageProtocol
+from fjm2.messages.map_message import MapMessage
+from fjm2.messages.message import (
     DEFAULT_DELIVERY_DELAY,
     DEFAULT_DELIVERY_MODE,
     DEFAULT_PRIORITY,
@@ -36,34 +45,26 @@ from .message import (
     DeliveryMode,
     Message,
 )
+from fjm2.messages.object_codec import ObjectCodec, PickleCodec, SafeCodec
+from fjm2.messages.object_message import ObjectMessage
+from fjm2.messages.properties import Properties
+from fjm2.messages.selector import Selector
+from fjm2.messages.stream_message import StreamMessage
+from fjm2.messages.text_message import TextMessage
+from fjm2.messages.types import Byte, Char, Double, Float, Int, Long, PropertyValue, Short
+
+from .connection import Connection, ExceptionListener
+from .consumer import JMSConsumer, MessageConsumer
+from .context import JMSContext
+from .factory import ConnectionFactory
+from .inbox import MessageListener
+from .jms_producer import JMSProducer
 from .metadata import ConnectionMetaData
-from .object_codec import ObjectCodec, PickleCodec, SafeCodec
-from .object_message import ObjectMessage
 from .outbox import CompletionListener
 from .producer import MessageProducer
-from .properties import Properties
-from .reports import (
-    BusError,
-    ConsumerFullError,
-    ListenerError,
-    MessagesDroppedError,
-    MessagesLostError,
-    UnconfirmedError,
-)
 from .requestor import QueueRequestor, TopicRequestor
-from .selector import Selector
 from .session import Session
 from .settings import Overflow, SessionMode
-from .statistics import (
-    BusStatistics,
-    ConnectionStatistics,
-    ConsumerStatistics,
-    ProducerStatistics,
-    SessionStatistics,
-)
-from .stream_message import StreamMessage
-from .text_message import TextMessage
-from .types import Byte, Char, Double, Float, Int, Long, PropertyValue, Short
 
 __all__ = [
     "DEFAULT_DELIVERY_DELAY",

@@ -9,7 +9,12 @@ from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
-from fjm2.counted import Counted
+from fjm2.base.done import DONE, Done
+from fjm2.base.instruments import Counted
+from fjm2.bus.closing import limit_of
+from fjm2.messages.destination import TemporaryQueue as AioTemporaryQueue
+from fjm2.messages.destination import TemporaryTopic as AioTemporaryTopic
+from fjm2.messages.message_factory import MessageFactory
 
 from . import (
     DEFAULT_DELIVERY_DELAY,
@@ -81,13 +86,8 @@ from . import context as aio_context
 from . import factory as aio_factory
 from . import requestor as aio_requestor
 from . import session as aio_session
-from .closing import limit_of
-from .destination import TemporaryQueue as AioTemporaryQueue
-from .destination import TemporaryTopic as AioTemporaryTopic
 from .dispatcher import ThreadListener
-from .done import DONE, Done
 from .jms_producer import AnyJMSProducer
-from .message_factory import MessageFactory
 from .outbox import Post
 from .producer import AnyProducer
 from .threads import LOOP, CallbackThread, Door, Later, ThreadCompletion, in_loop, work_through

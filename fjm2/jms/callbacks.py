@@ -8,9 +8,8 @@ from contextvars import ContextVar
 from inspect import isawaitable
 from typing import Any
 
-from fjm2.logs import Log
-
-from .done import DONE
+from fjm2.base.done import DONE
+from fjm2.base.logs import Log
 
 log = Log("fjm2.jms")
 

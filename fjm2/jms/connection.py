@@ -5,26 +5,25 @@ from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
-from fjm2.counted import Counted
+from fjm2.base.done import DONE
+from fjm2.base.instruments import Counted
+from fjm2.bus.closing import limit_of
+from fjm2.bus.reports import UnconfirmedError
+from fjm2.bus.statistics import ConnectionStatistics
+from fjm2.messages.destination import Destination
+from fjm2.messages.errors import IllegalStateError, InvalidClientIDError, JMSError
 
-from .closing import limit_of
-from .destination import Destination
-from .done import DONE
 from .endpoint import Endpoint
-from .errors import IllegalStateError, InvalidClientIDError, JMSError
-from .limits import refuse
 from .metadata import ConnectionMetaData
 from .producer import check_destination
-from .reports import UnconfirmedError
 from .session import Session
 from .settings import ClientSettings, SessionMode
-from .statistics import ConnectionStatistics
 from .temporary import Temporaries
+from .unsupported import refuse
 
 if TYPE_CHECKING:
-    from fjm2.uri import BusConfig
-
-    from .bus_report import BusReport
+    from fjm2.bus.bus_report import BusReport
+    from fjm2.bus.config import BusConfig
 
 ExceptionListener: TypeAlias = Callable[[Exception], Any]
 """Called with what no call can report; in `fjm2.jms` it may be a coroutine function."""
@@ -70,7 +69,7 @@ class Connection:
             if self._settings.client_id is not None:
                 self._claim_id(self._settings.client_id)
             try:
-                from .bus import Bus  # not before it is needed: see ConnectionFactory
+                from fjm2.bus.bus import Bus  # not before it is needed: see ConnectionFactory
 
                 bus = await Bus.open(self._config)
             except BaseException:
@@ -160,7 +159,7 @@ class Connection:
         await self.close(limit_of(kind, self._settings.close_timeout_s))
 
     def _take_report(self, report: "BusReport") -> None:
-        from .bus_errors import error_of
+        from fjm2.bus.bus_errors import error_of
 
         self._report(error_of(report))
 

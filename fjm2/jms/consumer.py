@@ -4,12 +4,13 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
-from .destination import Destination
+from fjm2.bus.statistics import ConsumerStatistics
+from fjm2.messages.destination import Destination
+from fjm2.messages.errors import MessageFormatError
+from fjm2.messages.message import Message
+
 from .dispatcher import Dispatcher
-from .errors import MessageFormatError
 from .inbox import Inbox, MessageListener
-from .message import Message
-from .statistics import ConsumerStatistics
 
 _T = TypeVar("_T")
 

@@ -5,22 +5,22 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from fjm2.counted import Counted
+from fjm2.base.instruments import Counted
+from fjm2.bus.closing import limit_of
+from fjm2.bus.statistics import ConnectionStatistics
+from fjm2.messages.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from fjm2.messages.errors import IllegalStateError
+from fjm2.messages.message import Message
+from fjm2.messages.message_factory import MessageFactory
+from fjm2.messages.object_codec import ObjectCodec
 
-from .closing import limit_of
 from .connection import Connection, ExceptionListener, mode_of
 from .consumer import JMSConsumer
-from .destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
-from .errors import IllegalStateError
 from .jms_producer import JMSProducer
-from .message import Message
-from .message_factory import MessageFactory
 from .metadata import ConnectionMetaData
-from .object_codec import ObjectCodec
 from .requestor import Replies
 from .session import Session
 from .settings import Overflow, SessionMode
-from .statistics import ConnectionStatistics
 
 
 class _Shared:

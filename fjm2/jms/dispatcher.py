@@ -12,15 +12,16 @@ from inspect import isawaitable
 from time import perf_counter, time
 from typing import Any, cast
 
+from fjm2.base.done import DONE
+from fjm2.bus.reports import ListenerError
+from fjm2.messages.errors import IllegalStateError, MessageFormatError
+from fjm2.messages.header import EXPIRATION, KIND, Kind
+from fjm2.messages.message import Message, open_message, put_property
+from fjm2.messages.object_codec import ObjectCodec
+from fjm2.messages.object_message import ObjectMessage
+
 from .callbacks import calling_thread_of, raised_by_callback
-from .done import DONE
-from .errors import IllegalStateError, MessageFormatError
-from .header import EXPIRATION, KIND, Kind
 from .inbox import Delivery, Inbox, Received, is_expired
-from .message import Message, open_message, put_property
-from .object_codec import ObjectCodec
-from .object_message import ObjectMessage
-from .reports import ListenerError
 from .settings import SessionMode
 
 TURN_S = 0.002

@@ -7,23 +7,23 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
+from fjm2.bus.closing import Patience
+from fjm2.bus.complaints import complain
+from fjm2.bus.confirmation import Confirmation
+from fjm2.bus.reports import ConsumerFullError, MessagesDroppedError
+from fjm2.bus.statistics import ConnectionStatistics
+from fjm2.messages.destination import Destination
+from fjm2.messages.errors import IllegalStateError
+from fjm2.messages.frame import FrameWriter
+from fjm2.messages.selector import Selector
+
 from .callbacks import Callbacks
-from .closing import Patience
-from .complaints import complain
-from .confirmation import Confirmation
-from .destination import Destination
-from .errors import IllegalStateError
-from .frame import FrameWriter
 from .inbox import Inbox
-from .reports import ConsumerFullError, MessagesDroppedError
-from .selector import Selector
 from .settings import ClientSettings, ConsumerSettings
-from .statistics import ConnectionStatistics
 
 if TYPE_CHECKING:
+    from fjm2.bus.bus import Bus
     from fjm2.telemetry import Telemetry
-
-    from .bus import Bus
 
 _DROPS_REPORTED_AFTER_S = 0.1
 _FULL_REPORTED_AFTER_S = 0.5

@@ -7,12 +7,12 @@ from enum import Enum
 from typing import Any, NoReturn
 from urllib.parse import quote, unquote
 
-from fjm2.errors import ConfigError
+from fjm2.base.errors import ConfigError
 
 from .connection import Connection
 from .context import JMSContext
-from .limits import refuse
 from .settings import ClientSettings, ConsumerSettings, SessionMode, overflow_of
+from .unsupported import refuse
 
 ENVIRONMENT = "FJM2_URI"
 DEFAULT_URI = "fjm2://"
@@ -31,9 +31,8 @@ class ConnectionFactory:
     def __init__(self, uri: str | None = None, **options: Any) -> None:
         """ConfigError names what is wrong. Nothing is opened yet."""
         # With it comes the whole engine: who only wants messages need not wait for that.
-        from fjm2.uri import BusConfig
-
-        from .bus import BUS_DEFAULTS
+        from fjm2.bus.bus import BUS_DEFAULTS
+        from fjm2.bus.config import BusConfig
 
         if "overrides" in options:
             refuse("overrides by an administrator")

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 from time import time
 from typing import Any, Protocol, TypeAlias
 
-from .destination import Destination
-from .header import EXPIRATION, FRAME_BYTES, PRIORITY, PRIORITY_MAX, Header
-from .selector import Selector
+from fjm2.bus.statistics import ConsumerStatistics
+from fjm2.messages.destination import Destination
+from fjm2.messages.header import EXPIRATION, FRAME_BYTES, PRIORITY, PRIORITY_MAX, Header
+from fjm2.messages.selector import Selector
+
 from .settings import ConsumerSettings, Overflow
-from .statistics import ConsumerStatistics
 
 MessageListener: TypeAlias = Callable[[Any], Any]
 """Called with each message; in `fjm2.jms` it may be a coroutine function."""

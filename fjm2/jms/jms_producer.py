@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
-from .bytes_message import BytesMessage
-from .destination import Destination
-from .foreign import MessageProtocol, adopt, stamp_foreign
-from .map_message import MapMessage
-from .message import DeliveryMode, Message, put_property
-from .object_codec import ObjectCodec
-from .object_message import ObjectMessage
+from fjm2.messages.bytes_message import BytesMessage
+from fjm2.messages.destination import Destination
+from fjm2.messages.foreign import MessageProtocol, adopt, stamp_foreign
+from fjm2.messages.map_message import MapMessage
+from fjm2.messages.message import DeliveryMode, Message, put_property
+from fjm2.messages.object_codec import ObjectCodec
+from fjm2.messages.object_message import ObjectMessage
+from fjm2.messages.text_message import TextMessage
+from fjm2.messages.types import PropertyValue
+
 from .outbox import CompletionListener, Outbox, Post
 from .producer import SendOptions, check_delivery_mode, check_destination
-from .text_message import TextMessage
-from .types import PropertyValue
 
 
 def message_of(body: object, codec: ObjectCodec) -> Message:

@@ -3,12 +3,13 @@
 from collections import deque
 from functools import partial
 
-from .destination import Destination
-from .errors import MessageFormatError
-from .frame import look_up
+from fjm2.bus.statistics import ConsumerStatistics
+from fjm2.messages.destination import Destination
+from fjm2.messages.errors import MessageFormatError
+from fjm2.messages.frame import look_up
+from fjm2.messages.selector import Selector
+
 from .inbox import Delivery, Inbox, Received
-from .selector import Selector
-from .statistics import ConsumerStatistics
 
 
 class QueueInbox(Inbox):

@@ -7,16 +7,17 @@ from collections.abc import Awaitable, Callable, Coroutine
 from time import time_ns
 from typing import Any, Protocol, TypeAlias
 
+from fjm2.bus.reports import UnconfirmedError
+from fjm2.messages.destination import QUEUE_FLAG, TEMPORARY_FLAG, Destination
+from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, JMSError, TransactionRolledBackError
+from fjm2.messages.foreign import adopt, stamp_foreign
+from fjm2.messages.frame import Parts, seal
+from fjm2.messages.header import PERSISTENT, Transaction
+from fjm2.messages.message import Message
+
 from .callbacks import Callbacks, invoke
-from .destination import QUEUE_FLAG, TEMPORARY_FLAG, Destination
 from .endpoint import Endpoint
-from .errors import IllegalStateError, InvalidDestinationError, JMSError, TransactionRolledBackError
-from .foreign import adopt, stamp_foreign
-from .frame import Parts, seal
-from .header import PERSISTENT, Transaction
-from .limits import refuse
-from .message import Message
-from .reports import UnconfirmedError
+from .unsupported import refuse
 
 
 class CompletionListener(Protocol):

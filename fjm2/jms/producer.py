@@ -6,13 +6,14 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
 
-from .destination import Destination
-from .errors import IllegalStateError, InvalidDestinationError, JMSError
-from .header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT, PRIORITY_MAX
-from .limits import refuse
-from .message import DEFAULT_PRIORITY, DeliveryMode
+from fjm2.bus.statistics import ProducerStatistics
+from fjm2.messages.destination import Destination
+from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, JMSError
+from fjm2.messages.header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT, PRIORITY_MAX
+from fjm2.messages.message import DEFAULT_PRIORITY, DeliveryMode
+
 from .outbox import CompletionListener, Outbox, Post
-from .statistics import ProducerStatistics
+from .unsupported import refuse
 
 _LONG_MAX = (1 << 63) - 1
 

@@ -5,12 +5,13 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import NoReturn, Self, cast
 
+from fjm2.messages.destination import Destination, Topic
+from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, MessageFormatError
+from fjm2.messages.message import Message
+
 from .consumer import MessageConsumer
-from .destination import Destination, Topic
-from .errors import IllegalStateError, InvalidDestinationError, MessageFormatError
-from .limits import refuse
-from .message import Message
 from .session import Session
+from .unsupported import refuse
 
 
 def _is_reply(message: Message, ids: Collection[str | None]) -> bool:

@@ -6,21 +6,30 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import NoReturn, Self
 
+from fjm2.bus.statistics import SessionStatistics
+from fjm2.messages.destination import (
+    QUEUE_FLAG,
+    TEMPORARY_FLAG,
+    Destination,
+    Queue,
+    TemporaryQueue,
+    TemporaryTopic,
+    Topic,
+)
+from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, TransactionRolledBackError
+from fjm2.messages.message_factory import MessageFactory
+from fjm2.messages.object_codec import ObjectCodec
+from fjm2.messages.selector import Selector
+
 from .consumer import MessageConsumer
-from .destination import QUEUE_FLAG, TEMPORARY_FLAG, Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from .dispatcher import Dispatcher
-from .errors import IllegalStateError, InvalidDestinationError, TransactionRolledBackError
 from .inbox import Inbox
-from .limits import refuse
 from .local_queue import QueueInbox
-from .message_factory import MessageFactory
-from .object_codec import ObjectCodec
 from .outbox import Outbox
 from .producer import MessageProducer, check_destination
-from .selector import Selector
 from .settings import ConsumerSettings, Overflow, SessionMode, overflow_of
-from .statistics import SessionStatistics
 from .temporary import Temporaries
+from .unsupported import refuse
 
 
 class Session(MessageFactory):

@@ -5,9 +5,8 @@ from enum import Enum, IntEnum
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fjm2.errors import ConfigError
-
-from .object_codec import SAFE_CODEC, ObjectCodec
+from fjm2.base.errors import ConfigError
+from fjm2.messages.object_codec import SAFE_CODEC, ObjectCodec
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider

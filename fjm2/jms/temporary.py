@@ -1,8 +1,9 @@
 """The temporary destinations of one connection: only it consumes from them, and they are gone when it is closed."""
 
-from .destination import Destination, TemporaryQueue, TemporaryTopic
+from fjm2.messages.destination import Destination, TemporaryQueue, TemporaryTopic
+from fjm2.messages.errors import IllegalStateError, InvalidDestinationError
+
 from .endpoint import Endpoint
-from .errors import IllegalStateError, InvalidDestinationError
 from .local_queue import LocalQueue
 
 

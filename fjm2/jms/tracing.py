@@ -3,13 +3,12 @@
 import contextlib
 from typing import Final
 
+from fjm2.messages.destination import Destination
+from fjm2.messages.errors import MessageFormatError
+from fjm2.messages.frame import FrameWriter, Parts, with_properties
+from fjm2.messages.message import Message
+from fjm2.messages.properties import decode_properties, encode_properties
 from fjm2.telemetry import TRACE_PARENT, TRACE_STATE, Telemetry
-
-from .destination import Destination
-from .errors import MessageFormatError
-from .frame import FrameWriter, Parts, with_properties
-from .message import Message
-from .properties import decode_properties, encode_properties
 
 _NAMES: Final = (TRACE_PARENT, TRACE_STATE)
 _MARKS: Final = tuple(name.encode() for name in _NAMES)

@@ -3,17 +3,17 @@
 `Session` is what applications use, with asyncio. `Engine` is the protocol alone, without sockets and clocks.
 """
 
-from . import events
-from .config import Fec, Flow, ReceiverConfig, SenderConfig, SessionConfig, Sync
-from .engine import Engine
-from .incoming import ObjectProgress
-from .interfaces import Interface
-from .session import OutgoingStream, Session
-from .sources import FileSource, MemorySource, Source
-from .statistics import SessionStatistics, StreamStatistics
-from .stats import Drop, Stats
-from .train import Address, Train
-from .udp import LinkState, TrainSocket, UdpConfig, UdpSocket, UdpStats, UdpTransport
+from .core import events
+from .core.config import Fec, Flow, ReceiverConfig, SenderConfig, SessionConfig, Sync
+from .core.engine import Engine
+from .core.receive.incoming import ObjectProgress
+from .core.send.sources import FileSource, MemorySource, Source
+from .core.stats import Drop, Stats
+from .core.train import Address, Train
+from .net.interfaces import Interface
+from .net.session import OutgoingStream, Session
+from .net.statistics import SessionStatistics, StreamStatistics
+from .net.udp import LinkState, TrainSocket, UdpConfig, UdpSocket, UdpStats, UdpTransport
 
 __all__ = [
     "Address",

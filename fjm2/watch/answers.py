@@ -4,7 +4,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from fjm2.norm.wire import Position
+from fjm2.norm.core.wire import Position
 
 RECEIVERS_MAX: Final = 4096
 _SENDERS_MAX: Final = 64

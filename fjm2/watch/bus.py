@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from fjm2.errors import WireError
+from fjm2.base.errors import WireError
+from fjm2.bus.presence import Flag, Peer, PresenceTable
+from fjm2.bus.presence import decode as decode_announcement
 from fjm2.jms import Destination
-from fjm2.jms.frame import Frame
-from fjm2.jms.header import CONNECTION_ID
-from fjm2.jms.presence import Flag, Peer, PresenceTable
-from fjm2.jms.presence import decode as decode_announcement
+from fjm2.messages.frame import Frame
+from fjm2.messages.header import CONNECTION_ID
 from fjm2.norm import Address, Train
-from fjm2.norm.wire import (
+from fjm2.norm.core.wire import (
     Ack,
     Application,
     DataReader,
@@ -28,12 +28,12 @@ from fjm2.norm.wire import (
     Position,
     decode,
 )
-from fjm2.record.observed import ObservedSender
+from fjm2.traces.observed import ObservedSender
 
 from .answers import Answers, Receiver
 from .gateways import Gateway, Gateways
-from .passing import PassingStream
 from .report import BusReport, ConnectionReport, GatewayReport, ReceiverReport, SenderReport, TopicReport, hash_label
+from .stream_tap import PassingStream
 from .topics import PassingTopic, Topics
 
 SENDERS_MAX: Final = 1024

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Final, Self
 
-from fjm2.errors import ConfigError
+from fjm2.base.errors import ConfigError
+from fjm2.bus.config import BusConfig
 from fjm2.norm import LinkState, Train, UdpConfig, UdpTransport
-from fjm2.uri import BusConfig
 
 from .bus import BusWatch
 from .gateways import BEACONS

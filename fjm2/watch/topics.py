@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fjm2.jms import Destination, Queue, Topic
-from fjm2.jms.destination import destination_from
-from fjm2.jms.errors import InvalidDestinationError
-from fjm2.jms.frame import Frame
-from fjm2.jms.header import CONNECTION_ID, DESTINATION_HASH, FLAGS, HEADER_BYTES, NAME_BYTES
+from fjm2.messages.destination import destination_from
+from fjm2.messages.errors import InvalidDestinationError
+from fjm2.messages.frame import Frame
+from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, FLAGS, HEADER_BYTES, NAME_BYTES
 
 TOPICS_MAX: Final = 4096
 """Those that come later are not told apart."""

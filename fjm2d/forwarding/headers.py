@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fjm2.errors import WireError
-from fjm2.norm.wire import VERSION, Application, Flavor, MessageType, decode
+from fjm2.norm.core.wire import VERSION, Application, Flavor, MessageType, decode
 
 Bytes = NDArray[np.uint8]
 

@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from fjm2.jms.presence import Flag, PresenceTable, decode
+from fjm2.bus.presence import Flag, PresenceTable, decode
 
 STATUS_S: Final = 1.0
 """A status is sent so often."""

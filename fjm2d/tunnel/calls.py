@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from random import Random
 
-from .handshake import Opening
+from .crypto.handshake import Opening
 from .wire import Drop
 
 NEVER = math.inf

@@ -19,8 +19,8 @@ from fjm2.norm import Address, Train
 
 from ..keys import KeyPair
 from .config import EndpointConfig, PeerConfig
+from .crypto.handshake import Entropy, Pair
 from .events import Event
-from .handshake import Entropy, Pair
 from .pacing import TokenBucket
 from .peer import Peer, Received, Surroundings
 from .session import Bytes, common_prefix, count_of, prefixes_of

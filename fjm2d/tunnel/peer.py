@@ -21,17 +21,17 @@ from fjm2.norm import Address, Train
 
 from .calls import Calls, Doorkeeper
 from .config import EndpointConfig, PeerConfig
-from .epochs import Epoch, Epochs
+from .crypto.epochs import Epoch, Epochs
+from .crypto.handshake import Entropy, Opening, Pair, answer, draw_index
+from .crypto.sealing import is_one_piece, pieces, wire_bytes
 from .events import ClockBehind, Event, PathMtuChanged, PeerDown, PeerMoved, PeerUp
 from .fragments import Reassembler, Splitter
-from .handshake import Entropy, Opening, Pair, answer, draw_index
 from .liveness import Liveness
 from .meter import LinkMeter
 from .pacing import LinkQueue, Parcel, TokenBucket
 from .pathmtu import PathMtu, timeout_s
 from .peerstats import Flow, PeerStats
 from .rate import RateEstimate
-from .sealing import is_one_piece, pieces, wire_bytes
 from .session import CounterExhausted
 from .slots import Workspace
 from .wire import (

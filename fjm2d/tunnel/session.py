@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
-from .replay import ReplayWindow
+from .crypto.replay import ReplayWindow
 from .slots import Workspace
 from .wire import COUNTER_END, HEADER_BYTES, OVERHEAD_BYTES, PREFIX_BYTES, Drop, Prefix
 

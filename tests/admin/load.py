@@ -23,8 +23,8 @@ import os
 
 from running import Admin, new_key
 
-from fjm2admin.store import Store
-from fjm2admin.tokens import Scope, make
+from fjm2admin.registry.store import Store
+from fjm2admin.registry.tokens import Scope, make
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _WAIT_S = 30

@@ -22,11 +22,11 @@ from running import Admin, Gateway, command, environment, link, run, sample, unt
 
 from fjm2admin import advert
 from fjm2admin.config import AdminConfig
-from fjm2admin.models import node_id_of
-from fjm2admin.nodes import Profile
-from fjm2admin.service import Caller, Service
-from fjm2admin.store import Store, StoredNode
-from fjm2admin.tokens import Scope, digest_of, make
+from fjm2admin.registry.nodes import Profile
+from fjm2admin.registry.service import Caller, Service
+from fjm2admin.registry.store import Store, StoredNode
+from fjm2admin.registry.tokens import Scope, digest_of, make
+from fjm2admin.web.models import node_id_of
 
 REFUSED = [
     ({"name": ""}, "body.name"),

@@ -16,15 +16,15 @@ import uvicorn
 from running import Admin, Gateway, make_token, until
 from uvicorn.server import ServerState
 
-from fjm2admin import entrance, server, sockets
-from fjm2admin.api import _PIECE_BYTES, _in_pieces, make_app
 from fjm2admin.config import AdminConfig
-from fjm2admin.limits import Doors
-from fjm2admin.live import Live
-from fjm2admin.nodes import Node, Profile
-from fjm2admin.server import _Protocol
-from fjm2admin.service import Service
-from fjm2admin.store import Store
+from fjm2admin.registry.nodes import Node, Profile
+from fjm2admin.registry.service import Service
+from fjm2admin.registry.store import Store
+from fjm2admin.web import entrance, server, sockets
+from fjm2admin.web.api import _PIECE_BYTES, _in_pieces, make_app
+from fjm2admin.web.limits import Doors
+from fjm2admin.web.live import Live
+from fjm2admin.web.server import _Protocol
 
 STUCK_S = 0.5
 PIECE = bytes(1 << 20)

@@ -13,8 +13,8 @@ from running import Admin, Gateway, link, make_token, sample
 pytest.importorskip("websockets", reason="the extra `dev` is not installed")
 from browser import Browser
 
-from fjm2admin.nodes import Profile
-from fjm2admin.store import Store, StoredNode
+from fjm2admin.registry.nodes import Profile
+from fjm2admin.registry.store import Store, StoredNode
 
 SCRIPT = "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>"
 

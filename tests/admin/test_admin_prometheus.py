@@ -4,11 +4,11 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import cast
 
-from fjm2admin import prometheus
 from fjm2admin.advert import Advertiser
-from fjm2admin.limits import Seats
-from fjm2admin.nodes import State
-from fjm2admin.service import Service
+from fjm2admin.registry.nodes import State
+from fjm2admin.registry.service import Service
+from fjm2admin.web import prometheus
+from fjm2admin.web.limits import Seats
 
 REQUESTS = 123_456_789
 SENT = 98_765_432_101

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from load import run_load
 from running import ROOT, Admin, run, until
 
-from fjm2admin import feed
 from fjm2admin.cli import main
 from fjm2admin.errors import Refusal, StoreError
-from fjm2admin.measures import STEP_S, LinkSample, Meter, Point
-from fjm2admin.nodes import Node, Profile, Registry, Silences, State
-from fjm2admin.store import TIERS, Lock, Seen, Store, StoredNode
-from fjm2admin.tokens import Scope, make
+from fjm2admin.registry.measures import STEP_S, LinkSample, Meter, Point
+from fjm2admin.registry.nodes import Node, Profile, Registry, Silences, State
+from fjm2admin.registry.store import TIERS, Lock, Seen, Store, StoredNode
+from fjm2admin.registry.tokens import Scope, make
+from fjm2admin.web import feed
 
 
 def profile(name: str = "paris", node_id: str = "0000000a", key: str = "key") -> Profile:

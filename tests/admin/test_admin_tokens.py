@@ -13,10 +13,10 @@ from running import Admin, Gateway, make_token, new_key, run, until
 
 from fjm2admin.config import AdminConfig
 from fjm2admin.errors import Refusal
-from fjm2admin.limits import RateLimit, Seats, address_key
-from fjm2admin.service import Service
-from fjm2admin.store import Store
-from fjm2admin.tokens import Scope, TokenBook, make
+from fjm2admin.registry.service import Service
+from fjm2admin.registry.store import Store
+from fjm2admin.registry.tokens import Scope, TokenBook, make
+from fjm2admin.web.limits import RateLimit, Seats, address_key
 
 
 def test_only_the_whole_token_is_found() -> None:

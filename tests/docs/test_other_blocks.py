@@ -13,8 +13,8 @@ from doc_blocks import BLOCKS, ROOT, Block, lines_of
 
 from fjm2 import metrics
 from fjm2.jms import ConnectionFactory
-from fjm2.jms.errors import InvalidSelectorError
 from fjm2.jms.selector import Selector
+from fjm2.messages.errors import InvalidSelectorError
 
 
 def in_language(*languages: str) -> list[Block]:
@@ -57,7 +57,8 @@ def check_gateway(file: Path, text: str) -> None:
 def check_service(file: Path, text: str, openssl: str) -> None:
     """`fjm2admin run --check`, with a certificate in the place of the reader's."""
     pytest.importorskip("fastapi", reason="the extra `admin` is not installed")
-    from fjm2admin import config, server
+    from fjm2admin import config
+    from fjm2admin.web import server
 
     form = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x -keyout key.pem"
     words = [openssl, *form.split(), "-out", "chain.pem"]

@@ -13,8 +13,8 @@ from fjm2d.cli import CONFIGURATION_WRONG, main
 from fjm2d.config import VARIABLES, GatewayConfig
 from fjm2d.errors import ConfigurationErrors
 from fjm2d.keys import KeyPair, PublicKey
-from fjm2d.reading import Endpoint, Rate
 from fjm2d.roster import Member, sides_of
+from fjm2d.values import Endpoint, Rate
 
 ROOT = Path(__file__).parents[2]
 KEY = KeyPair(bytes(range(32))).public.text

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fjm2.jms.presence import PEERS_MAX, Announcement, Flag
+from fjm2.bus.presence import PEERS_MAX, Announcement, Flag
 from fjm2.norm import Address, Train
-from fjm2.norm.wire import (
+from fjm2.norm.core.wire import (
     Ack,
     AckType,
     Application,

@@ -20,7 +20,7 @@ from fjm2d.config import AdminConfig, GatewayConfig, WanConfig
 from fjm2d.directory import FILE_NAME, Directory, member_of
 from fjm2d.errors import ConfigurationErrors, KeyFileError
 from fjm2d.keys import KeyPair
-from fjm2d.reading import Endpoint
+from fjm2d.values import Endpoint
 
 DEEP = b"[" * 100_000
 LONG = "1" * 5000

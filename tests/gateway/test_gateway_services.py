@@ -22,9 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjm2.norm import Address, Train, UdpConfig, UdpTransport
-from fjm2.norm.wire import Message, decode
-from fjm2admin import advert, tokens
-from fjm2admin.models import Sample
+from fjm2.norm.core.wire import Message, decode
+from fjm2admin import advert
+from fjm2admin.registry import tokens
+from fjm2admin.web.models import Sample
 from fjm2d import config as configuration
 from fjm2d.config import AdminConfig, GatewayConfig
 from fjm2d.directory import FILE_NAME, Directory, member_of
@@ -32,11 +33,11 @@ from fjm2d.errors import GatewayError
 from fjm2d.gateway import Gateway
 from fjm2d.keys import KeyPair
 from fjm2d.loops import loop_factory
-from fjm2d.reading import Endpoint
 from fjm2d.report import metrics_of, sample_of, status_of
 from fjm2d.roster import Member
 from fjm2d.status import StatusServer
 from fjm2d.tunnel import PeerConfig
+from fjm2d.values import Endpoint
 from fjm2d.wan import WanSockets, addresses_of
 
 ROOT = Path(__file__).parents[2]

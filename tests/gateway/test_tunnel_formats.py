@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fjm2d.keys import KeyPair
 from fjm2d.tunnel import OVERHEAD_BYTES, Drop, Kind, group_hash
-from fjm2d.tunnel.noise import Initiator, NoiseError, Responder
-from fjm2d.tunnel.replay import WINDOW, ReplayWindow
+from fjm2d.tunnel.crypto.noise import Initiator, NoiseError, Responder
+from fjm2d.tunnel.crypto.replay import WINDOW, ReplayWindow
 from fjm2d.tunnel.session import CounterExhausted, Session, counters_of, prefixes_of
 from fjm2d.tunnel.wire import (
     COUNTER_END,

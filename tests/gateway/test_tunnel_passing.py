@@ -10,7 +10,7 @@ from tunnel_sim import GROUP, Node, connected, datagrams
 
 from fjm2.norm import Train
 from fjm2d.tunnel import Drop, EndpointConfig, Kind
-from fjm2d.tunnel.replay import WINDOW, ReplayWindow
+from fjm2d.tunnel.crypto.replay import WINDOW, ReplayWindow
 from fjm2d.tunnel.session import Session
 from fjm2d.tunnel.wire import OVERHEAD_BYTES
 

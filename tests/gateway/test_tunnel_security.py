@@ -16,8 +16,8 @@ from tunnel_sim import Net, Node, Path, connected, datagrams, key_of
 from fjm2.norm import Train
 from fjm2d.keys import KeyPair
 from fjm2d.tunnel import OVERHEAD_BYTES, Drop, EndpointConfig, Kind
+from fjm2d.tunnel.crypto.handshake import Opening, Pair
 from fjm2d.tunnel.events import ClockBehind, PeerDown, PeerMoved
-from fjm2d.tunnel.handshake import Opening, Pair
 from fjm2d.tunnel.slots import Workspace
 from fjm2d.tunnel.wire import INITIATION_BYTES, RESPONSE_BYTES, Initiation, ProbeFlag
 

@@ -12,11 +12,11 @@ from random import Random
 
 import numpy as np
 
-from fjm2.norm.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
-from fjm2.norm.engine import Engine
+from fjm2.norm.core.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
+from fjm2.norm.core.engine import Engine
+from fjm2.norm.core.send.sources import MemorySource
+from fjm2.norm.core.train import Address, Train
 from fjm2.norm.events import Event, ObjectCompleted, StreamLost, StreamReceived
-from fjm2.norm.sources import MemorySource
-from fjm2.norm.train import Address, Train
 
 from .attacker import Attacker
 from .figures import TIMERS, Figures

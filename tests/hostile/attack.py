@@ -11,7 +11,7 @@ from itertools import count
 
 import numpy as np
 
-from fjm2.norm.train import Train
+from fjm2.norm.core.train import Train
 
 from .arena import QUIET_S, START, Arena
 from .figures import Figures

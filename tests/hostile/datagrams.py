@@ -6,7 +6,7 @@
 import struct
 from dataclasses import dataclass
 
-from fjm2.norm.train import Address
+from fjm2.norm.core.train import Address
 
 _COMMON = struct.Struct(">BBHI")
 _SENDER = struct.Struct(">HBB")

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fjm2.norm.train import Address
+from fjm2.norm.core.train import Address
 
 GROUP: Address = ("239.255.0.1", 6003)
 HONEST_SENDER, TARGET, HONEST_RECEIVER = 0xA5C39E71, 0xB6D48F62, 0xC7E5A053  # none that a mutation makes by chance

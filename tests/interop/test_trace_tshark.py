@@ -9,7 +9,7 @@ import pcap
 import pytest
 
 from fjm2.record import Labels
-from fjm2.record.capture import samples_of
+from fjm2.traces.capture import samples_of
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 NAMES = ["cc-on", "loss-burst", "loss-heavy-all-nack-levels", "squelch", "fec129-stream"]

@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 import pcap
 import pytest
 
-from fjm2.norm.quantize import group_size_of, loss_of, rate_of, rtt_of
-from fjm2.norm.wire import (
+from fjm2.norm.core.quantize import group_size_of, loss_of, rate_of, rtt_of
+from fjm2.norm.core.wire import (
     NODE_NONE,
     REPAIR_ADV_LIMIT,
     STREAM_HEADER,

@@ -32,8 +32,8 @@ from fjm2.jms import (
     TopicRequestor,
     blocking,
 )
-from fjm2.jms.frame import FrameWriter, Parts
-from fjm2.jms.header import FRAME_BYTES, HEADER, PROPERTY_BYTES, SECTION_BYTES
+from fjm2.messages.frame import FrameWriter, Parts
+from fjm2.messages.header import FRAME_BYTES, HEADER, PROPERTY_BYTES, SECTION_BYTES
 
 TOPIC = Topic("fjm2.broken")
 TRANSACTED = SessionMode.SESSION_TRANSACTED

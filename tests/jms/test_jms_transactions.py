@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 from adapter import QUIET_S, WAIT_S, Api, eventually, listener, send_texts, texts
 
-from fjm2.jms import (
-    DeliveryMode,
-    IllegalStateError,
-    SessionMode,
-    TextMessage,
-    Topic,
-    TransactionRolledBackError,
-)
+from fjm2.jms import DeliveryMode, IllegalStateError, SessionMode, TextMessage, Topic, TransactionRolledBackError
 
 TOPIC, OTHER = Topic("fjm2.transactions"), Topic("fjm2.transactions.other")
 TRANSACTED = SessionMode.SESSION_TRANSACTED

@@ -16,10 +16,10 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from fjm2.errors import ConfigError
 from fjm2.jms import ConnectionFactory, Message, TextMessage, Topic
-from fjm2.jms.frame import FrameWriter
-from fjm2.jms.header import FRAME_BYTES
-from fjm2.jms.properties import decode_properties, encode_properties
 from fjm2.jms.tracing import _replaced
+from fjm2.messages.frame import FrameWriter
+from fjm2.messages.header import FRAME_BYTES
+from fjm2.messages.properties import decode_properties, encode_properties
 from fjm2.telemetry import TRACE_PARENT, TRACE_STATE, context_of
 
 TOPIC, NEXT = Topic("fjm2.telemetry"), Topic("fjm2.telemetry.next")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fjm2.norm.train import Train
-from fjm2.norm.udp import UdpSocket, UdpStats
+from fjm2.norm.core.train import Train
+from fjm2.norm.net.udp import UdpSocket, UdpStats
 
 ELSEWHERE = (sys.executable, "-W", "error", str(Path(__file__).with_name("elsewhere.py")))
 GROUP = "239.192.57.95"

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from fjm2.errors import WireError
+from fjm2.norm.core.wire import Message, decode
 from fjm2.norm.sim import Network
-from fjm2.norm.wire import Message, decode
 
 
 @pytest.fixture

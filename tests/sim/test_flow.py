@@ -5,13 +5,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from fjm2.norm.config import Flow, ReceiverConfig, SenderConfig, SessionConfig
+from fjm2.norm.core.config import Flow, ReceiverConfig, SenderConfig, SessionConfig
+from fjm2.norm.core.quantize import quantize_loss, quantize_rate, quantize_rtt
+from fjm2.norm.core.timers import time_of_wire, wire_time
+from fjm2.norm.core.train import Train
+from fjm2.norm.core.wire import Ack, AckType, CcFeedback, CcFlag, CongestionControl, MessageType, decode
 from fjm2.norm.events import ObjectCompleted, ObjectPurged, ReceiverEvicted, StreamLost
-from fjm2.norm.quantize import quantize_loss, quantize_rate, quantize_rtt
 from fjm2.norm.sim import Network, Node
-from fjm2.norm.timers import time_of_wire, wire_time
-from fjm2.norm.train import Train
-from fjm2.norm.wire import Ack, AckType, CcFeedback, CcFlag, CongestionControl, MessageType, decode
 
 PAYLOAD = Random(3).randbytes(2_000_000)
 WINDOW_BYTES = 100_000

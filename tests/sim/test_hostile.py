@@ -16,8 +16,13 @@ from hostile.datagrams import Fake, feedback, fti, item, request
 from hostile.limits import count_elements, resident_bytes
 from hostile.target import GROUP, TARGET, Sight
 
-from fjm2.norm.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
-from fjm2.norm.engine import Engine
+from fjm2.norm.core.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
+from fjm2.norm.core.engine import Engine
+from fjm2.norm.core.receive.stores import FileStore
+from fjm2.norm.core.send.sources import MemorySource
+from fjm2.norm.core.stats import Drop
+from fjm2.norm.core.train import Train
+from fjm2.norm.core.wire import Data, Info, Nack, RepairAdv, decode
 from fjm2.norm.events import (
     Event,
     LossReason,
@@ -28,11 +33,6 @@ from fjm2.norm.events import (
     StreamLost,
     StreamReceived,
 )
-from fjm2.norm.sources import MemorySource
-from fjm2.norm.stats import Drop
-from fjm2.norm.stores import FileStore
-from fjm2.norm.train import Train
-from fjm2.norm.wire import Data, Info, Nack, RepairAdv, decode
 
 SEED = int(os.environ.get("FJM2_SEED", "1"))
 NOW = 100.0
@@ -258,7 +258,7 @@ def test_infos_are_counted(fake: Fake) -> None:
 
 
 def test_pieces_of_an_object_are_bounded(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fjm2.norm.incoming.FRAGMENTS_MAX", 50)
+    monkeypatch.setattr("fjm2.norm.core.receive.incoming.FRAGMENTS_MAX", 50)
     victim = Victim()
     content = Random(1).randbytes(400)
     ext = fti(5, 400, 2, 200)

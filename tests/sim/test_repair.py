@@ -9,7 +9,26 @@ from random import Random
 
 import pytest
 
-from fjm2.norm.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
+from fjm2.norm.core.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
+from fjm2.norm.core.nack import read_requests
+from fjm2.norm.core.stats import Drop
+from fjm2.norm.core.train import Train
+from fjm2.norm.core.wire import (
+    Data,
+    EndOfTransmission,
+    Flush,
+    Info,
+    Message,
+    Nack,
+    Position,
+    RepairAdv,
+    RepairFlag,
+    RepairForm,
+    RepairRequest,
+    Squelch,
+    decode,
+    payload_id_format,
+)
 from fjm2.norm.events import (
     CommandReceived,
     CommandSent,
@@ -27,26 +46,7 @@ from fjm2.norm.events import (
     TransmissionFlushed,
     WatermarkCompleted,
 )
-from fjm2.norm.nack import read_requests
 from fjm2.norm.sim import GROUP, Network, Node
-from fjm2.norm.stats import Drop
-from fjm2.norm.train import Train
-from fjm2.norm.wire import (
-    Data,
-    EndOfTransmission,
-    Flush,
-    Info,
-    Message,
-    Nack,
-    Position,
-    RepairAdv,
-    RepairFlag,
-    RepairForm,
-    RepairRequest,
-    Squelch,
-    decode,
-    payload_id_format,
-)
 
 Chooser = Callable[..., Callable[[bytes], bool]]
 

@@ -26,10 +26,10 @@ from fjm2bench.scale import (
     tap_nacks,
 )
 
-from fjm2.norm import engine
+from fjm2.norm.core import engine
+from fjm2.norm.core.train import Train
+from fjm2.norm.core.wire import Ack, CongestionControl, decode
 from fjm2.norm.sim import Node
-from fjm2.norm.train import Train
-from fjm2.norm.wire import Ack, CongestionControl, decode
 
 SEGMENTS = 320
 CYCLES = 12

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from fjm2.norm.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
+from fjm2.norm.core.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
 from fjm2.norm.events import (
     ObjectCompleted,
     ObjectLost,

@@ -21,7 +21,7 @@ from trains import receive_train
 
 from fjm2.commands import main
 from fjm2.norm import SenderConfig, Session
-from fjm2.norm.udp import UdpConfig, UdpTransport
+from fjm2.norm.net.udp import UdpConfig, UdpTransport
 
 GROUP = "239.192.57.96"
 DEADLINE_S = 30.0

@@ -8,8 +8,15 @@ import pytest
 from netns import Network
 
 from fjm2.errors import ConfigError
-from fjm2.norm import interfaces
-from fjm2.norm.interfaces import LOST_COUNT, Interface, InterfaceWatch, find_interface, list_interfaces, local_address
+from fjm2.norm.net import interfaces
+from fjm2.norm.net.interfaces import (
+    LOST_COUNT,
+    Interface,
+    InterfaceWatch,
+    find_interface,
+    list_interfaces,
+    local_address,
+)
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
 

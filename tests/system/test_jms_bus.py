@@ -15,9 +15,9 @@ import pytest
 import uvloop
 from netns import Namespace, Network
 
-from fjm2.jms import IllegalStateError, TextMessage, Topic, transactions
-from fjm2.jms.bus import BUS_DEFAULTS, Bus
-from fjm2.jms.bus_report import (
+from fjm2.bus import transactions
+from fjm2.bus.bus import BUS_DEFAULTS, Bus
+from fjm2.bus.bus_report import (
     BusReport,
     BytesLost,
     ClientIdDuplicated,
@@ -26,14 +26,15 @@ from fjm2.jms.bus_report import (
     SubscriberEvicted,
     TransactionDropped,
 )
-from fjm2.jms.frame import FrameWriter, seal
-from fjm2.jms.header import Transaction
-from fjm2.jms.lane import DSCP_OF_LANE, LANE_OF_PRIORITY
-from fjm2.jms.message import open_message
-from fjm2.jms.router import Received
+from fjm2.bus.lane import DSCP_OF_LANE, LANE_OF_PRIORITY
+from fjm2.bus.router import Received
+from fjm2.jms import IllegalStateError, TextMessage, Topic
 from fjm2.jms.selector import Selector
+from fjm2.messages.frame import FrameWriter, seal
+from fjm2.messages.header import Transaction
+from fjm2.messages.message import open_message
 from fjm2.norm import Flow, Sync
-from fjm2.norm import session as session_module
+from fjm2.norm.net import session as session_module
 from fjm2.uri import BusConfig
 
 pytestmark = pytest.mark.calm

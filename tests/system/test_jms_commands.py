@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from commanding import DEADLINE_S, PROMPTLY_S, Start, starting
 
 from fjm2.commands import main
-from fjm2.commands.bus_options import inferred
+from fjm2.commands.support.bus_options import inferred
 from fjm2.jms import (
     Byte,
     ConnectionFactory,

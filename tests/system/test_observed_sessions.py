@@ -8,7 +8,7 @@ import pytest
 from fjm2.errors import NormError
 from fjm2.norm import Session, Stats
 from fjm2.norm.events import StreamReceived
-from fjm2.norm.statistics import SessionStatistics
+from fjm2.norm.net.statistics import SessionStatistics
 
 GROUP = "239.192.57.77"
 WAIT_S = 20.0

@@ -20,7 +20,6 @@ from netns import Network
 from fjm2 import metrics
 from fjm2.errors import ConfigError, NormError
 from fjm2.norm import Drop, Fec, Flow, ReceiverConfig, SenderConfig, Session, Sync
-from fjm2.norm import session as session_module
 from fjm2.norm.events import (
     CommandReceived,
     CommandSent,
@@ -39,6 +38,7 @@ from fjm2.norm.events import (
     StreamReceived,
     TransmissionFlushed,
 )
+from fjm2.norm.net import session as session_module
 
 GROUP = "239.192.57.95"
 DEADLINE_S = 10.0

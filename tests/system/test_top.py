@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from commanding import DEADLINE_S, Command, Start, starting
 from netns import Namespace, Network
 
+from fjm2.base.logs import one_line
 from fjm2.commands import main
-from fjm2.commands.onlooking import quantity, rate, span
-from fjm2.commands.screen import fit
-from fjm2.logs import one_line
+from fjm2.commands.support.live_view import quantity, rate, span
+from fjm2.commands.support.screen import fit
 
 GROUP = "239.192.57.97"
 

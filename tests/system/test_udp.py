@@ -14,9 +14,9 @@ from lossy import LossySocket
 from trains import SILENCE_S, datagrams_of, hears_nothing, make_train, receive_datagrams, receive_train
 
 from fjm2.errors import ConfigError
-from fjm2.norm import udp_socket
-from fjm2.norm.train import TRAIN_BYTES_MAX
-from fjm2.norm.udp import LinkState, UdpConfig, UdpSocket, UdpStats, UdpTransport
+from fjm2.norm.core.train import TRAIN_BYTES_MAX
+from fjm2.norm.net import udp_socket
+from fjm2.norm.net.udp import LinkState, UdpConfig, UdpSocket, UdpStats, UdpTransport
 
 GROUP = "239.192.57.91"
 Open = Callable[..., UdpTransport]

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from fjm2.norm.udp import UdpConfig, UdpTransport
-from fjm2.norm.udp_filter import shorten
+from fjm2.norm.net.udp import UdpConfig, UdpTransport
+from fjm2.norm.net.udp_filter import shorten
 
 GRO, UDP_SEGMENT = 104, 103
 

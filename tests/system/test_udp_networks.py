@@ -10,7 +10,7 @@ import pytest
 from netns import Namespace, Network, set_up
 from trains import SILENCE_S, datagrams_of, hears_nothing, make_train, receive_datagrams, receive_train
 
-from fjm2.norm.udp import LinkState, UdpConfig, UdpTransport
+from fjm2.norm.net.udp import LinkState, UdpConfig, UdpTransport
 
 pytestmark = pytest.mark.root
 

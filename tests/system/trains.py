@@ -6,8 +6,8 @@ from random import Random
 
 import numpy as np
 
-from fjm2.norm.train import Address, Train
-from fjm2.norm.udp_socket import TrainSocket
+from fjm2.norm.core.train import Address, Train
+from fjm2.norm.net.udp_socket import TrainSocket
 
 ARRIVAL_TIMEOUT_S = 5.0
 SILENCE_S = 0.2

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from fjm2.norm.congestion import CcResponder, LossHistory, tfrc_rate
-from fjm2.norm.remote import Remote
-from fjm2.norm.wire import CcFlag
+from fjm2.norm.core.congestion import CcResponder, LossHistory, tfrc_rate
+from fjm2.norm.core.receive.remote import Remote
+from fjm2.norm.core.wire import CcFlag
 
 RTT_S = 0.01
 

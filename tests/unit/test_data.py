@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from fjm2.norm.train import Train
-from fjm2.norm.wire import (
+from fjm2.norm.core.train import Train
+from fjm2.norm.core.wire import (
     STREAM_HEADER,
     Application,
     Auth,
@@ -27,8 +27,8 @@ from fjm2.norm.wire import (
     decode,
     stream_fields,
 )
-from fjm2.norm.wire.data import header_dtype
-from fjm2.norm.wire.layout import COMMON, FROM_RECEIVER, FROM_SENDER, OBJECT, STREAM, Field, dtype_of, struct_of
+from fjm2.norm.core.wire.data import header_dtype
+from fjm2.norm.core.wire.layout import COMMON, FROM_RECEIVER, FROM_SENDER, OBJECT, STREAM, Field, dtype_of, struct_of
 
 Draw = Callable[[SearchStrategy[Any]], Any]
 

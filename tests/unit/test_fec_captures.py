@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fjm2.norm.fec import ReedSolomon
+from fjm2.norm.core.fec import ReedSolomon
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 STREAM_HEADER_BYTES = 8

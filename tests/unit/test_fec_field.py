@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reedsolo
 
-from fjm2.norm.fec.field import POLYNOMIALS, Field, field_of
+from fjm2.norm.core.fec.field import POLYNOMIALS, Field, field_of
 
 
 def product(field: Field, left: int, right: int) -> int:

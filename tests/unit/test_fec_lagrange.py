@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fjm2.norm.fec.lagrange import Points, Recovery, parity_coefficients, points_of
+from fjm2.norm.core.fec.lagrange import Points, Recovery, parity_coefficients, points_of
 
 
 def log_of_differences(points: Points, symbol: int, others: list[int]) -> int:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fjm2.errors import ConfigError
-from fjm2.norm.fec import Code, NoCode, ReedSolomon
+from fjm2.norm.core.fec import Code, NoCode, ReedSolomon
 
 BOTH = pytest.mark.parametrize("code", [NoCode(4), ReedSolomon(4, 0)], ids=["none", "rs without parity"])
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fjm2.errors import ConfigError
-from fjm2.norm.fec import ReedSolomon
+from fjm2.norm.core.fec import ReedSolomon
 
 Symbols = NDArray[np.uint8]
 POLYNOMIALS = {8: 0x11D, 16: 0x1100B}

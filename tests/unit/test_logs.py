@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fjm2 import logs
-from fjm2.logs import AGAIN_S, JsonLines, Log, TextLines
+from fjm2.base import logs
+from fjm2.base.logs import AGAIN_S, JsonLines, Log, TextLines
 
 NAME = "fjm2test.part"
 

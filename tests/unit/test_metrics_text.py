@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from fjm2 import metrics
-from fjm2.exposition import Family, text
-from fjm2.jms.statistics import BusStatistics
+from fjm2.base.exposition import Family, text
+from fjm2.bus.statistics import BusStatistics
 from fjm2.norm import SessionStatistics
 
 label_values = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

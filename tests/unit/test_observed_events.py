@@ -12,10 +12,10 @@ from typing import NamedTuple
 import pytest
 
 from fjm2 import metrics
-from fjm2.jms.complaints import ADVICE, complain, event_of
-from fjm2.jms.errors import IllegalStateError, InvalidClientIDError, JMSError
-from fjm2.jms.reports import BusError, ListenerError, MessagesLostError, UnconfirmedError
-from fjm2.logs import TELL_AGAIN_S, JsonLines, Limiter, Log, TextLines
+from fjm2.base.logs import TELL_AGAIN_S, JsonLines, Limiter, Log, TextLines
+from fjm2.bus.complaints import ADVICE, complain, event_of
+from fjm2.bus.reports import BusError, ListenerError, MessagesLostError, UnconfirmedError
+from fjm2.messages.errors import IllegalStateError, InvalidClientIDError, JMSError
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "observability.md").read_text()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjm2.norm.partition import UNBOUNDED, ObjectPartition, Partition, StreamPartition, locate
+from fjm2.norm.core.partition import UNBOUNDED, ObjectPartition, Partition, StreamPartition, locate
 
 partitions = st.builds(
     ObjectPartition,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fjm2.norm.quantize import (
+from fjm2.norm.core.quantize import (
     RATE_TINY_Q,
     RTT_MAX_S,
     RTT_MIN_S,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjm2.norm.ranges import OBJECT_ID, SEQUENCE, RangeSet, Serial
+from fjm2.norm.core.ranges import OBJECT_ID, SEQUENCE, RangeSet, Serial
 
 SMALL = Serial(4)
 """So few numbers that all pairs can be tried."""

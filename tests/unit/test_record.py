@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjm2.counted import Reading, closed, opened
+from fjm2.base.instruments import Reading, closed, opened
+from fjm2.base.logs import Log
 from fjm2.errors import ConfigError
-from fjm2.logs import Log
 from fjm2.record import Labels, TraceRecorder, TraceWriter
-from fjm2.record import environment as of_environment
-from fjm2.record import labels as labels_module
-from fjm2.record.series import IDLE_S, Series
+from fjm2.traces import environment as of_environment
+from fjm2.traces import labels as labels_module
+from fjm2.traces.series import IDLE_S, Series
 
 NAMED = Labels(run="r", node="n", system="fjm2", layer="norm", role="pub")
 WAIT_S = 10.0

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from fjm2.errors import CaptureError, ConfigError
 from fjm2.norm import SenderConfig, SessionConfig
-from fjm2.norm.engine import Engine
-from fjm2.norm.wire import Ack, AckType, Data, Fti, Nack, ObjectFlag
+from fjm2.norm.core.engine import Engine
+from fjm2.norm.core.wire import Ack, AckType, Data, Fti, Nack, ObjectFlag
 from fjm2.record import Labels
-from fjm2.record.capture import IDLE_MAX_S, SENDERS_MAX, CaptureSampler, samples_of
-from fjm2.record.frames import Datagram, NoDatagram, datagram_of
-from fjm2.record.pcap import PcapReader
-from fjm2.record.sequences import Sequences
+from fjm2.traces.capture import IDLE_MAX_S, SENDERS_MAX, CaptureSampler, samples_of
+from fjm2.traces.frames import Datagram, NoDatagram, datagram_of
+from fjm2.traces.pcap import PcapReader
+from fjm2.traces.sequences import Sequences
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 GOLDEN = sorted(path.stem for path in VECTORS.glob("*.pcap") if path.stem != "crafted")

@@ -11,9 +11,9 @@ import numpy as np
 import pcap
 import pytest
 
-from fjm2.norm.quantize import group_size_of, loss_of, rate_of, rtt_of
-from fjm2.norm.train import Train
-from fjm2.norm.wire import (
+from fjm2.norm.core.quantize import group_size_of, loss_of, rate_of, rtt_of
+from fjm2.norm.core.train import Train
+from fjm2.norm.core.wire import (
     STREAM_HEADER,
     VERSION,
     Ack,

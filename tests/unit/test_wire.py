@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fjm2.errors import NormError, WireError
-from fjm2.norm.wire import (
+from fjm2.norm.core.wire import (
     Ack,
     AckRequest,
     Application,

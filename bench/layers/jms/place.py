@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from fjm2.bus.reports import ConsumerFullError
 from fjm2.jms import (
     Connection,
     ConnectionFactory,
@@ -22,7 +23,6 @@ from fjm2.jms import (
     MessagesLostError,
     Topic,
 )
-from fjm2.jms.reports import ConsumerFullError
 
 DATA, BACK, CONTROL = Topic("fjm2-bench.data"), Topic("fjm2-bench.back"), Topic("fjm2-bench.control")
 _POLL_S = 0.01

@@ -20,8 +20,8 @@ from fjm2.doctor.rules import Chain, Ruleset, parse_iptables
 from fjm2.doctor.scene import Scene, same_network
 from fjm2.doctor.verdict import fault, ok, unknown, warning
 from fjm2.norm import UdpConfig
-from fjm2.norm.interfaces import Interface
-from fjm2.norm.udp_opening import Place
+from fjm2.norm.net.interfaces import Interface
+from fjm2.norm.net.udp_opening import Place
 from fjm2.uri import BusConfig
 
 GROUP = "239.192.57.40"

@@ -4,11 +4,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fjm2.bus.presence import Announcement, Flag
 from fjm2.doctor import Verdict
-from fjm2.doctor.heard import Heard, judge_bus, judge_other_groups, judge_wrong_interface
-from fjm2.jms.presence import Announcement, Flag
+from fjm2.doctor.observations import Heard, judge_bus, judge_other_groups, judge_wrong_interface
 from fjm2.norm import Address, Train
-from fjm2.norm.wire import Application, Data, FecId
+from fjm2.norm.core.wire import Application, Data, FecId
 
 FIRST, SECOND = ("10.1.1.1", 40_001), ("10.1.1.2", 40_002)
 

@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjm2.doctor.kernel import (
-    Kernel,
-    changes,
-    parse_counters,
-    parse_counters6,
-    parse_igmp,
-    parse_igmp6,
-    parse_udp,
-)
+from fjm2.doctor.kernel import Kernel, changes, parse_counters, parse_counters6, parse_igmp, parse_igmp6, parse_udp
 from fjm2.doctor.network import parse_routes
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9]{0,12}", fullmatch=True)

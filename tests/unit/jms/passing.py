@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from fjm2.jms import Destination, Message, Topic
-from fjm2.jms.frame import Frame, FrameReader, FrameWriter
-from fjm2.jms.header import PERSISTENT
-from fjm2.jms.message import open_message
+from fjm2.messages.frame import Frame, FrameReader, FrameWriter
+from fjm2.messages.header import PERSISTENT
+from fjm2.messages.message import open_message
 
 TOPIC = Topic("prices.eu")
 NOW = 1_700_000_000_123

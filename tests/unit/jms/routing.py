@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
+from fjm2.bus.bus_report import BusReport
+from fjm2.bus.router import Received, Router
 from fjm2.jms import Destination, Message, Selector, TextMessage, Topic
-from fjm2.jms.bus_report import BusReport
-from fjm2.jms.frame import FrameWriter, Parts, seal
-from fjm2.jms.header import Transaction
-from fjm2.jms.message import open_message
-from fjm2.jms.router import Received, Router
+from fjm2.messages.frame import FrameWriter, Parts, seal
+from fjm2.messages.header import Transaction
+from fjm2.messages.message import open_message
 from fjm2.norm.events import StreamReceived
 
 TOPIC = Topic("prices.eu")

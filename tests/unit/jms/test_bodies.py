@@ -36,8 +36,8 @@ from fjm2.jms import (
     StreamMessage,
     TextMessage,
 )
-from fjm2.jms.object_codec import DEPTH_MAX
-from fjm2.jms.types import type_name
+from fjm2.messages.object_codec import DEPTH_MAX
+from fjm2.messages.types import type_name
 
 KINDS = (Message, TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage)
 TYPES = ("boolean", "byte", "short", "char", "int", "long", "float", "double", "string", "bytes")

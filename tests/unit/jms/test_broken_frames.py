@@ -5,12 +5,12 @@ import time
 import pytest
 from routing import TOPIC, Bench, Subscriber, message
 
+from fjm2.bus.bus_report import BusReport
+from fjm2.bus.transactions import Transactions
 from fjm2.jms import Message, MessageFormatError, ObjectMessage
-from fjm2.jms.bus_report import BusReport
-from fjm2.jms.frame import FrameWriter
-from fjm2.jms.header import Transaction
-from fjm2.jms.object_codec import SAFE_CODEC
-from fjm2.jms.transactions import Transactions
+from fjm2.messages.frame import FrameWriter
+from fjm2.messages.header import Transaction
+from fjm2.messages.object_codec import SAFE_CODEC
 
 _HASH_MODULUS = (1 << 61) - 1
 PROMPTLY_S = 5.0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjm2.jms import Destination, InvalidDestinationError, Queue, TemporaryQueue, TemporaryTopic, Topic
-from fjm2.jms.destination import destination_from
+from fjm2.messages.destination import destination_from
 
 KINDS = [Topic, Queue, TemporaryTopic, TemporaryQueue]
 

@@ -28,7 +28,7 @@ from fjm2.jms import (
     TextMessage,
     Topic,
 )
-from fjm2.jms.frame import (
+from fjm2.messages.frame import (
     FRAME_BYTES_MAX,
     Frame,
     FrameDrop,
@@ -40,7 +40,7 @@ from fjm2.jms.frame import (
     seal,
     transaction_of,
 )
-from fjm2.jms.header import (
+from fjm2.messages.header import (
     CONNECTION_ID,
     DESTINATION_HASH,
     FLAGS,
@@ -52,7 +52,7 @@ from fjm2.jms.header import (
     PRIORITY,
     Transaction,
 )
-from fjm2.jms.message import snapshot
+from fjm2.messages.message import snapshot
 
 
 def bytes_of(data: bytes) -> BytesMessage:

@@ -30,9 +30,9 @@ from fjm2.jms import (
     TextMessage,
     Topic,
 )
-from fjm2.jms.foreign import adopt, stamp_foreign
-from fjm2.jms.frame import FrameWriter
-from fjm2.jms.header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT
+from fjm2.messages.foreign import adopt, stamp_foreign
+from fjm2.messages.frame import FrameWriter
+from fjm2.messages.header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT
 
 STAMPED: dict[str, Any] = {
     "destination": Queue("elsewhere"),

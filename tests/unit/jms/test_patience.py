@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fjm2.jms.closing import Patience
+from fjm2.bus.closing import Patience
 
 
 class Bus:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjm2.jms.presence import INTERVAL_S, Announcement, Announcer, Flag, PresenceTable, decode
+from fjm2.bus.presence import INTERVAL_S, Announcement, Announcer, Flag, PresenceTable, decode
 
 U32 = st.integers(0, 0xFFFFFFFF)
 

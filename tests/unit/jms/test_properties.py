@@ -23,10 +23,10 @@ from fjm2.jms import (
     Short,
     TextMessage,
 )
-from fjm2.jms.frame import look_up
-from fjm2.jms.message import put_property
-from fjm2.jms.properties import find_property, known_names
-from fjm2.jms.types import type_name
+from fjm2.messages.frame import look_up
+from fjm2.messages.message import put_property
+from fjm2.messages.properties import find_property, known_names
+from fjm2.messages.types import type_name
 
 TYPES = ("boolean", "byte", "short", "int", "long", "float", "double", "string")
 VALUES: dict[str, Any] = {

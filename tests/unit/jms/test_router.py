@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from routing import CONNECTION, OTHER, OWN, SENDER, STREAM, TOPIC, Bench, Subscriber, message, text_of
 
+from fjm2.bus.router import Router
 from fjm2.jms import Queue, TemporaryTopic, Topic
-from fjm2.jms.frame import FrameDrop, FrameWriter
-from fjm2.jms.header import FRAME_BYTES, HEADER_BYTES
-from fjm2.jms.router import Router
+from fjm2.messages.frame import FrameDrop, FrameWriter
+from fjm2.messages.header import FRAME_BYTES, HEADER_BYTES
 
 ALIKE = Topic("t29685295"), Topic("t32060020")
 """Their hashes are equal."""

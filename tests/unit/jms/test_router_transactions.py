@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from routing import CONNECTION, OTHER, SENDER, STREAM, TOPIC, Bench, Subscriber, message
 
+from fjm2.bus.bus_report import BusReport, TransactionDropped
+from fjm2.bus.transactions import TransactionDrop, Transactions
 from fjm2.jms import Topic
-from fjm2.jms.bus_report import BusReport, TransactionDropped
-from fjm2.jms.frame import Parts
-from fjm2.jms.header import Transaction
-from fjm2.jms.transactions import TransactionDrop, Transactions
+from fjm2.messages.frame import Parts
+from fjm2.messages.header import Transaction
 
 
 def part(number: int, place: int, size: int, destination: Topic = TOPIC) -> Parts:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import pytest
 
 from fjm2.jms.selector import Selector
-from fjm2.jms.types import Byte, Double, Float, Int, Long, Short
+from fjm2.messages.types import Byte, Double, Float, Int, Long, Short
 
 LONG_MAX, LONG_MIN = 2**63 - 1, -(2**63)
 Values: TypeAlias = dict[str, object]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fjm2.jms.errors import InvalidSelectorError, JMSError
 from fjm2.jms.selector import Selector
+from fjm2.messages.errors import InvalidSelectorError, JMSError
 
 
 def refusal(text: str) -> InvalidSelectorError:

@@ -7,8 +7,8 @@ from types import FrameType
 
 import pytest
 
-from fjm2.jms.errors import InvalidSelectorError
 from fjm2.jms.selector import Selector
+from fjm2.messages.errors import InvalidSelectorError
 
 MANY = 2_500
 BUDGET_S = 5.0

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from fjm2.jms.errors import InvalidSelectorError
 from fjm2.jms.selector import Selector
-from fjm2.jms.types import Byte, Float, Long
+from fjm2.messages.errors import InvalidSelectorError
+from fjm2.messages.types import Byte, Float, Long
 
 Values: TypeAlias = dict[str, Any]
 WRONG = "wrong type", "of an operand"

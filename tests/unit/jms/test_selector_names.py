@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjm2.jms.errors import InvalidSelectorError
 from fjm2.jms.selector import Selector, is_identifier
+from fjm2.messages.errors import InvalidSelectorError
 
 KEYWORDS = ["NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE", "NULL", "TRUE", "FALSE"]
 

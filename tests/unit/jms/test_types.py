@@ -8,18 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjm2.jms import (
-    Byte,
-    Char,
-    Double,
-    Float,
-    Int,
-    Long,
-    MessageFormatError,
-    NumberFormatError,
-    Short,
-)
-from fjm2.jms.types import (
+from fjm2.jms import Byte, Char, Double, Float, Int, Long, MessageFormatError, NumberFormatError, Short
+from fjm2.messages.types import (
     double_text,
     float_text,
     parse_double,

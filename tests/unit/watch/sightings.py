@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from fjm2.bus.presence import Announcement
 from fjm2.jms import Message, Topic
-from fjm2.jms.destination import Destination
-from fjm2.jms.frame import FrameWriter
-from fjm2.jms.presence import Announcement
+from fjm2.messages.destination import Destination
+from fjm2.messages.frame import FrameWriter
 from fjm2.norm import Train
-from fjm2.norm.wire import STREAM_HEADER, Ack, AckType, Application, Data, Flush, Fti, Nack, ObjectFlag, Position
-from fjm2.norm.wire import Message as NormMessage
+from fjm2.norm.core.wire import STREAM_HEADER, Ack, AckType, Application, Data, Flush, Fti, Nack, ObjectFlag, Position
+from fjm2.norm.core.wire import Message as NormMessage
 from fjm2.watch import BusWatch
 
 SEGMENT = 100

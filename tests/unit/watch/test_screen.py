@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from sightings import Node
 
-from fjm2.commands.screen import draw
+from fjm2.commands.support.screen import draw
 from fjm2.watch import BusReport, BusWatch
 
 FEED, DESK = 0xFEED, 0xDE5C

@@ -4,8 +4,8 @@ from sightings import Node
 
 from fjm2.commands.tail import _WAITING_BYTES_MAX, Passing
 from fjm2.jms import Message, Queue, Selector, TextMessage, Topic
-from fjm2.jms.frame import FrameWriter
-from fjm2.jms.header import HEADER
+from fjm2.messages.frame import FrameWriter
+from fjm2.messages.header import HEADER
 from fjm2.watch import BusWatch
 
 FEED = 0xFEED

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sightings import PARITY_FTI, Node, train
 
+from fjm2.bus.presence import Flag
 from fjm2.jms import Queue, TemporaryTopic, Topic
-from fjm2.jms.presence import Flag
 from fjm2.norm import Train
-from fjm2.norm.quantize import rtt_of
-from fjm2.norm.wire import ObjectFlag
+from fjm2.norm.core.quantize import rtt_of
+from fjm2.norm.core.wire import ObjectFlag
 from fjm2.watch import BusWatch, known_as
 from fjm2.watch.answers import RECEIVERS_MAX
 from fjm2.watch.bus import SENDERS_MAX

@@ -1,0 +1,1 @@
+"""The bus: lanes, presence, routing and confirmation of messages over NORM."""

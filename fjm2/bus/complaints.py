@@ -1,0 +1,59 @@
+"""What is logged of problems that no call can report, where there is no exception listener to hear of them."""
+
+import logging
+from typing import Final
+
+from fjm2.base.logs import Log
+from fjm2.messages.errors import InvalidClientIDError, JMSError
+
+from .reports import (
+    BusError,
+    ConsumerFullError,
+    ListenerError,
+    MessagesDroppedError,
+    MessagesLostError,
+    UnconfirmedError,
+)
+
+log = Log("fjm2.jms")
+
+ADVICE: Final = {
+    "messages_lost": "`fjm2 doctor` finds out what the network loses; with more stream_bytes senders repair for longer",
+    "messages_dropped": "take messages faster, raise messages_max or bytes_max, or let senders wait: overflow='block'",
+    "consumer_full": "take messages faster, or let it drop some: overflow='drop_oldest'",
+    "unconfirmed": "they may have the messages or not: `fjm2 top` tells whether they are there still",
+    "listener_failed": "catch in the listener what it can raise: by itself, the message comes no more",
+    "client_id_in_use": "give every connection a client_id of its own",
+    "subscriber_evicted": "it is gone or hangs: look at that host; it may come back by itself",
+    "node_id_collided": "if this comes again and again, some device sends back what it hears: look for a loop",
+    "interface_down": "nothing comes or goes until it is back: look at cable and address",
+    "interface_up": "nothing to do: messages flow again, and what was missed is repaired where it still can be",
+    "problem": "set connection.exception_listener to act on it",
+}
+"""By event, what to do."""
+
+_EVENTS: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (MessagesLostError, "messages_lost"),
+    (MessagesDroppedError, "messages_dropped"),
+    (ConsumerFullError, "consumer_full"),
+    (UnconfirmedError, "unconfirmed"),
+    (ListenerError, "listener_failed"),
+    (InvalidClientIDError, "client_id_in_use"),
+)
+
+
+def event_of(error: Exception) -> str:
+    """What a problem is called in logs: one of ADVICE."""
+    if isinstance(error, BusError) and error.error_code in ADVICE:
+        return error.error_code
+    return next((event for kind, event in _EVENTS if isinstance(error, kind)), "problem")
+
+
+def complain(error: Exception) -> None:
+    """Log it, with what lies beneath if a function of the user's raised it."""
+    event = event_of(error)
+    cause = error.linked_exception if isinstance(error, JMSError) else error
+    about = getattr(error, "destination", None), type(cause)
+    log.tell(
+        logging.WARNING, event, f"{error}; {ADVICE[event]}", about=about, error=cause, error_kind=type(error).__name__
+    )

@@ -1,0 +1,443 @@
+"""From the streams of all senders to the subscriptions of this process.
+
+Each stream has a `FrameReader`. A frame is looked at where it lies in its run: the hash of its destination, then the
+name, expiry, and what each subscription says of selector and origin. Only what somebody wants is copied, once for all.
+Nothing that comes raises; what makes no sense is counted. Messages published here take the same way from the middle on.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
+from functools import partial
+from time import monotonic, time
+from typing import Final, Protocol
+
+from fjm2.messages.destination import Destination
+from fjm2.messages.errors import MessageFormatError
+from fjm2.messages.frame import (
+    DEFAULT_RECEIVED_BYTES_MAX,
+    Frame,
+    FrameDrop,
+    FrameReader,
+    Parts,
+    is_sent_to,
+    look_up,
+    transaction_of,
+)
+from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, EXPIRATION, FLAGS, HEADER, IN_TRANSACTION, Header
+from fjm2.messages.selector import Selector
+from fjm2.norm.core.events import StreamReceived
+
+from .bus_report import BusReport
+from .transactions import Transactions
+
+HELD_BYTES_MAX: Final = 256 << 20
+"""Of frames that have begun, in all streams together."""
+_STREAMS_MAX: Final = 4
+"""Of one sender at a time; FJM2's have one."""
+_PLACE_MASK: Final = 0xFFFFFFFF
+"""Of a place in a stream the wire has 32 bits: of a sender that comes back no more is known."""
+_LEFT_MAX: Final = 1024
+"""So many streams of senders that are gone are remembered, in case they go on."""
+
+
+class Received:
+    """A message as it came, to be opened by whom it is delivered to."""
+
+    __slots__ = ("body", "has_gap", "head", "header", "sender_id")
+
+    def __init__(self, head: bytes, body: bytes, header: Header, sender_id: int, has_gap: bool) -> None:
+        self.head = head
+        """Of the frame all but its body."""
+        self.body = body
+        self.header = header
+        self.sender_id = sender_id
+        """Node id of the lane that it came by; that of the bus itself if it was published here."""
+        self.has_gap = has_gap
+        """Bytes of this sender were lost since the last message that the subscription had of it."""
+
+
+class Subscription(Protocol):
+    """Who takes messages. Hashable, each like no other."""
+
+    @property
+    def destination(self) -> Destination: ...
+    @property
+    def selector(self) -> Selector | None: ...
+    @property
+    def left_out(self) -> int | None:
+        """A connection the messages of which are not wanted."""
+
+    @property
+    def is_full(self) -> bool:
+        """Set by itself when it wants no more for now; `Router.resume` is to be called when that is over."""
+
+    @property
+    def held(self) -> int:
+        """Messages in it, and those that were taken from it and not acknowledged."""
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def deliver(self, received: Received, /) -> None:
+        """Take a message. Never raises, never waits."""
+
+
+class _Target:
+    """A destination, and all its subscriptions."""
+
+    __slots__ = ("destination", "subscriptions")
+
+    def __init__(self, destination: Destination, subscriptions: tuple[Subscription, ...]) -> None:
+        self.destination = destination
+        self.subscriptions = subscriptions
+
+
+_Targets = tuple[_Target, ...]
+
+
+class _Stream:
+    __slots__ = ("end", "reader", "skip_to")
+
+    def __init__(self, frame_bytes_max: int, skip_to: int | None) -> None:
+        self.reader = FrameReader(frame_bytes_max)
+        self.end = 0
+        """Place after the last byte that came."""
+        self.skip_to = skip_to
+        """What lies before was read in an earlier life of the sender."""
+
+
+class _Sender:
+    __slots__ = ("gapped", "node_id", "streams")
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.streams: dict[int, _Stream] = {}
+        self.gapped: set[Subscription] = set()
+        """Who has yet to be told of a gap."""
+
+
+_Part = tuple[Frame, _Sender]
+
+
+class RouterStats:
+    """What a router has done since it began."""
+
+    __slots__ = ("delivered", "expired", "frames", "malformed", "overruns")
+
+    def __init__(self) -> None:
+        self.frames = 0
+        """Frames received from other processes."""
+        self.delivered = 0
+        """Deliveries: a frame that goes to two subscriptions counts twice."""
+        self.expired = 0
+        self.malformed = 0
+        """Frames dropped as a selector, or their transaction, could not be read."""
+        self.overruns = 0
+        """Streams that had to start over as frames that had begun took too much memory."""
+
+
+class Router:
+    """Finds who wants what."""
+
+    def __init__(
+        self,
+        node_id: int,
+        report: Callable[[BusReport], None],
+        *,
+        on_resume: Callable[[], None] = lambda: None,
+        frame_bytes_max: int = DEFAULT_RECEIVED_BYTES_MAX,
+        held_bytes_max: int = HELD_BYTES_MAX,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`on_resume` is called when a router that was blocked is so no more."""
+        self.stats = RouterStats()
+        self.transactions: Transactions[_Part] = Transactions(self._release, report)
+        self._on_resume = on_resume
+        self._frame_bytes_max = frame_bytes_max
+        self._held_bytes_max = held_bytes_max
+        self._held_bytes = 0
+        self._clock = clock
+        self._own = _Sender(node_id)
+        self._by_hash: dict[int, _Targets] = {}
+        self._senders: dict[int, _Sender] = {}
+        self._left: OrderedDict[tuple[int, int], int] = OrderedDict()
+        """Sender and stream to the place up to which it has been read."""
+        self._full: dict[Subscription, None] = {}
+        self._drops: Counter[FrameDrop] = Counter()
+        """Of streams that are no more."""
+
+    def set_node_id(self, node_id: int) -> None:
+        """Of what is published here, from now on."""
+        self._own.node_id = node_id
+
+    # Subscriptions.
+
+    def add(self, subscription: Subscription) -> None:
+        """Deliver to it from the next message on."""
+        destination = subscription.destination
+        targets = self._by_hash.get(destination.frame_hash, ())
+        same = next((target for target in targets if target.destination == destination), None)
+        others = tuple(target for target in targets if target is not same)
+        subscriptions = (*(same.subscriptions if same else ()), subscription)
+        self._by_hash[destination.frame_hash] = (*others, _Target(destination, subscriptions))
+
+    def remove(self, subscription: Subscription) -> None:
+        """Deliver no more to it. Twice does no harm."""
+        place = subscription.destination.frame_hash
+        kept = []
+        for target in self._by_hash.get(place, ()):
+            subscriptions = tuple(one for one in target.subscriptions if one is not subscription)
+            if subscriptions:
+                kept.append(_Target(target.destination, subscriptions))
+        if kept:
+            self._by_hash[place] = tuple(kept)
+        else:
+            self._by_hash.pop(place, None)
+        for sender in self._senders.values():
+            sender.gapped.discard(subscription)
+        self._own.gapped.discard(subscription)
+        if subscription in self._full:
+            self._keep_full(one for one in self._full if one is not subscription)
+
+    def resume(self) -> None:
+        """Subscriptions may have room again."""
+        if self._full:
+            self._keep_full(one for one in self._full if one.is_full)
+
+    def _keep_full(self, full: Iterable[Subscription]) -> None:
+        self._full = dict.fromkeys(full)
+        if not self._full:
+            self._on_resume()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a subscription is full, so that nothing more should be taken from the network."""
+        return bool(self._full)
+
+    @property
+    def destinations(self) -> frozenset[Destination]:
+        """All that is subscribed to."""
+        return frozenset(target.destination for targets in self._by_hash.values() for target in targets)
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """All of them."""
+        return [one for targets in list(self._by_hash.values()) for target in targets for one in target.subscriptions]
+
+    # From the network.
+
+    def receive(self, run: StreamReceived) -> None:
+        """The next bytes of a stream."""
+        sender = self._senders.get(run.sender_id)
+        stream = sender.streams.get(run.object_id) if sender is not None else None
+        if sender is None or stream is None:
+            sender, stream = self._begin(run.sender_id, run.object_id)
+        data, marks, reader = run.data, run.marks, stream.reader
+        stream.end = run.start + len(data)
+        if stream.skip_to is not None:
+            known = (stream.skip_to - run.start) & _PLACE_MASK
+            if known > _PLACE_MASK >> 1:
+                known = 0  # it goes on behind what was read
+            if known >= len(data):
+                return
+            if known:
+                data, marks = data[known:], (0,)
+            stream.skip_to = None
+        held = reader.held_bytes
+        frames = reader.feed(data, marks)
+        if frames:
+            self.stats.frames += len(frames)
+            self._route(frames, sender)
+        if reader.held_bytes != held:
+            self._held_bytes += reader.held_bytes - held
+            if self._held_bytes > self._held_bytes_max:
+                self._shed()
+
+    def has_stream(self, sender_id: int) -> bool:
+        """Whether anything of a sender's streams has come."""
+        sender = self._senders.get(sender_id)
+        return sender is not None and bool(sender.streams)
+
+    def note_gap(self, sender_id: int, object_id: int) -> None:
+        """Bytes of a stream are lost: its next frame is looked for, and every subscription is told with it."""
+        sender = self._senders.get(sender_id)
+        if sender is not None and object_id in sender.streams:
+            self._reset(sender.streams[object_id])
+            self._mark_gap(sender)
+
+    def note_missed(self, sender_id: int) -> None:
+        """Whole streams of a sender are lost."""
+        sender = self._senders.get(sender_id)
+        if sender is None:
+            sender = self._senders[sender_id] = _Sender(sender_id)
+        self._mark_gap(sender)
+
+    def end(self, sender_id: int, object_id: int) -> None:
+        """A stream has ended, and will not go on."""
+        sender = self._senders.get(sender_id)
+        if sender is not None and object_id in sender.streams:
+            self._close(sender, object_id)
+
+    def forget(self, sender_id: int) -> bool:
+        """A sender is gone. Whether it had streams that have not ended.
+
+        Should it come back, what had been read of them is not delivered again.
+        """
+        sender = self._senders.pop(sender_id, None)
+        self.transactions.note_gone(sender_id)
+        if sender is None or not sender.streams:
+            return False
+        for object_id, stream in list(sender.streams.items()):
+            read_to = stream.end - stream.reader.held_bytes if stream.skip_to is None else stream.skip_to
+            self._left[sender_id, object_id] = read_to
+            if len(self._left) > _LEFT_MAX:
+                self._left.popitem(last=False)
+            self._close(sender, object_id)
+        return True
+
+    def check(self) -> None:
+        """Time has passed: give up transactions that will not become complete. To be called every second or so."""
+        self.transactions.expire(self._clock())
+
+    @property
+    def drops(self) -> Counter[FrameDrop]:
+        """Frames dropped by the readers of all streams."""
+        total = Counter(self._drops)
+        for sender in self._senders.values():
+            for stream in sender.streams.values():
+                total.update(stream.reader.drops)
+        return total
+
+    # From this process.
+
+    def publish(self, destination: Destination, parts: Parts) -> bool:
+        """Deliver a message to the subscriptions of this process. Whether one of them is full now."""
+        if not self._by_hash:
+            return False
+        head, body = parts
+        targets = self._by_hash.get(destination.frame_hash)
+        in_transaction = head[FLAGS] & IN_TRANSACTION
+        if targets is None and not in_transaction:
+            return False
+        buffer = head + body
+        frame: Frame = (buffer, 0, len(head), len(buffer), HEADER.unpack_from(head))
+        if in_transaction:
+            self._take_part(frame, targets, self._own)
+        elif targets is not None:
+            self._deliver(frame, targets, self._own)
+        if not self._full or targets is None:
+            return False
+        return any(one in self._full for target in targets for one in target.subscriptions)
+
+    # What both have in common.
+
+    def _route(self, frames: list[Frame], sender: _Sender) -> None:
+        wanted = self._by_hash.get
+        deliver = self._deliver
+        for frame in frames:
+            header = frame[4]
+            targets = wanted(header[DESTINATION_HASH])
+            if header[FLAGS] & IN_TRANSACTION:
+                self._take_part(frame, targets, sender)
+            elif targets is not None:
+                deliver(frame, targets, sender)
+
+    def _deliver(self, frame: Frame, targets: _Targets, sender: _Sender) -> None:
+        buffer, start, body, end, header = frame
+        expiration = header[EXPIRATION]
+        if expiration and expiration <= time() * 1000:
+            self.stats.expired += 1
+            return
+        for target in targets:
+            if is_sent_to(buffer, start, header, target.destination):
+                break
+        else:
+            return
+        received = None
+        for one in target.subscriptions:
+            if one.left_out == header[CONNECTION_ID]:
+                continue
+            selector = one.selector
+            if selector is not None and not self._is_selected(selector, buffer, start, header):
+                continue
+            if received is None:
+                received = Received(buffer[start:body], buffer[body:end], header, sender.node_id, False)
+            if sender.gapped and one in sender.gapped:
+                sender.gapped.discard(one)
+                one.deliver(Received(received.head, received.body, header, sender.node_id, True))
+            else:
+                one.deliver(received)
+            self.stats.delivered += 1
+            if one.is_full:
+                self._full[one] = None
+
+    def _is_selected(self, selector: Selector, buffer: bytes, start: int, header: Header) -> bool:
+        try:
+            return selector.evaluate(partial(look_up, buffer, start, header))
+        except MessageFormatError:
+            self.stats.malformed += 1
+            return False
+
+    def _take_part(self, frame: Frame, targets: _Targets | None, sender: _Sender) -> None:
+        """A message of a transaction: those that nobody here wants count all the same."""
+        buffer, start, body, end, header = frame
+        try:
+            transaction = transaction_of(buffer, header, start)
+        except MessageFormatError:
+            self.stats.malformed += 1
+            return
+        if transaction is None:
+            return
+        connection_id = header[CONNECTION_ID]
+        if sender is self._own and transaction.place and not self.transactions.has(connection_id, transaction.number):
+            return  # nobody here wanted anything when it began
+        part, size = None, 0
+        if targets is not None and any(is_sent_to(buffer, start, header, one.destination) for one in targets):
+            size = end - start
+            part = (buffer[start:end], 0, body - start, size, header), sender
+        self.transactions.add(connection_id, transaction, part, size, sender.node_id, self._clock())
+
+    def _release(self, part: _Part) -> None:
+        frame, sender = part
+        targets = self._by_hash.get(frame[4][DESTINATION_HASH])
+        if targets is not None:
+            self._deliver(frame, targets, sender)
+
+    # Streams.
+
+    def _begin(self, sender_id: int, object_id: int) -> tuple[_Sender, _Stream]:
+        sender = self._senders.get(sender_id)
+        if sender is None:
+            sender = self._senders[sender_id] = _Sender(sender_id)
+        if len(sender.streams) >= _STREAMS_MAX:
+            self._close(sender, next(iter(sender.streams)))
+        skip_to = self._left.pop((sender_id, object_id), None)
+        if skip_to is not None:
+            self._mark_gap(sender)
+        stream = sender.streams[object_id] = _Stream(self._frame_bytes_max, skip_to)
+        return sender, stream
+
+    def _close(self, sender: _Sender, object_id: int) -> None:
+        stream = sender.streams.pop(object_id)
+        self._reset(stream)
+        self._drops.update(stream.reader.drops)
+
+    def _reset(self, stream: _Stream) -> None:
+        self._held_bytes -= stream.reader.held_bytes
+        stream.reader.reset()
+
+    def _mark_gap(self, sender: _Sender) -> None:
+        sender.gapped.update(
+            one for targets in self._by_hash.values() for target in targets for one in target.subscriptions
+        )
+        self.transactions.note_gap(sender.node_id)
+
+    def _shed(self) -> None:
+        """The longest frame that has begun is given up."""
+        sender, stream = max(
+            ((sender, stream) for sender in self._senders.values() for stream in sender.streams.values()),
+            key=lambda item: item[1].reader.held_bytes,
+        )
+        self.stats.overruns += 1
+        self._reset(stream)
+        self._mark_gap(sender)

@@ -1,0 +1,222 @@
+"""Options of the commands that talk JMS: which bus, what a message is like, how messages are shown."""
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from fjm2.base.errors import ConfigError, FJM2Error
+from fjm2.bus.config import DEFAULT_GROUP, DEFAULT_PORT, BusConfig
+from fjm2.jms import (
+    Byte,
+    Double,
+    Float,
+    Int,
+    InvalidDestinationError,
+    InvalidSelectorError,
+    Long,
+    Message,
+    Selector,
+    Short,
+    Topic,
+)
+
+from .common import Number
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+Property = tuple[str, Any]
+
+
+class BusUri(click.ParamType[str]):
+    """A bus URI, as it is: what it leaves open is for JMS to fill in."""
+
+    name = "URI"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            BusConfig.from_uri(str(value))
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+class TopicName(click.ParamType[Topic]):
+    """A topic by its name."""
+
+    name = "TOPIC"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Topic:
+        try:
+            return value if isinstance(value, Topic) else Topic(str(value))
+        except InvalidDestinationError as error:
+            self.fail(str(error), param, ctx)
+
+
+class SelectorText(click.ParamType[str]):
+    """A selector that is one."""
+
+    name = "SELECTOR"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return Selector(str(value)).text
+        except InvalidSelectorError as error:
+            self.fail(f"{value!r}: {error.reason} at position {error.position}", param, ctx)
+
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+_BROKEN = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_TRUTHS = {"true": True, "false": False}
+
+
+def _boolean(text: str) -> bool:
+    if text not in _TRUTHS:
+        raise ValueError(text)
+    return _TRUTHS[text]
+
+
+_TYPES: dict[str, tuple[Callable[[str], Any], str]] = {
+    "boolean": (_boolean, "true or false"),
+    "byte": (lambda text: Byte(int(text)), "-128 to 127"),
+    "short": (lambda text: Short(int(text)), "-32768 to 32767"),
+    "int": (lambda text: Int(int(text)), "a whole number of 32 bits"),
+    "long": (lambda text: Long(int(text)), "a whole number of 64 bits"),
+    "float": (lambda text: Float(float(text)), "a number"),
+    "double": (lambda text: Double(float(text)), "a number"),
+    "string": (str, "a text"),
+}
+
+
+def inferred(text: str) -> bool | int | float | str:
+    """The value that a text most likely stands for. Zeros in front are kept, and make it a text."""
+    if text in _TRUTHS:
+        return _TRUTHS[text]
+    if _WHOLE.fullmatch(text) and -(1 << 63) <= int(text) < 1 << 63:
+        return int(text)
+    if _BROKEN.fullmatch(text) and not text.lstrip("-").isdigit():
+        return float(text)
+    return text
+
+
+class PropertyText(click.ParamType[Property]):
+    """NAME=VALUE, or NAME:TYPE=VALUE."""
+
+    name = "NAME[:TYPE]=VALUE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Property:
+        if isinstance(value, tuple):
+            return value
+        head, equals, text = str(value).partition("=")
+        name, colon, kind = head.partition(":")
+        if not equals:
+            self.fail(f"{value!r}: expected NAME=VALUE or NAME:TYPE=VALUE", param, ctx)
+        if colon and kind not in _TYPES:
+            self.fail(f"{value!r}: {kind!r} is no type, expected one of {', '.join(_TYPES)}", param, ctx)
+        try:
+            made = _TYPES[kind][0](text) if colon else inferred(text)
+        except (ValueError, FJM2Error):
+            self.fail(f"{value!r}: {text!r} is no {kind}, expected {_TYPES[kind][1]}", param, ctx)
+        try:
+            Message().set_object_property(name, made)
+        except (ValueError, FJM2Error) as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+        return name, made
+
+
+def _apply(function: _F, options: list[Callable[[_F], _F]]) -> _F:
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def bus_options(function: _F) -> _F:
+    """Where the bus is, and who we are there."""
+    return _apply(
+        function,
+        [
+            click.option(
+                "--uri",
+                type=BusUri(),
+                envvar="FJM2_URI",
+                show_envvar=True,
+                default="fjm2://",
+                show_default=f"fjm2://{DEFAULT_GROUP}:{DEFAULT_PORT}",
+                help="The bus: fjm2://GROUP:PORT?interface=IF, and settings such as &rate=100mbit.",
+            ),
+            click.option("--client-id", help="What others know us by.  [default: none]"),
+        ],
+    )
+
+
+def message_options(function: _F) -> _F:
+    """What messages are sent like."""
+    return _apply(
+        function,
+        [
+            click.option(
+                "-p",
+                "--property",
+                "properties",
+                type=PropertyText(),
+                multiple=True,
+                callback=_once_each,
+                help="A property; may be repeated. Without TYPE, 5 is an int or long, 0.5 a double, true a boolean, "
+                f"the rest strings. TYPE: {', '.join(_TYPES)}.",
+            ),
+            click.option("--type", "jms_type", metavar="TEXT", help="JMSType."),
+            click.option("--correlation-id", help="JMSCorrelationID."),
+            click.option(
+                "--priority",
+                default=4,
+                show_default=True,
+                type=click.IntRange(0, 9),
+                help="5 and 6 overtake 0 to 4, and 7 to 9 all of them.",
+            ),
+            click.option(
+                "--time-to-live",
+                "time_to_live_s",
+                type=Number(0.001, 1e9),
+                metavar="SECONDS",
+                help="Not to be delivered when it is older.  [default: for ever]",
+            ),
+            click.option(
+                "--non-persistent", is_flag=True, help="Subscribers need not confirm it; it is repaired still."
+            ),
+            click.option("--bytes", "as_bytes", is_flag=True, help="Send BytesMessages, not TextMessages."),
+        ],
+    )
+
+
+def _once_each(_: click.Context, __: click.Parameter, value: tuple[Property, ...]) -> dict[str, Any]:
+    properties = dict(value)
+    if len(properties) < len(value):
+        twice = next(name for at, (name, _) in enumerate(value) if name in dict(value[:at]))
+        raise click.BadParameter(f"{twice}: given twice, expected once")
+    return properties
+
+
+def output_options(function: _F) -> _F:
+    """How messages are shown."""
+    return _apply(
+        function,
+        [
+            click.option("--json", "as_json", is_flag=True, help="One JSON object for each message, on one line."),
+            click.option(
+                "-v", "--verbose", "--headers", "with_headers", is_flag=True, help="Headers and properties, too."
+            ),
+            click.option("--no-newline", is_flag=True, help="Bodies as they are, one behind the other."),
+        ],
+    )
+
+
+def timeout_option(text: str, default: float | None = None) -> Callable[[_F], _F]:
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=Number(min=0, min_open=True),
+        metavar="SECONDS",
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )

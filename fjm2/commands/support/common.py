@@ -1,0 +1,100 @@
+"""What the commands share: options of a session, the event loop, and how they end."""
+
+import asyncio
+import contextlib
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import click
+
+from fjm2.base.errors import FJM2Error
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+INTERRUPTED = 130
+
+
+class Number(click.FloatRange):
+    """A number within bounds. NaN is in none."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is no number", param, ctx)
+        return number
+
+
+def open_standard_streams() -> None:
+    """Those that were closed lead nowhere: else a socket would take their place, and get what is meant for them."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != descriptor:
+                os.dup2(null, descriptor)
+                os.close(null)
+            setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115
+
+
+def session_options(function: _Function) -> _Function:
+    """Where the session is, and who we are there."""
+    options = [
+        click.option("--group", required=True, help="Multicast group (IPv4 or IPv6), or the address of the one peer."),
+        click.option("--port", required=True, type=click.IntRange(1, 65_535), help="UDP port of the session."),
+        click.option("--interface", help="Name or address of the network interface.  [default: the route's]"),
+        click.option("--node-id", type=click.IntRange(1, 0xFFFFFFFE), help="Our NORM node id.  [default: random]"),
+        click.option("--ttl", default=1, show_default=True, type=click.IntRange(0, 255), help="Multicast hops."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def run(main: Coroutine[Any, Any, int]) -> None:
+    """Run a command's coroutine, on uvloop where there is one, and exit with its result.
+
+    Mistakes are told in one line. Ctrl-C and SIGTERM cancel the coroutine, which then cleans up.
+    """
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            code = runner.run(_cancellable(main))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        raise click.ClickException(f"{where}{error.strerror or error}") from error
+    except FJM2Error as error:
+        raise click.ClickException(str(error)) from error
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _cancellable(main: Coroutine[Any, Any, int]) -> int:
+    task = asyncio.ensure_future(main)
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError):  # Windows
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    finally:
+        with contextlib.suppress(NotImplementedError):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+def is_quiet(as_json: bool) -> bool:
+    """Whether nobody watches: no progress bar then."""
+    return as_json or not sys.stderr.isatty()

@@ -1,0 +1,123 @@
+"""What the commands of onlookers share: options, a place to listen, and words for numbers."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+import click
+
+from fjm2.bus.config import BusConfig
+from fjm2.bus.presence import INTERVAL_S
+from fjm2.jms import Topic
+from fjm2.watch import BusReport, BusWatch, Listening, known_as
+from fjm2.watch.bus import OnFrame
+
+from .bus_link import say
+from .bus_options import BusUri, TopicName
+from .common import Number, is_quiet
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+DURATION_S: Final = 1.2 * INTERVAL_S + 1
+"""By then everybody has announced himself, where there are not more than some hundreds."""
+
+
+def uri_option(function: _F) -> _F:
+    return click.option(
+        "--uri",
+        type=BusUri(),
+        envvar="FJM2_URI",
+        show_envvar=True,
+        default="fjm2://",
+        show_default="fjm2://239.192.57.40:5740",
+        help="The bus, as its members name it.",
+    )(function)
+
+
+def topic_option(function: _F) -> _F:
+    return click.option(
+        "--topic",
+        "known",
+        type=TopicName(),
+        multiple=True,
+        metavar="NAME",
+        help="A name that there may be (repeatable): names are heard only where something is published.",
+    )(function)
+
+
+def duration_option(text: str) -> Callable[[_F], _F]:
+    return click.option(
+        "--duration",
+        "duration_s",
+        type=Number(0.1, 86_400),
+        metavar="SECONDS",
+        default=DURATION_S,
+        show_default=True,
+        help=text,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Onlooker:
+    """Who listens to a bus."""
+
+    config: BusConfig
+    watch: BusWatch
+    listening: Listening
+
+    def report(self) -> BusReport:
+        return self.watch.report(monotonic())
+
+    @property
+    def place(self) -> str:
+        """Where it listens."""
+        host = f"[{self.config.group}]" if ":" in self.config.group else self.config.group
+        return f"{host}:{self.config.port} on {self.listening.interface}"
+
+    async def hear(self, duration_s: float, as_json: bool) -> BusReport:
+        """Listen for so long, and tell people who wait that it takes a while."""
+        if not is_quiet(as_json):
+            say(f"listening to {self.place} for {duration_s:g} s")
+        await asyncio.sleep(duration_s)
+        return self.report()
+
+
+@contextlib.asynccontextmanager
+async def onlooking(
+    uri: str, known: tuple[Topic, ...] = (), on_frame: OnFrame | None = None
+) -> AsyncIterator[Onlooker]:
+    """Listen to a bus for as long as the block lasts."""
+    logging.getLogger("fjm2.norm").setLevel(logging.ERROR)  # it would write across the screen
+    config = BusConfig.from_uri(uri)
+    watch = BusWatch(known_as(one.name for one in known), now=monotonic(), on_frame=on_frame)
+    async with Listening(config, watch) as listening:
+        yield Onlooker(config, watch, listening)
+
+
+def quantity(number: float) -> str:
+    """Three digits or so, and a prefix."""
+    for prefix in ("", "k", "M"):
+        if number < 999.5:
+            return f"{number:.0f}{prefix}" if not prefix or number >= 99.95 else f"{number:.1f}{prefix}"
+        number /= 1000
+    return f"{number:.1f}G"
+
+
+def rate(number: float) -> str:
+    """The same, but little is not nothing."""
+    return f"{number:.1f}" if 0 < number < 9.95 else quantity(number)
+
+
+def span(seconds: float | None) -> str:
+    """A time, as short as can be read."""
+    if seconds is None:
+        return "-"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.1f}ms" if seconds < 0.0995 else f"{seconds * 1e3:.0f}ms"
+    if seconds < 60:
+        return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
+    minutes = int(seconds) // 60
+    return f"{minutes}m{int(seconds) % 60:02}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02}m"

@@ -1,0 +1,52 @@
+"""What receiving commands share: messages to standard output, and when enough have come."""
+
+import os
+import sys
+
+from fjm2.base.errors import FJM2Error
+from fjm2.jms import Message, MessageConsumer
+
+from .bus_link import say
+from .rendering import Show, told_of
+from .streams import write
+
+_BATCH_BYTES = 1 << 16
+"""So much is written at once, if it is there."""
+
+
+class Printer:
+    """Shows the messages of a consumer."""
+
+    def __init__(self, show: Show) -> None:
+        self._show = show
+        self.messages = 0
+        self.unreadable = 0
+
+    async def print_from(self, consumer: MessageConsumer, count: int | None) -> None:
+        """So many messages, or whatever comes until this is cancelled. BrokenPipeError if nobody reads them."""
+        while count is None or self.messages < count:
+            message = await consumer.receive()
+            pieces, size = [], 0
+            while message is not None:
+                pieces.append(self._take(message))
+                size += len(pieces[-1])
+                if self.messages == count or size >= _BATCH_BYTES:
+                    break
+                message = await consumer.receive_no_wait()
+            await write(b"".join(pieces))
+
+    def _take(self, message: Message) -> bytes:
+        self.messages += 1
+        try:
+            return self._show(message)
+        except FJM2Error as error:
+            self.unreadable += 1
+            say(told_of(error, message))
+            return b""
+
+
+def abandon_stdout() -> None:
+    """Nobody reads it: what is left in its buffer is no error when the process ends."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

@@ -1,0 +1,202 @@
+"""Messages as people and programs read them: bodies, headers, JSON."""
+
+import base64
+import json
+import math
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from fjm2.base.errors import FJM2Error
+from fjm2.jms import (
+    Byte,
+    BytesMessage,
+    Char,
+    Float,
+    Long,
+    MapMessage,
+    Message,
+    MessageEOFError,
+    MessageFormatError,
+    ObjectMessage,
+    Short,
+    StreamMessage,
+    TextMessage,
+)
+
+Show = Callable[[Message], bytes]
+
+_DELIVERY_COUNT = "JMSXDeliveryCount"
+"""A command receives each message once."""
+_TYPE_NAMES: dict[type, str] = {
+    type(None): "null",
+    bool: "boolean",
+    Byte: "byte",
+    Short: "short",
+    int: "int",
+    Long: "long",
+    Float: "float",
+    float: "double",
+    Char: "char",
+    str: "string",
+    bytes: "bytes",
+}
+_KINDS = {
+    TextMessage: "text",
+    BytesMessage: "bytes",
+    MapMessage: "map",
+    StreamMessage: "stream",
+    ObjectMessage: "object",
+    Message: "message",
+}
+
+
+def shower(as_json: bool, with_headers: bool, no_newline: bool) -> Show:
+    """How a command is to show messages. FJM2Error, when it is used, of a message that cannot be read."""
+    if as_json:
+        return _json_line
+    end = b"" if no_newline else b"\n"
+    visible = _escaped if sys.stdout.isatty() else bytes
+
+    def show(message: Message) -> bytes:
+        body = visible(body_bytes(message)) + end
+        return visible(_headers(message)) + b"\n" + body + b"\n" if with_headers else body
+
+    return show
+
+
+def _escaped(data: bytes) -> bytes:
+    """What a terminal can show; what it would obey, or not understand, is spelled out."""
+    text = data.decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text).encode()
+
+
+# Bodies.
+
+
+def _values(message: StreamMessage) -> list[Any]:
+    values = []
+    while True:
+        try:
+            values.append(message.read_object())
+        except MessageEOFError:
+            message.reset()
+            return values
+
+
+def _body(message: Message) -> Any:
+    match message:
+        case StreamMessage():
+            return _values(message)
+        case ObjectMessage():
+            return message.object
+        case MapMessage():
+            return dict(message)
+        case BytesMessage():
+            return message.get_body(bytes) or b""
+        case TextMessage():
+            return message.text
+        case _:
+            return None
+
+
+def body_bytes(message: Message) -> bytes:
+    """The body of a text or of bytes as it is; others as JSON."""
+    body = _body(message)
+    if body is None:
+        return b""
+    if isinstance(message, TextMessage | BytesMessage):
+        return body.encode() if isinstance(body, str) else bytes(body)
+    return _dumped(_plain(body))
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can say it: bytes in base64, numbers that are none as texts."""
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case float() if not math.isfinite(value):
+            return str(float(value))
+        case dict():
+            return {str(name): _plain(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_plain(inner) for inner in value]
+        case _:
+            return value
+
+
+def _dumped(value: Any) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
+    except ValueError as error:  # a number with more digits than Python writes
+        raise MessageFormatError(str(error)) from None
+
+
+# Headers.
+
+
+def _moment(milliseconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError):
+        return f"{milliseconds} ms"
+
+
+def _properties(message: Message) -> dict[str, Any]:
+    return {name: value for name, value in sorted(message.properties.items()) if name != _DELIVERY_COUNT}
+
+
+def _correlation(message: Message) -> str | None:
+    encoded = message.correlation_id_bytes
+    return message.correlation_id if message.correlation_id is not None or encoded is None else repr(encoded)
+
+
+def _headers(message: Message) -> bytes:
+    """One on each line, those that are not set left out."""
+    lines = {
+        "Destination": message.destination,
+        "MessageID": message.message_id,
+        "Timestamp": _moment(message.timestamp) if message.timestamp else None,
+        "Expiration": _moment(message.expiration) if message.expiration else None,
+        "DeliveryMode": message.delivery_mode.name,
+        "Priority": message.priority,
+        "Type": message.type,
+        "CorrelationID": _correlation(message),
+        "ReplyTo": message.reply_to,
+    }
+    told = [f"JMS{name}: {value}\n" for name, value in lines.items() if value is not None]
+    for name, value in _properties(message).items():
+        told.append(f"{name}: {_TYPE_NAMES[type(value)]} {_dumped(_plain(value)).decode()}\n")
+    return "".join(told).encode(errors="backslashreplace")
+
+
+def _json_line(message: Message) -> bytes:
+    body, properties = _body(message), _properties(message)
+    told: dict[str, Any] = {
+        "destination": str(message.destination),
+        "message_id": message.message_id,
+        "timestamp": message.timestamp,
+        "expiration": message.expiration,
+        "delivery_mode": message.delivery_mode.name,
+        "priority": message.priority,
+        "redelivered": message.redelivered,
+        "type": message.type,
+        "correlation_id": message.correlation_id,
+        "reply_to": None if message.reply_to is None else str(message.reply_to),
+        "properties": _plain(properties),
+        "property_types": {name: _TYPE_NAMES[type(value)] for name, value in properties.items()},
+        "kind": _KINDS[type(message)],
+        "body": _plain(body),
+    }
+    if message.correlation_id is None and message.correlation_id_bytes is not None:
+        told["correlation_id_base64"] = _plain(message.correlation_id_bytes)
+    if isinstance(message, MapMessage):
+        told["body_types"] = {name: _TYPE_NAMES[type(value)] for name, value in body.items()}
+    elif isinstance(message, StreamMessage):
+        told["body_types"] = [_TYPE_NAMES[type(value)] for value in body]
+    return _dumped(told) + b"\n"
+
+
+def told_of(error: FJM2Error, message: Message) -> str:
+    return f"{message.message_id or 'a message without id'} cannot be read: {error}"

@@ -1,0 +1,1 @@
+"""The NORM protocol without I/O: no sockets, no clocks, no threads."""

@@ -1,0 +1,387 @@
+"""A DATA or FILE object on its way in: segments in any order, what is missing, and the whole of it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fjm2.norm.core.block import ParityStore
+from fjm2.norm.core.fec import Code, NoCode, ReedSolomon
+from fjm2.norm.core.nack import Place
+from fjm2.norm.core.partition import ObjectPartition, locate
+from fjm2.norm.core.ranges import RangeSet
+from fjm2.norm.core.repair_set import INFO_INDEX, RecentRepairs, RepairSet
+from fjm2.norm.core.stats import Drop, Stats
+from fjm2.norm.core.wire import Fti
+
+from .stores import Store
+
+M16_SYMBOLS_MAX = 1024
+"""Longest block with parity over GF(2^16) that is decoded: the work grows with its square."""
+FRAGMENTS_MAX = 1 << 16
+"""Most pieces that what has come of an object may lie in. What would make more is dropped, and comes again."""
+_FRAGMENT_BYTES = 128
+_ASKED_MAX = 64
+"""So many ranges are remembered as asked for; beyond, nothing more is asked for until some may be again."""
+_OBJECT_BYTES = 4096
+"""What an object takes besides its content, and a fragment of it, generously: many small ones add up."""
+
+
+def code_of(fti: Fti) -> Code | None:
+    """The code that an object is protected with, or None if it is none that we can decode."""
+    block, parity = fti.block_segments, fti.parity_segments
+    is_known = fti.instance == 0 and fti.group == 1 and fti.field_bits in (8, 16)
+    if not (is_known and block >= 1 and 1 <= fti.segment_bytes <= 65_000):
+        return None
+    if parity == 0:
+        return NoCode(block)
+    if block + parity > (255 if fti.field_bits == 8 else M16_SYMBOLS_MAX):
+        return None
+    return ReedSolomon(block, parity, bits=fti.field_bits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectProgress:
+    """How far an object is that is on its way in."""
+
+    sender_id: int
+    """The sender's node id."""
+    object_id: int
+    """Its transport id."""
+    info: bytes | None
+    """Its INFO; None if it has none, or that has not come yet."""
+    is_file: bool
+    """Whether it was sent as a file."""
+    size: int
+    """In bytes, when it is whole."""
+    bytes_received: int
+    """So many of them have come, or were made from parity."""
+
+
+class IncomingObject(ABC):
+    """What objects and streams that arrive have in common."""
+
+    is_stream = False
+
+    def __init__(self, place: Place, fti: Fti, code: Code, stats: Stats, symbol_bytes: int) -> None:
+        self.place = place
+        self.fti = fti
+        self.info: bytes | None = None
+        self.is_info_expected = False
+        self.received = RangeSet()
+        """Source segments by index; what a stream has handed up counts as received."""
+        self.seen_end = 0
+        """Index after the last segment that the sender is known to have sent."""
+        self.askable_end = 0
+        """Index after the last segment that may be asked for: the sender may still be sending what comes then."""
+        self.heard = RepairSet()
+        """What others have asked for since our own back-off began."""
+        self._asked = RecentRepairs()
+        """Ranges all of whose gaps were asked for a moment ago."""
+        self.symbol_bytes = symbol_bytes
+        """Length of a full symbol: of a segment, or of a stream's segment with its header."""
+        self.accounted_bytes = 0
+        """What of the receiver's memory is put down to it."""
+        self._stats = stats
+        self._parity = ParityStore(code, symbol_bytes)
+
+    @property
+    def has_parity(self) -> bool:
+        """Whether the sender's blocks have parity, so that a loss within one is not yet a loss."""
+        return self._parity.count > 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that it takes."""
+        info = len(self.info) if self.info is not None else 0
+        pieces = self.received.range_count * _FRAGMENT_BYTES
+        return _OBJECT_BYTES + info + pieces + self._parity.memory_bytes + self._content_bytes
+
+    @property
+    @abstractmethod
+    def _content_bytes(self) -> int:
+        """Memory that its source segments take."""
+
+    @property
+    @abstractmethod
+    def claimed_bytes(self) -> int:
+        """Memory that its source segments may come to take."""
+
+    def _is_scattered(self, first: int, end: int) -> bool:
+        """Whether source segments have to be dropped, as they would lie apart from too many others."""
+        received = self.received
+        if received.range_count < FRAGMENTS_MAX or first - 1 in received or end in received:
+            return False
+        self._stats.drop(Drop.OUT_OF_WINDOW, end - first)
+        return True
+
+    @property
+    @abstractmethod
+    def first_wanted(self) -> int:
+        """Index of the first segment that was not received, nor given up."""
+
+    @property
+    @abstractmethod
+    def is_complete(self) -> bool:
+        """Whether nothing more is wanted of it."""
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether the application has got anything of it, or is about to."""
+        return self.is_complete
+
+    @abstractmethod
+    def append(self, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> bool:
+        """Take the segments that come next, where nothing was ever missing. Else False, and nothing has been done."""
+
+    @abstractmethod
+    def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
+        """Take consecutive source segments: full rows, then one that may be shorter, or be none at all."""
+
+    def receive_parity(self, block: int, row: int, payload: NDArray[np.uint8]) -> None:
+        """Take a parity symbol."""
+        first = self.place.partition.first_segment(block)
+        end = first + self.place.partition.block_length(block)
+        if row >= self._parity.count or end <= self.first_wanted or self.received.covers(first, end):
+            return
+        if not self._parity.add(block, row, payload):
+            self._stats.duplicate_segments_received += 1
+        self._repair(block)
+
+    def _repair_touched(self, first: int, end: int) -> None:
+        """Source segments have come: see whether parity now makes up for the rest of their blocks."""
+        if self.has_parity:
+            for block in range(locate(self.place.partition, first)[0], locate(self.place.partition, end - 1)[0] + 1):
+                if block in self._parity:
+                    self._repair(block)
+
+    def _repair(self, block: int) -> None:
+        first = self.place.partition.first_segment(block)
+        end = first + self.place.partition.block_length(block)
+        missing = sum(stop - start for start, stop in self.received.gaps(first, end))
+        if missing == 0:
+            self._parity.drop(block)
+        elif self._is_decodable(first) and self._parity.can_repair(block, missing):
+            self._stats.segments_decoded += missing
+            self._decode(block, first, end)
+
+    def _is_decodable(self, first: int) -> bool:  # noqa: ARG002 - of a stream it depends
+        """Whether all that counts as received of the block that begins with a segment really is there."""
+        return True
+
+    @abstractmethod
+    def _decode(self, block: int, first: int, end: int) -> None:
+        """Make the missing segments of a block from its parity."""
+
+    # What is missing.
+
+    def is_wanting(self) -> bool:
+        """Whether there is anything to be asked for."""
+        return self.lacks(self.askable_end)
+
+    def lacks(self, end: int) -> bool:
+        """Whether anything before a segment, or the INFO, has not come."""
+        return self.first_wanted < end or (self.is_info_expected and self.info is None)
+
+    def needs(self, most: int) -> RepairSet:
+        """What is to be asked for: all, or the first of it in about so many pieces."""
+        needs = RepairSet()
+        needs.info = self.is_info_expected and self.info is None
+        for start, end in self.received.gaps(self.first_wanted, self.askable_end):
+            if self.has_parity:
+                most -= self._need_parity(needs, start, end, most)
+            else:
+                needs.segments.add(start, end)
+                most -= 1
+            if most <= 0:
+                break
+        return needs
+
+    def new_needs(self, most: int, now: float, until: float) -> RepairSet:
+        """What is to be asked for, without parity, but for what was a moment ago. That is remembered until some time.
+
+        What is remembered are the places looked through, not the gaps: there are far fewer.
+        """
+        needs = RepairSet()
+        asked = self._asked
+        if self.is_info_expected and self.info is None and asked.fresh(INFO_INDEX, INFO_INDEX + 1, now):
+            needs.info = True
+            asked.add(INFO_INDEX, INFO_INDEX + 1, until)
+        for start, end in asked.fresh(self.first_wanted, self.askable_end, now):
+            if most <= 0 or len(asked) >= _ASKED_MAX:
+                break
+            looked = start
+            for gap_start, gap_end in self.received.gaps(start, end):
+                if most <= 0:
+                    break
+                needs.segments.add(gap_start, gap_end)
+                looked = gap_end
+                most -= 1
+            asked.add(start, end if most > 0 else looked, until)
+        return needs
+
+    def _need_parity(self, needs: RepairSet, start: int, end: int, most: int) -> int:
+        """Ask for parity where a block is whole but for what parity can make up for. In how many pieces."""
+        pieces = 0
+        while start < end and pieces < most:
+            block, symbol = locate(self.place.partition, start)
+            first = start - symbol
+            stop = first + self.place.partition.block_length(block)
+            if block not in needs.parity:
+                pieces += self._need_of_block(needs, block, first, stop)
+            start = stop
+        return pieces
+
+    def _need_of_block(self, needs: RepairSet, block: int, first: int, end: int) -> int:
+        # The sender is still in this block and has no parity of it yet, or parity would not help us.
+        if end > self.askable_end or not self._is_decodable(first):
+            few = RangeSet(self.received.gaps(max(first, self.first_wanted), min(end, self.askable_end)))
+            needs.segments.update(few)
+            return few.range_count
+        gaps = list(self.received.gaps(first, end))
+        missing = sum(stop - start for start, stop in gaps)
+        have = self._parity.rows(block)
+        count = self._parity.count
+        if missing == end - first and not have:
+            needs.segments.add(first, end)
+        elif missing <= count:
+            wanted = [row for row in range(missing) if row not in have]
+            needs.parity[block] = set(wanted[: missing - len(have)])
+        else:
+            # libnorm's rule: all parity there is, and so many missing segments fewer.
+            skip = count
+            for start, stop in gaps:
+                needs.segments.add(min(start + skip, stop), stop)
+                skip = max(0, skip - (stop - start))
+            needs.parity[block] = set(range(count)) - have
+        return len(gaps)
+
+    def is_covered(self, needs: RepairSet) -> bool:
+        """Whether others have asked for all that is needed."""
+        heard = self.heard
+        if needs.info and not heard.info:
+            return False
+        if not all(heard.segments.covers(start, end) for start, end in needs.segments):
+            return False
+        return all(self._is_parity_covered(block, len(rows)) for block, rows in needs.parity.items())
+
+    def _is_parity_covered(self, block: int, count: int) -> bool:
+        first = self.place.partition.first_segment(block)
+        end = first + self.place.partition.block_length(block)
+        asked = sum(stop - start for start, stop in self.heard.segments.within(first, end))
+        return asked + len(self.heard.parity.get(block, ())) >= count
+
+    def forget_heard(self) -> None:
+        """A new back-off begins."""
+        self.heard.clear()
+
+    @abstractmethod
+    def missing_bytes(self) -> Iterator[tuple[int, int]]:
+        """Byte ranges of the object that have not come."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Give up what it holds."""
+
+
+class IncomingData(IncomingObject):
+    """A DATA or FILE object."""
+
+    def __init__(self, place: Place, fti: Fti, code: Code, stats: Stats, store: Store, is_file: bool) -> None:
+        super().__init__(place, fti, code, stats, fti.segment_bytes)
+        self.store = store
+        self.is_file = is_file
+        self.partition = ObjectPartition(fti.object_bytes, fti.segment_bytes, fti.block_segments)
+        self._segment_count = 0
+
+    def progress(self, sender_id: int) -> ObjectProgress:
+        """How far it is."""
+        last, size = self.partition.segments - 1, self.fti.segment_bytes
+        has_last = last in self.received
+        received = self._segment_count * size - (size - self.partition.segment_length(last) if has_last else 0)
+        return ObjectProgress(
+            sender_id=sender_id,
+            object_id=self.place.object_id,
+            info=self.info,
+            is_file=self.is_file,
+            size=self.fti.object_bytes,
+            bytes_received=received,
+        )
+
+    @property
+    def _content_bytes(self) -> int:
+        return self.store.memory_bytes(self._segment_count, self.fti.segment_bytes)
+
+    @property
+    def claimed_bytes(self) -> int:
+        return self.store.memory_bytes(self.partition.segments, self.fti.segment_bytes)
+
+    @property
+    def first_wanted(self) -> int:
+        return self.received.end_of(0)
+
+    @property
+    def is_complete(self) -> bool:
+        has_info = self.info is not None or not self.is_info_expected
+        return has_info and self.received.end_of(0) >= self.partition.segments
+
+    def append(self, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> bool:
+        first, end = self.first_wanted, self.first_wanted + len(payloads)
+        # The last segment, which is shorter, and what came early go the general way.
+        if tail.size or end >= self.partition.segments or (self.received and self.received.last >= first):
+            return False
+        self.store.write(first * self.fti.segment_bytes, payloads)
+        self._note(first, end)
+        return True
+
+    def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
+        count = len(payloads)
+        if count and payloads.shape[1] < self.fti.segment_bytes:
+            # A lone datagram shorter than a segment: the object's last, or one that lacks something.
+            payloads, tail, count = payloads[:0], payloads[0], 0
+        last = first + count - 1
+        if count and self.partition.segment_length(last) < self.fti.segment_bytes:
+            # The last segment came padded to full length.
+            payloads, tail, count = payloads[:-1], payloads[-1], count - 1
+        end = first + count
+        if self._is_scattered(first, end + (tail.size > 0)):
+            return
+        if count:
+            self.store.write(first * self.fti.segment_bytes, payloads)
+        if tail.size and tail.size >= self.partition.segment_length(end):
+            self.store.write(end * self.fti.segment_bytes, tail[: self.partition.segment_length(end)])
+            end += 1
+        self._note(first, end)
+
+    def _note(self, first: int, end: int) -> None:
+        if first < end:
+            fresh = sum(stop - start for start, stop in self.received.gaps(first, end))
+            self._segment_count += fresh
+            self._stats.duplicate_segments_received += end - first - fresh
+            if fresh:
+                self.received.add(first, end)
+                self._repair_touched(first, end)
+
+    def _decode(self, block: int, first: int, end: int) -> None:
+        size = self.fti.segment_bytes
+        source = np.zeros((end - first, size), np.uint8)
+        for start, stop in self.received.within(first, end):
+            for index in range(start, stop):
+                length = self.partition.segment_length(index)
+                source[index - first, :length] = self.store.read(index * size, length)
+        gaps = list(self.received.gaps(first, end))
+        self._parity.repair(block, source, self.received, first)
+        for start, stop in gaps:
+            for index in range(start, stop):
+                length = self.partition.segment_length(index)
+                self.store.write(index * size, source[index - first, :length])
+        self._segment_count += sum(stop - start for start, stop in gaps)
+        self.received.add(first, end)
+
+    def missing_bytes(self) -> Iterator[tuple[int, int]]:
+        for start, end in self.received.gaps(0, self.partition.segments):
+            yield start * self.fti.segment_bytes, min(end * self.fti.segment_bytes, self.fti.object_bytes)
+
+    def close(self) -> None:
+        self.store.close()

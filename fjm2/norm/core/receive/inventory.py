@@ -1,0 +1,258 @@
+"""The objects of one remote sender on their way in: which are wanted, what they take, and how they end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from fjm2.norm.core.config import ReceiverConfig, Sync
+from fjm2.norm.core.events import Event, LossReason, ObjectCompleted, ObjectLost, ObjectsMissed
+from fjm2.norm.core.nack import Place
+from fjm2.norm.core.partition import UNBOUNDED, ObjectPartition, Partition, StreamPartition, locate
+from fjm2.norm.core.ranges import Serial
+from fjm2.norm.core.stats import Drop, Stats
+from fjm2.norm.core.train import Address
+from fjm2.norm.core.wire import Fti, Message, ObjectFlag, Squelch, payload_id_format
+
+from .incoming import IncomingData, IncomingObject, code_of
+from .incoming_stream import IncomingStream
+from .remote import Remote
+from .stores import FileStore, MemoryStore, Store
+from .window import ObjectWindow
+
+_OPEN_FILES_MAX = 256
+"""Objects that all senders together may have in temporary files at once."""
+
+
+@dataclass(slots=True)
+class Context:
+    """What all receivers of a node share."""
+
+    node_id: int
+    config: ReceiverConfig
+    random: Random
+    stats: Stats
+    emit: Callable[[Event], None]
+    send: Callable[[Message, Address | None], None]
+    """Send a message to an address, or to the group."""
+    group_is_multicast: bool
+    used_bytes: int = 0
+    """Memory that all objects on their way in take."""
+
+
+class Inventory:
+    """What is open, done or given up of one sender's objects, and the memory that it takes."""
+
+    def __init__(self, context: Context, remote: Remote) -> None:
+        self.window = ObjectWindow(context.config.objects_max)
+        self.used_bytes = 0
+        self._context = context
+        self._config = context.config
+        self._remote = remote
+
+    def item(self, count: int, object_id: int, flags: int, fti: Fti | None) -> IncomingObject | None:
+        """An object that is wanted, opened if need be; None if it can't be, or not now."""
+        return self.window.open.get(count) or self._open(count, object_id, flags, fti)
+
+    def admit(self, object_id: int, flags: int, block: int) -> int | None:
+        """The count of an object that is wanted, or None."""
+        window, drop = self.window, self._context.stats.drop
+        if not window.is_synced:
+            is_all = self._config.sync is Sync.ALL
+            is_stream = bool(flags & ObjectFlag.STREAM)
+            if not is_all and (flags & ObjectFlag.REPAIR or not (block == 0 or is_stream)):
+                drop(Drop.UNSYNCHRONIZED)
+                return None
+            window.sync(object_id, self._config.objects_max - 1 if is_all else 0)
+        count = window.count_of(object_id)
+        if window.is_done(count) and not (flags & ObjectFlag.STREAM and window.reach_back(count)):
+            drop(Drop.OUT_OF_WINDOW)
+            return None
+        return count
+
+    def _open(self, count: int, object_id: int, flags: int, fti: Fti | None) -> IncomingObject | None:
+        """Begin to receive an object, if we can and may."""
+        self.extend(count + 1)
+        stats = self._context.stats
+        if self.window.is_done(count):
+            return None
+        if fti is None:
+            stats.drop(Drop.NO_FTI)
+            return None
+        code = code_of(fti)
+        if code is None:
+            stats.drop(Drop.UNSUPPORTED)
+            self.lose(count, LossReason.UNSUPPORTED)
+            return None
+        is_stream, is_file = bool(flags & ObjectFlag.STREAM), bool(flags & ObjectFlag.FILE)
+        pid = payload_id_format(fti.fec_id, fti.field_bits)
+        self._remote.fec_id, self._remote.field_bits = fti.fec_id, fti.field_bits
+        partition: Partition
+        item: IncomingObject
+        if is_stream:
+            partition = StreamPartition(fti.block_segments)
+            place = Place(fti.fec_id, pid, object_id, partition)
+            ring_bytes = self._config.stream_bytes_max
+            emit, node_id = self._context.emit, self._remote.node_id
+            item = IncomingStream(place, fti, code, stats, node_id, ring_bytes, emit)
+            if not self._has_room(item.claimed_bytes):
+                return None
+        else:
+            partition = ObjectPartition(fti.object_bytes, fti.segment_bytes, fti.block_segments)
+            store = self._store(count, fti, is_file)
+            if store is None:
+                return None
+            item = IncomingData(Place(fti.fec_id, pid, object_id, partition), fti, code, stats, store, is_file)
+        if not is_stream and count + 1 < self.window.end:
+            item.seen_end = item.askable_end = partition.segments  # newer ones have been sent, so all of it has
+        item.is_info_expected = bool(flags & ObjectFlag.INFO)
+        self.window.add(count, item)
+        self.account(item)
+        return item
+
+    def _has_room(self, size: int) -> bool:
+        """Whether that much may be promised to an object besides those open; else it has to be asked for later."""
+        claimed = sum(item.claimed_bytes for item in self.window.open.values())
+        if not claimed or claimed + size <= self._config.total_bytes_max:
+            return True
+        self._context.stats.drop(Drop.NO_MEMORY)
+        return False
+
+    def _store(self, count: int, fti: Fti, is_file: bool) -> Store | None:
+        """A place for an object's bytes, if it is not too large."""
+        directory = self._config.file_directory if is_file else None
+        in_memory = min(self._config.object_bytes_max, self._config.total_bytes_max)
+        most = in_memory if directory is None else self._config.file_bytes_max
+        if fti.object_bytes > most:
+            self._context.stats.drop(Drop.TOO_LARGE)
+            self.lose(count, LossReason.TOO_LARGE)
+            return None
+        if directory is None and not self._has_room(fti.object_bytes):
+            return None
+        try:
+            return MemoryStore(fti.object_bytes) if directory is None else FileStore(directory)
+        except (OSError, MemoryError):
+            self._context.stats.drop(Drop.NO_MEMORY)
+            self.lose(count, LossReason.FAILED)
+            return None
+
+    def extend(self, end: int) -> None:
+        """The sender has begun an object: it is done with all data objects before."""
+        if end <= self.window.end:
+            return
+        for item in self.window.open.values():
+            if item.place.partition.segments != UNBOUNDED:
+                item.seen_end = item.askable_end = item.place.partition.segments
+        for count in self.window.extend(end):
+            self.lose(count, LossReason.OVERRUN)
+        for start, stop in self.window.trim():
+            self.miss(start, stop)
+
+    def see(self, item: IncomingObject, end: int, is_flush: bool) -> None:
+        """The sender has sent up to a segment: know what may be asked for."""
+        end = min(end, item.place.partition.segments)
+        item.seen_end = max(item.seen_end, end)
+        if is_flush or not item.has_parity:
+            item.askable_end = max(item.askable_end, end)
+        elif end:
+            # Within the block being sent nothing is missing yet: its parity is still to come.
+            block, _ = locate(item.place.partition, end - 1)
+            item.askable_end = max(item.askable_end, item.place.partition.first_segment(block))
+
+    def complete(self, count: int, item: IncomingObject) -> None:
+        self.window.close(count)
+        self._discharge(item)
+        if isinstance(item, IncomingData):
+            store = item.store
+            self._context.stats.objects_received += 1
+            self._context.stats.payload_bytes_received += item.fti.object_bytes
+            self._context.emit(
+                ObjectCompleted(
+                    sender_id=self._remote.node_id,
+                    object_id=item.place.object_id,
+                    info=item.info,
+                    is_file=item.is_file,
+                    data=store.data.data if isinstance(store, MemoryStore) else None,
+                    path=store.hand_over() if isinstance(store, FileStore) else None,
+                    size=item.fti.object_bytes,
+                )
+            )
+
+    def lose(self, count: int, reason: LossReason) -> None:
+        """Give up an object, heard of or not."""
+        item = self.window.open.get(count)
+        self.window.close(count)
+        self._context.stats.objects_lost += 1
+        if isinstance(item, IncomingStream):
+            item.abandon(reason)
+        else:
+            missing = tuple(item.missing_bytes()) if item is not None else ()
+            self._context.emit(ObjectLost(self._remote.node_id, count & 0xFFFF, missing, reason))
+        if item is not None:
+            item.close()
+            self._discharge(item)
+
+    def miss(self, start: int, end: int) -> None:
+        """Objects never heard of will not come."""
+        self._context.stats.objects_lost += end - start
+        self._context.emit(ObjectsMissed(self._remote.node_id, start & 0xFFFF, end - start))
+
+    def account(self, item: IncomingObject) -> None:
+        used = item.memory_bytes
+        if isinstance(item, IncomingData) and isinstance(item.store, FileStore):
+            used += self._config.total_bytes_max // _OPEN_FILES_MAX  # descriptors are as scarce as memory
+        self._put_down(item, used)
+
+    def _discharge(self, item: IncomingObject) -> None:
+        self._put_down(item, 0)
+
+    def _put_down(self, item: IncomingObject, used: int) -> None:
+        more = used - item.accounted_bytes
+        item.accounted_bytes = used
+        self.used_bytes += more
+        self._context.used_bytes += more
+
+    def has_heard_of_all_to(self, newest: int) -> bool:
+        """Whether something of every object up to one has come."""
+        return not any(start <= newest for start, _ in self.window.unheard())
+
+    def missing_to(self, newest: int, end: int) -> list[tuple[int, int]]:
+        """Objects of which something is missing, by count, and up to where they matter: the newest to a segment, and
+        of those before it all that the sender has sent.
+        """
+        items = self.window.open.items()
+        ends = [(count, item, end if count == newest else item.askable_end) for count, item in items if count <= newest]
+        return [(count, end) for count, item, end in ends if item.lacks(end)]
+
+    def index_of(self, item: IncomingObject, payload_id: int) -> int:
+        """The segment that a position names, as near as it can be."""
+        pid, partition = item.place.format, item.place.partition
+        block, symbol = pid.block(payload_id), pid.symbol(payload_id)
+        if partition.blocks == UNBOUNDED:
+            near = max(item.seen_end, item.first_wanted) // item.fti.block_segments
+            block = Serial(pid.block_bits).unwrap(block, near)
+        if not 0 <= block < partition.blocks or symbol >= partition.block_length(block):
+            return -1
+        return partition.first_segment(block) + symbol
+
+    def squelch(self, squelch: Squelch) -> tuple[int, IncomingStream] | None:
+        """Give up what the sender no longer holds. The stream that may go on behind the gap, and its count."""
+        _, object_id, payload_id = squelch.position
+        window = self.window
+        oldest = window.count_of(object_id)
+        for count in sorted(window.open):
+            if count < oldest:
+                self.lose(count, LossReason.SQUELCHED)
+        window.end = max(window.end, oldest)
+        for start, end in list(window.unheard()):
+            if start < oldest:
+                window.skip(start, min(end, oldest))
+                self.miss(start, min(end, oldest))
+        invalid = set(squelch.invalid_objects)
+        unheard = (count for start, end in window.unheard() for count in range(start, end))
+        for count in [count for count in (*window.open, *unheard) if count >= oldest and count & 0xFFFF in invalid]:
+            self.lose(count, LossReason.SQUELCHED)
+        item = window.open.get(oldest)
+        if not isinstance(item, IncomingStream):
+            return None
+        item.give_up(min(self.index_of(item, payload_id), item.seen_end), LossReason.SQUELCHED)
+        return oldest, item

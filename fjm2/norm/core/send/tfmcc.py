@@ -1,0 +1,146 @@
+"""Congestion control as the sender does it: NORM-CC, which is TFMCC (RFC 5740, 5.5.2; RFC 4654).
+
+The sender goes as fast as its slowest receiver can take. That one, the current limiting receiver (CLR), answers every
+probe; a few others that might take its place, the potential ones (PLR), do so too.
+"""
+
+from dataclasses import dataclass
+
+from fjm2.norm.core.config import SenderConfig
+from fjm2.norm.core.congestion import tfrc_rate
+from fjm2.norm.core.quantize import loss_of, quantize_rate, quantize_rtt, rate_of, rtt_of
+from fjm2.norm.core.wire import CcFeedback, CcFlag, CcNode
+
+_SEGMENTS_PER_GRTT_AT_START = 4
+_BYTES_PER_S_MIN = 1000.0
+_GROWTH_MAX = 2.0
+_SHRINK_MOST = 0.5
+"""A report halves the rate at the most, and of each node a probe gets one: a lone false one does little harm."""
+_SILENT_RTTS = 20
+_SILENT_MIN_S = 1.0
+_CLOSE_RATE = 1.1
+_PLR_MAX = 4
+_NEWER_MASK = 0xFFFF
+
+
+@dataclass(slots=True)
+class Node:
+    """A receiver that reports."""
+
+    node_id: int
+    rtt_s: float
+    bytes_per_s: float
+    reported_at: float
+    cc_sequence: int
+    is_starting: bool
+    """It has seen no loss yet."""
+    has_rtt: bool
+
+
+class Tfmcc:
+    """The rate that the group can take."""
+
+    def __init__(self, config: SenderConfig, grtt_s: float) -> None:
+        self._config = config
+        self._most = config.rate_bps / 8 if config.rate_bps is not None else float("inf")
+        self._start = max(_SEGMENTS_PER_GRTT_AT_START * config.segment_bytes / grtt_s, _BYTES_PER_S_MIN)
+        """What may be sent without knowing anything, and what a pause brings the rate down to (RFC 5348, 4.3)."""
+        self.bytes_per_s = min(self._start, self._most)
+        self._clr: Node | None = None
+        self._plrs: dict[int, Node] = {}
+        self._is_starting = True
+
+    @property
+    def clr_rtt_s(self) -> float | None:
+        """The limiting receiver's round-trip time."""
+        return None if self._clr is None else self._clr.rtt_s
+
+    def report(
+        self, node_id: int, feedback: CcFeedback, rtt_s: float | None, rtt_most_s: float, is_nack: bool, now: float
+    ) -> None:
+        """A receiver has told how it fares. `rtt_s` is what its echo has measured, and what is believed at the most."""
+        known = self._known(node_id)
+        if known is not None and not 0 < (feedback.cc_sequence - known.cc_sequence) & _NEWER_MASK < _NEWER_MASK // 2:
+            return
+        if feedback.flags & CcFlag.LEAVE:
+            self._forget(node_id)
+            return
+        has_rtt = rtt_s is not None or known is not None
+        rtt_s = rtt_s or (known.rtt_s if known else min(rtt_of(feedback.rtt_q), rtt_most_s))
+        rate = self._rate(feedback, rtt_s, is_nack)
+        is_starting = bool(feedback.flags & CcFlag.START)
+        node = Node(node_id, rtt_s, rate, now, feedback.cc_sequence, is_starting, has_rtt)
+        if self._clr is None or self._clr.node_id == node_id or self._takes_over(node, known, self._clr):
+            self._limit_by(node)
+        else:
+            self._plrs[node_id] = node
+        while len(self._plrs) > _PLR_MAX:
+            self._plrs.pop(max(self._plrs.values(), key=lambda plr: plr.bytes_per_s).node_id)
+
+    def _known(self, node_id: int) -> Node | None:
+        return self._clr if self._clr is not None and self._clr.node_id == node_id else self._plrs.get(node_id)
+
+    def _rate(self, feedback: CcFeedback, rtt_s: float, is_nack: bool) -> float:
+        reported = rate_of(feedback.rate_q)
+        loss = loss_of(feedback.loss_q)
+        if loss <= 0 or feedback.flags & CcFlag.START:
+            return max(reported, self._start)
+        if is_nack:  # libnorm's carry half of the loss only
+            return reported
+        rate = tfrc_rate(self._config.segment_bytes, rtt_s, loss)
+        return min(rate, max(reported, self._start)) if feedback.flags & CcFlag.LIMIT else rate
+
+    def _takes_over(self, node: Node, known: Node | None, clr: Node) -> bool:
+        """Whether a node limits the rate from now on. One that would lower it by much has to say so twice."""
+        return self._is_slower(node, clr) and (known is not None or node.bytes_per_s >= clr.bytes_per_s * _SHRINK_MOST)
+
+    @staticmethod
+    def _is_slower(node: Node, clr: Node) -> bool:
+        is_close = node.bytes_per_s <= clr.bytes_per_s * _CLOSE_RATE
+        return node.bytes_per_s < clr.bytes_per_s or (is_close and node.rtt_s > clr.rtt_s)
+
+    def _limit_by(self, clr: Node) -> None:
+        if self._clr is not None and self._clr.node_id != clr.node_id:
+            self._plrs[self._clr.node_id] = self._clr
+        self._plrs.pop(clr.node_id, None)
+        self._clr = clr
+        if not clr.is_starting:
+            self._is_starting = False
+        rate = min(max(clr.bytes_per_s, self.bytes_per_s * _SHRINK_MOST), self.bytes_per_s * _GROWTH_MAX)
+        self.bytes_per_s = min(max(rate, _BYTES_PER_S_MIN), self._most)
+
+    def _forget(self, node_id: int) -> None:
+        self._plrs.pop(node_id, None)
+        if self._clr is not None and self._clr.node_id == node_id:
+            self._clr = min(self._plrs.values(), key=lambda plr: plr.bytes_per_s, default=None)
+            if self._clr is not None:
+                del self._plrs[self._clr.node_id]
+
+    def check(self, now: float, is_sending: bool) -> None:
+        """Before a probe: come down where the limiting receiver has fallen silent."""
+        clr = self._clr
+        if clr is None or not is_sending:
+            return
+        self._plrs = {node_id: plr for node_id, plr in self._plrs.items() if not _is_silent(plr, now)}
+        if _is_silent(clr, now):
+            self.bytes_per_s = max(self.bytes_per_s / 2, _BYTES_PER_S_MIN)
+            self._forget(clr.node_id)
+
+    def nodes(self) -> tuple[CcNode, ...]:
+        """Whom the next probe speaks to: the limiting receiver first."""
+        start = CcFlag.START if self._is_starting else 0
+        listed = [] if self._clr is None else [_listed(self._clr, CcFlag.CLR | start)]
+        return (*listed, *(_listed(plr, CcFlag.PLR | start) for plr in self._plrs.values()))
+
+
+def _is_silent(node: Node, now: float) -> bool:
+    return now - node.reported_at > max(_SILENT_RTTS * node.rtt_s, _SILENT_MIN_S)
+
+
+def _listed(node: Node, flags: int) -> CcNode:
+    return CcNode(
+        node_id=node.node_id,
+        flags=flags | (CcFlag.RTT if node.has_rtt else 0),
+        rtt_q=quantize_rtt(node.rtt_s),
+        rate_q=quantize_rate(node.bytes_per_s),
+    )

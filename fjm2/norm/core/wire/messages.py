@@ -1,0 +1,551 @@
+"""Every NORM message as a small typed object, one datagram at a time (RFC 5740, 4.2 and 4.3).
+
+`decode` gives a message or raises `WireError`, whatever the bytes; `Message.encode` gives the bytes back.
+Trains of DATA have a faster way of their own, in `data.py`.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from fjm2.base.errors import WireError
+
+from .codes import VERSION, AckType, Flavor, MessageType
+from .extensions import Extension, decode_extensions
+from .layout import COMMON, FROM_RECEIVER, FROM_SENDER, OBJECT, struct_of
+from .positions import PAYLOAD_ID_CODE, Position, RepairRequest, decode_position, decode_requests
+
+_COMMON = struct_of(COMMON)
+_SENDER = struct_of((*COMMON, *FROM_SENDER))
+_OBJECT = struct_of((*COMMON, *FROM_SENDER, *OBJECT))
+_RECEIVER = struct_of((*COMMON, *FROM_RECEIVER))
+_NODE = struct.Struct(">I")
+_OBJECT_ID = struct.Struct(">H")
+_CC_NODE = struct.Struct(">IBBH")
+_PAYLOAD_ID: dict[int, struct.Struct] = {fec_id: struct.Struct(">" + code) for fec_id, code in PAYLOAD_ID_CODE.items()}
+
+HEADER_BYTES_MAX = 4 * 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What every NORM message has."""
+
+    TYPE: ClassVar[MessageType]
+
+    sequence: int = 0
+    """Of the node's own messages; NACK and ACK carry 0 (libnorm) and receivers do not count them."""
+    source_id: int
+    """Node id of who sends this message."""
+    extensions: tuple[Extension, ...] = ()
+
+    def encode(self) -> bytes:
+        """The datagram. A WireError if a field is out of its range."""
+        try:
+            extensions = b"".join(extension.encode() for extension in self.extensions)
+            header_bytes = len(self._fixed(0)) + len(extensions)
+            if header_bytes > HEADER_BYTES_MAX:
+                raise WireError(f"header of {header_bytes} bytes, at most {HEADER_BYTES_MAX}", 1)
+            return self._fixed(header_bytes // 4) + extensions + self._content()
+        except WireError:
+            raise
+        except (struct.error, KeyError, ValueError) as error:
+            raise WireError(f"{self} has no form on the wire: {error}", 0) from error
+
+    def _fixed(self, words: int) -> bytes:
+        """The header without its extensions, its length field set to so many words."""
+        raise TypeError(f"{type(self).__name__} of {words} words: an abstract message has no header")
+
+    def _content(self) -> bytes:
+        return b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromSender(Message):
+    """What INFO, DATA and CMD have: the sender's incarnation and its view of the group."""
+
+    instance_id: int
+    grtt_q: int
+    backoff: int
+    gsize_q: int
+
+    @property
+    def _backoff_gsize(self) -> int:
+        if not (0 <= self.backoff <= 15 and 0 <= self.gsize_q <= 15):
+            raise WireError(f"backoff={self.backoff}, gsize_q={self.gsize_q}: expected 0 to 15", 11)
+        return self.backoff << 4 | self.gsize_q
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfObject(FromSender):
+    flags: int
+    fec_id: int
+    object_id: int
+
+    def _fixed(self, words: int) -> bytes:
+        return _OBJECT.pack(
+            VERSION << 4 | self.TYPE,
+            words,
+            self.sequence,
+            self.source_id,
+            self.instance_id,
+            self.grtt_q,
+            self._backoff_gsize,
+            self.flags,
+            self.fec_id,
+            self.object_id,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Info(_OfObject):
+    """NORM_INFO: the application's own description of an object."""
+
+    TYPE = MessageType.INFO
+
+    content: bytes
+
+    def _content(self) -> bytes:
+        return self.content
+
+    @classmethod
+    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+        fec_id = data[13]
+        if fec_id not in _PAYLOAD_ID:
+            raise WireError(f"unknown FEC id {fec_id}", 13)
+        return cls(
+            **common,
+            flags=data[12],
+            fec_id=fec_id,
+            object_id=_OBJECT_ID.unpack_from(data, 14)[0],
+            extensions=decode_extensions(data, _OBJECT.size, end, fec_id),
+            content=data[end:],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data(_OfObject):
+    """NORM_DATA: one symbol of an object."""
+
+    TYPE = MessageType.DATA
+
+    payload_id: int
+    payload: bytes
+
+    def _fixed(self, words: int) -> bytes:
+        # Named, not by super(): a slotted dataclass is a second class, which the bare form does not find.
+        return _OfObject._fixed(self, words) + _PAYLOAD_ID[self.fec_id].pack(self.payload_id)
+
+    def _content(self) -> bytes:
+        return self.payload
+
+    @classmethod
+    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+        position, start = _decode_position_header(data, end)
+        return cls(
+            **common,
+            flags=data[12],
+            fec_id=position.fec_id,
+            object_id=position.object_id,
+            payload_id=position.payload_id,
+            extensions=decode_extensions(data, start, end, position.fec_id),
+            payload=data[end:],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command(FromSender):
+    """NORM_CMD of any flavor."""
+
+    TYPE = MessageType.CMD
+    FLAVOR: ClassVar[Flavor]
+
+    def _fixed(self, words: int) -> bytes:
+        return (
+            _SENDER.pack(
+                VERSION << 4 | self.TYPE,
+                words,
+                self.sequence,
+                self.source_id,
+                self.instance_id,
+                self.grtt_q,
+                self._backoff_gsize,
+            )
+            + bytes((self.FLAVOR,))
+            + self._rest()
+        )
+
+    def _rest(self) -> bytes:
+        """The header from byte 13 on."""
+        return bytes(3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AtPosition(Command):
+    position: Position
+
+    def _rest(self) -> bytes:
+        fec_id, object_id, payload_id = self.position
+        head = bytes((fec_id,)) + _OBJECT_ID.pack(object_id)
+        return head + _PAYLOAD_ID[fec_id].pack(payload_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flush(_AtPosition):
+    """CMD(FLUSH): all up to here has been sent. With node ids, a watermark that they are to acknowledge."""
+
+    FLAVOR = Flavor.FLUSH
+
+    acking_nodes: tuple[int, ...] = ()
+
+    def _content(self) -> bytes:
+        return _encode_all(_NODE, self.acking_nodes)
+
+    @classmethod
+    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+        position, start = _decode_position_header(data, end)
+        return cls(
+            **common,
+            position=position,
+            extensions=decode_extensions(data, start, end, position.fec_id),
+            acking_nodes=_decode_all(_NODE, data, end, "node id"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Squelch(_AtPosition):
+    """CMD(SQUELCH): nothing before this position can be repaired, nor anything of the objects listed."""
+
+    FLAVOR = Flavor.SQUELCH
+
+    invalid_objects: tuple[int, ...] = ()
+
+    def _content(self) -> bytes:
+        return _encode_all(_OBJECT_ID, self.invalid_objects)
+
+    @classmethod
+    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+        position, start = _decode_position_header(data, end)
+        return cls(
+            **common,
+            position=position,
+            extensions=decode_extensions(data, start, end, position.fec_id),
+            invalid_objects=_decode_all(_OBJECT_ID, data, end, "object id"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndOfTransmission(Command):
+    """CMD(EOT): the sender leaves."""
+
+    FLAVOR = Flavor.EOT
+
+    @classmethod
+    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+        return cls(**common, extensions=decode_extensions(data, _COMMAND_BYTES, end, None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CcNode:
+    """What the sender knows of one receiver, told to all in a CMD(CC)."""
+
+    node_id: int
+    flags: int
+    rtt_q: int
+    rate_q: int
+
+
+_CC_REST = struct.Struct(">BHII")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CongestionControl(Command):
+    """CMD(CC): the round-trip probe, sent with congestion control or without."""
+
+    FLAVOR = Flavor.CC
+
+    reserved: int = 0
+    """libnorm's socket layer puts its SYN in bit 0."""
+    cc_sequence: int
+    send_time_s: int
+    send_time_us: int
+    nodes: tuple[CcNode, ...] = ()
+
+    def _rest(self) -> bytes:
+        return _CC_REST.pack(self.reserved, self.cc_sequence, self.send_time_s, self.send_time_us)
+
+    def _content(self) -> bytes:
+        return b"".join(_CC_NODE.pack(n.node_id, n.flags, n.rtt_q, n.rate_q) for n in self.nodes)
+
+    @classmethod
+    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+        start = 13 + _CC_REST.size
+        _need(end, start)
+        reserved, cc_sequence, send_time_s, send_time_us = _CC_REST.unpack_from(data, 13)
+        nodes = _decode_rows(_CC_NODE, data, end, "CC node")
+        return cls(
+            **common,
+            extensions=decode_extensions(data, start, end, None),
+            reserved=reserved,
+            cc_sequence=cc_sequence,
+            send_time_s=send_time_s,
+            send_time_us=send_time_us,
+            nodes=tuple(CcNode(node_id=i, flags=f, rtt_q=t, rate_q=r) for i, f, t, r in nodes),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairAdv(Command):
+    """CMD(REPAIR_ADV): what receivers have asked for by unicast, so that others need not."""
+
+    FLAVOR = Flavor.REPAIR_ADV
+
+    flags: int = 0
+    """`REPAIR_ADV_LIMIT` if not all requests found a place."""
+    requests: tuple[RepairRequest, ...] = ()
+
+    def _rest(self) -> bytes:
+        return bytes((self.flags, 0, 0))
+
+    def _content(self) -> bytes:
+        return b"".join(request.encode() for request in self.requests)
+
+    @classmethod
+    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+        return cls(
+            **common,
+            extensions=decode_extensions(data, _COMMAND_BYTES, end, None),
+            flags=data[13],
+            requests=decode_requests(data, end),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckRequest(Command):
+    """CMD(ACK_REQ): asks the listed nodes for an acknowledgement of the application's own type."""
+
+    FLAVOR = Flavor.ACK_REQ
+
+    ack_type: int
+    ack_id: int
+    acking_nodes: tuple[int, ...] = ()
+
+    def _rest(self) -> bytes:
+        return bytes((0, self.ack_type, self.ack_id))
+
+    def _content(self) -> bytes:
+        return _encode_all(_NODE, self.acking_nodes)
+
+    @classmethod
+    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+        return cls(
+            **common,
+            extensions=decode_extensions(data, _COMMAND_BYTES, end, None),
+            ack_type=data[14],
+            ack_id=data[15],
+            acking_nodes=_decode_all(_NODE, data, end, "node id"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application(Command):
+    """CMD(APPLICATION): a short word from application to application, repaired by nothing."""
+
+    FLAVOR = Flavor.APPLICATION
+
+    content: bytes
+
+    def _content(self) -> bytes:
+        return self.content
+
+    @classmethod
+    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+        extensions = decode_extensions(data, _COMMAND_BYTES, end, None)
+        return cls(**common, extensions=extensions, content=data[end:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromReceiver(Message):
+    """What NACK and ACK have: whom they are for, and the echo that measures the round trip."""
+
+    sender_id: int
+    instance_id: int
+    grtt_response_s: int = 0
+    """The last CMD(CC)'s send time plus the time since it came; both parts 0 if none came."""
+    grtt_response_us: int = 0
+
+    def _fixed(self, words: int) -> bytes:
+        ack_type, ack_id = self._ack()
+        return _RECEIVER.pack(
+            VERSION << 4 | self.TYPE,
+            words,
+            self.sequence,
+            self.source_id,
+            self.sender_id,
+            self.instance_id,
+            ack_type,
+            ack_id,
+            self.grtt_response_s,
+            self.grtt_response_us,
+        )
+
+    def _ack(self) -> tuple[int, int]:
+        return 0, 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nack(FromReceiver):
+    """NORM_NACK: what a receiver misses."""
+
+    TYPE = MessageType.NACK
+
+    requests: tuple[RepairRequest, ...]
+
+    def _content(self) -> bytes:
+        return b"".join(request.encode() for request in self.requests)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack(FromReceiver):
+    """NORM_ACK: an answer to a CMD(CC), a watermark, or a CMD(ACK_REQ)."""
+
+    TYPE = MessageType.ACK
+
+    ack_type: int
+    ack_id: int = 0
+    content: bytes | Position = b""
+    """A watermark's answer is its position, any other is the application's."""
+
+    def _ack(self) -> tuple[int, int]:
+        return self.ack_type, self.ack_id
+
+    def _content(self) -> bytes:
+        return self.content.encode() if isinstance(self.content, Position) else self.content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(Message):
+    """NORM_REPORT: left to experiments; carried, not read."""
+
+    TYPE = MessageType.REPORT
+
+    content: bytes
+
+    def _fixed(self, words: int) -> bytes:
+        return _COMMON.pack(VERSION << 4 | self.TYPE, words, self.sequence, self.source_id)
+
+    def _content(self) -> bytes:
+        return self.content
+
+
+_COMMAND_BYTES = 16
+_COMMANDS: dict[int, type[Command]] = {
+    command.FLAVOR: command
+    for command in (
+        Flush,
+        EndOfTransmission,
+        Squelch,
+        CongestionControl,
+        RepairAdv,
+        AckRequest,
+        Application,
+    )
+}
+
+
+def decode(data: bytes) -> Message:
+    """The message that a datagram holds. Anything that is none raises WireError, and nothing else does."""
+    if len(data) < _COMMON.size:
+        raise WireError(f"{len(data)} bytes are no NORM message", 0)
+    version_type, words, sequence, source_id = _COMMON.unpack_from(data)
+    if version_type >> 4 != VERSION:
+        raise WireError(f"NORM version {version_type >> 4}, expected {VERSION}", 0)
+    end = 4 * words
+    if not _COMMON.size <= end <= len(data):
+        raise WireError(f"header of {end} bytes in a message of {len(data)}", 1)
+    match version_type & 15:
+        case MessageType.DATA:
+            return Data._decode(data, _decode_sender_header(data, end, sequence, source_id), end)
+        case MessageType.NACK | MessageType.ACK as kind:
+            return _decode_from_receiver(data, kind, end, sequence, source_id)
+        case MessageType.CMD:
+            return _decode_command(data, end, sequence, source_id)
+        case MessageType.INFO:
+            return Info._decode(data, _decode_sender_header(data, end, sequence, source_id), end)
+        case MessageType.REPORT:
+            extensions = decode_extensions(data, _COMMON.size, end, None)
+            return Report(sequence=sequence, source_id=source_id, extensions=extensions, content=data[end:])
+        case kind:
+            raise WireError(f"unknown message type {kind}", 0)
+
+
+def _decode_sender_header(data: bytes, end: int, sequence: int, source_id: int) -> dict[str, Any]:
+    _need(end, _COMMAND_BYTES)  # no header of a sender's message is shorter
+    instance_id, grtt_q, backoff_gsize = _SENDER.unpack_from(data)[4:]
+    return {
+        "sequence": sequence,
+        "source_id": source_id,
+        "instance_id": instance_id,
+        "grtt_q": grtt_q,
+        "backoff": backoff_gsize >> 4,
+        "gsize_q": backoff_gsize & 15,
+    }
+
+
+def _decode_command(data: bytes, end: int, sequence: int, source_id: int) -> Command:
+    common = _decode_sender_header(data, end, sequence, source_id)
+    kind = _COMMANDS.get(data[12])
+    if kind is None:
+        raise WireError(f"unknown CMD flavor {data[12]}", 12)
+    command: Command = kind._decode(data, common, end)  # type: ignore[attr-defined]
+    return command
+
+
+def _decode_from_receiver(data: bytes, kind: int, end: int, sequence: int, source_id: int) -> Nack | Ack:
+    _need(end, _RECEIVER.size)
+    sender_id, instance_id, ack_type, ack_id, response_s, response_us = _RECEIVER.unpack_from(data)[4:]
+    common: dict[str, Any] = {
+        "sequence": sequence,
+        "source_id": source_id,
+        "extensions": decode_extensions(data, _RECEIVER.size, end, None),
+        "sender_id": sender_id,
+        "instance_id": instance_id,
+        "grtt_response_s": response_s,
+        "grtt_response_us": response_us,
+    }
+    if kind == MessageType.NACK:
+        return Nack(**common, requests=decode_requests(data, end))
+    content: bytes | Position = data[end:]
+    if ack_type == AckType.FLUSH:
+        content = decode_position(data, end, len(data))
+    return Ack(**common, ack_type=ack_type, ack_id=ack_id, content=content)
+
+
+def _decode_position_header(data: bytes, end: int) -> tuple[Position, int]:
+    """FEC id, object id and payload id of DATA, FLUSH and SQUELCH, and where the payload id ends."""
+    fec_id = data[13]
+    form = _PAYLOAD_ID.get(fec_id)
+    if form is None:
+        raise WireError(f"unknown FEC id {fec_id}", 13)
+    start = 16 + form.size
+    _need(end, start)
+    return Position(fec_id, _OBJECT_ID.unpack_from(data, 14)[0], form.unpack_from(data, 16)[0]), start
+
+
+def _need(end: int, size: int) -> None:
+    if end < size:
+        raise WireError(f"header of {end} bytes, expected {size} at least", 1)
+
+
+def _encode_all(form: struct.Struct, numbers: tuple[int, ...]) -> bytes:
+    return b"".join(form.pack(number) for number in numbers)
+
+
+def _decode_rows(form: struct.Struct, data: bytes, start: int, what: str) -> list[tuple[Any, ...]]:
+    if (len(data) - start) % form.size:
+        raise WireError(f"{what} cut short", len(data) - (len(data) - start) % form.size)
+    return list(form.iter_unpack(data[start:]))
+
+
+def _decode_all(form: struct.Struct, data: bytes, start: int, what: str) -> tuple[int, ...]:
+    return tuple(row[0] for row in _decode_rows(form, data, start, what))

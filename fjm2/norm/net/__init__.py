@@ -1,0 +1,1 @@
+"""NORM on real sockets and an asyncio loop."""

@@ -1,0 +1,336 @@
+"""The host's network interfaces: which there are, which one is meant, and what became of it.
+
+Linux is asked by netlink (rtnetlink(7)), as the standard library knows no addresses. Elsewhere interfaces have a name,
+an index and the address that the kernel would send multicast from, and nothing more.
+"""
+
+import contextlib
+import errno
+import ipaddress
+import os
+import re
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fjm2.base.errors import ConfigError
+
+HAS_NETLINK = sys.platform == "linux"
+
+_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
+_LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
+_ADDRESS = struct.Struct("=BBBBI")  # ifaddrmsg: family, prefix length, flags, scope, index
+_ROUTE = struct.Struct("=BBBBBBBBI")  # rtmsg: family, prefix length, and what a question leaves at 0
+_ATTRIBUTE = struct.Struct("=HH")
+_U32 = struct.Struct("=I")
+_IP_MREQN = struct.Struct("=4s4si")
+_LOOPBACK_NAME = re.compile("lo[0-9]*")
+_PROBED_GROUPS = {socket.AF_INET: "239.255.255.255", socket.AF_INET6: "ff15::1"}
+
+_REQUEST, _DUMP, _DUMP_INTERRUPTED = 0x1, 0x300, 0x10
+_ERROR, _DONE = 2, 3
+_NEW_LINK, _DEL_LINK, _GET_LINK, _NEW_ADDRESS, _GET_ADDRESS, _NEW_ROUTE, _GET_ROUTE = 16, 17, 18, 20, 22, 24, 26
+_LINK_NAME, _LINK_MTU = 3, 4
+_ADDRESS_PEER, _ADDRESS_LOCAL, _ADDRESS_FLAGS = 1, 2, 8
+_ROUTE_DESTINATION, _ROUTE_INTERFACE, _ROUTE_SOURCE = 1, 4, 7
+_GROUPS = 0x1 | 0x10 | 0x100  # RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR
+
+_UP, _LOOPBACK, _RUNNING, _MULTICAST = 0x1, 0x8, 0x40, 0x1000
+# IFA_F_DADFAILED and IFA_F_TENTATIVE: nothing can be bound to such an address, or not yet.
+_UNUSABLE = 0x8 | 0x40
+# IFA_F_TEMPORARY and IFA_F_DEPRECATED: usable, but will go away soon. (IPv4 uses the first for "secondary".)
+_SHORT_LIVED = 0x1 | 0x20
+
+_RECEIVE_BYTES = 1 << 16
+_ANSWER_TIMEOUT_S = 2.0
+_DUMP_TRIES = 5
+
+LOST_COUNT = -1
+"""Among removed indices: the kernel had more to tell than the socket could hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A network interface, as it is at one moment."""
+
+    name: str
+    """As the system calls it."""
+    index: int
+    """Its number on this host."""
+    ipv4: tuple[str, ...] = ()
+    """The best to use first."""
+    ipv6: tuple[str, ...] = ()
+    """The best to use first; link-local ones are last and have their scope, as in "fe80::1%eth0"."""
+    is_up: bool = True
+    """Switched on, and with a carrier."""
+    has_multicast: bool = True
+    """Always so for the loopback: Linux does not say it of lo, but lo does it."""
+    is_loopback: bool = False
+    """Whether what it sends stays on this host."""
+    mtu: int = 0
+    """Most bytes of an IP packet; 0 where it is not known."""
+
+    def addresses(self, family: int) -> tuple[str, ...]:
+        """Those of one address family."""
+        return self.ipv6 if family == socket.AF_INET6 else self.ipv4
+
+    def __str__(self) -> str:
+        addresses = ", ".join(self.ipv4 + self.ipv6) or "no address"
+        return f"{self.name} ({addresses}{'' if self.is_up else ', down'})"
+
+
+def list_interfaces() -> tuple[Interface, ...]:
+    """Every interface of this network namespace, in the order of their indices."""
+    if not HAS_NETLINK:
+        return tuple(_as_the_kernel_sends(name, index) for index, name in socket.if_nameindex())
+    found = dict(_links())
+    addresses = sorted(_addresses(), key=lambda entry: entry[0])  # by preference
+    for _, index, address in addresses:
+        if index not in found:  # came up between the two questions
+            continue
+        link = found[index]
+        ipv4, ipv6 = link.ipv4, link.ipv6
+        if isinstance(address, ipaddress.IPv4Address):
+            ipv4 = (*ipv4, str(address))
+        else:
+            ipv6 = (*ipv6, f"{address}%{link.name}" if address.is_link_local else str(address))
+        found[index] = replace(link, ipv4=ipv4, ipv6=ipv6)
+    return tuple(found[index] for index in sorted(found))
+
+
+def find_interface(text: str | None, family: int, towards: str = "") -> Interface:
+    """The interface with this name or address; for None, the one by which the kernel reaches the address `towards`.
+
+    Raises ConfigError, with a list of what there is, when none is meant, or more than one, or one without an address
+    of the family.
+    """
+    interfaces = list_interfaces()
+    if text is None:
+        return _routed(family, towards, interfaces)
+    found = [one for one in interfaces if one.name == text] or [one for one in interfaces if _has(one, text, family)]
+    if not found:
+        raise _unknown(text, f"the name or the {_version(family)} address of an interface", interfaces)
+    if len(found) > 1:
+        raise _unknown(text, "an address with its scope, as several interfaces have it", interfaces)
+    return _with_address(found[0], text, family, interfaces)
+
+
+def local_address(interface: Interface, text: str | None, family: int, towards: str) -> str:
+    """The interface's address to send from: the one named by `text` if that is one, else the best for `towards`."""
+    candidates = interface.addresses(family)
+    if not candidates:
+        return _kernels_choice(family, towards, interface.index)
+    if text is not None and text != interface.name:
+        return next(one for one in candidates if _same(one, text))
+    if is_link_scoped(towards):
+        return candidates[-1]  # link-local ones are last
+    if not ipaddress.ip_address(towards).is_multicast:
+        with contextlib.suppress(OSError):  # no route yet
+            choice = _kernels_choice(family, towards)
+            if choice in candidates:
+                return choice
+    return candidates[0]
+
+
+def is_link_scoped(host: str) -> bool:
+    """Whether an IPv6 address means nothing without an interface: fe80::/10, ffx1::/16 and ffx2::/16."""
+    address = ipaddress.ip_address(host)
+    if not isinstance(address, ipaddress.IPv6Address):
+        return False
+    return address.is_link_local or (address.packed[0] == 0xFF and address.packed[1] & 0x0F in (1, 2))
+
+
+class InterfaceWatch:
+    """Hears from the kernel when interfaces or addresses change, so that nobody has to look while nothing does."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        try:
+            self._socket.setblocking(False)
+            self._socket.bind((0, _GROUPS))
+        except OSError:
+            self._socket.close()
+            raise
+
+    def poll(self) -> set[int] | None:
+        """None when nothing has changed since the last time, else the indices of interfaces that were removed."""
+        removed: set[int] | None = None
+        while True:
+            try:
+                data = self._socket.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                return removed
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                removed = (removed or set()) | {LOST_COUNT}
+                continue
+            removed = removed or set()
+            for kind, _, body in _messages(data):
+                if kind == _DEL_LINK:
+                    family, _, index, _, _ = _LINK.unpack_from(body)
+                    if family == socket.AF_UNSPEC:  # AF_BRIDGE: it has only left its bridge
+                        removed.add(index)
+
+    def close(self) -> None:
+        """Hear no more. More than once does no harm."""
+        self._socket.close()
+
+
+def _routed(family: int, towards: str, interfaces: tuple[Interface, ...]) -> Interface:
+    host, _, scope = towards.partition("%")
+    address = ipaddress.ip_address(host)
+    if scope:
+        return find_interface(scope, family)
+    if not HAS_NETLINK:
+        raise _unknown(None, "the name of an interface, as routes are not known on this platform", interfaces)
+    try:
+        index, source = _route(address)
+    except OSError as error:
+        raise _unknown(None, f"an interface, as none leads to {towards} ({error.strerror})", interfaces) from error
+    # A host's own addresses are routed to lo, wherever they are: only for groups is the way out the interface.
+    owners = [one for one in interfaces if _has(one, source, family) and not address.is_multicast]
+    found = owners or [one for one in interfaces if one.index == index]
+    return _with_address(found[0], None, family, interfaces)
+
+
+def _with_address(interface: Interface, text: str | None, family: int, interfaces: tuple[Interface, ...]) -> Interface:
+    if HAS_NETLINK and not interface.addresses(family):
+        raise _unknown(text, f"an interface with an {_version(family)} address", interfaces)
+    return interface
+
+
+def _unknown(text: str | None, expected: str, interfaces: tuple[Interface, ...]) -> ConfigError:
+    there_are = ", ".join(map(str, interfaces))
+    return ConfigError(f"interface={text!r}: expected {expected}; there are {there_are}")
+
+
+def _version(family: int) -> str:
+    return "IPv6" if family == socket.AF_INET6 else "IPv4"
+
+
+def _has(interface: Interface, text: str, family: int) -> bool:
+    return any(_same(one, text) for one in interface.addresses(family))
+
+
+def _same(address: str, text: str) -> bool:
+    """Whether both are one address. A scope that is left out is any."""
+    try:
+        ours, theirs = ipaddress.ip_address(address), ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    if "%" in text:
+        return ours == theirs
+    return ours.packed == theirs.packed
+
+
+def _as_the_kernel_sends(name: str, index: int) -> Interface:
+    if _LOOPBACK_NAME.fullmatch(name):
+        return Interface(name, index, ("127.0.0.1",), ("::1",), is_loopback=True)
+    found: dict[int, tuple[str, ...]] = {socket.AF_INET: (), socket.AF_INET6: ()}
+    for family, group in _PROBED_GROUPS.items():
+        with contextlib.suppress(OSError):  # it has no address of the family
+            found[family] = (_kernels_choice(family, group, index),)
+    return Interface(name, index, found[socket.AF_INET], found[socket.AF_INET6])
+
+
+def _kernels_choice(family: int, towards: str, index: int = 0) -> str:
+    """The address the kernel would send from, multicast by an interface if one is given. Nothing is sent."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        if index and family == socket.AF_INET6:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+        elif index:
+            probe.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, _IP_MREQN.pack(bytes(4), bytes(4), index))
+        probe.connect((towards, 9))
+        address: str = probe.getsockname()[0]
+        return address
+
+
+def _links() -> Iterator[tuple[int, Interface]]:
+    for body in _ask(_GET_LINK, bytes(_LINK.size), _DUMP, _NEW_LINK):
+        _, _, index, flags, _ = _LINK.unpack_from(body)
+        attributes = _attributes(body, _LINK.size)
+        name = attributes[_LINK_NAME].rstrip(b"\0").decode()
+        mtu = _U32.unpack(attributes[_LINK_MTU])[0]
+        is_up = flags & (_UP | _RUNNING) == _UP | _RUNNING
+        is_loopback = bool(flags & _LOOPBACK)
+        has_multicast = is_loopback or bool(flags & _MULTICAST)
+        yield index, Interface(name, index, is_up=is_up, has_multicast=has_multicast, is_loopback=is_loopback, mtu=mtu)
+
+
+def _addresses() -> Iterator[tuple[int, int, ipaddress.IPv4Address | ipaddress.IPv6Address]]:
+    """Preference (lower is better), interface and address of every one that can be used."""
+    for body in _ask(_GET_ADDRESS, bytes(_ADDRESS.size), _DUMP, _NEW_ADDRESS):
+        family, _, flags, _, index = _ADDRESS.unpack_from(body)
+        attributes = _attributes(body, _ADDRESS.size)
+        if _ADDRESS_FLAGS in attributes:  # all of them; the header has room for eight
+            flags = _U32.unpack(attributes[_ADDRESS_FLAGS])[0]
+        packed = attributes.get(_ADDRESS_LOCAL) or attributes.get(_ADDRESS_PEER)
+        if packed is None or flags & _UNUSABLE or family not in (socket.AF_INET, socket.AF_INET6):
+            continue
+        address = ipaddress.ip_address(packed)
+        is_link_local = isinstance(address, ipaddress.IPv6Address) and address.is_link_local
+        yield 2 * is_link_local + bool(flags & _SHORT_LIVED), index, address
+
+
+def _route(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> tuple[int, str]:
+    """Interface and source address by which the kernel would send to an address."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    packed = address.packed
+    question = _ROUTE.pack(family, 8 * len(packed), 0, 0, 0, 0, 0, 0, 0)
+    question += _ATTRIBUTE.pack(_ATTRIBUTE.size + len(packed), _ROUTE_DESTINATION) + packed
+    attributes = _attributes(_ask(_GET_ROUTE, question, 0, _NEW_ROUTE)[0], _ROUTE.size)
+    source = attributes.get(_ROUTE_SOURCE, bytes(len(packed)))
+    return _U32.unpack(attributes[_ROUTE_INTERFACE])[0], str(ipaddress.ip_address(source))
+
+
+def _ask(question: int, body: bytes, flags: int, answer: int) -> list[bytes]:
+    """The bodies of all answers of one type. Raises OSError with what the kernel objects to."""
+    request = _HEADER.pack(_HEADER.size + len(body), question, _REQUEST | flags, 1, 0) + body
+    for _ in range(_DUMP_TRIES):
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
+            netlink.settimeout(_ANSWER_TIMEOUT_S)
+            netlink.send(request)
+            bodies, is_whole = _answers(netlink, answer, is_dump=bool(flags & _DUMP))
+        if is_whole:
+            break  # else it changed while the kernel told it: once more
+    return bodies
+
+
+def _answers(netlink: socket.socket, answer: int, is_dump: bool) -> tuple[list[bytes], bool]:
+    bodies: list[bytes] = []
+    is_whole = True
+    while True:
+        for kind, flags, body in _messages(netlink.recv(_RECEIVE_BYTES)):
+            is_whole = is_whole and not flags & _DUMP_INTERRUPTED
+            if kind == _ERROR:
+                code = -struct.unpack_from("=i", body)[0]
+                raise OSError(code, os.strerror(code))
+            if kind == answer:
+                bodies.append(body)
+            if kind == _DONE or not is_dump:
+                return bodies, is_whole
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Type, flags and body of each message."""
+    offset = 0
+    while offset + _HEADER.size <= len(data):
+        length, kind, flags, _, _ = _HEADER.unpack_from(data, offset)
+        yield kind, flags, data[offset + _HEADER.size : offset + length]
+        offset += max(_aligned(length), _HEADER.size)
+
+
+def _attributes(body: bytes, offset: int) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    while offset + _ATTRIBUTE.size <= len(body):
+        length, kind = _ATTRIBUTE.unpack_from(body, offset)
+        found[kind & 0x3FFF] = body[offset + _ATTRIBUTE.size : offset + length]  # less the two flags on top
+        offset += max(_aligned(length), _ATTRIBUTE.size)
+    return found
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3

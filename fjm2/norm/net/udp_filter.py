@@ -1,0 +1,57 @@
+"""What comes back of one's own multicast is cut to a byte in the kernel (Linux's socket filters).
+
+A host's other sessions hear us only if multicast loops back, and then our own group socket hears it too, and leaves it
+out. Nothing depends on the filter, but a publisher at full speed would copy all of it once more. Dropping it altogether
+would count as datagrams lost for want of room.
+"""
+
+import contextlib
+import ipaddress
+import socket
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from fjm2.norm.core.train import Address
+
+# Linux's numbers (asm-generic/socket.h, linux/bpf_common.h, linux/filter.h).
+_SO_ATTACH_FILTER: Final = 26
+_LOAD_WORD, _LOAD_HALF, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x28, 0x15, 0x06
+_NETWORK_HEADER: Final = 0xFFF00000
+_SOURCE_PORT: Final = 0
+_SOURCE_ADDRESS: Final = {4: _NETWORK_HEADER + 12, 16: _NETWORK_HEADER + 8}
+"""By the length of an address."""
+_ONE_BYTE: Final = 8 + 1
+"""Behind the UDP header."""
+_WHOLE: Final = 0xFFFFFFFF
+_INSTRUCTION = struct.Struct("=HBBI")
+_PROGRAM = struct.Struct("@HP")
+
+Instruction = tuple[int, int, int, int]
+"""Code, how many to skip if true, and if false, operand."""
+
+
+def shorten(kernel: socket.socket, senders: Iterable[Address]) -> None:
+    """Let what these send arrive as one byte. A kernel that cannot does nothing."""
+    if sys.platform != "linux":
+        return
+    program = array("B", b"".join(_INSTRUCTION.pack(*step) for step in _program(senders)))
+    place, size = program.buffer_info()
+    with contextlib.suppress(OSError):
+        kernel.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, _PROGRAM.pack(size // _INSTRUCTION.size, place))
+
+
+def _program(senders: Iterable[Address]) -> Sequence[Instruction]:
+    steps: list[Instruction] = []
+    for host, port in senders:
+        packed = ipaddress.ip_address(host.partition("%")[0]).packed
+        at = _SOURCE_ADDRESS[len(packed)]
+        compared = [(_LOAD_HALF, _SOURCE_PORT, port)]
+        compared += [(_LOAD_WORD, at + i, int.from_bytes(packed[i : i + 4])) for i in range(0, len(packed), 4)]
+        for place, (load, offset, value) in enumerate(compared):
+            to_next_sender = 2 * (len(compared) - place - 1) + 1
+            steps += [(load, 0, 0, offset), (_JUMP_IF_EQUAL, 0, to_next_sender, value)]
+        steps.append((_RETURN, 0, 0, _ONE_BYTE))
+    return [*steps, (_RETURN, 0, 0, _WHOLE)]

@@ -1,0 +1,37 @@
+"""A network in virtual time that runs the very same `Engine`: for tests, and to see how a group scales.
+
+Everything in it follows from its seed. Seconds pass in milliseconds, and losses are where a test puts them:
+
+    >>> from fjm2.norm.sim import Network
+    >>> net = Network(seed=1)
+    >>> pub, sub = net.sender(), net.receiver()
+    >>> link = net.link(pub, sub).lose(segments=range(3, 7))
+    >>> stream = pub.write(bytes(20_000))
+    >>> net.run(until=5.0)
+    >>> sub.received == bytes(20_000)
+    True
+    >>> sub.stats.nacks_sent, pub.stats.repair_segments_sent
+    (1, 4)
+
+Places are joined to a tree. Nodes that nobody has linked to anything meet at the `hub`, which is a LAN.
+"""
+
+from fjm2.norm.sim.network import (
+    GROUP,
+    Link,
+    Log,
+    Network,
+    Node,
+    Place,
+    Router,
+)
+
+__all__ = [
+    "GROUP",
+    "Link",
+    "Log",
+    "Network",
+    "Node",
+    "Place",
+    "Router",
+]

@@ -1,0 +1,94 @@
+"""The recorder that the environment asks for: FJM2_TRACE_DIR, and what goes with it."""
+
+import logging
+import os
+from typing import Final
+
+from fjm2.base.errors import ConfigError
+from fjm2.base.instruments import DIRECTORY_VARIABLE, Counted
+from fjm2.base.logs import Log
+
+from .labels import Labels
+from .recorder import INTERVAL_S, TraceRecorder, check_interval
+from .writer import BYTES_MAX
+
+INTERVAL_VARIABLE: Final = "FJM2_TRACE_INTERVAL"
+BYTES_VARIABLE: Final = "FJM2_TRACE_BYTES_MAX"
+
+log = Log("fjm2.record")
+
+_recorder: TraceRecorder | None = None
+_is_warned = False
+_is_child = False
+"""Whether a process that this one was forked of records, too."""
+
+
+def attach(thing: Counted) -> None:
+    """Record something by the process's own recorder, which the first one makes. What makes no sense in the environment
+    is left out, and told.
+    """
+    global _is_warned
+    try:
+        _the_recorder().attach(thing)
+    except ConfigError as error:
+        if not _is_warned:
+            _is_warned = True
+            text = f"{DIRECTORY_VARIABLE}: {error}; nothing is recorded: set it to a directory that can be written to"
+            log.tell(logging.WARNING, "directory_refused", text)
+
+
+def _the_recorder() -> TraceRecorder:
+    global _recorder
+    if _recorder is None:
+        labels = Labels.from_environment()
+        _recorder = TraceRecorder(
+            os.environ[DIRECTORY_VARIABLE],
+            labels.of_process(f"{os.getpid()}") if _is_child else labels,
+            interval_s=_interval_s(),
+            bytes_max=_bytes_max(),
+        )
+    return _recorder
+
+
+def _interval_s() -> float:
+    text = os.environ.get(INTERVAL_VARIABLE, "").strip()
+    if not text:
+        return INTERVAL_S
+    try:
+        interval_s = float(text)
+        check_interval(INTERVAL_VARIABLE, interval_s)
+    except ConfigError as error:
+        _refuse(INTERVAL_VARIABLE, f"{error}; {INTERVAL_S} seconds are taken")
+    except ValueError:
+        _refuse(INTERVAL_VARIABLE, f"{INTERVAL_VARIABLE}={text!r}: expected seconds; {INTERVAL_S} are taken")
+    else:
+        return interval_s
+    return INTERVAL_S
+
+
+def _bytes_max() -> int:
+    text = os.environ.get(BYTES_VARIABLE, "").strip()
+    if not text:
+        return BYTES_MAX
+    if text.isascii() and text.isdigit() and int(text[:20]) > 0:
+        return int(text[:20])
+    _refuse(BYTES_VARIABLE, f"{BYTES_VARIABLE}={text!r}: expected bytes above 0; {BYTES_MAX} are taken")
+    return BYTES_MAX
+
+
+def _refuse(name: str, text: str) -> None:
+    log.tell(logging.WARNING, "setting_refused", text, about=text, setting=name)
+
+
+def _forget() -> None:
+    global _recorder, _is_warned
+    _recorder, _is_warned = None, False
+
+
+def _after_fork() -> None:
+    global _is_child
+    _is_child = _is_child or _recorder is not None
+    _forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)

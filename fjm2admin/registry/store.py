@@ -1,0 +1,296 @@
+"""The file: nodes, tokens and history in SQLite. Blocking: the service calls it from one thread, commands directly.
+
+Readers do not wait for the writer (WAL), and a process that is killed loses nothing of what it has answered.
+"""
+
+import fcntl
+import itertools
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from ..errors import StoreError
+from .measures import STEP_S, Point
+from .nodes import Profile
+from .tokens import Scope, Token
+
+_SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE settings (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID;
+INSERT INTO settings VALUES ('list_version', 0), ('saved_at', 0);
+CREATE TABLE tokens (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL, node TEXT, digest BLOB NOT NULL,
+    created_at REAL NOT NULL, revoked_at REAL, used_at REAL
+) WITHOUT ROWID;
+CREATE TABLE nodes (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, public_key TEXT NOT NULL UNIQUE, endpoints TEXT NOT NULL,
+    groups TEXT NOT NULL, lan TEXT, version TEXT NOT NULL, token_id TEXT NOT NULL, address TEXT NOT NULL,
+    registered_at REAL NOT NULL, last_seen REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE history (
+    step_s INTEGER NOT NULL, node_id TEXT NOT NULL, at INTEGER NOT NULL, in_bps REAL NOT NULL, out_bps REAL NOT NULL,
+    drops_per_s REAL NOT NULL, loss REAL, rtt_ms REAL, queue_bytes INTEGER NOT NULL,
+    PRIMARY KEY (step_s, node_id, at)
+) WITHOUT ROWID;
+CREATE INDEX history_by_age ON history (step_s, at);
+"""
+_BUSY_S = 5.0
+
+
+class Tier(NamedTuple):
+    """History in slots of so many seconds, kept for so long."""
+
+    step_s: int
+    kept_s: int
+
+
+TIERS = (Tier(STEP_S, 3_600), Tier(60, 86_400), Tier(900, 7 * 86_400))
+"""From fine to coarse; each is made of the one before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNode:
+    """A node as it is kept."""
+
+    profile: Profile
+    token_id: str
+    address: str
+    registered_at: float
+    last_seen: float
+
+
+class Seen(NamedTuple):
+    """When a node was last heard of, and from where."""
+
+    last_seen: float
+    address: str
+    node_id: str
+
+
+class Lock:
+    """Only one service may write to a file."""
+
+    def __init__(self, path: Path) -> None:
+        # By whatever name one came to the file, it is one.
+        path = path.resolve()
+        self._path = path.with_name(path.name + ".lock")
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> None:
+        try:
+            self._file = self._path.open("wb")
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.__exit__()
+            raise StoreError(f"{self._path}: another fjm2admin runs with this file") from None
+        except OSError as error:
+            raise StoreError(f"{self._path}: {error.strerror}") from error
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class Store:
+    """One connection to the file, which is made if it is not there."""
+
+    def __init__(self, path: Path, must_exist: bool = False) -> None:
+        self.path = path
+        if must_exist and not path.exists():
+            raise StoreError(f"{path}: no such file; fjm2admin run makes it, --data or FJM2ADMIN_DATA names another")
+        with self._errors():
+            # SQLite gives its other files the same mode.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._make_schema()
+
+    def _make_schema(self) -> None:
+        with self._changing():
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            if version > _SCHEMA_VERSION:
+                raise StoreError(f"{self.path}: made by a newer fjm2admin (form {version}, known is {_SCHEMA_VERSION})")
+            if version == 0:
+                for statement in _SCHEMA.split(";\n"):
+                    self._connection.execute(statement)
+                self._connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+    def close(self) -> None:
+        with self._errors():
+            self._connection.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            told = error.strerror if isinstance(error, OSError) else str(error)
+            raise StoreError(f"{self.path}: {told}") from error
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """All of it is written, or nothing."""
+        with self._errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.rollback()
+                raise
+
+    def changes_by_others(self) -> int:
+        """A number that is another one after another process has changed the file."""
+        with self._errors():
+            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        return int(version)
+
+    # Tokens
+
+    def tokens(self) -> list[Token]:
+        with self._errors():
+            rows = self._connection.execute("SELECT * FROM tokens ORDER BY created_at").fetchall()
+        try:
+            return [Token(row[0], row[1], Scope(row[2]), *row[3:]) for row in rows]
+        except ValueError as error:
+            raise StoreError(f"{self.path}: a token of a scope that this fjm2admin does not know: {error}") from error
+
+    def add_token(self, token: Token) -> None:
+        with self._changing():
+            taken = self._connection.execute(
+                "SELECT 1 FROM tokens WHERE name = ? AND revoked_at IS NULL", (token.name,)
+            ).fetchone()
+            if taken:
+                raise StoreError(
+                    f"there is a token named {token.name!r}: choose another name, or revoke that one first"
+                )
+            row = (token.id, token.name, token.scope.value, token.node, token.digest, token.created_at, None, None)
+            self._connection.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def revoke_token(self, name: str, now: float) -> bool:
+        """Whether there was a live token of this name or id."""
+        with self._changing():
+            cursor = self._connection.execute(
+                "UPDATE tokens SET revoked_at = ? WHERE revoked_at IS NULL AND (name = ? OR id = ?)", (now, name, name)
+            )
+        return cursor.rowcount > 0
+
+    # Nodes
+
+    def nodes(self) -> list[StoredNode]:
+        with self._errors():
+            rows = self._connection.execute("SELECT * FROM nodes ORDER BY name").fetchall()
+        return [StoredNode(_profile(row), *row[7:]) for row in rows]
+
+    def node_ids(self) -> set[str]:
+        with self._errors():
+            return {row[0] for row in self._connection.execute("SELECT id FROM nodes")}
+
+    def save_node(self, node: StoredNode) -> None:
+        """Add a node, in place of any of the same id, name or public key."""
+        profile = node.profile
+        row = (
+            profile.id,
+            profile.name,
+            profile.public_key,
+            json.dumps(profile.endpoints),
+            json.dumps(profile.groups),
+            profile.lan,
+            profile.version,
+            node.token_id,
+            node.address,
+            node.registered_at,
+            node.last_seen,
+        )
+        with self._changing():
+            self._connection.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def remove_nodes(self, node_ids: Iterable[str]) -> int:
+        """Remove nodes and their history; how many there were."""
+        ids = [(node_id,) for node_id in node_ids]
+        with self._changing():
+            removed = self._connection.executemany("DELETE FROM nodes WHERE id = ?", ids).rowcount
+            for tier in TIERS:
+                self._connection.executemany(f"DELETE FROM history WHERE step_s = {tier.step_s} AND node_id = ?", ids)
+        return removed
+
+    def list_version(self) -> int:
+        return int(self._value("list_version"))
+
+    def saved_at(self) -> float:
+        """When the last batch was written."""
+        return self._value("saved_at")
+
+    def _value(self, name: str) -> float:
+        with self._errors():
+            row: tuple[float] = self._connection.execute(
+                "SELECT value FROM settings WHERE name = ?", (name,)
+            ).fetchone()
+        return row[0]
+
+    # What comes in batches
+
+    def save_batch(
+        self,
+        seen: Iterable[Seen],
+        points: Iterable[tuple[str, Point]],
+        used: Iterable[tuple[float, str]],
+        list_version: int,
+        now: float,
+    ) -> None:
+        """When nodes were seen, their slots of history, when tokens were used, and the list's version."""
+        rows = [(STEP_S, node_id, *point) for node_id, point in points]
+        with self._changing():
+            execute = self._connection.executemany
+            execute("UPDATE nodes SET last_seen = ?, address = ? WHERE id = ?", seen)
+            execute("INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            execute("UPDATE tokens SET used_at = ? WHERE id = ?", used)
+            settings = [(list_version, "list_version"), (now, "saved_at")]
+            execute("UPDATE settings SET value = ? WHERE name = ?", settings)
+
+    def history(self, node_id: str, tier: Tier, since: int) -> list[Point]:
+        with self._errors():
+            rows = self._connection.execute(
+                "SELECT at, in_bps, out_bps, drops_per_s, loss, rtt_ms, queue_bytes FROM history"
+                " WHERE step_s = ? AND node_id = ? AND at >= ? ORDER BY at",
+                (tier.step_s, node_id, since),
+            ).fetchall()
+        return [Point(*row) for row in rows]
+
+    def thin_out(self, now: float) -> None:
+        """Make the coarser tiers of the finer ones, and delete what is older than its tier keeps."""
+        with self._changing():
+            # A clock that was set back has left slots of times to come, behind which nothing would be thinned out.
+            self._connection.executemany(
+                "DELETE FROM history WHERE step_s = ? AND at > ?", [(tier.step_s, int(now)) for tier in TIERS]
+            )
+            for fine, coarse in itertools.pairwise(TIERS):
+                self._condense(fine, coarse)
+            for tier in TIERS:
+                self._connection.execute(
+                    "DELETE FROM history WHERE step_s = ? AND at < ?", (tier.step_s, int(now) - tier.kept_s)
+                )
+
+    def _condense(self, fine: Tier, coarse: Tier) -> None:
+        """From the last coarse slots on, which may have been made before their time was over."""
+        query = "SELECT coalesce(max(at), 0) FROM history WHERE step_s = ?"
+        (last,) = self._connection.execute(query, (coarse.step_s,)).fetchone()
+        since = last - coarse.step_s
+        self._connection.execute(
+            "INSERT OR REPLACE INTO history"
+            " SELECT :coarse, node_id, at / :coarse * :coarse AS slot, avg(in_bps), avg(out_bps), avg(drops_per_s),"
+            " max(loss), max(rtt_ms), max(queue_bytes)"
+            " FROM history WHERE step_s = :fine AND at >= :since GROUP BY node_id, slot",
+            {"fine": fine.step_s, "coarse": coarse.step_s, "since": since},
+        )
+
+
+def _profile(row: tuple[Any, ...]) -> Profile:
+    node_id, name, public_key, endpoints, groups, lan, version = row[:7]
+    return Profile(node_id, name, public_key, tuple(json.loads(endpoints)), tuple(json.loads(groups)), lan, version)

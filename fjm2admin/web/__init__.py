@@ -1,0 +1,1 @@
+"""HTTP and TLS side of the node-list service."""

@@ -1,0 +1,66 @@
+"""Sockets to listen on. One that listens on :: takes IPv4 as well, and hides how it writes IPv4 addresses."""
+
+import ipaddress
+import socket
+
+from ..errors import AdminError
+
+_BACKLOG = 2048
+_MAPPED = "::ffff:"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A TCP socket; AdminError says what is in the way."""
+    made = _bound(host, port, socket.SOCK_STREAM)
+    made.listen(_BACKLOG)
+    return made
+
+
+def datagrams(host: str, port: int) -> socket.socket:
+    """A UDP socket; AdminError says what is in the way."""
+    return _bound(host, port, socket.SOCK_DGRAM)
+
+
+def _bound(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, kind)
+    try:
+        if kind == socket.SOCK_STREAM:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
+        made.setblocking(False)
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        what = "TCP" if kind == socket.SOCK_STREAM else "UDP"
+        raise AdminError(f"cannot listen on {what} {shown}: {error.strerror}") from error
+    return made
+
+
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def plain_address(text: str) -> str:
+    """An address that somebody wrote, as `plain_host` gives those of connections."""
+    address = ipaddress.ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+def plain_host(host: str) -> str:
+    """An address as people write it: IPv4 also where it came through an IPv6 socket."""
+    return host.removeprefix(_MAPPED) if host.startswith(_MAPPED) and "." in host else host
+
+
+def as_peer(through: socket.socket, address: tuple[str, int]) -> tuple[str, int]:
+    """An address as this socket wants it."""
+    host, port = address
+    is_mapped = through.family == socket.AF_INET6 and ipaddress.ip_address(host).version == 4
+    return (_MAPPED + host if is_mapped else host, port)

@@ -1,0 +1,1 @@
+"""Handshake, keys, sealing and replay protection of the tunnel."""

@@ -1,0 +1,111 @@
+"""How two gateways that know each other's public keys come by a session, in one round trip.
+
+The messages are Noise's (`noise.py`), each with a MAC around it whose key comes from both static keys. It is looked at
+first: whoever has neither private key causes one hash and nothing else. The timestamp, which grows with every attempt,
+is looked at next, so that a replay causes no more.
+"""
+
+import hashlib
+import hmac
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ...keys import KEY_BYTES, KeyPair, PublicKey
+from ..wire import INDEX_END, MAC_BYTES, Initiation, Response
+from .noise import Initiator, NoiseError, Responder
+
+_PROLOGUE = b"fjm2d tunnel 1"
+_MAC_LABEL = b"fjm2d tunnel 1 mac"
+
+_CONTENT = struct.Struct(">IQ")
+"""Of a response: index and time."""
+
+Entropy = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What a handshake leads to."""
+
+    send_key: bytes = field(repr=False)
+    receive_key: bytes = field(repr=False)
+    index: int
+    remote_index: int
+    stamped_ns: int
+    """The peer's time, as its initiation or response said: older initiations of its are replays."""
+
+
+class Pair:
+    """We and one peer: what both static keys give, computed once."""
+
+    __slots__ = ("_mac_key_in", "_mac_key_out", "other", "own")
+
+    def __init__(self, own: KeyPair, other: PublicKey) -> None:
+        self.own = own
+        self.other = other
+        secret = own.exchange(other)
+        self._mac_key_out = _mac_key(secret, own.public, other)
+        self._mac_key_in = _mac_key(secret, other, own.public)
+
+    def stamp(self, message: bytes) -> bytes:
+        """A message of ours with its MAC."""
+        body = message[:-MAC_BYTES]
+        return body + _mac(self._mac_key_out, body)
+
+    def is_genuine(self, message: bytes) -> bool:
+        """Whether a message is of the peer's making: at some time, for us."""
+        return hmac.compare_digest(_mac(self._mac_key_in, message[:-MAC_BYTES]), message[-MAC_BYTES:])
+
+
+class Opening:
+    """A handshake that we have begun."""
+
+    __slots__ = ("_noise", "index", "message")
+
+    def __init__(self, pair: Pair, index: int, timestamp_ns: int, entropy: Entropy) -> None:
+        self.index = index
+        blank = Initiation(pair.own.public.id, index, timestamp_ns, bytes(KEY_BYTES), bytes(MAC_BYTES))
+        self._noise = Initiator(pair.own, pair.other, entropy(KEY_BYTES), _PROLOGUE + blank.head)
+        ephemeral, proof = self._noise.write()
+        message = Initiation(blank.sender_id, index, timestamp_ns, ephemeral, proof)
+        self.message = pair.stamp(message.encode())
+
+    def finish(self, response: Response) -> Agreed | None:
+        """The session, from a response with a genuine MAC; None if it is none to this opening."""
+        try:
+            content, send_key, receive_key = self._noise.read(response.ephemeral, response.sealed)
+        except NoiseError:
+            return None
+        return Agreed(send_key, receive_key, self.index, *_CONTENT.unpack(content))
+
+
+def answer(
+    pair: Pair, message: Initiation, index: int, timestamp_ns: Callable[[], int], entropy: Entropy
+) -> tuple[Agreed, bytes] | None:
+    """The session that an initiation with a genuine MAC asks for, and the response; None if it is forged after all."""
+    noise = Responder(pair.own, pair.other, entropy(KEY_BYTES), _PROLOGUE + message.head)
+    try:
+        noise.read(message.ephemeral, message.proof)
+        ephemeral, sealed, send_key, receive_key = noise.write(_CONTENT.pack(index, timestamp_ns()))
+    except NoiseError:
+        return None
+    response = Response(message.index, ephemeral, sealed)
+    agreed = Agreed(send_key, receive_key, index, message.index, message.timestamp_ns)
+    return agreed, pair.stamp(response.encode())
+
+
+def draw_index(entropy: Entropy, taken: Callable[[int], bool]) -> int:
+    """A random session index that is not in use."""
+    while True:
+        index = int.from_bytes(entropy(4)) % INDEX_END
+        if not taken(index):
+            return index
+
+
+def _mac_key(secret: bytes, sender: PublicKey, receiver: PublicKey) -> bytes:
+    return hmac.digest(secret, _MAC_LABEL + sender.raw + receiver.raw, "sha256")
+
+
+def _mac(key: bytes, body: bytes) -> bytes:
+    return hashlib.blake2s(body, key=key, digest_size=MAC_BYTES).digest()
