@@ -4,7 +4,6 @@ import click
 
 from fjm2 import __version__
 from fjm2.commands.support.lazy_group import Imported
-from fjm2.programs import fjm2_bench
 
 _COMMANDS = {
     "run": "fjm2bench.commands.run",
@@ -31,7 +30,3 @@ def main() -> None:
              fjm2-bench compare --quick              # beside other systems, as root
              fjm2-bench run --quick --to traces      # a plan of experiments, as root
     """
-
-
-if __name__ == "__main__":
-    fjm2_bench()

@@ -29,7 +29,7 @@ _RATE_SHARE = 0.95
 _PORTS_A_RUN = 4
 _PORTS_END = 32_000
 """From there on the kernel gives ports to whoever asks for any."""
-_COMMAND = (sys.executable, "-m", "fjm2bench.cli")
+_COMMAND = (sys.executable, "-m", "fjm2bench")
 Surroundings = Callable[[str, str], Mapping[str, str]]
 """What a process finds in its environment besides, by its role and its name in the run."""
 

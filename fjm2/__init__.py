@@ -1,5 +1,9 @@
 """FJM2: brokerless JMS messaging for Python over NORM reliable multicast (RFC 5740)."""
 
-__version__ = "0.1.0"
-"""As in `fjm2 --version`."""
+from fjm2.base import instruments
+from fjm2.base.version import __version__
+from fjm2.environment import observe
+
 __all__ = ["__version__"]
+
+instruments.on_opened = observe

@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from weakref import WeakKeyDictionary, WeakSet
 
-from . import __version__
+from fjm2.base.version import __version__
+
 from .base import instruments as counted
 from .base.errors import ConfigError
 from .base.exposition import CONTENT_TYPE, Family, text

@@ -8,12 +8,14 @@ take messages in a loop get it by `context_of(message)`.
 import re
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from . import __version__
+from fjm2.base.version import __version__
+
 from .base.missing_extras import lack_of
 from .messages.destination import TEMPORARY_FLAG, Destination
 from .messages.errors import MessageFormatError
+from .messages.message import Message
 
 try:
     from opentelemetry import trace
@@ -22,9 +24,6 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
     raise ImportError(lack_of(error, "telemetry", "otel"), name=error.name) from error
-
-if TYPE_CHECKING:
-    from .jms import Message
 
 __all__ = ["TRACE_PARENT", "TRACE_STATE", "Telemetry", "context_of"]
 
@@ -40,7 +39,7 @@ _STATE = re.compile(rf"{_MEMBER}(?:,{_MEMBER}){{0,31}}")
 """What is none is left out: nobody on the bus shall fill our logs with it."""
 
 
-def context_of(message: "Message") -> Context:
+def context_of(message: Message) -> Context:
     """The context that a message was sent in, to make it the parent of spans: an empty one if it came with none."""
     carrier = {}
     for name in (TRACE_PARENT, TRACE_STATE):
@@ -50,7 +49,7 @@ def context_of(message: "Message") -> Context:
     return _PROPAGATOR.extract(carrier)
 
 
-def _text_of(message: "Message", name: str) -> str | None:
+def _text_of(message: Message, name: str) -> str | None:
     try:
         value = message.get_object_property(name)
     except MessageFormatError:  # properties that cannot be read
@@ -65,7 +64,7 @@ class Telemetry:
         """None is the provider that the program has set for all."""
         self._tracer = trace.get_tracer("fjm2", __version__, provider)
 
-    def sent(self, message: "Message", destination: Destination, size: int) -> dict[str, str]:
+    def sent(self, message: Message, destination: Destination, size: int) -> dict[str, str]:
         """A message is sent at this moment. The properties that its receivers know the span by."""
         span = self._start("send", SpanKind.PRODUCER, message, destination, size, None)
         carrier: dict[str, str] = {}
@@ -76,7 +75,7 @@ class Telemetry:
     def listening(self, listener: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """A listener each call of which is a span that follows that of the send. What it raises is noted there."""
 
-        def listen(message: "Message") -> Any:
+        def listen(message: Message) -> Any:
             destination = message.destination
             assert destination is not None  # as it was received
             span = self._start("process", SpanKind.CONSUMER, message, destination, None, context_of(message))
@@ -97,7 +96,7 @@ class Telemetry:
         self,
         operation: str,
         kind: SpanKind,
-        message: "Message",
+        message: Message,
         destination: Destination,
         size: int | None,
         context: Context | None,

@@ -94,7 +94,7 @@ def _lost(warehouse: Path, made: Generated) -> Iterator[str]:
 
 def _run(arguments: list[str]) -> Step:
     begun = time.monotonic()
-    command = [sys.executable, "-m", "fjm2bench.cli", "traces", *arguments]
+    command = [sys.executable, "-m", "fjm2bench", "traces", *arguments]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         peak = 0

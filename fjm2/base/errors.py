@@ -5,7 +5,7 @@ FJM2Error
 ├── CaptureError         a file that is no packet capture
 ├── NormError            NORM engine and codec
 │   └── WireError        bytes that are no NORM message: what is wrong, and at which offset
-└── JMSError             messages: `fjm2.jms.errors` goes on from there
+└── JMSError             messages: `fjm2.messages.errors` goes on from there
 """
 
 from typing import Any

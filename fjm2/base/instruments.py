@@ -1,24 +1,15 @@
 """What counts, and who looks: sessions, buses and gateways say here that they are open, so that others can read them.
 
-It knows nobody. Where the environment's FJM2_TRACE_DIR asks for traces, the first that opens brings in the recorder;
-where FJM2_METRICS asks for metrics, their server.
+`fjm2.environment` sets `on_opened`, and starts what the environment asks for.
 """
 
 import contextlib
-import logging
-import os
-from collections.abc import Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
-from .logs import Log
-
 DIRECTORY_VARIABLE = "FJM2_TRACE_DIR"
 METRICS_VARIABLE = "FJM2_METRICS"
-
-log = Log("fjm2.record")
-metrics_log = Log("fjm2.metrics")
 
 
 class Reading(NamedTuple):
@@ -65,6 +56,9 @@ class Watcher(Protocol):
 watchers: WeakSet[Watcher] = WeakSet()
 """All that want to be told what closes."""
 
+on_opened: Callable[[Counted], None] | None = None
+"""Called with everything that opens."""
+
 _open: WeakSet[Counted] = WeakSet()
 
 
@@ -72,18 +66,8 @@ def opened(thing: Counted) -> None:
     """It counts from now on. Never raises: who records may fail, but not who is recorded."""
     with contextlib.suppress(TypeError):  # what cannot be told from others, or be forgotten, has no metrics
         _open.add(thing)
-    if os.environ.get(METRICS_VARIABLE):
-        try:
-            import_module("fjm2.metrics").serve_environment()
-        except Exception as error:
-            text = f"{METRICS_VARIABLE}: {error}; no metrics are served: give each program an address of its own"
-            metrics_log.tell(logging.WARNING, "metrics_not_served", text, about=str(error))
-    if os.environ.get(DIRECTORY_VARIABLE):
-        try:
-            import_module("fjm2.traces.environment").attach(thing)
-        except Exception as error:
-            text = f"no traces are recorded: {error!r}; unset {DIRECTORY_VARIABLE} to do without"
-            log.tell(logging.WARNING, "recording_failed", text, about=type(error).__name__, error=error)
+    if on_opened is not None:
+        on_opened(thing)
 
 
 def closed(thing: Counted) -> None:

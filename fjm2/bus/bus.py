@@ -24,7 +24,7 @@ from fjm2.messages.errors import IllegalStateError, ResourceAllocationError
 from fjm2.messages.frame import FrameWriter, Parts
 from fjm2.messages.message import Message
 from fjm2.norm import Address, Flow, OutgoingStream, ReceiverConfig, SenderConfig, Sync
-from fjm2.norm.core.events import (
+from fjm2.norm.events import (
     CommandReceived,
     Event,
     InterfaceLost,

@@ -15,7 +15,7 @@ BusReport
 from dataclasses import dataclass
 
 from fjm2.norm import Address
-from fjm2.norm.core.events import LossReason
+from fjm2.norm.events import LossReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from fjm2.norm import OutgoingStream, SessionStatistics
-from fjm2.norm.core.events import Event
+from fjm2.norm.events import Event
 
 from .config import BusConfig
 

@@ -25,7 +25,7 @@ from fjm2.messages.frame import (
 )
 from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, EXPIRATION, FLAGS, HEADER, IN_TRANSACTION, Header
 from fjm2.messages.selector import Selector
-from fjm2.norm.core.events import StreamReceived
+from fjm2.norm.events import StreamReceived
 
 from .bus_report import BusReport
 from .transactions import Transactions

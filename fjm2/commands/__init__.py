@@ -24,7 +24,9 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 @click.group(
-    commands=Imported({name: f".{name}" for name in _COMMANDS}), context_settings=_SETTINGS, epilog=_ENVIRONMENT
+    commands=Imported({name: f"{__name__}.{name}" for name in _COMMANDS}),
+    context_settings=_SETTINGS,
+    epilog=_ENVIRONMENT,
 )
 @click.version_option(__version__, prog_name="fjm2")
 def main() -> None:
@@ -37,7 +39,7 @@ def main() -> None:
     open_standard_streams()
 
 
-@main.group(commands=Imported({"send": ".norm_send", "recv": ".norm_recv"}))
+@main.group(commands=Imported({"send": "fjm2.commands.norm_send", "recv": "fjm2.commands.norm_recv"}))
 def norm() -> None:
     """Send and receive NORM objects and streams (RFC 5740), also with NRL's implementation.
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
 
 from fjm2.norm import ReceiverConfig, Session, Sync
-from fjm2.norm.core.events import (
+from fjm2.norm.events import (
     Event,
     InterfaceLost,
     InterfaceRestored,

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from fjm2.norm import Fec, SenderConfig, Session
-from fjm2.norm.core.events import FileFailed, InterfaceLost, InterfaceRestored, NodeIdCollided
+from fjm2.norm.events import FileFailed, InterfaceLost, InterfaceRestored, NodeIdCollided
 
 from .support.common import is_quiet, run, session_options
 

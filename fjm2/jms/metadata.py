@@ -1,6 +1,6 @@
 """What this provider says of itself."""
 
-from fjm2 import __version__
+from fjm2.base.version import __version__
 from fjm2.messages.properties import DELIVERY_COUNT, GROUP_ID, GROUP_SEQUENCE
 
 from .unsupported import NEEDS, NEVER

@@ -5,15 +5,12 @@ Each property is the length of its name (2 bytes), the name in UTF-8, and a tagg
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
 from .errors import MessageFormatError
 from .selector.names import is_identifier
 from .types import Char, PropertyValue, Value, decode_text
 from .values import Tag, decode_value, encode_value, value_end
-
-if TYPE_CHECKING:
-    from .message import Message
 
 GROUP_ID: Final = "JMSXGroupID"
 GROUP_SEQUENCE: Final = "JMSXGroupSeq"
@@ -144,12 +141,21 @@ def _name_end(data: bytes, at: int, end: int) -> int:
     raise MessageFormatError("a property that is cut short")
 
 
+class HasProperties(Protocol):
+    """The part of a message that `Properties` shows as a mapping."""
+
+    def property_exists(self, name: str) -> bool: ...
+    def property_names(self) -> set[str]: ...
+    def get_object_property(self, name: str) -> PropertyValue: ...
+    def set_object_property(self, name: str, value: PropertyValue) -> None: ...
+
+
 class Properties(Mapping[str, PropertyValue]):
     """A message's properties as a mapping that can be added to; one alone cannot be removed."""
 
     __slots__ = ("_message",)
 
-    def __init__(self, message: "Message") -> None:
+    def __init__(self, message: HasProperties) -> None:
         self._message = message
 
     def __getitem__(self, name: str) -> PropertyValue:

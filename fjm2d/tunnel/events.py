@@ -1,21 +1,25 @@
 """What happened to peers, for logs and for what lies above the tunnel."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from fjm2.norm import Address
+from fjm2.norm import Address
 
-    from .peer import Peer
+
+class EventPeer(Protocol):
+    """The part of a `Peer` that those who take events need: whose event it is."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class PeerUp:
     """A peer can be sent to."""
 
-    peer: Peer
+    peer: EventPeer
     address: Address
 
 
@@ -23,7 +27,7 @@ class PeerUp:
 class PeerDown:
     """A peer can't be sent to any more."""
 
-    peer: Peer
+    peer: EventPeer
     reason: str
     """It is "silent", "deaf" (it is heard, and does not hear us), has said "goodbye", its keys have "expired", or it
     was "removed"."""
@@ -33,7 +37,7 @@ class PeerDown:
 class PeerMoved:
     """A peer is heard from another address, and is sent to there from now on."""
 
-    peer: Peer
+    peer: EventPeer
     before: Address
     address: Address
 
@@ -42,7 +46,7 @@ class PeerMoved:
 class PathMtuChanged:
     """Longer packets than before get through, or only shorter ones."""
 
-    peer: Peer
+    peer: EventPeer
     mtu_bytes: int
 
 
@@ -53,7 +57,7 @@ class ClockBehind:
     It may also have been ahead, before the peer was restarted: what it said then counts.
     """
 
-    peer: Peer
+    peer: EventPeer
     behind_s: float
 
 

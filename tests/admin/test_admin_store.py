@@ -91,7 +91,7 @@ def test_a_process_that_is_killed_loses_nothing_that_was_written(data: Path) -> 
     program = (
         "import sys, time; from pathlib import Path\n"
         "sys.path[:0] = ['tests/admin', '.']\n"
-        "from test_admin_store import profile, stored; from fjm2admin.store import Store\n"
+        "from test_admin_store import profile, stored; from fjm2admin.registry.store import Store\n"
         "store = Store(Path(sys.argv[1]))\n"
         "for number in range(1_000_000):\n"
         "    store.save_node(stored(profile(f'n{number}', f'{number:08x}', str(number))))\n"

@@ -18,7 +18,7 @@ SECONDS = 10
 SETTINGS = {"rate": "94mbit"}
 """Of the publisher. Headers on the way take the rest."""
 QUEUE_DROPS_MOST = 0.001
-_BENCH = (sys.executable, "-m", "fjm2bench.cli")
+_BENCH = (sys.executable, "-m", "fjm2bench")
 
 
 @pytest.mark.parametrize(("loss", "share"), [(0.0, 0.9), (0.01, 0.7)])

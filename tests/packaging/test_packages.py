@@ -244,7 +244,7 @@ def test_versions_of_all_extras_are_met(packages: Packages) -> None:
 
 
 def test_the_version_is_written_once() -> None:
-    assert "version = attr: fjm2.__version__" in (ROOT / "setup.cfg").read_text()
+    assert "version = attr: fjm2.base.version.__version__" in (ROOT / "setup.cfg").read_text()
     assert "version" not in tomllib.loads((ROOT / "pyproject.toml").read_text()).get("project", {})
     written = [path for path in (ROOT / "fjm2").rglob("*.py") if f'"{__version__}"' in path.read_text()]
-    assert written == [ROOT / "fjm2" / "__init__.py"]
+    assert written == [ROOT / "fjm2" / "base" / "version.py"]

@@ -36,7 +36,7 @@ async def main(uri):
             assert message.text.startswith(f"{number} ")
         print(type(asyncio.get_running_loop()).__module__)
 
-from fjm2.commands.common import _loop_factory
+from fjm2.commands.support.common import _loop_factory
 with asyncio.Runner(loop_factory=_loop_factory()) as runner:
     runner.run(main(sys.argv[1]))
 """
@@ -88,7 +88,7 @@ def test_messages_pass_without_uvloop_or_linux(system: str, port: int) -> None:
 def test_a_kernel_that_refuses_gso_gets_one_by_one(system: str, port: int) -> None:
     """It is asked before."""
     code = (
-        "import sys; from fjm2.norm.udp import UdpConfig, UdpTransport\n"
+        "import sys; from fjm2.norm.net.udp import UdpConfig, UdpTransport\n"
         "with UdpTransport(UdpConfig(group=sys.argv[1], port=int(sys.argv[2]), interface='lo', ttl=0)) as one:\n"
         "    print(one.offload, one.address[0], one.kernel_drops(), one.check().value)"
     )
@@ -159,9 +159,9 @@ def test_the_doctor_says_it_on_windows(port: int) -> None:
     assert problems == ["no_recvmsg"]
 
 
-@pytest.mark.parametrize("program", ["fjm2d", "fjm2admin", "fjm2bench.cli"])
+@pytest.mark.parametrize("program", ["fjm2d", "fjm2admin", "fjm2bench"])
 def test_services_say_it_on_windows(program: str, tmp_path: Path) -> None:
-    words = ("run", "--config", str(tmp_path / "none.toml")) if program != "fjm2bench.cli" else ("scale",)
+    words = ("run", "--config", str(tmp_path / "none.toml")) if program != "fjm2bench" else ("scale",)
     done = run("win32", program, *words)
     assert done.returncode != 0
     assert done.stderr.startswith("Error: ")

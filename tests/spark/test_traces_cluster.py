@@ -118,7 +118,7 @@ def test_a_cluster_gives_the_same(
 def stream_command(folder: Path, warehouse: Path) -> list[str]:
     """Many small batches, so that there is a midway."""
     options = ["--once", "--every", "0", "--settle", "0", "--batch-mib", "1", "--master", "local[1]", "--memory", "1g"]
-    program = [sys.executable, "-m", "fjm2bench.cli", "traces", "stream", str(folder), str(warehouse), *options]
+    program = [sys.executable, "-m", "fjm2bench", "traces", "stream", str(folder), str(warehouse), *options]
     return [*program, *OPTIONS]
 
 

@@ -166,7 +166,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float = START_S) ->
 def test_ctrl_c_is_a_line_and_nothing_is_left(folder: Path, tmp_path: Path) -> None:
     write(folder, "run=a/node=a.jsonl", [sample(seq=seq) for seq in range(5)])
     log, warehouse = tmp_path / "log", Warehouse(tmp_path / "w")
-    program = [sys.executable, "-m", "fjm2bench.cli", "traces", "stream", str(folder), str(warehouse.path)]
+    program = [sys.executable, "-m", "fjm2bench", "traces", "stream", str(folder), str(warehouse.path)]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*program, "--master", "local[1]", "--memory", "1g", "--every", "1", *OPTIONS],
@@ -191,7 +191,7 @@ def test_a_virtual_machine_that_is_killed_is_told_of(folder: Path, tmp_path: Pat
     """As the kernel does where memory runs out."""
     write(folder, "run=a/node=a.jsonl", [sample(seq=seq) for seq in range(5)])
     warehouse = Warehouse(tmp_path / "w")
-    program = [sys.executable, "-m", "fjm2bench.cli", "traces", "stream", str(folder), str(warehouse.path)]
+    program = [sys.executable, "-m", "fjm2bench", "traces", "stream", str(folder), str(warehouse.path)]
     options = ["--master", "local[1]", "--memory", "1g", "--every", "1", *OPTIONS]
     with subprocess.Popen(
         [*program, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

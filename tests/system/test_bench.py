@@ -38,7 +38,7 @@ class Process:
     """An `fjm2-bench` that runs."""
 
     def __init__(self, *arguments: object, host: Host | None = None) -> None:
-        argv = [sys.executable, "-W", "error", "-m", "fjm2bench.cli", *map(str, arguments), "--json"]
+        argv = [sys.executable, "-W", "error", "-m", "fjm2bench", *map(str, arguments), "--json"]
         if host is not None:
             argv = list(host.inside(*argv))
         self.popen = subprocess.Popen(

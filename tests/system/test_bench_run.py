@@ -64,7 +64,7 @@ class Run:
         self.folder = folder / "to"
         path = folder / "plan.toml"
         path.write_text(plan)
-        command = (sys.executable, "-W", "error", "-m", "fjm2bench.cli", "run", path, "--to", self.folder, *arguments)
+        command = (sys.executable, "-W", "error", "-m", "fjm2bench", "run", path, "--to", self.folder, *arguments)
         self.popen = subprocess.Popen(
             [*map(str, command)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

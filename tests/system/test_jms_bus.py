@@ -421,9 +421,9 @@ CHILD = textwrap.dedent(
     """
     import asyncio, sys
     from fjm2.jms import TextMessage, Topic
-    from fjm2.jms.bus import BUS_DEFAULTS, Bus
-    from fjm2.jms.frame import FrameWriter, seal
-    from fjm2.jms.header import Transaction
+    from fjm2.bus.bus import BUS_DEFAULTS, Bus
+    from fjm2.messages.frame import FrameWriter, seal
+    from fjm2.messages.header import Transaction
     from fjm2.uri import BusConfig
 
     class Subscriber:

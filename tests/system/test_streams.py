@@ -7,7 +7,7 @@ import time
 
 WRITES = """
 import asyncio, uvloop
-from fjm2.commands.streams import write
+from fjm2.commands.support.streams import write
 
 asyncio.Runner(loop_factory=uvloop.new_event_loop).run(write(b"x" * 300_000))
 """

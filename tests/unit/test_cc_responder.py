@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from fjm2.norm.core.congestion import CcResponder, LossHistory, tfrc_rate
-from fjm2.norm.core.receive.remote import Remote
+from fjm2.norm.core.remote import Remote
 from fjm2.norm.core.wire import CcFlag
 
 RTT_S = 0.01

@@ -1,209 +1,150 @@
-"""The house keeps its walls: every import against one table of who may know whom."""
+"""Hold every import of the repository against the table of layers in docs/dev/house.toml."""
 
 import ast
+import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-import fjm2.norm
-
 ROOT = Path(__file__).parents[2]
-NORM = ROOT / "fjm2" / "norm"
-JMS = ROOT / "fjm2" / "jms"
-
-# From the ground up. A module may import from floors below its own, and on its own floor from those before it.
-FLOORS: list[list[str]] = [
-    [
-        "train",
-        "quantize",
-        "ranges",
-        "partition",
-        "timers",
-        "stats",
-        "statistics",
-        "backoff",
-        "stores",
-        "sources",
-        "repairset",
-    ],
-    ["wire", "fec"],
-    [
-        "config",
-        "events",
-        "pacing",
-        "grtt",
-        "nack",
-        "idpages",
-        "remote",
-        "stream",
-        "block",
-        "acking",
-        "congestion",
-        "tfmcc",
-        "flow",
-        "timing",
-    ],
-    [
-        "objects",
-        "trains",
-        "cache",
-        "repair",
-        "flushing",
-        "incoming",
-        "instream",
-        "window",
-        "ahead",
-        "inventory",
-        "asking",
-    ],
-    ["sender", "receiver"],
-    ["engine"],
-    ["interfaces", "udp_socket", "udp_filter", "udp_opening", "udp"],
-    ["driver", "sim_link", "sim_node", "sim", "session"],
-]
-JMS_FLOORS: list[list[str]] = [
-    ["done", "errors", "limits", "types", "values", "selector", "destination", "object_codec"],
-    ["header", "properties", "metadata", "settings"],
-    ["message", "sequential", "text_message", "bytes_message", "map_message", "stream_message", "object_message"],
-    ["foreign", "frame", "message_factory", "tracing"],
-    [
-        "reports",
-        "closing",
-        "complaints",
-        "callbacks",
-        "bus_report",
-        "statistics",
-        "transactions",
-        "presence",
-        "router",
-        "lane",
-        "bus",
-        "bus_errors",
-    ],
-    ["inbox", "local_queue", "dispatcher", "confirmation"],
-    ["endpoint", "temporary", "outbox"],
-    ["consumer", "producer", "jms_producer", "session"],
-    ["connection", "requestor", "context", "factory"],
-    ["threads", "blocking"],
-]
-"""The same for `fjm2.jms`, which uses the public names of `fjm2.norm` only."""
-CORE_FLOORS = 6
-"""So many floors know neither sockets nor clocks nor threads."""
-FORBIDDEN_IN_CORE = {"socket", "time", "asyncio", "threading", "select", "selectors", "uvloop"}
-FLOOR_OF = {module: level for level, floor in enumerate(FLOORS) for module in floor}
-ORDER_OF = {module: order for order, module in enumerate(module for floor in FLOORS for module in floor)}
-JMS_ORDER_OF = {module: order for order, module in enumerate(module for floor in JMS_FLOORS for module in floor)}
-
-PACKAGES = {
-    "fjm2.norm": set(),
-    "fjm2.record": {"fjm2.norm"},
-    "fjm2.jms": {"fjm2.norm", "fjm2.telemetry", "fjm2.uri"},
-    "fjm2.doctor": {"fjm2.norm", "fjm2.jms.presence", "fjm2.uri"},
-    "fjm2.watch": {"fjm2.norm", "fjm2.record.observed", "fjm2.jms", "fjm2.uri"},
-    "fjm2.commands": {"fjm2.doctor", "fjm2.norm", "fjm2.record", "fjm2.jms", "fjm2.uri", "fjm2.watch"},
-    "fjm2admin": {"fjm2.programs"},
-    "fjm2bench": {
-        "fjm2.norm",
-        "fjm2.record",
-        "fjm2.jms",
-        "fjm2.uri",
-        "fjm2.commands.common",
-        "fjm2.commands.bus_options",
-        "fjm2.commands.imported",
-        "fjm2.programs",
-    },
-    "fjm2d": {"fjm2.norm", "fjm2.jms.presence", "fjm2.programs"},
+LAYERS: dict[str, dict[str, object]] = {
+    layer["name"]: layer for layer in tomllib.loads((ROOT / "docs/dev/house.toml").read_text())["layer"]
 }
-"""What of FJM2 a package may know besides itself and what is shared by all."""
-SHARED = {"fjm2.errors", "fjm2.counted", "fjm2.exposition", "fjm2.logs", "fjm2.lacking"}
+FOLDERS = {"fjm2": "fjm2", "fjm2d": "fjm2d", "fjm2admin": "fjm2admin", "bench": "fjm2bench"}
+"""Top-level folders, with the names that their packages are imported by."""
+IO_MODULES = {"asyncio", "select", "selectors", "socket", "threading", "time", "uvloop"}
 
 
-def imports_of(path: Path, for_types: bool = True) -> Iterator[str]:
-    """Absolute names of all modules that a file imports, wherever in it; for types alone only if asked for."""
-    package = list(path.relative_to(ROOT).parent.parts)
-    if package[0] == "bench":
-        package[0] = "fjm2bench"
-    for node in nodes_of(ast.parse(path.read_text()), for_types):
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the repository, by the name it is imported by."""
+    found = {}
+    for folder, package in FOLDERS.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            parts = [package, *path.relative_to(ROOT / folder).with_suffix("").parts]
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+def module_of(name: str) -> str | None:
+    """The module of the repository that a dotted name names, or lies in."""
+    while name:
+        if name in modules():
+            return name
+        name = name.rpartition(".")[0]
+    return None
+
+
+def layer_of(module: str) -> str:
+    """The layer with the longest name that is a prefix of the module's."""
+    name = module
+    while name not in LAYERS:
+        name, dot, _ = name.rpartition(".")
+        assert dot, f"{module} is in no layer: add one to docs/dev/house.toml"
+    return name
+
+
+@cache
+def imports_of(module: str) -> frozenset[str]:
+    """Full names of what a module imports: at its top, lazily, for type checking, and as strings."""
+    path = modules()[module]
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return frozenset(_imported_names(ast.parse(path.read_text()), package.split(".")))
+
+
+def _imported_names(tree: ast.AST, package: list[str]) -> Iterator[str]:
+    loggers = {id(name) for name in _logger_names(tree)}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and id(node) not in loggers and _is_module_name(node.value):
+            yield str(node.value)
 
 
-def nodes_of(node: ast.AST, for_types: bool) -> Iterator[ast.AST]:
-    yield node
-    if not for_types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from nodes_of(child, for_types)
+def _is_module_name(value: object) -> bool:
+    """Tell module names in strings from other words: a bare "fjm2" is mostly the name of the project."""
+    return isinstance(value, str) and "." in value and value in modules()
 
 
-def norm_module(name: str) -> str | None:
-    parts = name.split(".")
-    return parts[2] if parts[:2] == ["fjm2", "norm"] and len(parts) > 2 else None
+def _logger_names(tree: ast.AST) -> Iterator[ast.expr]:
+    """Loggers are named after packages, and import nothing."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Log", "logging.getLogger"):
+            yield from node.args
 
 
-def norm_files() -> list[Path]:
-    return sorted(path for path in NORM.rglob("*.py") if path != NORM / "__init__.py")
+def project_imports(module: str) -> set[str]:
+    """Modules of the repository that a module imports."""
+    found = {module_of(name) for name in imports_of(module)}
+    return {name for name in found if name is not None and name != module}
 
 
-@pytest.mark.parametrize("path", norm_files(), ids=lambda path: str(path.relative_to(NORM)))
-def test_norm_modules_import_from_below_only(path: Path) -> None:
-    own = path.relative_to(NORM).parts[0].removesuffix(".py")
-    assert own in FLOOR_OF, f"{own} has no floor: add it to FLOORS where it belongs"
-    for name in imports_of(path):
-        other = norm_module(name)
-        if other in FLOOR_OF and other != own:
-            assert ORDER_OF[other] < ORDER_OF[own], f"{own} imports {other}, which lives above it"
-        if FLOOR_OF[own] < CORE_FLOORS:
-            assert name.split(".")[0] not in FORBIDDEN_IN_CORE, f"{own} imports {name}: the core is sans I/O"
-        assert not name.startswith("fjm2.jms"), "NORM knows nothing of JMS"
+def test_the_table_has_no_cycles() -> None:
+    known: set[str] = set()
+    for name, layer in LAYERS.items():
+        unknown = set(layer["may_import"]) - known
+        assert not unknown, f"{name} names layers that come after it, or that do not exist: {sorted(unknown)}"
+        known.add(name)
 
 
-@pytest.mark.parametrize("package", sorted(PACKAGES))
-def test_packages_know_only_what_is_below_them(package: str) -> None:
-    folder = ROOT / package.replace("fjm2bench", "bench").replace(".", "/")
-    allowed = PACKAGES[package] | {package} | SHARED
-    for path in folder.rglob("*.py"):
-        for name in imports_of(path):
-            if name.split(".")[0] in ("fjm2", "fjm2bench") and name not in ("fjm2", "fjm2.__version__"):
-                assert any(name == known or name.startswith(f"{known}.") for known in allowed), f"{path}: {name}"
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_import_only_what_the_table_allows(layer: str) -> None:
+    allowed = {layer, *LAYERS[layer]["may_import"]}
+    members = [module for module in modules() if layer_of(module) == layer]
+    assert members, f"{layer} has no modules: remove it from docs/dev/house.toml"
+    for module in members:
+        for other in project_imports(module):
+            assert layer_of(other) in allowed, f"{module} imports {other}: {layer} may not import {layer_of(other)}"
 
 
-@pytest.mark.parametrize("folder", ["fjm2d/tunnel", "fjm2d/forwarding"])
-def test_the_gateways_core_is_sans_io(folder: str) -> None:
-    for path in (ROOT / folder).rglob("*.py"):
-        for name in imports_of(path):
-            assert name.split(".")[0] not in FORBIDDEN_IN_CORE, f"{path} imports {name}"
-            assert not name.startswith("fjm2d.gateway"), f"{path} imports {name}, which lives above it"
+@pytest.mark.parametrize("layer", [name for name, layer in LAYERS.items() if layer.get("sans_io")])
+def test_sans_io_layers_import_no_io(layer: str) -> None:
+    for module in modules():
+        if layer_of(module) == layer:
+            found = {name.split(".")[0] for name in imports_of(module)} & IO_MODULES
+            assert not found, f"{module} imports {sorted(found)}: the layer is sans I/O"
 
 
-def jms_files() -> list[Path]:
-    return sorted(path for path in JMS.rglob("*.py") if path != JMS / "__init__.py")
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_table_allows_nothing_that_is_not_used(layer: str) -> None:
+    used = {layer_of(other) for module in modules() if layer_of(module) == layer for other in project_imports(module)}
+    unused = set(LAYERS[layer]["may_import"]) - used
+    assert not unused, f"{layer} does not import {sorted(unused)}: remove them from may_import"
 
 
-@pytest.mark.parametrize("path", jms_files(), ids=lambda path: str(path.relative_to(JMS)))
-def test_jms_modules_import_from_below_only(path: Path) -> None:
-    own = path.relative_to(JMS).parts[0].removesuffix(".py")
-    assert own in JMS_ORDER_OF, f"{own} has no floor: add it to JMS_FLOORS where it belongs"
-    for name in imports_of(path, for_types=False):
-        other = name.split(".")[2] if name.startswith("fjm2.jms.") else own
-        if other in JMS_ORDER_OF and other != own:
-            assert JMS_ORDER_OF[other] < JMS_ORDER_OF[own], f"{own} imports {other}, which lives above it"
+def test_no_modules_import_each_other() -> None:
+    cycles = list(import_cycles({module: project_imports(module) for module in modules()}))
+    assert not cycles, "\n".join(" <-> ".join(sorted(cycle)) for cycle in cycles)
 
 
-@pytest.mark.parametrize("path", jms_files(), ids=lambda path: str(path.relative_to(JMS)))
-def test_jms_uses_public_names_of_norm(path: Path) -> None:
-    public = {f"fjm2.norm.{name}" for name in (*fjm2.norm.__all__, "__all__")}
-    for name in imports_of(path):
-        if name.startswith("fjm2.norm."):
-            assert name in public or name.startswith("fjm2.norm.events."), f"{path.name} imports {name}"
+def import_cycles(graph: dict[str, set[str]]) -> Iterator[set[str]]:
+    """Sets of modules that import each other, directly or through others."""
+    reachable = {module: _reachable_from(module, graph) for module in graph}
+    seen: set[str] = set()
+    for module in graph:
+        if module in reachable[module] and module not in seen:
+            cycle = {other for other in reachable[module] if module in reachable[other]}
+            seen |= cycle
+            yield cycle
 
 
-@pytest.mark.parametrize("name", ["counted.py", "errors.py", "exposition.py", "logs.py", "uri.py"])
-def test_what_is_shared_knows_nothing_of_jms(name: str) -> None:
-    assert not any(imported.startswith("fjm2.jms") for imported in imports_of(ROOT / "fjm2" / name))
+def _reachable_from(module: str, graph: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(graph[module])
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(graph[name])
+    return found
+
+
+def test_cycles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
+    assert list(import_cycles(graph)) == [{"a", "b", "c"}]

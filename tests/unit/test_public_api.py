@@ -40,6 +40,7 @@ MADE_BY_OTHERS = {
     *("fjm2.jms." + name for name in ("Connection", "ConnectionMetaData", "JMSContext", "Session")),
     *("fjm2.jms." + name for name in ("JMSConsumer", "JMSProducer", "MessageConsumer", "MessageProducer")),
     *("fjm2.jms." + name for name in ("TemporaryQueue", "TemporaryTopic")),
+    "fjm2.jms.Properties",
     "fjm2.doctor.Scene",
     "fjm2.norm.OutgoingStream",
     "fjm2.norm.events.Marks",

@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
-from fjm2.bus.reports import ConsumerFullError
 from fjm2.jms import (
     Connection,
     ConnectionFactory,
+    ConsumerFullError,
     Message,
     MessageProducer,
     MessagesDroppedError,

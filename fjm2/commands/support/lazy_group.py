@@ -7,7 +7,7 @@ import click
 
 
 class Imported(MutableMapping[str, click.Command]):
-    """Commands by name. Each is in a module of this package, under its own name."""
+    """Commands by name. Each is in a module, under its own name."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._found: dict[str, click.Command | str] = dict(modules)
@@ -15,7 +15,7 @@ class Imported(MutableMapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         found = self._found[name]
         if isinstance(found, str):
-            command: click.Command = getattr(import_module(found, __package__), name)
+            command: click.Command = getattr(import_module(found), name)
             self._found[name] = found = command
         return found
 

@@ -7,7 +7,7 @@ from random import Random
 
 from .backoff import exponential_backoff
 from .quantize import quantize_loss, quantize_rate, quantize_rtt, rate_of, rtt_of
-from .receive.remote import Remote
+from .remote import Remote
 from .wire import CcFeedback, CcFlag, CongestionControl, Rate
 
 _WEIGHTS = (1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2)

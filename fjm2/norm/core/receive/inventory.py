@@ -9,13 +9,13 @@ from fjm2.norm.core.events import Event, LossReason, ObjectCompleted, ObjectLost
 from fjm2.norm.core.nack import Place
 from fjm2.norm.core.partition import UNBOUNDED, ObjectPartition, Partition, StreamPartition, locate
 from fjm2.norm.core.ranges import Serial
+from fjm2.norm.core.remote import Remote
 from fjm2.norm.core.stats import Drop, Stats
 from fjm2.norm.core.train import Address
 from fjm2.norm.core.wire import Fti, Message, ObjectFlag, Squelch, payload_id_format
 
 from .incoming import IncomingData, IncomingObject, code_of
 from .incoming_stream import IncomingStream
-from .remote import Remote
 from .stores import FileStore, MemoryStore, Store
 from .window import ObjectWindow
 

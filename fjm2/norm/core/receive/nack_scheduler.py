@@ -8,13 +8,13 @@ from fjm2.norm.core.backoff import NackCycle, Phase, exponential_backoff
 from fjm2.norm.core.nack import LEVELS, Ask, Place, RequestBuilder, read_requests, resolve
 from fjm2.norm.core.partition import ObjectPartition, locate
 from fjm2.norm.core.ranges import RangeSet
+from fjm2.norm.core.remote import Remote
 from fjm2.norm.core.repair_set import RecentRepairs, RepairSet
 from fjm2.norm.core.stats import Stats
 from fjm2.norm.core.timers import Timer, TimerTable
 from fjm2.norm.core.wire import RepairFlag, RepairRequest
 
 from .incoming import IncomingObject
-from .remote import Remote
 from .window import ObjectWindow
 
 MESSAGES_MAX = 16

@@ -14,6 +14,7 @@ from fjm2.norm.core.config import Sync
 from fjm2.norm.core.congestion import CcResponder
 from fjm2.norm.core.events import CommandReceived, InfoReceived, LossReason, SenderAppeared, SenderVanished
 from fjm2.norm.core.partition import UNBOUNDED
+from fjm2.norm.core.remote import Remote
 from fjm2.norm.core.stats import Drop
 from fjm2.norm.core.timers import Timer, TimerTable
 from fjm2.norm.core.train import Address, Train
@@ -46,7 +47,6 @@ from .incoming import IncomingData, IncomingObject, ObjectProgress
 from .incoming_stream import IncomingStream
 from .inventory import Context, Inventory
 from .nack_scheduler import Asking
-from .remote import Remote
 
 _SELF_CHECK_MIN_S = 1.0
 _SELF_CHECK_ROUNDS = 20
