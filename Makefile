@@ -23,7 +23,7 @@ SIDE_BY_SIDE := $(SUITE) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Where something is marked so: to read all other files for it would take longer.
 marked = $(shell grep -rlw --include='test_*.py' --exclude-dir=lab 'mark\.$(1)' tests)
 
-.PHONY: help demo test lab test-fast lint fmt api fuzz micro bench docs packaging system-deps clean
+.PHONY: help demo test lab test-fast lint fmt api map changelog fuzz micro bench docs packaging system-deps clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,12 @@ fmt: $(INSTALLED)  ## format and fix what can be fixed
 
 api: $(INSTALLED)  ## list the public names and signatures anew, after a change of them that is meant
 	$(PY) tests/unit/test_public_api.py
+
+map: $(INSTALLED)  ## write the table of layers into docs/dev/map.md
+	$(PY) tests/unit/test_layers.py
+
+changelog: $(INSTALLED)  ## gather docs/changes into CHANGELOG.md
+	$(PY) docs/changes/gather.py
 
 fuzz: $(INSTALLED)  ## FUZZ_CASES mutated datagrams and trains through the codec, HOSTILE_CASES through the engine
 	$(PY) tests/fuzz.py --cases $(FUZZ_CASES)

@@ -1,4 +1,7 @@
-"""Hold every import of the repository against the table of layers in docs/dev/house.toml."""
+"""Hold every import of the repository against the table of layers in docs/dev/house.toml.
+
+`make map`, or `python tests/unit/test_layers.py`, writes the table into docs/dev/map.md.
+"""
 
 import ast
 import tomllib
@@ -148,3 +151,36 @@ def _reachable_from(module: str, graph: dict[str, set[str]]) -> set[str]:
 def test_cycles_are_found() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
     assert list(import_cycles(graph)) == [{"a", "b", "c"}]
+
+
+# The map.
+
+MAP = ROOT / "docs" / "dev" / "map.md"
+_BEGIN, _END = "<!-- layers: begin (make map) -->\n", "<!-- layers: end -->"
+
+
+def table() -> str:
+    """Return the table of layers as Markdown, lowest layer last."""
+    rows = ["| layer | holds | may import |", "| --- | --- | --- |"]
+    for name, layer in reversed(LAYERS.items()):
+        mark = " (sans I/O)" if layer.get("sans_io") else ""
+        below = ", ".join(f"`{other}`" for other in layer["may_import"]) or "nothing of FJM2"
+        rows.append(f"| `{name}`{mark} | {layer['purpose']} | {below} |")
+    return "\n".join(rows) + "\n"
+
+
+def with_table(text: str) -> str:
+    """Return the map's text with the present table between its markers."""
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return f"{before}{_BEGIN}{table()}{_END}{after}"
+
+
+def test_the_map_shows_the_table() -> None:
+    text = MAP.read_text()
+    assert _BEGIN in text
+    assert text == with_table(text), "docs/dev/map.md does not show the present table: run `make map`"
+
+
+if __name__ == "__main__":
+    MAP.write_text(with_table(MAP.read_text()))
