@@ -1,7 +1,7 @@
-"""A bus seen from outside: by who announces himself, what is sent, and what is asked for again.
+"""A bus seen from outside: reconstructs its state from its packets, without sending anything.
 
-`BusWatch` is told what comes, and tells what it knows in a `BusReport`; `Listening` feeds it from a bus, without
-sending anything there: nobody waits for an onlooker, and nobody knows of it.
+`BusWatch` takes packets and returns a `BusReport`. `Listening` feeds it from the network as a silent listener: members
+do not know of it, and none waits for its confirmations.
 """
 
 from .bus import BusWatch

@@ -1,7 +1,7 @@
-"""Gateways, told from other nodes: by their beacons, and as one address from which several nodes are heard.
+"""Gateways, found from outside: by their beacons, and as one address that several nodes are heard from.
 
-A node of FJM2 has a socket of its own; a gateway sends what it brings from elsewhere from one socket of its own, under
-the ids of those who sent it there. Beacons are sent only where a network has more than one gateway.
+Every FJM2 node has a socket of its own. A gateway sends everything that it forwards from one socket, under the node ids
+of the original senders. Beacons are sent only in networks with more than one gateway.
 """
 
 from collections.abc import Iterable
@@ -11,45 +11,47 @@ from typing import Final
 from fjm2.norm import Address
 
 BEACONS: Final = ("239.192.57.41", 5742)
-"""Where the gateways of one network find each other (fjm2d's lan.beacon, as it is by default)."""
+"""Multicast group of the gateways of one network: the default of fjm2d's setting `lan.beacon`."""
 _MAGIC: Final = b"FJMB\x01"
 _FLAGS_AT, _ID_AT, _HEAD_BYTES = 5, 8, 20
 _FORWARDS, _LEAVES = 1, 4
 _ALIVE_S: Final = 5.0
-_MANY: Final = 256
+"""A gateway whose last beacon is older than this is gone. Longer than the lifetime that gateways give a beacon."""
+_GATEWAYS_MAX: Final = 256
+"""Gateways remembered. Bounds the memory that forged beacons can take."""
 
 
 @dataclass(slots=True)
 class Gateway:
-    """One that is there."""
+    """A gateway of this network."""
 
     host: str
     gateway_id: int | None = None
-    """As its beacons tell; None for one that sends none."""
+    """Id from its beacon; None if it sends none."""
     is_forwarding: bool | None = None
-    """Whether it is the one that forwards; None if it is not told."""
+    """True if it is the gateway that forwards, False if it stands by; None if unknown."""
     nodes: set[int] = field(default_factory=set)
-    """Nodes elsewhere that are heard through it."""
+    """Remote nodes that are heard through it."""
 
 
 class Gateways:
-    """What beacons tell."""
+    """The gateways that beacons announce."""
 
     def __init__(self) -> None:
         self._beacons: dict[int, tuple[str, bool, float]] = {}
 
     def take(self, beacon: bytes, host: str, now: float) -> None:
-        """Something came for the group of the beacons."""
+        """Handle a datagram sent to the beacon group."""
         if not beacon.startswith(_MAGIC) or len(beacon) < _HEAD_BYTES:
             return
         gateway_id, flags = int.from_bytes(beacon[_ID_AT : _ID_AT + 4]), beacon[_FLAGS_AT]
         if flags & _LEAVES:
             self._beacons.pop(gateway_id, None)
-        elif gateway_id in self._beacons or len(self._beacons) < _MANY:
+        elif gateway_id in self._beacons or len(self._beacons) < _GATEWAYS_MAX:
             self._beacons[gateway_id] = host, bool(flags & _FORWARDS), now
 
     def found(self, nodes: Iterable[tuple[int, Address]], now: float) -> list[Gateway]:
-        """All that are there, given the nodes of connections and from where each is heard."""
+        """Return all gateways, given the nodes of connections and the address that each is heard from."""
         by_address: dict[Address, set[int]] = {}
         for node_id, address in nodes:
             by_address.setdefault(address, set()).add(node_id)

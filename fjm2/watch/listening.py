@@ -1,4 +1,4 @@
-"""An onlooker's place on a bus: it joins the group and listens, and sends nothing at all."""
+"""Listens to a bus: joins its group and receives, and sends nothing at all."""
 
 import asyncio
 import contextlib
@@ -15,15 +15,22 @@ from .bus import BusWatch
 from .gateways import BEACONS
 
 _TRAINS_PER_TURN: Final = 16
+"""Trains read in one turn of the event loop, so that the screen is drawn even on a busy bus."""
 _CHECK_S: Final = 1.0
+"""Seconds between two checks of the interface. `top` shows the result once a second."""
 
 
 class Listening:
-    """Feeds a watch with what comes, on asyncio, until it is left. ConfigError, OSError: there is no such place."""
+    """Feeds a watch with the packets of a bus, on asyncio, while its block is active.
+
+    Entering the block raises ConfigError or OSError if the group cannot be joined.
+    """
 
     def __init__(self, config: BusConfig, watch: BusWatch) -> None:
         if not ipaddress.ip_address(config.group.partition("%")[0]).is_multicast:
-            raise ConfigError(f"group={config.group}: expected a multicast group, for between two nobody can look on")
+            raise ConfigError(
+                f"group={config.group}: expected a multicast group, since traffic between two hosts cannot be observed"
+            )
         self._config = config
         self._watch = watch
         self._ears: list[_Ear] = []
@@ -46,12 +53,12 @@ class Listening:
 
     @property
     def interface(self) -> str:
-        """The name of the network interface."""
+        """Name of the network interface."""
         return self._bus.transport.interface.name
 
     @property
     def is_down(self) -> bool:
-        """Whether the interface is."""
+        """True if the interface is down."""
         return self._bus.transport.state is not LinkState.UP
 
     def _open(self, group: str, port: int, interface: str | None, take: Callable[[Train, float], None]) -> "_Ear":
@@ -72,7 +79,7 @@ class Listening:
 
 
 class _Ear:
-    """The sockets of one group, of which only that which receives is used."""
+    """The sockets of one group, of which only the receiving one is used."""
 
     def __init__(self, transport: UdpTransport, take: Callable[[Train, float], None]) -> None:
         self.transport = transport
@@ -91,11 +98,11 @@ class _Ear:
                 break
             self._take(train, now)
         if source.has_taken:
-            # What it has taken from the kernel already makes no file readable.
+            # Datagrams already read from the kernel do not make the file descriptor readable again.
             self._loop.call_soon(self._receive)
 
     def check(self) -> None:
-        """Go on where the interface is another, or back."""
+        """Reopen the sockets if the interface was replaced or came back."""
         if self.transport.check() is LinkState.CHANGED:
             self._loop.remove_reader(self.transport.group.fileno())
             self.transport.reopen()

@@ -1,4 +1,4 @@
-"""What a watch has to tell at a moment: plain values, ready for a screen or for JSON."""
+"""Reports of a watch: plain values, ready for a screen or for JSON."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -6,98 +6,98 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionReport:
-    """A connection, as it announces itself."""
+    """A connection, from its announcements."""
 
     connection_id: str
     """16 hexadecimal digits."""
     client_id: str | None
-    """What it calls itself."""
+    """Client id, if it has one."""
     node_id: int
-    """Who receives for it."""
+    """Node that it receives with."""
     address: str | None
-    """From where that node is heard, with the port."""
+    """Address and port that this node is heard from."""
     seen_s: float
-    """For how long it has been known here."""
+    """Seconds since its first announcement was heard."""
     subscriptions: tuple[str, ...]
-    """Topics by name, or by hash (`#` and eight digits) while no name is known."""
+    """Topics by name, or by hash (`#` and eight digits) while the name is unknown."""
     subscribes_to_more: bool
-    """Than is listed."""
+    """True if it subscribes to more topics than its announcements list."""
     publishes: tuple[str, ...]
-    """Topics it published to of late."""
+    """Topics it published to recently."""
     gateway: str | None
-    """The host of the gateway that brings it here."""
+    """Host of the gateway that it is heard through."""
 
     @property
     def label(self) -> str:
-        """What people know it by."""
+        """Client id, or the connection id if it has none."""
         return self.client_id or self.connection_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """A destination."""
+    """A topic or queue, with its traffic."""
 
     name: str | None
-    """None while nobody has published to it, and nobody said its name."""
+    """Name; None until something is published to it, unless the watch was told the name."""
     hash: int
-    """By which connections name what they subscribe to."""
+    """Hash by which announcements name the destination."""
     messages: int
-    """Since the watch began; so are all numbers that are not `per_s`."""
+    """Messages since the watch began. All other totals, too, are since then."""
     messages_per_s: float
-    """Whole messages."""
+    """Messages per second."""
     bytes_per_s: float
-    """Of whole frames."""
+    """Bytes per second of whole frames."""
     publishers: tuple[str, ...]
-    """Client ids, or connection ids of those that have none."""
+    """Client ids, or connection ids of connections without one."""
     subscribers: tuple[str, ...]
-    """Likewise."""
+    """Client ids, or connection ids of connections without one."""
 
     @property
     def label(self) -> str:
-        """The name, or the hash while none is known."""
+        """Name, or the hash while the name is unknown."""
         return self.name or hash_label(self.hash)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderReport:
-    """A NORM sender: one lane of a bus member, or a foreigner."""
+    """A NORM sender: one lane of a bus member, or a foreign program."""
 
     node_id: int
-    """In the group."""
+    """Node id in the group."""
     owner: str | None
-    """Its connections, also if they have left; None if none has announced it."""
+    """Its connections, even if they have left; None if no connection announced it."""
     lane: int | None
-    """0 to 2, by priority; None of a foreigner."""
+    """Lane 0 to 2, by priority; None if the sender is foreign."""
     address: str | None
-    """From where it is heard."""
+    """Address and port it is heard from."""
     messages: int
-    """Whole messages."""
+    """Messages since the watch began."""
     messages_per_s: float
-    """Whole messages."""
+    """Messages per second."""
     bytes: int
-    """Of NORM, in datagrams; so are the other bytes of a sender."""
+    """NORM bytes in datagrams since the watch began."""
     bytes_per_s: float
-    """Of NORM."""
+    """NORM bytes per second."""
     datagrams: int
-    """Of all kinds."""
+    """Datagrams of all kinds."""
     repairs: int
     """Segments sent again."""
     repairs_per_s: float
-    """Segments sent again."""
+    """Segments sent again per second."""
     parity: int
-    """Segments of parity."""
+    """Parity segments."""
     nacks: int
-    """Asked of it."""
+    """Repair requests sent to it."""
     nacks_per_s: float
-    """Asked of it."""
+    """Repair requests per second."""
     datagrams_missed: int
-    """That it sent, as their numbers tell, and that were not heard here."""
+    """Datagrams it sent, by their sequence numbers, that were not heard here."""
     grtt_s: float | None
-    """The round-trip time that it assumes for the group."""
+    """Round-trip time in seconds that it assumes for the group."""
 
     @property
     def label(self) -> str:
-        """Whose it is, or its node id in hexadecimal."""
+        """Its owner, or its node id in hexadecimal."""
         return self.owner or f"{self.node_id:08x}"
 
 
@@ -106,34 +106,34 @@ class ReceiverReport:
     """A node that answers senders."""
 
     node_id: int
-    """In the group."""
+    """Node id in the group."""
     owner: str | None
-    """Its connections; None if none has announced it."""
+    """Its connections; None if no connection announced it."""
     address: str | None
-    """From where it is heard."""
+    """Address and port it is heard from."""
     nacks: int
-    """Sent by it."""
+    """Repair requests (NACKs) it sent."""
     nacks_per_s: float
-    """Sent by it."""
+    """Repair requests per second."""
     requests: int
-    """Repairs asked for; one may be of a range of segments."""
+    """Repairs requested. One request may cover a range of segments."""
     acks: int
-    """Confirmations."""
+    """Confirmations it sent."""
     confirm_s: float | None
-    """The longest that it took for a confirmation of late."""
+    """Longest time in seconds that a recent confirmation took."""
     awaited_s: float | None
-    """For how long a sender has been waiting for one."""
+    """Seconds that a sender has been waiting for its confirmation."""
     given_up_by: tuple[str, ...] = ()
-    """Senders that wait for it no more: they have asked it in vain, and go on without it."""
+    """Senders that asked it in vain, gave up, and continue without it."""
 
     @property
     def label(self) -> str:
-        """Whose it is, or its node id in hexadecimal."""
+        """Its owner, or its node id in hexadecimal."""
         return self.owner or f"{self.node_id:08x}"
 
     @property
     def delay_s(self) -> float:
-        """By what it slows who waits for it."""
+        """Seconds by which it delays senders that wait for it."""
         return max(self.confirm_s or 0.0, self.awaited_s or 0.0)
 
 
@@ -142,53 +142,53 @@ class GatewayReport:
     """A gateway of this network."""
 
     host: str
-    """Its address."""
+    """Address."""
     gateway_id: int | None
-    """From its beacon; None if none was heard."""
+    """Id from its beacon; None if no beacon was heard."""
     is_forwarding: bool | None
-    """Whether it forwards for this network; None if no beacon was heard."""
+    """True if it forwards for this network, False if it stands by; None if no beacon was heard."""
     nodes: int
-    """Members elsewhere that are heard through it."""
+    """Remote members that are heard through it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusReport:
-    """All of a bus."""
+    """State of a bus."""
 
     seconds: float
-    """Since the watch began."""
+    """Seconds since the watch began."""
     interval_s: float
-    """Over which rates were taken."""
+    """Seconds that the rates refer to."""
     datagrams: int
-    """All that were heard."""
+    """Datagrams received."""
     not_norm: int
-    """Datagrams that make no sense."""
+    """Datagrams received that are not valid NORM."""
     overruns: int
-    """Datagrams that this onlooker was too slow for."""
+    """Datagrams that the kernel dropped because the watch was too slow."""
     messages: int
-    """Whole messages."""
+    """Messages since the watch began."""
     messages_per_s: float
-    """Whole messages."""
+    """Messages per second."""
     bytes_per_s: float
-    """Of all datagrams."""
+    """Bytes per second of all datagrams."""
     connections: tuple[ConnectionReport, ...]
-    """Who is there."""
+    """Connections that are present."""
     topics: tuple[TopicReport, ...]
-    """What is published and subscribed to."""
+    """Destinations with messages or subscribers, the busiest first."""
     senders: tuple[SenderReport, ...]
-    """Who sends."""
+    """Senders, the busiest first."""
     receivers: tuple[ReceiverReport, ...]
-    """Who answers; the slowest first."""
+    """Receivers, the slowest first."""
     gateways: tuple[GatewayReport, ...]
-    """Who joins this network to others."""
+    """Gateways that connect this network to others."""
     slowest: ReceiverReport | None
-    """The receiver that slows the bus most, or has been given up as it was too slow."""
+    """Receiver that delays the bus most, or that senders have given up on for being too slow."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a dict that `json.dumps` accepts."""
         return asdict(self)
 
 
 def hash_label(number: int) -> str:
-    """A destination of which nothing else is known."""
+    """Return the label of a destination whose name is unknown."""
     return f"#{number:08x}"

@@ -1,4 +1,4 @@
-"""The frames of a stream as they pass: nothing is asked for, and what is missing is not waited for."""
+"""Reads the frames of a stream as they pass: requests no repairs, and does not wait for missing bytes."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,35 +9,35 @@ from numpy.typing import NDArray
 from fjm2.messages.frame import Frame, FrameReader
 from fjm2.norm.core.wire import STREAM_HEADER, DataRun, Fti, payload_id_format
 
-_HEADER: Final = STREAM_HEADER.size
-_PLACES: Final = 1 << 32
-"""So many bytes of a stream the wire can tell apart."""
-_FAR_BEHIND: Final = 1 << 28
-"""No sender repairs what is so far back: whoever told of a place that far ahead was wrong."""
+_HEADER_BYTES: Final = STREAM_HEADER.size
+_OFFSETS: Final = 1 << 32
+"""The stream header gives an offset in 32 bits; offsets wrap around."""
+_FAR_BEHIND_BYTES: Final = 1 << 28
+"""No sender buffers this much for repairs. Data that seems further behind means that an earlier offset was bogus."""
 
 
-class PassingStream:
-    """What one stream of a sender says to whoever is there, from the first message mark on."""
+class StreamTap:
+    """Extracts the frames of one stream, beginning at the first message start heard."""
 
     def __init__(self) -> None:
         self.bytes_missed = 0
-        """That passed by unheard, since the first that was heard."""
+        """Bytes not heard since the first that was."""
         self._reader = FrameReader()
         self._fti: Fti | None = None
         self._next: int | None = None
-        """Place of the next byte."""
+        """Offset of the next byte, modulo 2**32."""
 
     @property
     def held_bytes(self) -> int:
-        """Of a frame that has begun."""
+        """Bytes held of an incomplete frame."""
         return self._reader.held_bytes
 
     def release(self) -> None:
-        """Give up the frame that has begun."""
+        """Drop the incomplete frame."""
         self._reader.reset()
 
     def read(self, run: DataRun) -> list[Frame]:
-        """The frames that end in these segments."""
+        """Return the frames that these segments complete."""
         self._fti = run.header.fti or self._fti
         frames: list[Frame] = []
         for place, data, marks in self._pieces(run):
@@ -45,12 +45,12 @@ class PassingStream:
         return frames
 
     def _pieces(self, run: DataRun) -> Iterator[tuple[int, bytes, list[int]]]:
-        """Segments that continue each other, as one: the place in the stream, the bytes, and where messages begin."""
+        """Join consecutive segments. Yield the offset in the stream, the bytes, and where messages begin in them."""
         lengths, starts, places = (run.headers[name].astype(np.int64) for name in ("length", "message_start", "offset"))
-        rooms = np.full(run.count, run.tail.size - _HEADER, np.int64)
-        rooms[: len(run.payloads)] = run.payloads.shape[1] - _HEADER
+        rooms = np.full(run.count, run.tail.size - _HEADER_BYTES, np.int64)
+        rooms[: len(run.payloads)] = run.payloads.shape[1] - _HEADER_BYTES
         is_good = (lengths > 0) & (lengths <= rooms) & self._is_source(run)
-        is_next = is_good[1:] & is_good[:-1] & (places[1:] == (places[:-1] + lengths[:-1]) % _PLACES)
+        is_next = is_good[1:] & is_good[:-1] & (places[1:] == (places[:-1] + lengths[:-1]) % _OFFSETS)
         cuts = (np.flatnonzero(~is_next) + 1).tolist()
         for first, end in zip([0, *cuts], [*cuts, run.count], strict=True):
             if is_good[first]:
@@ -59,10 +59,10 @@ class PassingStream:
                 yield int(places[first]), data, _marks(lengths[some], starts[some])
 
     def _is_source(self, run: DataRun) -> NDArray[np.bool_]:
-        """Which segments are no parity."""
+        """Return which segments carry data, not parity."""
         fec_id = run.header.message.fec_id
         payload_ids = run.headers["payload_id"].astype(np.int64)
-        if not fec_id:  # there is none without a code
+        if not fec_id:  # no-code FEC has no parity
             return np.ones(run.count, np.bool_)
         if self._fti is None:
             return np.zeros(run.count, np.bool_)
@@ -70,9 +70,9 @@ class PassingStream:
         return (payload_ids & ((1 << form.symbol_bits) - 1)) < self._fti.block_segments
 
     def _follow(self, place: int, data: bytes, marks: list[int]) -> list[Frame]:
-        ahead = 0 if self._next is None else (place - self._next + _PLACES // 2) % _PLACES - _PLACES // 2
-        if -_FAR_BEHIND < ahead < 0:
-            # Repaired for somebody else, or late. What comes behind it may be new all the same.
+        ahead = 0 if self._next is None else (place - self._next + _OFFSETS // 2) % _OFFSETS - _OFFSETS // 2
+        if -_FAR_BEHIND_BYTES < ahead < 0:
+            # A repair for another receiver, or a late segment. Its tail may be new all the same.
             if len(data) <= -ahead:
                 return []
             data, marks = data[-ahead:], [mark + ahead for mark in marks if mark + ahead >= 0]
@@ -80,15 +80,17 @@ class PassingStream:
         elif ahead:
             self.bytes_missed += max(ahead, 0)
             self._reader.reset()
-        self._next = (place + len(data)) % _PLACES
+        self._next = (place + len(data)) % _OFFSETS
         return self._reader.feed(data, marks)
 
 
 def _content(run: DataRun, first: int, end: int, lengths: NDArray[np.int64], is_full: bool) -> bytes:
     if is_full and end <= len(run.payloads):
-        return run.payloads[first:end, _HEADER:].tobytes()
+        return run.payloads[first:end, _HEADER_BYTES:].tobytes()
     rows = (run.payloads[row] if row < len(run.payloads) else run.tail for row in range(first, end))
-    return b"".join(row[_HEADER : _HEADER + size].tobytes() for row, size in zip(rows, lengths.tolist(), strict=True))
+    return b"".join(
+        row[_HEADER_BYTES : _HEADER_BYTES + size].tobytes() for row, size in zip(rows, lengths.tolist(), strict=True)
+    )
 
 
 def _marks(lengths: NDArray[np.int64], starts: NDArray[np.int64]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Destinations: what is published to them, by whom, and what they are called."""
+"""Destinations: the traffic to them, their publishers, and their names."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -11,49 +11,50 @@ from fjm2.messages.frame import Frame
 from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, FLAGS, HEADER_BYTES, NAME_BYTES
 
 TOPICS_MAX: Final = 4096
-"""Those that come later are not told apart."""
+"""Destinations remembered at a time; further ones are ignored. Bounds the memory that forged frames can take."""
 _PUBLISHERS_MAX: Final = 256
-_PUBLISHER_S: Final = 60.0
-"""Who has published nothing for so long is no publisher any more."""
+"""Publishers remembered for one destination. Bounds the memory that forged connection ids can take."""
+_PUBLISHER_MAX_S: Final = 60.0
+"""A connection that has not published to a destination for this long is not shown as its publisher any more."""
 
 
 @dataclass(slots=True)
-class PassingTopic:
-    """One destination."""
+class TopicActivity:
+    """Traffic of one destination."""
 
     hash: int
     destination: Destination | None = None
     messages: int = 0
     bytes: int = 0
     publishers: dict[int, float] = field(default_factory=dict)
-    """Connection id, and when it published last."""
+    """When each publisher published last, by connection id."""
 
     @property
     def name(self) -> str | None:
-        """As people write it: a topic by its name, all else with what it is."""
+        """The name as people write it: plain for a topic, with its scheme for everything else."""
         one = self.destination
         return None if one is None else one.name if type(one) is Topic else str(one)
 
 
 class Topics:
-    """All that were heard of."""
+    """All destinations heard of."""
 
     def __init__(self, known: Iterable[Destination] = ()) -> None:
         self._names = {one.frame_hash: one for one in known}
-        self._topics: dict[int, PassingTopic] = {}
+        self._topics: dict[int, TopicActivity] = {}
 
-    def __iter__(self) -> Iterator[PassingTopic]:
+    def __iter__(self) -> Iterator[TopicActivity]:
         return iter(self._topics.values())
 
-    def topic(self, number: int) -> PassingTopic | None:
-        """That of a hash; None if there is no room for it."""
+    def topic(self, number: int) -> TopicActivity | None:
+        """Return the destination with this hash, adding it if it is new; None if there is no room for it."""
         topic = self._topics.get(number)
         if topic is None and len(self._topics) < TOPICS_MAX:
-            topic = self._topics[number] = PassingTopic(number, self._names.get(number))
+            topic = self._topics[number] = TopicActivity(number, self._names.get(number))
         return topic
 
     def note(self, frame: Frame, now: float) -> None:
-        """A message was published."""
+        """Count a published message."""
         buffer, start, _, end, header = frame
         topic = self._topics.get(header[DESTINATION_HASH]) or self.topic(header[DESTINATION_HASH])
         if topic is None:
@@ -67,10 +68,10 @@ class Topics:
             publishers[connection_id] = now
 
     def forget_publishers(self, gone: set[int], now: float) -> None:
-        """Connections that have left, and those that have been silent for long."""
+        """Remove publishers that have left, or have not published for long."""
         for topic in self._topics.values():
             for connection_id, at in list(topic.publishers.items()):
-                if connection_id in gone or now - at > _PUBLISHER_S:
+                if connection_id in gone or now - at > _PUBLISHER_MAX_S:
                     del topic.publishers[connection_id]
 
 
@@ -82,5 +83,5 @@ def _destination(buffer: bytes, start: int, flags: int, name_bytes: int) -> Dest
 
 
 def known_as(names: Iterable[str]) -> list[Destination]:
-    """Names that people say, as the topics and queues that they may be."""
+    """Return the topics and queues that these names may stand for."""
     return [kind(name) for name in names for kind in (Topic, Queue)]

@@ -17,7 +17,7 @@ from fjm2.norm.core.quantize import rtt_of
 from fjm2.norm.core.wire import ObjectFlag
 from fjm2.watch import BusWatch, known_as
 from fjm2.watch.answers import RECEIVERS_MAX
-from fjm2.watch.bus import SENDERS_MAX
+from fjm2.watch.senders import SENDERS_MAX
 from fjm2.watch.topics import TOPICS_MAX
 
 FEED, DESK = 0xFEED, 0xDE5C

@@ -1,0 +1,43 @@
+"""Everything that a watch has heard on a bus."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from fjm2.jms import Destination
+from fjm2.norm import Address
+
+from .answers import Answers
+from .connections import Connections
+from .gateways import Gateways
+from .senders import Senders
+from .topics import Topics
+
+ADDRESSES_MAX: Final = 8192
+"""Nodes whose addresses are remembered: more than senders and receivers together, and a bound on forged node ids."""
+
+
+class Observations:
+    """Connections, senders, receivers, topics and gateways of a bus. Memory is bounded, whatever is received."""
+
+    def __init__(self, known: Iterable[Destination]) -> None:
+        self.connections = Connections()
+        self.senders = Senders()
+        self.answers = Answers()
+        self.topics = Topics(known)
+        self.gateways = Gateways()
+        self.addresses: dict[int, Address] = {}
+        """Source of the latest datagram of each node, by node id."""
+
+    def note_address(self, node_id: int, address: Address) -> None:
+        if node_id in self.addresses or len(self.addresses) < ADDRESSES_MAX:
+            self.addresses[node_id] = address
+
+    def expire(self, now: float) -> None:
+        """Forget everything that has been silent for too long."""
+        self.topics.forget_publishers(self.connections.expire(now), now)
+        members = self.connections.member_nodes()
+        self.answers.forget(members, now)
+        self.senders.forget_silent(members, now)
+        nodes = members | self.senders.node_ids() | {one.node_id for one in self.answers.receivers}
+        self.addresses = {node: address for node, address in self.addresses.items() if node in nodes}
+        self.connections.keep_former_labels(nodes)
