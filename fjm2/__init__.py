@@ -1,9 +1,9 @@
 """FJM2: brokerless JMS messaging for Python over NORM reliable multicast (RFC 5740)."""
 
-from fjm2.base import instruments
+from fjm2.base import readings
 from fjm2.base.version import __version__
 from fjm2.environment import observe
 
 __all__ = ["__version__"]
 
-instruments.on_opened = observe
+readings.on_registered = observe

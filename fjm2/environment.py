@@ -6,8 +6,8 @@
 import logging
 import os
 
-from fjm2.base.instruments import DIRECTORY_VARIABLE, METRICS_VARIABLE, Counted
 from fjm2.base.logs import Log
+from fjm2.base.readings import DIRECTORY_VARIABLE, METRICS_VARIABLE, Counted
 
 log = Log("fjm2.record")
 metrics_log = Log("fjm2.metrics")

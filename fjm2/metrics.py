@@ -20,10 +20,9 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from fjm2.base.version import __version__
 
-from .base import instruments as counted
 from .base.errors import ConfigError
 from .base.exposition import CONTENT_TYPE, Family, text
-from .base.instruments import METRICS_VARIABLE
+from .base.readings import METRICS_VARIABLE, registered
 
 if TYPE_CHECKING:
     from .bus.statistics import BusStatistics
@@ -138,7 +137,7 @@ def counted_of(thing: object) -> object:
 
 def _render(things: list[Any] | None) -> str:
     """What is closed counts no more."""
-    opened = [thing for thing in counted.open_things() if _is_told_of(thing)]
+    opened = [thing for thing in registered() if _is_told_of(thing)]
     told = opened if things is None else [thing for thing in things if thing in opened]
     read = [_read(thing, opened) for thing in told]
     sessions = [source for _, found in read for source in found]

@@ -5,7 +5,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import TypeVar
 
-from fjm2.base.instruments import Reading
+from fjm2.base.readings import Reading
 
 from .gateway import Gateway
 from .lan import LanGroup

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fjm2.base import instruments as counted
 from fjm2.base import logs
 from fjm2.base.logs import Log
+from fjm2.base.readings import register_counted, unregister_counted
 from fjm2.errors import ConfigError
 
 from . import config as configuration
@@ -54,7 +54,7 @@ class Service:
         try:
             await self._status.open(self._config.status.listen)
             self.gateway.open()
-            counted.opened(self._counters)
+            register_counted(self._counters)
             self._open_directory()
             await self._wait()
         except (ConfigError, OSError) as error:
@@ -76,7 +76,7 @@ class Service:
         if self._directory is not None:
             await self._directory.close()
         await self.gateway.close()
-        counted.closed(self._counters)
+        unregister_counted(self._counters)
         await self._status.close()
 
     def _open_directory(self) -> None:

@@ -15,10 +15,9 @@ from time import perf_counter
 from typing import Final, NoReturn
 from weakref import WeakKeyDictionary
 
-from fjm2.base import instruments as counted
 from fjm2.base.errors import NormError
-from fjm2.base.instruments import Reading
 from fjm2.base.logs import Log
+from fjm2.base.readings import Reading, register_counted, unregister_counted
 from fjm2.messages.destination import Destination, Topic
 from fjm2.messages.errors import IllegalStateError, ResourceAllocationError
 from fjm2.messages.frame import FrameWriter, Parts
@@ -158,7 +157,7 @@ class Bus:
 
     def _start(self) -> None:
         self._main.open()
-        counted.opened(self)
+        register_counted(self)
         self._announcer = Announcer(self._announce, self.presence.__len__, Random())
         self._tick_handle = self._loop.call_later(_TICK_S, self._tick)
 
@@ -244,7 +243,7 @@ class Bus:
         self._has_room.set()
         for lane in reversed(self._lanes):
             await lane.session.close()
-        counted.closed(self)
+        unregister_counted(self)
 
     @property
     def progress(self) -> tuple[int, int]:

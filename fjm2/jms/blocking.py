@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from fjm2.base.done import DONE, Done
-from fjm2.base.instruments import Counted
+from fjm2.base.readings import Counted
 from fjm2.bus.closing import limit_of
 from fjm2.messages.destination import TemporaryQueue as AioTemporaryQueue
 from fjm2.messages.destination import TemporaryTopic as AioTemporaryTopic

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 from fjm2.base.done import DONE
-from fjm2.base.instruments import Counted
+from fjm2.base.readings import Counted
 from fjm2.bus.closing import limit_of
 from fjm2.bus.reports import UnconfirmedError
 from fjm2.bus.statistics import ConnectionStatistics

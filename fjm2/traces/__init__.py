@@ -1,6 +1,6 @@
 """Traces: the counters of sessions, connections and gateways, sampled and appended to files of JSON lines."""
 
-from fjm2.base.instruments import Counted, Reading
+from fjm2.base.readings import Counted, Reading
 
 from .labels import Labels
 from .recorder import HasCounted, TraceRecorder

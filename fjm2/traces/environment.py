@@ -5,8 +5,8 @@ import os
 from typing import Final
 
 from fjm2.base.errors import ConfigError
-from fjm2.base.instruments import DIRECTORY_VARIABLE, Counted
 from fjm2.base.logs import Log
+from fjm2.base.readings import DIRECTORY_VARIABLE, Counted
 
 from .labels import Labels
 from .recorder import INTERVAL_S, TraceRecorder, check_interval

@@ -14,8 +14,8 @@ from typing import Final, Protocol, Self
 from weakref import WeakSet
 
 from fjm2.base.errors import ConfigError
-from fjm2.base.instruments import Counted, Reading, watchers
 from fjm2.base.logs import Log
+from fjm2.base.readings import Counted, Reading, watchers
 
 from . import lines
 from .labels import Labels

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fjm2.base.instruments import Reading
+from fjm2.base.readings import Reading
 
 IDLE_S: Final = 1.0
 """While nothing happens, one line covers so much."""

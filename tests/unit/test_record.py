@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjm2.base.instruments import Reading, closed, opened
 from fjm2.base.logs import Log
+from fjm2.base.readings import Reading, register_counted, unregister_counted
 from fjm2.errors import ConfigError
 from fjm2.record import Labels, TraceRecorder, TraceWriter
 from fjm2.traces import environment as of_environment
@@ -461,7 +461,7 @@ def test_what_closes_is_written_to_the_end_and_its_name_is_free(tmp_path: Path) 
             thing = Counting()
             recorder.attach(thing)
             thing.counts["session"]["a"] += 10 + round_
-            closed(thing)
+            unregister_counted(thing)
             thing.counts["session"]["a"] += 1000  # none of its business any more
             until(lambda number=round_: text_of(recorder).count('"a":') == number + 1)  # type: ignore[misc]
     lines = lines_of(recorder.path)
@@ -581,11 +581,11 @@ def test_the_environment_makes_a_recorder(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("FJM2_TRACE_LABELS", '{"run": "r", "node": "n", "system": "other", "size": 8}')
     monkeypatch.setenv("FJM2_TRACE_INTERVAL", "0.005")
     thing = Counting()
-    opened(thing)
+    register_counted(thing)
     thing.counts["session"]["a"] += 4
     path = tmp_path / "run=r" / "node=n.jsonl"
     until(lambda: path.exists() and '"a":4' in path.read_text())
-    closed(thing)
+    unregister_counted(thing)
     assert {(line["system"], line["layer"], line["size"]) for line in lines_of(path)} == {("other", "norm", 8)}
 
 
@@ -605,7 +605,7 @@ def test_what_the_environment_says_wrongly_is_told(
 ) -> None:
     monkeypatch.setenv("FJM2_TRACE_DIR", str(tmp_path))
     monkeypatch.setenv(name, value)
-    opened(Counting())
+    register_counted(Counting())
     assert name in caplog.text
     until(lambda: bool(list(tmp_path.rglob("*.jsonl"))))
 
@@ -616,8 +616,8 @@ def test_a_directory_that_cannot_be_made_is_told_and_nothing_else(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FJM2_TRACE_DIR", str(tmp_path / "file"))
-    opened(Counting())
-    opened(Counting())
+    register_counted(Counting())
+    register_counted(Counting())
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "file" in caplog.text
 
@@ -625,5 +625,5 @@ def test_a_directory_that_cannot_be_made_is_told_and_nothing_else(
 def test_without_the_variable_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FJM2_TRACE_DIR", raising=False)
     before = threading.active_count()
-    opened(Counting())
+    register_counted(Counting())
     assert threading.active_count() == before

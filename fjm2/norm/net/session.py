@@ -9,9 +9,8 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
-from fjm2.base import instruments as counted
 from fjm2.base.errors import NormError
-from fjm2.base.instruments import Reading
+from fjm2.base.readings import Reading, register_counted, unregister_counted
 from fjm2.norm.core.config import Flow, ReceiverConfig, SenderConfig, SessionConfig, Sync
 from fjm2.norm.core.engine import Engine
 from fjm2.norm.core.events import (
@@ -275,7 +274,7 @@ class Session:
         self._driver = Driver(self._engine, self._transport, self._take, self._after_turn)
         self._is_open = True
         if self.is_counted_alone:
-            counted.opened(self)
+            register_counted(self)
 
     async def __aenter__(self) -> Self:
         self.open()
@@ -296,7 +295,7 @@ class Session:
             self._driver.close()
         finally:
             if self.is_counted_alone:
-                counted.closed(self)
+                unregister_counted(self)
             self._transport.close()
             self._arrived.set()
             self._changed.set()
