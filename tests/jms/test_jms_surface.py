@@ -74,7 +74,7 @@ def test_methods_of_the_blocking_api_are_short() -> None:
 def test_every_row_of_the_first_release_has_a_test() -> None:
     rows = {f"{letter}{number}" for letter, count in ROWS.items() for number in range(1, count + 1)}
     rows = (rows | set(MORE_ROWS)) - LATER
-    files = [*TESTS.glob("jms/test_*.py"), *TESTS.glob("unit/jms/test_*.py")]
+    files = [*TESTS.glob("jms/test_*.py"), *TESTS.glob("unit/messages/**/test_*.py"), *TESTS.glob("unit/bus/test_*.py")]
     heads = re.findall(
         r"^(?:async )?def test_((?:[a-z]\d+_)+)", "\n".join(path.read_text() for path in files), re.MULTILINE
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fjm2.norm.core.fec import ReedSolomon
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = Path(__file__).parents[3] / "vectors"
 STREAM_HEADER_BYTES = 8
 
 

@@ -34,7 +34,7 @@ from fjm2.jms import (
 )
 
 GROUP = "239.192.57.99"
-DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+DEMO = Path(__file__).parents[3] / "examples" / "demo.py"
 TOPIC = "prices.eu"
 
 

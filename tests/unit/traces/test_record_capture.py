@@ -26,7 +26,7 @@ from fjm2.traces.frames import Datagram, NoDatagram, datagram_of
 from fjm2.traces.pcap import PcapReader
 from fjm2.traces.sequences import Sequences
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors"
 GOLDEN = sorted(path.stem for path in VECTORS.glob("*.pcap") if path.stem != "crafted")
 LABELS = Labels(run="r", node="n")
 FTI = Fti(fec_id=5, object_bytes=1 << 20, segment_bytes=100, block_segments=10, parity_segments=4)

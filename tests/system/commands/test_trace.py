@@ -24,7 +24,7 @@ from fjm2d.counting import GatewayCounters
 from fjm2d.gateway import Gateway
 from fjm2d.keys import KeyPair
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors"
 GROUP = "239.192.57.96"
 DEADLINE_S = 30.0
 COUNT = 500

@@ -12,7 +12,7 @@ from fjm2bench.runs.matrix import Cell, cells_of
 from fjm2bench.runs.plan import load
 from fjm2bench.runs.reading import PlanError
 
-PLANS = Path(__file__).parents[2] / "bench" / "plans"
+PLANS = Path(__file__).parents[3] / "bench" / "plans"
 MATRIX = """
 title = "Sizes by fan-out"
 repeat = 2
