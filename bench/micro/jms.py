@@ -5,10 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
+from fjm2.bus.inbox import ConsumerSettings, Inbox
 from fjm2.bus.router import Router
 from fjm2.jms import BytesMessage, Selector, Topic
-from fjm2.jms.inbox import Inbox
-from fjm2.jms.settings import ConsumerSettings
 from fjm2.messages.frame import FrameWriter
 from fjm2.norm.events import StreamReceived
 

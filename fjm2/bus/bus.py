@@ -38,7 +38,11 @@ from fjm2.norm.events import (
     StreamReceived,
 )
 
-from .bus_report import (
+from .closing import CloseDeadline
+from .config import BusConfig
+from .lane import LANE_COUNT, LANE_OF_PRIORITY, Lane
+from .presence import Announcement, Announcer, Flag, PresenceTable, decode
+from .reports import (
     BusReport,
     BytesLost,
     ClientIdDuplicated,
@@ -49,10 +53,6 @@ from .bus_report import (
     StreamsMissed,
     SubscriberEvicted,
 )
-from .closing import Patience
-from .config import BusConfig
-from .lane import LANE_COUNT, LANE_OF_PRIORITY, Lane
-from .presence import Announcement, Announcer, Flag, PresenceTable, decode
 from .router import Router
 from .statistics import BusStatistics
 
@@ -161,7 +161,7 @@ class Bus:
         self._announcer = Announcer(self._announce, self.presence.__len__, Random())
         self._tick_handle = self._loop.call_later(_TICK_S, self._tick)
 
-    async def close(self, patience: Patience | None = None) -> NotConfirmed | None:
+    async def close(self, patience: CloseDeadline | None = None) -> NotConfirmed | None:
         """Give up one use of it. The last one sees that what was published arrives, as long as there is patience.
 
         What did not is reported, and returned. Who says nothing waits while anything goes on, and 2 s longer.
@@ -172,7 +172,7 @@ class Bus:
         _open_buses[self._loop].pop(self.config, None)
         self._is_closed = True
         self._say_goodbye()
-        patience = patience or Patience(self, _STILL_S)
+        patience = patience or CloseDeadline(self, _STILL_S)
         try:
             outcomes = await asyncio.gather(*(self._finish(lane, patience) for lane in self._open_lanes()))
             await asyncio.sleep(_GOODBYE_S)
@@ -206,7 +206,7 @@ class Bus:
         for connection_id in list(self._announced):
             self._send_goodbye(connection_id)
 
-    async def _finish(self, lane: Lane, patience: Patience) -> tuple[frozenset[int], int]:
+    async def _finish(self, lane: Lane, patience: CloseDeadline) -> tuple[frozenset[int], int]:
         """End a lane's stream, and have it confirmed. Who did not confirm it, and what could not even be sent."""
         stream, session = lane.stream, lane.session
         assert stream is not None
@@ -247,7 +247,7 @@ class Bus:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """See `Owing`, likewise the next."""
+        """See `Progress`, likewise the next."""
         stats = [lane.session.stats for lane in self._open_lanes()]
         repairs = sum(each.repair_segments_sent + each.parity_segments_sent for each in stats)
         return sum(each.segments_sent for each in stats) + self._confirmed, repairs

@@ -2,7 +2,8 @@
 
 from fjm2.messages.errors import InvalidClientIDError, JMSError
 
-from .bus_report import (
+from .errors import BusError, MessagesLostError, UnconfirmedError
+from .reports import (
     BusReport,
     BytesLost,
     ClientIdDuplicated,
@@ -14,7 +15,6 @@ from .bus_report import (
     SubscriberEvicted,
     TransactionDropped,
 )
-from .reports import BusError, MessagesLostError, UnconfirmedError
 
 
 def error_of(report: BusReport) -> JMSError:

@@ -10,7 +10,7 @@ _LOOK_S = 0.05
 """So often is it looked whether anything went on."""
 
 
-class Owing(Protocol):
+class Progress(Protocol):
     """What it takes of the bus."""
 
     @property
@@ -22,10 +22,10 @@ class Owing(Protocol):
         """So many repairs may be needed for all that is still held."""
 
 
-class Patience:
+class CloseDeadline:
     """Lasts until nothing has gone on for so long, or so much time is over in all."""
 
-    def __init__(self, bus: Owing, still_s: float, timeout_s: float | None = None) -> None:
+    def __init__(self, bus: Progress, still_s: float, timeout_s: float | None = None) -> None:
         self._bus = bus
         self._loop = asyncio.get_running_loop()
         self._still_s = still_s

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from fjm2.messages.errors import JMSError
 
-from .reports import UnconfirmedError
+from .errors import UnconfirmedError
 
 _PAUSE_S = 0.1
 """Between rounds that nobody waits for."""

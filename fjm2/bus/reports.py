@@ -1,61 +1,144 @@
-"""What the exception listener hears: problems that no call can report.
+"""What a bus tells its listeners: losses, and other things that no call can report.
 
-JMSError
-├── MessagesLostError          the bus could not repair what a sender sent, or its sender vanished
-├── MessagesDroppedError       a consumer was full, and dropped as it was told to
-├── ConsumerFullError          a consumer is full, and holds the senders back
-├── UnconfirmedError           subscribers did not confirm persistent messages
-├── ListenerError              a listener raised; the message will not come again
-└── BusError                   anything else that the bus has to tell: interface, time-outs, node ids
+BusReport
+├── BytesLost             a part of a sender's stream will not come
+├── StreamsMissed         streams of a sender of which nothing came
+├── SenderLost            a sender is gone with its streams unfinished
+├── TransactionDropped    messages of a transaction that never became complete
+├── SubscriberEvicted     a receiver was waited for in vain, and is waited for no more
+├── NotConfirmed          at the end: who had not confirmed, and what had not been sent
+├── NodeIdCollision       another node uses our node id
+├── ClientIdDuplicated    another connection uses a client id of ours
+└── InterfaceChanged      the network interface went away, or came back
 """
 
-from fjm2.messages.destination import Destination
-from fjm2.messages.errors import JMSError
+from dataclasses import dataclass
+
+from fjm2.norm import Address
+from fjm2.norm.events import LossReason
 
 
-class MessagesLostError(JMSError):
-    """Bytes of a sender are missing for good; the next message of it has JMS_FJM2_Gap set."""
+@dataclass(frozen=True, slots=True)
+class BusReport:
+    """Base of all reports."""
 
 
-class MessagesDroppedError(JMSError):
-    """A full consumer dropped messages; the next one it gets has JMS_FJM2_Gap set."""
+@dataclass(frozen=True, slots=True)
+class BytesLost(BusReport):
+    """Messages in these bytes will not come; the next message of the sender has `has_gap` set."""
 
-    def __init__(self, destination: Destination, count: int) -> None:
-        super().__init__(f"a full consumer of {destination} dropped {count} messages")
-        self.destination = destination
-        """What the consumer consumes from."""
-        self.count = count
-        """How many messages it dropped."""
+    sender_id: int
+    lane: int | None
+    """Which of its connection's lanes the sender is; None if that is not known."""
+    start: int
+    end: int | None
+    """Place in the stream after what is lost; None if that is not known."""
+    reason: LossReason
 
-
-class ConsumerFullError(JMSError):
-    """A consumer with `overflow="block"` stays full: nothing is taken from the bus until it catches up."""
-
-    def __init__(self, destination: Destination, count: int) -> None:
-        super().__init__(f"a consumer of {destination} holds {count} messages, and the senders back")
-        self.destination = destination
-        """What the consumer consumes from."""
-        self.count = count
-        """Messages that it holds."""
+    def __str__(self) -> str:
+        end = "an unknown place" if self.end is None else self.end
+        return f"bytes {self.start} to {end} of sender {self.sender_id:#x} are lost: {self.reason.value}"
 
 
-class UnconfirmedError(JMSError):
-    """Persistent messages were sent, but not all known subscribers confirmed them."""
+@dataclass(frozen=True, slots=True)
+class StreamsMissed(BusReport):
+    """Streams of which nothing came, and nothing will."""
 
-    def __init__(self, reason: str, unacknowledged_nodes: frozenset[int] = frozenset(), in_doubt: bool = True) -> None:
-        super().__init__(reason)
-        self.unacknowledged_nodes = unacknowledged_nodes
-        """NORM node ids of those that did not confirm; empty if it is not known who they are."""
-        self.in_doubt = in_doubt
-        """Some may have the messages."""
+    sender_id: int
+    lane: int | None
+    count: int
 
-
-class ListenerError(JMSError):
-    """A listener raised what is linked; in AUTO and DUPS_OK mode, as often as the message was delivered."""
+    def __str__(self) -> str:
+        return f"{self.count} streams of sender {self.sender_id:#x} were missed"
 
 
-class BusError(JMSError):
-    """What the bus has to tell otherwise.
+@dataclass(frozen=True, slots=True)
+class SenderLost(BusReport):
+    """A sender left or fell silent before it had finished its streams: its last messages may be missing."""
 
-    `error_code` says what: `subscriber_evicted`, `node_id_collided`, `interface_down` or `interface_up`.
-    """
+    sender_id: int
+    lane: int | None
+    client_id: str | None
+    reason: LossReason
+
+    def __str__(self) -> str:
+        return f"sender {self.sender_id:#x} is gone: {self.reason.value}; its last messages may be missing"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDropped(BusReport):
+    """None of the messages of a transaction is delivered, as some did not come."""
+
+    connection_id: int
+    number: int
+    received: int
+    size: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"transaction {self.number} of connection {self.connection_id:016x} was dropped "
+            f"with {self.received} of {self.size} messages: {self.reason}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberEvicted(BusReport):
+    """A receiver has been silent for too long, and our sender waits for it no more."""
+
+    node_id: int
+    lane: int
+    client_id: str | None
+    """Of the connection, if it is known."""
+
+    def __str__(self) -> str:
+        name = "" if self.client_id is None else f"{self.client_id!r}, "
+        return f"{name}receiver {self.node_id:#x} is silent, and waited for no more"
+
+
+@dataclass(frozen=True, slots=True)
+class NotConfirmed(BusReport):
+    """The bus was closed before all that was published had been confirmed."""
+
+    nodes: frozenset[int]
+    """The subscribers that did not confirm it."""
+    unsent_bytes: int
+
+    def __str__(self) -> str:
+        return f"closed with {len(self.nodes)} subscribers that did not confirm, and {self.unsent_bytes} bytes not sent"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdCollision(BusReport):
+    """Another node uses our node id: what either sends is taken for the other's."""
+
+    node_id: int
+    address: Address
+    has_another: bool
+    """A new id is drawn. What was sent under the old one, and not confirmed, may be lost."""
+
+    def __str__(self) -> str:
+        then = "another is drawn, but what was sent last" if self.has_another else "messages"
+        return f"node id {self.node_id:#x} is in use at {self.address[0]}, too: {then} may be lost"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientIdDuplicated(BusReport):
+    """Another connection has announced a client id of ours."""
+
+    client_id: str
+    node_id: int
+
+    def __str__(self) -> str:
+        return f"client id {self.client_id!r} is in use at node {self.node_id:#x}, too"
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceChanged(BusReport):
+    """The network interface went away, or came back."""
+
+    interface: str
+    is_up: bool
+
+    def __str__(self) -> str:
+        return f"interface {self.interface} is {'back' if self.is_up else 'down'}"

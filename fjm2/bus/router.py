@@ -27,7 +27,7 @@ from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, EXPIRATION, FL
 from fjm2.messages.selector import Selector
 from fjm2.norm.events import StreamReceived
 
-from .bus_report import BusReport
+from .reports import BusReport
 from .transactions import Transactions
 
 HELD_BYTES_MAX: Final = 256 << 20

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from fjm2.messages.header import Transaction
 
-from .bus_report import BusReport, TransactionDropped
+from .reports import BusReport, TransactionDropped
 
 BYTES_MAX: Final = 64 << 20
 """Of all batches that are not complete."""

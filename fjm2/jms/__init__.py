@@ -1,6 +1,6 @@
 """JMS over NORM: the names of Jakarta Messaging in Python spelling."""
 
-from fjm2.bus.reports import (
+from fjm2.bus.errors import (
     BusError,
     ConsumerFullError,
     ListenerError,
@@ -8,6 +8,7 @@ from fjm2.bus.reports import (
     MessagesLostError,
     UnconfirmedError,
 )
+from fjm2.bus.inbox import MessageListener, Overflow
 from fjm2.bus.statistics import (
     BusStatistics,
     ConnectionStatistics,
@@ -57,14 +58,13 @@ from .connection import Connection, ExceptionListener
 from .consumer import JMSConsumer, MessageConsumer
 from .context import JMSContext
 from .factory import ConnectionFactory
-from .inbox import MessageListener
 from .jms_producer import JMSProducer
 from .metadata import ConnectionMetaData
 from .outbox import CompletionListener
 from .producer import MessageProducer
 from .requestor import QueueRequestor, TopicRequestor
 from .session import Session
-from .settings import Overflow, SessionMode
+from .settings import SessionMode
 
 __all__ = [
     "DEFAULT_DELIVERY_DELAY",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 from fjm2.base.done import DONE
 from fjm2.base.readings import Counted
 from fjm2.bus.closing import limit_of
-from fjm2.bus.reports import UnconfirmedError
+from fjm2.bus.errors import UnconfirmedError
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import IllegalStateError, InvalidClientIDError, JMSError
@@ -22,8 +22,8 @@ from .temporary import Temporaries
 from .unsupported import refuse
 
 if TYPE_CHECKING:
-    from fjm2.bus.bus_report import BusReport
     from fjm2.bus.config import BusConfig
+    from fjm2.bus.reports import BusReport
 
 ExceptionListener: TypeAlias = Callable[[Exception], Any]
 """Called with what no call can report; in `fjm2.jms` it may be a coroutine function."""

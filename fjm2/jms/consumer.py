@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
+from fjm2.bus.inbox import Inbox, MessageListener
 from fjm2.bus.statistics import ConsumerStatistics
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.message import Message
 
 from .dispatcher import Dispatcher
-from .inbox import Inbox, MessageListener
 
 _T = TypeVar("_T")
 

@@ -7,6 +7,7 @@ from typing import Any, NoReturn, Self
 
 from fjm2.base.readings import Counted
 from fjm2.bus.closing import limit_of
+from fjm2.bus.inbox import Overflow
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.messages.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from fjm2.messages.errors import IllegalStateError
@@ -20,7 +21,7 @@ from .jms_producer import JMSProducer
 from .metadata import ConnectionMetaData
 from .requestor import Replies
 from .session import Session
-from .settings import Overflow, SessionMode
+from .settings import SessionMode
 
 
 class _Shared:

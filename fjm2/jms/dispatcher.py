@@ -13,15 +13,15 @@ from time import perf_counter, time
 from typing import Any, cast
 
 from fjm2.base.done import DONE
-from fjm2.bus.reports import ListenerError
+from fjm2.bus.callbacks import calling_thread_of, raised_by_callback
+from fjm2.bus.errors import ListenerError
+from fjm2.bus.inbox import Delivery, Inbox, Received, is_expired
 from fjm2.messages.errors import IllegalStateError, MessageFormatError
 from fjm2.messages.header import EXPIRATION, KIND, Kind
 from fjm2.messages.message import Message, open_message, put_property
 from fjm2.messages.object_codec import ObjectCodec
 from fjm2.messages.object_message import ObjectMessage
 
-from .callbacks import calling_thread_of, raised_by_callback
-from .inbox import Delivery, Inbox, Received, is_expired
 from .settings import SessionMode
 
 TURN_S = 0.002

@@ -7,19 +7,19 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
-from fjm2.bus.closing import Patience
-from fjm2.bus.complaints import complain
+from fjm2.bus.callbacks import Callbacks
+from fjm2.bus.closing import CloseDeadline
 from fjm2.bus.confirmation import Confirmation
-from fjm2.bus.reports import ConsumerFullError, MessagesDroppedError
+from fjm2.bus.errors import ConsumerFullError, MessagesDroppedError
+from fjm2.bus.inbox import ConsumerSettings, Inbox
+from fjm2.bus.problems import log_problem
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import IllegalStateError
 from fjm2.messages.frame import FrameWriter
 from fjm2.messages.selector import Selector
 
-from .callbacks import Callbacks
-from .inbox import Inbox
-from .settings import ClientSettings, ConsumerSettings
+from .settings import ClientSettings
 
 if TYPE_CHECKING:
     from fjm2.bus.bus import Bus
@@ -46,7 +46,7 @@ class Endpoint:
         self.reports = Callbacks(self)
         self.confirmation = Confirmation(bus, self.report)
         self.is_closed = False
-        self._closing: Patience | None = None
+        self._closing: CloseDeadline | None = None
         self.temporary_prefix = f"{self.connection_id:016x}-"
         self.temporaries: set[Destination] = set()
         """Temporary destinations of this connection; of their prefix there are no others."""
@@ -74,7 +74,7 @@ class Endpoint:
     def report(self, error: Exception) -> None:
         """Tell the exception listener, or else the log."""
         if self.exception_listener is None:
-            complain(error)
+            log_problem(error)
         else:
             self.reports.post(self.exception_listener, error)
 
@@ -108,16 +108,16 @@ class Endpoint:
 
     # The end.
 
-    def begin_closing(self, timeout_s: float | None = None) -> Patience:
+    def begin_closing(self, timeout_s: float | None = None) -> CloseDeadline:
         """How long the connection's close waits, from now on, unless it is being closed already."""
         if self._closing is None:
-            self._closing = Patience(self.bus, self.settings.close_timeout_s, timeout_s)
+            self._closing = CloseDeadline(self.bus, self.settings.close_timeout_s, timeout_s)
         return self._closing
 
     def closing(self) -> AbstractAsyncContextManager[None]:
         """TimeoutError when what closes waits no more. The close of the connection leaves the bus half its patience."""
         if self._closing is None:
-            return Patience(self.bus, self.settings.close_timeout_s).wait()
+            return CloseDeadline(self.bus, self.settings.close_timeout_s).wait()
         return self._closing.wait(_SESSIONS)
 
     def is_deleted(self, destination: Destination) -> bool:

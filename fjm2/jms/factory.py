@@ -8,10 +8,11 @@ from typing import Any, NoReturn
 from urllib.parse import quote, unquote
 
 from fjm2.base.errors import ConfigError
+from fjm2.bus.inbox import ConsumerSettings, overflow_of
 
 from .connection import Connection
 from .context import JMSContext
-from .settings import ClientSettings, ConsumerSettings, SessionMode, overflow_of
+from .settings import ClientSettings, SessionMode
 from .unsupported import refuse
 
 ENVIRONMENT = "FJM2_URI"

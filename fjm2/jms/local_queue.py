@@ -3,13 +3,12 @@
 from collections import deque
 from functools import partial
 
+from fjm2.bus.inbox import Delivery, Inbox, Received
 from fjm2.bus.statistics import ConsumerStatistics
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.frame import look_up
 from fjm2.messages.selector import Selector
-
-from .inbox import Delivery, Inbox, Received
 
 
 class QueueInbox(Inbox):

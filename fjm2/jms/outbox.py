@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from time import time_ns
 from typing import Any, Protocol, TypeAlias
 
-from fjm2.bus.reports import UnconfirmedError
+from fjm2.bus.callbacks import Callbacks, invoke
+from fjm2.bus.errors import UnconfirmedError
 from fjm2.messages.destination import QUEUE_FLAG, TEMPORARY_FLAG, Destination
 from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, JMSError, TransactionRolledBackError
 from fjm2.messages.foreign import adopt, stamp_foreign
@@ -15,7 +16,6 @@ from fjm2.messages.frame import Parts, seal
 from fjm2.messages.header import PERSISTENT, Transaction
 from fjm2.messages.message import Message
 
-from .callbacks import Callbacks, invoke
 from .endpoint import Endpoint
 from .unsupported import refuse
 

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import NoReturn, Self
 
+from fjm2.bus.inbox import ConsumerSettings, Inbox, Overflow, overflow_of
 from fjm2.bus.statistics import SessionStatistics
 from fjm2.messages.destination import (
     QUEUE_FLAG,
@@ -23,11 +24,10 @@ from fjm2.messages.selector import Selector
 
 from .consumer import MessageConsumer
 from .dispatcher import Dispatcher
-from .inbox import Inbox
 from .local_queue import QueueInbox
 from .outbox import Outbox
 from .producer import MessageProducer, check_destination
-from .settings import ConsumerSettings, Overflow, SessionMode, overflow_of
+from .settings import SessionMode
 from .temporary import Temporaries
 from .unsupported import refuse
 

@@ -1,11 +1,12 @@
 """Settings of the client's side: the bus has its own (`fjm2.uri.BusConfig`)."""
 
-from dataclasses import dataclass
-from enum import Enum, IntEnum
+from dataclasses import dataclass, field
+from enum import IntEnum
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fjm2.base.errors import ConfigError
+from fjm2.bus.inbox import ConsumerSettings
 from fjm2.messages.object_codec import SAFE_CODEC, ObjectCodec
 
 if TYPE_CHECKING:
@@ -25,38 +26,12 @@ class SessionMode(IntEnum):
     """As AUTO_ACKNOWLEDGE."""
 
 
-class Overflow(Enum):
-    """What a full consumer does."""
-
-    BLOCK = "block"
-    """Hold back the senders, and with them all that this process receives from the bus."""
-    DROP_OLDEST = "drop_oldest"
-    """Drop the oldest message of the lowest priority, to make room."""
-    DROP_NEWEST = "drop_newest"
-    """Drop the newest message of the lowest priority."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings:
-    """What a consumer may hold, messages that are not yet acknowledged included."""
-
-    overflow: Overflow = Overflow.BLOCK
-    messages_max: int = 100_000
-    bytes_max: int = 64 << 20
-
-    def __post_init__(self) -> None:
-        if self.messages_max < 1:
-            raise ConfigError(f"messages_max={self.messages_max}: expected at least 1")
-        if self.bytes_max < 1:
-            raise ConfigError(f"bytes_max={self.bytes_max}: expected at least 1")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     """What a connection factory passes to its connections."""
 
     client_id: str | None = None
-    consumer: ConsumerSettings = ConsumerSettings()
+    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     redeliveries_max: int = 6
     """So many more times a listener in AUTO or DUPS_OK mode gets a message that it raised at."""
     confirm_timeout_s: float = 10.0
@@ -85,11 +60,3 @@ def _check_telemetry(value: object) -> None:
         import_module("fjm2.telemetry")
     except ImportError as error:
         raise ConfigError(str(error)) from error
-
-
-def overflow_of(value: "Overflow | str") -> Overflow:
-    try:
-        return Overflow(value)
-    except ValueError:
-        known = ", ".join(repr(one.value) for one in Overflow)
-        raise ConfigError(f"overflow={value!r}: expected one of {known}") from None

@@ -12,12 +12,12 @@ from contextlib import AbstractAsyncContextManager
 from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 
-from fjm2.bus.reports import UnconfirmedError
+from fjm2.bus.callbacks import calling_thread_of
+from fjm2.bus.errors import UnconfirmedError
 from fjm2.messages.errors import IllegalStateError
 from fjm2.messages.header import FRAME_BYTES, HEADER
 from fjm2.messages.message import Message
 
-from .callbacks import calling_thread_of
 from .endpoint import Endpoint
 from .outbox import CompletionListener, Outbox, Post
 

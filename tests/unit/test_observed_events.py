@@ -13,8 +13,8 @@ import pytest
 
 from fjm2 import metrics
 from fjm2.base.logs import TELL_AGAIN_S, JsonLines, Limiter, Log, TextLines
-from fjm2.bus.complaints import ADVICE, complain, event_of
-from fjm2.bus.reports import BusError, ListenerError, MessagesLostError, UnconfirmedError
+from fjm2.bus.errors import BusError, ListenerError, MessagesLostError, UnconfirmedError
+from fjm2.bus.problems import ADVICE, event_of, log_problem
 from fjm2.messages.errors import IllegalStateError, InvalidClientIDError, JMSError
 
 ROOT = Path(__file__).parents[2]
@@ -234,9 +234,9 @@ def test_what_comes_often_is_remembered_though_much_else_comes() -> None:
 def test_each_problem_has_an_event_with_what_to_do(
     error: Exception, event: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fjm2.bus.complaints.log", Log("fjm2.jms"))
+    monkeypatch.setattr("fjm2.bus.problems.log", Log("fjm2.jms"))
     assert event_of(error) == event
-    complain(error)
+    log_problem(error)
     (record,) = caplog.records
     assert record.getMessage() == f"{event}: {error}; {ADVICE[event]}"
     assert record.__dict__["fields"] == {"error_kind": type(error).__name__}
@@ -245,10 +245,10 @@ def test_each_problem_has_an_event_with_what_to_do(
 def test_what_a_listener_raised_comes_with_its_traceback(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fjm2.bus.complaints.log", Log("fjm2.jms"))
-    complain(ListenerError("a message listener raised", linked_exception=KeyError("price")))
-    complain(ListenerError("a message listener raised", linked_exception=ValueError("x")))
-    complain(JMSError("the message was perhaps not sent"))
+    monkeypatch.setattr("fjm2.bus.problems.log", Log("fjm2.jms"))
+    log_problem(ListenerError("a message listener raised", linked_exception=KeyError("price")))
+    log_problem(ListenerError("a message listener raised", linked_exception=ValueError("x")))
+    log_problem(JMSError("the message was perhaps not sent"))
     assert "KeyError: 'price'" in caplog.text
     assert "ValueError: x" in caplog.text
     assert caplog.records[2].exc_info is None

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from fjm2.bus.bus import Bus
-from fjm2.bus.closing import Patience
+from fjm2.bus.closing import CloseDeadline
 from fjm2.bus.config import BusConfig
 from fjm2.jms import ConnectionFactory, MessagesDroppedError, MessagesLostError, Session, UnconfirmedError
 
@@ -76,7 +76,7 @@ async def open_link(uri: str, client_id: str | None, **settings: Any) -> AsyncIt
         limit_s = _CLOSE_S
         raise
     finally:
-        not_confirmed = await bus.close(Patience(bus, _CLOSE_S, limit_s))
+        not_confirmed = await bus.close(CloseDeadline(bus, _CLOSE_S, limit_s))
         if not_confirmed is not None and not link.is_unconfirmed:
             link.take(UnconfirmedError(str(not_confirmed)))
 

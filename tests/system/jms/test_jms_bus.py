@@ -17,7 +17,8 @@ from netns import Namespace, Network
 
 from fjm2.bus import transactions
 from fjm2.bus.bus import BUS_DEFAULTS, Bus
-from fjm2.bus.bus_report import (
+from fjm2.bus.lane import DSCP_OF_LANE, LANE_OF_PRIORITY
+from fjm2.bus.reports import (
     BusReport,
     BytesLost,
     ClientIdDuplicated,
@@ -26,7 +27,6 @@ from fjm2.bus.bus_report import (
     SubscriberEvicted,
     TransactionDropped,
 )
-from fjm2.bus.lane import DSCP_OF_LANE, LANE_OF_PRIORITY
 from fjm2.bus.router import Received
 from fjm2.jms import IllegalStateError, TextMessage, Topic
 from fjm2.jms.selector import Selector

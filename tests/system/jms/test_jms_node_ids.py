@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from test_jms_bus import TOPIC, flood, node, on, run_on, soon
 
-from fjm2.bus.bus_report import NodeIdCollision, SenderLost
+from fjm2.bus.reports import NodeIdCollision, SenderLost
 from fjm2.bus.router import Received
 from fjm2.messages.message import open_message
 from fjm2.norm.net import session as session_module

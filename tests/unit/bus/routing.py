@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from fjm2.bus.bus_report import BusReport
+from fjm2.bus.reports import BusReport
 from fjm2.bus.router import Received, Router
 from fjm2.jms import Destination, Message, Selector, TextMessage, Topic
 from fjm2.messages.frame import FrameWriter, Parts, seal

@@ -5,7 +5,7 @@ import time
 import pytest
 from routing import TOPIC, Bench, Subscriber, message
 
-from fjm2.bus.bus_report import BusReport
+from fjm2.bus.reports import BusReport
 from fjm2.bus.transactions import Transactions
 from fjm2.jms import Message, MessageFormatError, ObjectMessage
 from fjm2.messages.frame import FrameWriter

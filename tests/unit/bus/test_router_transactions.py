@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from routing import CONNECTION, OTHER, SENDER, STREAM, TOPIC, Bench, Subscriber, message
 
-from fjm2.bus.bus_report import BusReport, TransactionDropped
+from fjm2.bus.reports import BusReport, TransactionDropped
 from fjm2.bus.transactions import TransactionDrop, Transactions
 from fjm2.jms import Topic
 from fjm2.messages.frame import Parts

@@ -6,7 +6,7 @@ from typing import Final
 from fjm2.base.logs import Log
 from fjm2.messages.errors import InvalidClientIDError, JMSError
 
-from .reports import (
+from .errors import (
     BusError,
     ConsumerFullError,
     ListenerError,
@@ -49,7 +49,7 @@ def event_of(error: Exception) -> str:
     return next((event for kind, event in _EVENTS if isinstance(error, kind)), "problem")
 
 
-def complain(error: Exception) -> None:
+def log_problem(error: Exception) -> None:
     """Log it, with what lies beneath if a function of the user's raised it."""
     event = event_of(error)
     cause = error.linked_exception if isinstance(error, JMSError) else error

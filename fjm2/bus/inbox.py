@@ -2,18 +2,54 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
 from time import time
 from typing import Any, Protocol, TypeAlias
 
-from fjm2.bus.statistics import ConsumerStatistics
+from fjm2.base.errors import ConfigError
 from fjm2.messages.destination import Destination
 from fjm2.messages.header import EXPIRATION, FRAME_BYTES, PRIORITY, PRIORITY_MAX, Header
 from fjm2.messages.selector import Selector
 
-from .settings import ConsumerSettings, Overflow
+from .statistics import ConsumerStatistics
 
 MessageListener: TypeAlias = Callable[[Any], Any]
 """Called with each message; in `fjm2.jms` it may be a coroutine function."""
+
+
+class Overflow(Enum):
+    """What a full consumer does."""
+
+    BLOCK = "block"
+    """Hold back the senders, and with them all that this process receives from the bus."""
+    DROP_OLDEST = "drop_oldest"
+    """Drop the oldest message of the lowest priority, to make room."""
+    DROP_NEWEST = "drop_newest"
+    """Drop the newest message of the lowest priority."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """What a consumer may hold, messages that are not yet acknowledged included."""
+
+    overflow: Overflow = Overflow.BLOCK
+    messages_max: int = 100_000
+    bytes_max: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        if self.messages_max < 1:
+            raise ConfigError(f"messages_max={self.messages_max}: expected at least 1")
+        if self.bytes_max < 1:
+            raise ConfigError(f"bytes_max={self.bytes_max}: expected at least 1")
+
+
+def overflow_of(value: "Overflow | str") -> Overflow:
+    try:
+        return Overflow(value)
+    except ValueError:
+        known = ", ".join(repr(one.value) for one in Overflow)
+        raise ConfigError(f"overflow={value!r}: expected one of {known}") from None
 
 
 class Received(Protocol):

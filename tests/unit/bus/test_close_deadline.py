@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fjm2.bus.closing import Patience
+from fjm2.bus.closing import CloseDeadline
 
 
 class Bus:
@@ -24,7 +24,7 @@ class Bus:
 async def over_after(bus: Bus, still_s: float, timeout_s: float | None = None) -> float:
     began = time.monotonic()
     with pytest.raises(TimeoutError):
-        async with Patience(bus, still_s, timeout_s).wait():
+        async with CloseDeadline(bus, still_s, timeout_s).wait():
             await asyncio.sleep(30)
     return time.monotonic() - began
 
