@@ -76,7 +76,7 @@ def run(path: Path | None) -> None:
              fjm2d run --config site.toml
              FJM2D_LAN_INTERFACE=eth1 FJM2D_WAN_RATE=50mbit fjm2d run --config site.toml
     """
-    from .running import Service  # with its libraries it takes a while that the other commands need not wait for
+    from .service import Service  # with its libraries it takes a while that the other commands need not wait for
 
     path = _found(path)
     with _told():

@@ -10,7 +10,7 @@ from fjm2.base.readings import Reading
 from .gateway import Gateway
 from .lan import LanGroup
 from .tunnel import Peer
-from .tunnel.peerstats import PeerStats
+from .tunnel.peer_stats import PeerStats
 from .values import show
 
 _LINKS_MAX = 1024

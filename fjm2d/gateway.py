@@ -21,7 +21,7 @@ from .forwarding.interest import STATUS_S
 from .forwarding.rules import Forwarder, Outward
 from .keys import KeyPair
 from .lan import LanGroup
-from .peering import Peering
+from .peer_registry import Peering
 from .tunnel import Endpoint, EndpointConfig, Kind, Peer
 from .tunnel.events import ClockBehind, Event, PathMtuChanged, PeerDown, PeerMoved, PeerUp
 from .tunnel.wire import GROUP_NONE

@@ -3,9 +3,9 @@
 from . import events
 from .config import EndpointConfig, PeerConfig
 from .endpoint import Endpoint
-from .pacing import LinkQueue
+from .link_queue import LinkQueue
 from .peer import Peer, PeerState, Received
-from .peerstats import PeerStats
+from .peer_stats import PeerStats
 from .wire import OVERHEAD_BYTES, Drop, Kind, group_hash
 
 __all__ = [

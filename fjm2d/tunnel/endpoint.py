@@ -21,10 +21,9 @@ from ..keys import KeyPair
 from .config import EndpointConfig, PeerConfig
 from .crypto.handshake import Entropy, Pair
 from .events import Event
-from .pacing import TokenBucket
+from .link_queue import TokenBucket
 from .peer import Peer, Received, Surroundings
 from .session import Bytes, common_prefix, count_of, prefixes_of
-from .slots import Workspace
 from .wire import (
     CARRIED,
     HOP_LIMIT_MAX,
@@ -38,6 +37,7 @@ from .wire import (
     Prefix,
     Response,
 )
+from .workspace import Workspace
 
 NEVER = math.inf
 _MESSAGES_MAX = 4096

@@ -19,21 +19,20 @@ from numpy.typing import NDArray
 
 from fjm2.norm import Address, Train
 
-from .calls import Calls, Doorkeeper
+from .attempts import Calls, Doorkeeper
 from .config import EndpointConfig, PeerConfig
 from .crypto.epochs import Epoch, Epochs
 from .crypto.handshake import Entropy, Opening, Pair, answer, draw_index
-from .crypto.sealing import is_one_piece, pieces, wire_bytes
 from .events import ClockBehind, Event, PathMtuChanged, PeerDown, PeerMoved, PeerUp
 from .fragments import Reassembler, Splitter
+from .link_queue import LinkQueue, Parcel, TokenBucket
 from .liveness import Liveness
 from .meter import LinkMeter
-from .pacing import LinkQueue, Parcel, TokenBucket
-from .pathmtu import PathMtu, timeout_s
-from .peerstats import Flow, PeerStats
+from .path_mtu import PathMtu, timeout_s
+from .peer_stats import Flow, PeerStats
+from .pieces import is_one_piece, pieces, wire_bytes
 from .rate import RateEstimate
 from .session import CounterExhausted
-from .slots import Workspace
 from .wire import (
     CARRIED,
     GROUP_NONE,
@@ -49,6 +48,7 @@ from .wire import (
     ProbeFlag,
     Response,
 )
+from .workspace import Workspace
 
 Bytes = NDArray[np.uint8]
 

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from .crypto.replay import ReplayWindow
-from .slots import Workspace
 from .wire import COUNTER_END, HEADER_BYTES, OVERHEAD_BYTES, PREFIX_BYTES, Drop, Prefix
+from .workspace import Workspace
 
 Bytes = NDArray[np.uint8]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fjm2d.tunnel import Drop, LinkQueue
-from fjm2d.tunnel.pacing import BURST_S, SENDERS_MAX, Parcel, TokenBucket
+from fjm2d.tunnel.link_queue import BURST_S, SENDERS_MAX, Parcel, TokenBucket
 
 COST = 1500
 SEGMENT = 1444

@@ -18,8 +18,8 @@ from fjm2d.keys import KeyPair
 from fjm2d.tunnel import OVERHEAD_BYTES, Drop, EndpointConfig, Kind
 from fjm2d.tunnel.crypto.handshake import Opening, Pair
 from fjm2d.tunnel.events import ClockBehind, PeerDown, PeerMoved
-from fjm2d.tunnel.slots import Workspace
 from fjm2d.tunnel.wire import INITIATION_BYTES, RESPONSE_BYTES, Initiation, ProbeFlag
+from fjm2d.tunnel.workspace import Workspace
 
 STRANGER = ("198.51.100.66", 666)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ..session import Session
-from ..slots import Workspace
+from ..workspace import Workspace
 from .handshake import Agreed
 
 NEVER = math.inf

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..fragments import PART_HEADER_BYTES, Splitter, part_bytes_of
-from ..pacing import Parcel
-from ..wire import OVERHEAD_BYTES, PART_FLAG
+from .fragments import PART_HEADER_BYTES, Splitter, part_bytes_of
+from .link_queue import Parcel
+from .wire import OVERHEAD_BYTES, PART_FLAG
 
 TRAIN_BYTES_MAX = 65_507
 TRAIN_SEGMENTS_MAX = 64
