@@ -9,10 +9,11 @@ from random import Random, SystemRandom
 from typing import Final
 
 from fjm2.base.logs import Log
+from fjm2.base.loop import LoopDriver, SocketReaders, Waitable
 from fjm2.bus.presence import Announcement
 from fjm2.bus.presence import Flag as PresenceFlag
 from fjm2.errors import ConfigError
-from fjm2.norm import Address, Train, UdpSocket
+from fjm2.norm import Address, Train
 
 from .config import GatewayConfig, GroupConfig
 from .forwarding.election import Election, Other
@@ -20,7 +21,7 @@ from .forwarding.headers import application
 from .forwarding.interest import STATUS_S
 from .forwarding.rules import Forwarder, Outward
 from .keys import KeyPair
-from .lan import LanGroup
+from .lan import LanGroup, Take
 from .peer_registry import Peering
 from .tunnel import Endpoint, EndpointConfig, Kind, Peer
 from .tunnel.events import ClockBehind, Event, PathMtuChanged, PeerDown, PeerMoved, PeerUp
@@ -30,15 +31,14 @@ from .wan import WanSockets
 
 TRAINS_PER_TURN: Final = 16
 """So many are taken from the Internet before others get their turn."""
-SEND_S: Final = 0.001
-"""For so long trains are sent before they do."""
+_TIMER_MIN_S: Final = 0.001
+"""The endpoint goes on naming the deadline of what is due while the kernel is full."""
 TICK_S: Final = 0.1
 _SLOW_TICK_S: Final = 1.0
 _ASK_S: Final = 1.0
 """The LAN is asked who is there no more often."""
 _OWN_WORD_BYTES: Final = 1024
 _ADVERT: Final = b"FJM2"
-_NEVER: Final = float("inf")
 
 log = Log("fjm2d.gateway")
 
@@ -58,15 +58,10 @@ class Gateway:
         self.forwarder = Forwarder(self.endpoint.peers, self._is_same_lan, self._node_id)
         self.election = Election(keys.public.id, os.urandom, self.started_at, self._key_of)
         self.groups: dict[int, LanGroup] = {}
-        self.kernel_sends_blocked = 0
         self._beacons: LanGroup | None = None
-        self._held: Train | None = None
-        """A train that the kernel had no room for."""
-        self._waiting: UdpSocket | None = None
-        """The socket it waits for."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = _NEVER
-        self._turn_handle: asyncio.Handle | None = None
+        self._turns = LoopDriver(
+            self.endpoint, self._transmit, self._dispatch, prepare=self._prepare, timer_min_s=_TIMER_MIN_S
+        )
         self._tick_handle: asyncio.TimerHandle | None = None
         self._slow_at = self._status_at = self._asked_at = float("-inf")
         self._is_asking = True
@@ -79,11 +74,17 @@ class Gateway:
         """The gateway's clock. The loop's own may be a millisecond coarse."""
         return time.monotonic()
 
+    @property
+    def kernel_sends_blocked(self) -> int:
+        """Times that the kernel was full."""
+        return self._turns.sends_blocked
+
     # Life.
 
     def open(self) -> None:
         """Open all sockets and begin. GatewayError, ConfigError or OSError tell what is in the way."""
         self._loop = asyncio.get_running_loop()
+        self._readers = SocketReaders[Train](self._loop, self._settle, trains_per_turn=TRAINS_PER_TURN)
         self.wan = WanSockets(self.config.wan.listen)
         self.peering = Peering(self.config, self.keys, self.endpoint, self.wan.families, self.now, self._peers_changed)
         try:
@@ -93,8 +94,9 @@ class Gateway:
             self._shut()
             raise
         self._is_closed = False
+        self._turns.open(self._loop)
         for socket in self.wan.sockets:
-            self._loop.add_reader(socket.fileno(), self._receive_wan, socket)
+            self._readers.watch(socket, self._receive_wan)
         self.peering.configure(self.config)
         self._tick()
         log.info(
@@ -125,14 +127,12 @@ class Gateway:
     def _shut(self) -> None:
         self._is_closed = True
         self.peering.close()
-        for handle in (self._timer, self._turn_handle, self._tick_handle):
-            if handle is not None:
-                handle.cancel()
+        self._turns.close()
+        if self._tick_handle is not None:
+            self._tick_handle.cancel()
         for group in (*self.groups.values(), *([self._beacons] if self._beacons else [])):
             group.close()
-        for socket in self.wan.sockets:
-            self._loop.remove_reader(socket.fileno())
-            self._loop.remove_writer(socket.fileno())
+        self._readers.clear()
         self.wan.close()
 
     def reconfigure(self, config: GatewayConfig) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class Gateway:
 
     # The LAN.
 
-    def _open_lan(self, group: int, address: Address, take: Callable[[LanGroup, Train], None]) -> LanGroup:
+    def _open_lan(self, group: int, address: Address, take: Take) -> LanGroup:
         lan = self.config.lan
         return LanGroup(group, address, lan.interface, lan.ttl, take, self._take_unicast, self._settle)
 
@@ -187,15 +187,13 @@ class Gateway:
         self.forwarder.set_groups({group.hash: group.is_always for group in groups})
         self._is_asking = True
 
-    def _take_lan(self, lan: LanGroup, train: Train) -> None:
-        now = self.now()
+    def _take_lan(self, lan: LanGroup, train: Train, now: float) -> None:
         for outward in self.forwarder.from_lan(lan.hash, train, now):
             self._send_out(outward, now)
 
-    def _take_unicast(self, lan: LanGroup, train: Train) -> None:
+    def _take_unicast(self, lan: LanGroup, train: Train, now: float) -> None:
         if lan.hash == GROUP_NONE:
             return
-        now = self.now()
         for outward in self.forwarder.from_receivers(lan.hash, train, now):
             self._send_out(outward, now)
 
@@ -216,16 +214,17 @@ class Gateway:
         )
 
     def _pass_through(self, peer: Peer, outward: Outward, now: float) -> bool:
-        if self._held is not None:
+        if self._turns.held is not None:
             return False
         train = self.endpoint.pass_through(peer, outward.kind, outward.group, outward.data, outward.segment_bytes, now)
         if train is None:
             return False
-        self._give(train, now)
+        full = self._transmit(train, now)
+        if full is not None:
+            self._turns.hold(train, full)
         return True
 
-    def _take_beacon(self, _: LanGroup, train: Train) -> None:
-        now = self.now()
+    def _take_beacon(self, _: LanGroup, train: Train, now: float) -> None:
         for start in range(0, train.data.size, train.segment_bytes):
             beacon = train.data[start : start + train.segment_bytes].tobytes()
             self.election.receive(beacon, train.address, now)
@@ -274,24 +273,14 @@ class Gateway:
 
     # The Internet.
 
-    def _receive_wan(self, socket: UdpSocket) -> None:
-        if self._is_closed:
+    def _receive_wan(self, train: Train, now: float) -> None:
+        if train.segment_bytes == train.data.size == 24 and train.data[:4].tobytes() == _ADVERT:
+            if self.on_advert is not None:
+                self.on_advert(train.data.tobytes())
             return
-        now = self.now()
-        for _ in range(TRAINS_PER_TURN):
-            train = socket.receive()
-            if train is None:
-                break
-            if train.segment_bytes == train.data.size == 24 and train.data[:4].tobytes() == _ADVERT:
-                if self.on_advert is not None:
-                    self.on_advert(train.data.tobytes())
-                continue
-            for received in self.endpoint.receive_train(train, now):
-                for inward in self.forwarder.from_wan(received, now):
-                    self.groups[inward.group].send(inward.data, inward.segment_bytes, inward.address)
-        if socket.has_taken:
-            self._loop.call_soon(self._receive_wan, socket)
-        self._settle()
+        for received in self.endpoint.receive_train(train, now):
+            for inward in self.forwarder.from_wan(received, now):
+                self.groups[inward.group].send(inward.data, inward.segment_bytes, inward.address)
 
     def _send_status(self, now: float) -> None:
         self._status_at = now
@@ -301,73 +290,24 @@ class Gateway:
 
     # Turns.
 
-    def _settle(self) -> None:
-        """Send what is due, take what happened, arm the one timer. Runs after every input."""
-        if self._is_closed:
-            return
-        now = self.now()
+    def _settle(self, _began_at: float) -> None:
+        """End a turn that read trains, at the time it is now: handling them may have taken milliseconds."""
+        self._turns.settle(self.now())
+
+    def _prepare(self, now: float) -> None:
         if self.forwarder.is_status_due:
             self._send_status(now)
-        self._send(now)
-        while (event := self.endpoint.poll_event()) is not None:
-            self._take_event(event)
-        self._arm(self.endpoint.poll_timeout(), now)
 
-    def _send(self, now: float) -> None:
-        end = now + SEND_S
-        while True:
-            train = self._held or self.endpoint.poll_train(now)
-            if train is None:
-                return
-            if not self._give(train, now):
-                return
-            if self.now() > end:
-                break
-        self._wake()
-
-    def _give(self, train: Train, now: float) -> bool:
-        """To the kernel. If that is full, the train is held until it is not: False."""
+    def _transmit(self, train: Train, now: float) -> Waitable | None:
+        """Give a train to the kernel. Returns the socket to wait for if the kernel is full."""
         full = self.wan.send(train)
         if self.wan.take_too_long():
             self.endpoint.note_too_long(train.address, train.segment_bytes, now)
-        if full is None:
-            self._held = None
-            return True
-        if self._waiting is None:
-            self.kernel_sends_blocked += 1
-            self._held, self._waiting = train, full
-            self._loop.add_writer(full.fileno(), self._on_writable)
-        return False
+        return full
 
-    def _on_writable(self) -> None:
-        if self._waiting is not None:
-            self._loop.remove_writer(self._waiting.fileno())
-            self._waiting = None
-        self._settle()
-
-    def _wake(self) -> None:
-        if self._turn_handle is None and not self._is_closed:
-            self._turn_handle = self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        self._turn_handle = None
-        self._settle()
-
-    def _arm(self, at: float, now: float) -> None:
-        if at == self._timer_at:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_at = at
-        if at != _NEVER:
-            # No finer than a millisecond: uvloop's timers are not, and would come early again and again.
-            self._timer = self._loop.call_later(max(at - now, 0.001), self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer, self._timer_at = None, _NEVER
-        self.endpoint.handle_timeout(self.now())
-        self._settle()
+    def _dispatch(self) -> None:
+        while (event := self.endpoint.poll_event()) is not None:
+            self._take_event(event)
 
     def _take_event(self, event: Event) -> None:
         match event:
@@ -392,7 +332,7 @@ class Gateway:
         self.election.set_mates(self.peering.mates, now)
         self.election.look(bool(self.endpoint.peers), now)
         self._elect(now)
-        self._wake()
+        self._turns.wake()
 
     def _key_of(self, identity: int) -> bytes | None:
         return self.peering.key_of(identity)
@@ -417,7 +357,7 @@ class Gateway:
             self._is_asking = True
         if self._is_asking and now - self._asked_at >= _ASK_S and self.forwarder.is_forwarder:
             self._ask_lan(now)
-        self._settle()
+        self._turns.settle(self.now())
 
     def _tick_slowly(self, now: float) -> None:
         self.forwarder.expire(now)

@@ -8,14 +8,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fjm2.norm import Address, LinkState, Train, UdpConfig, UdpSocket, UdpTransport
+from fjm2.base.loop import SocketReaders
+from fjm2.norm import Address, LinkState, Train, UdpConfig, UdpTransport
 
 Bytes = NDArray[np.uint8]
 HELD_BYTES_MAX: Final = 4 << 20
 TRAINS_PER_TURN: Final = 8
 """So much is taken before others get their turn."""
 
-Take = Callable[["LanGroup", Train], None]
+Take = Callable[["LanGroup", Train, float], None]
+"""Takes a train, with the time its turn began."""
 
 
 class LanGroup:
@@ -29,7 +31,7 @@ class LanGroup:
         ttl: int,
         take: Take,
         take_unicast: Take,
-        settle: Callable[[], None],
+        settle: Callable[[float], None],
     ) -> None:
         """`take` gets what is multicast to the group, `take_unicast` what is sent to us; `settle` ends each turn.
 
@@ -42,12 +44,13 @@ class LanGroup:
         """Datagrams that did not find room to wait in."""
         self.is_down = False
         self._transport = UdpTransport(UdpConfig(group=address[0], port=address[1], interface=interface, ttl=ttl))
-        self._takers = {self._transport.group: take, self._transport.transmit: take_unicast}
-        self._settle = settle
+        self._take = take
+        self._take_unicast = take_unicast
         self._held: deque[Train] = deque()
         self._held_bytes = 0
         self._ignored: frozenset[Address] = frozenset()
         self._loop = asyncio.get_running_loop()
+        self._readers = SocketReaders[Train](self._loop, settle, trains_per_turn=TRAINS_PER_TURN)
         self._is_closed = False
         self._watch()
 
@@ -105,29 +108,22 @@ class LanGroup:
             self._transport.close()
 
     def _watch(self) -> None:
-        for socket in self._takers:
-            self._loop.add_reader(socket.fileno(), self._receive, socket)
+        self._readers.watch(self._transport.group, self._receive)
+        self._readers.watch(self._transport.transmit, self._receive_unicast)
 
     def _unwatch(self) -> None:
-        for socket in self._takers:
-            self._loop.remove_reader(socket.fileno())
+        self._readers.clear()
         self._loop.remove_writer(self._transport.transmit.fileno())
 
-    def _receive(self, socket: UdpSocket) -> None:
-        if self._is_closed:
-            return
-        take = self._takers[socket]
-        for _ in range(TRAINS_PER_TURN):
-            train = socket.receive()
-            if train is None:
-                break
-            self.datagrams_received += train.count
-            self.bytes_received += train.data.size
-            take(self, train)
-        if socket.has_taken:
-            # What it has taken from the kernel already makes no file readable.
-            self._loop.call_soon(self._receive, socket)
-        self._settle()
+    def _receive(self, train: Train, now: float) -> None:
+        self.datagrams_received += train.count
+        self.bytes_received += train.data.size
+        self._take(self, train, now)
+
+    def _receive_unicast(self, train: Train, now: float) -> None:
+        self.datagrams_received += train.count
+        self.bytes_received += train.data.size
+        self._take_unicast(self, train, now)
 
     def _on_writable(self) -> None:
         while self._held:

@@ -77,7 +77,7 @@ class OutgoingStream:
         self._parts.append(data)
         self._size += len(data)
         self._session._is_flushed = False
-        self._session._driver.wake(self)
+        self._session._driver.wake(self._hand_over)
         if self._size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES:
             await self.drain()
 
@@ -88,7 +88,7 @@ class OutgoingStream:
         size = self._size
         if not size:
             self._session._is_flushed = False
-            self._session._driver.wake(self)
+            self._session._driver.wake(self._hand_over)
         parts = self._parts
         self._marks.append(size)
         parts.append(head)
@@ -124,7 +124,7 @@ class OutgoingStream:
                 await self._wait_turn()
 
     def _hand_over(self) -> None:
-        """For the driver: give the engine what it has room for."""
+        """Give the engine as much as it has room for. The driver calls this once a turn."""
         if self._is_ended:
             return
         engine, object_id = self._session._engine, self.object_id
@@ -145,7 +145,7 @@ class OutgoingStream:
             self._drained.set()
             if is_busy and not self._is_closed:
                 # Who writes a whole batch most likely goes on. What fills no train waits for what follows, or a turn.
-                self._session._driver.wake(self)
+                self._session._driver.wake(self._hand_over)
                 return
             engine.flush(object_id)
             if self._is_closed:
@@ -163,7 +163,7 @@ class OutgoingStream:
         """Write no more; the end follows what is still to be handed over."""
         self._is_closed = True
         if not self._is_ended:
-            self._session._driver.wake(self)
+            self._session._driver.wake(self._hand_over)
 
     def _drop(self) -> None:
         """The engine has given the stream up, or the session is closed: what is still to be handed over is lost."""
@@ -178,7 +178,7 @@ class OutgoingStream:
 
     async def _wait_turn(self) -> None:
         self._drained.clear()
-        self._session._driver.wake(self)
+        self._session._driver.wake(self._hand_over)
         await self._drained.wait()
         self._session._check_open()
 
@@ -503,7 +503,7 @@ class Session:
         """What the driver hands up."""
         match event:
             case StreamWritable(object_id) if object_id in self._streams:
-                self._driver.wake(self._streams[object_id])
+                self._driver.wake(self._streams[object_id]._hand_over)
             case WatermarkCompleted(number):
                 future = self._watermarks.pop(number, None)
                 if future is not None and not future.done():
