@@ -68,7 +68,7 @@ SAID = {
     ("docs/index.md", "FJM2"): ["ABC\n"],
     ("docs/quickstart.md", "A subscriber and a publisher"): ["ABC 17.25\nDEF 30.0\n", ""],
     ("docs/quickstart.md", "The same with commands"): ["ABC\nDEF\n", "", "", ""],
-    ("docs/quickstart.md", "Ask, and get an answer"): ["", "HELLO", "GOOD MORNING"],
+    ("docs/quickstart.md", "Request and reply"): ["", "HELLO", "GOOD MORNING"],
     ("docs/quickstart.md", "Without asyncio"): ["good evening\ngood night\n"],
     ("docs/jms.md", "Receiving"): ["something happened"],
     ("docs/jms.md", "Transactions"): ["take 10 from A\ngive 10 to B\n"],
