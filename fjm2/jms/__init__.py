@@ -17,6 +17,13 @@ from fjm2.bus.statistics import (
     SessionStatistics,
 )
 from fjm2.messages.bytes_message import BytesMessage
+from fjm2.messages.delivery import (
+    DEFAULT_DELIVERY_DELAY,
+    DEFAULT_DELIVERY_MODE,
+    DEFAULT_PRIORITY,
+    DEFAULT_TIME_TO_LIVE,
+    DeliveryMode,
+)
 from fjm2.messages.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from fjm2.messages.errors import (
     IllegalStateError,
@@ -38,14 +45,7 @@ from fjm2.messages.errors import (
 )
 from fjm2.messages.foreign import MessageProtocol
 from fjm2.messages.map_message import MapMessage
-from fjm2.messages.message import (
-    DEFAULT_DELIVERY_DELAY,
-    DEFAULT_DELIVERY_MODE,
-    DEFAULT_PRIORITY,
-    DEFAULT_TIME_TO_LIVE,
-    DeliveryMode,
-    Message,
-)
+from fjm2.messages.message import Message
 from fjm2.messages.object_codec import ObjectCodec, PickleCodec, SafeCodec
 from fjm2.messages.object_message import ObjectMessage
 from fjm2.messages.properties import Properties

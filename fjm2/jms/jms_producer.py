@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from fjm2.messages.bytes_message import BytesMessage
+from fjm2.messages.delivery import DeliveryMode
 from fjm2.messages.destination import Destination
 from fjm2.messages.foreign import MessageProtocol, adopt, stamp_foreign
 from fjm2.messages.map_message import MapMessage
-from fjm2.messages.message import DeliveryMode, Message, put_property
+from fjm2.messages.message import Message, put_property
 from fjm2.messages.object_codec import ObjectCodec
 from fjm2.messages.object_message import ObjectMessage
 from fjm2.messages.text_message import TextMessage

@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from fjm2.bus.statistics import ProducerStatistics
+from fjm2.messages.delivery import DEFAULT_PRIORITY, DeliveryMode
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, JMSError
 from fjm2.messages.header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT, PRIORITY_MAX
-from fjm2.messages.message import DEFAULT_PRIORITY, DeliveryMode
 
 from .outbox import CompletionListener, Outbox, Post
 from .unsupported import refuse

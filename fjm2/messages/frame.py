@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
+from .client_headers import ClientHeaders
 from .destination import KIND_FLAGS, Destination
 from .errors import JMSError, MessageFormatError
 from .header import (
@@ -44,7 +45,7 @@ from .header import (
     sections_of,
     transaction_section,
 )
-from .message import ClientHeaders, Message, snapshot
+from .message import Message, snapshot, stamp
 from .properties import decode_properties, find_property
 from .selector.names import HEADERS
 from .types import PropertyValue
@@ -85,7 +86,7 @@ class FrameWriter:
 
         Of the flags, the caller passes PERSISTENT, NO_MESSAGE_ID and NO_TIMESTAMP.
         """
-        properties, sections, body = snapshot(message)
+        kind, properties, sections, body = snapshot(message)
         flags |= destination.kind_flags
         if body is None:
             flags |= NULL_BODY
@@ -100,7 +101,7 @@ class FrameWriter:
         self.number = number = self.number + 1
         header = (
             VERSION,
-            message._kind_code,
+            kind,
             flags,
             priority,
             frame_bytes,
@@ -113,9 +114,7 @@ class FrameWriter:
             timestamp,
             expiration,
         )
-        message._header = header
-        message._destination = destination
-        message._local = {"delivery_time": timestamp + delivery_delay} if delivery_delay else None
+        stamp(message, header, destination, timestamp + delivery_delay if delivery_delay else None)
         return HEADER.pack(*header) + name + properties + sections, body
 
 

@@ -17,11 +17,13 @@ Seams for what lies above (producers, sessions, routers); users have no need of 
 
 import builtins
 from collections.abc import Awaitable, Callable
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
 from fjm2.base.done import DONE
 
+from .client_headers import ClientHeaders
+from .delivery import DEFAULT_DELIVERY_MODE, DEFAULT_PRIORITY, DeliveryMode
 from .destination import Destination, destination_from
 from .errors import InvalidDestinationError, MessageFormatError, MessageNotWriteableError
 from .header import (
@@ -40,9 +42,6 @@ from .header import (
     Kind,
     Section,
     decode_delay,
-    decode_destination,
-    destination_section,
-    make_section,
     message_id_of,
     sections_of,
 )
@@ -63,7 +62,6 @@ from .types import (
     Long,
     PropertyValue,
     Short,
-    decode_text,
     encode_text,
     read_boolean,
     read_byte,
@@ -81,72 +79,8 @@ from .types import (
     to_stored_string,
 )
 
-
-class DeliveryMode(IntEnum):
-    """How hard FJM2 tries."""
-
-    NON_PERSISTENT = 1
-    """Repaired like all others; nobody confirms it."""
-    PERSISTENT = 2
-    """Confirmed by all subscribers that are known, in the background."""
-
-
-DEFAULT_DELIVERY_MODE: Final = DeliveryMode.PERSISTENT
-"""Subscribers confirm messages."""
-DEFAULT_PRIORITY: Final = 4
-"""Of 0 to 9; 0 to 4 share the lane of ordinary messages."""
-DEFAULT_TIME_TO_LIVE: Final = 0
-"""Messages do not expire."""
-DEFAULT_DELIVERY_DELAY: Final = 0
-"""Messages are delivered at once."""
-
 _T = TypeVar("_T")
 _Acknowledge = Callable[[], Awaitable[None]]
-
-
-class ClientHeaders:
-    """The headers that are the client's before a send, and travel in sections."""
-
-    __slots__ = ("correlation", "reply_to", "type")
-
-    def __init__(self) -> None:
-        self.correlation: str | bytes | None = None
-        self.reply_to: Destination | None = None
-        self.type: str | None = None
-
-    @property
-    def correlation_text(self) -> str | None:
-        if isinstance(self.correlation, bytes):
-            try:
-                return self.correlation.decode()
-            except UnicodeDecodeError:
-                return None
-        return self.correlation
-
-    def encode(self) -> bytes:
-        parts = []
-        if isinstance(self.correlation, str):
-            parts.append(make_section(Section.CORRELATION_ID, encode_text(self.correlation)))
-        elif self.correlation is not None:
-            parts.append(make_section(Section.CORRELATION_BYTES, self.correlation))
-        if self.reply_to is not None:
-            parts.append(destination_section(self.reply_to))
-        if self.type is not None:
-            parts.append(make_section(Section.TYPE, encode_text(self.type)))
-        return b"".join(parts)
-
-    @classmethod
-    def decode(cls, sections: dict[int, bytes]) -> Self:
-        headers = cls()
-        if Section.CORRELATION_ID in sections:
-            headers.correlation = decode_text(sections[Section.CORRELATION_ID])
-        else:
-            headers.correlation = sections.get(Section.CORRELATION_BYTES)
-        if Section.REPLY_TO in sections:
-            headers.reply_to = decode_destination(sections[Section.REPLY_TO])
-        if Section.TYPE in sections:
-            headers.type = decode_text(sections[Section.TYPE])
-        return headers
 
 
 class _Stamped(Generic[_T]):
@@ -579,8 +513,8 @@ def open_message(
     return message
 
 
-def snapshot(message: Message) -> tuple[bytes, bytes, bytes | None]:
-    """Properties, client's headers and body as they travel, as they are now; the body is None if it is null."""
+def snapshot(message: Message) -> tuple[int, bytes, bytes, bytes | None]:
+    """Return kind, properties, client headers and body as they are now, encoded; the body is None if it is null."""
     if message._head is not None:
         _detach(message)
     properties = message._encoded_properties
@@ -588,7 +522,17 @@ def snapshot(message: Message) -> tuple[bytes, bytes, bytes | None]:
         properties = encode_properties(message._properties) if message._properties else b""
         message._encoded_properties = properties
     client = message._client
-    return properties, b"" if client is None else client.encode(), message._encode_body()
+    return message._kind_code, properties, b"" if client is None else client.encode(), message._encode_body()
+
+
+def stamp(message: Message, header: Header, destination: Destination, delivery_time: int | None) -> None:
+    """Give a message the headers that it is sent with. They replace those that the client has set.
+
+    `delivery_time` is passed only if it differs from the timestamp of the header.
+    """
+    message._header = header
+    message._destination = destination
+    message._local = None if delivery_time is None else {"delivery_time": delivery_time}
 
 
 def _detach(message: Message) -> None:
