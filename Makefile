@@ -23,7 +23,7 @@ SIDE_BY_SIDE := $(SUITE) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Where something is marked so: to read all other files for it would take longer.
 marked = $(shell grep -rlw --include='test_*.py' --exclude-dir=lab 'mark\.$(1)' tests)
 
-.PHONY: help demo test lab test-fast lint fmt api map changelog fuzz micro bench docs packaging system-deps clean
+.PHONY: help demo test nightly lab test-fast lint fmt api map changelog fuzz micro bench docs packaging system-deps clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,22 +31,31 @@ help:  ## list the targets
 demo: $(INSTALLED)  ## see FJM2 at work on this host, in under a minute
 	$(PY) examples/demo.py
 
-# Tests wait as much as they compute, so there may be more workers than cores. What depends on time comes after them:
-# first what hardly computes, a few at a time, then what has to be alone.
-test: $(INSTALLED) system-deps  ## the whole test suite, WORKERS files at a time; then what has to be in time
-	@status=0; \
-	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not alone and not calm" || status=$$?; \
-	if [ $$status = 2 ]; then exit 2; fi; \
-	$(PY) -m pytest -n 3 --dist worksteal -m "calm and not alone" $(call marked,calm) || status=$$?; \
-	if [ $$status = 2 ]; then exit 2; fi; \
-	$(PY) -m pytest -m alone $(call marked,alone) || status=$$?; \
-	exit $$status
+# Tests wait as much as they compute, so there are more workers than cores. Tests that depend on time come after the
+# others: first the `calm` ones, which hardly compute, a few at a time, then the `alone` ones, one by one.
+# $(1) is a condition on markers that ends in "and", or nothing.
+define run_suite
+@status=0; \
+$(PY) -m pytest $(SIDE_BY_SIDE) -m "$(1) not alone and not calm" || status=$$?; \
+if [ $$status = 2 ]; then exit 2; fi; \
+$(PY) -m pytest -n 3 --dist worksteal -m "$(1) calm and not alone" $(call marked,calm) || status=$$?; \
+if [ $$status = 2 ]; then exit 2; fi; \
+$(PY) -m pytest -m "$(1) alone" $(call marked,alone) || status=$$?; \
+exit $$status
+endef
+
+test: $(INSTALLED) system-deps  ## the test suite but for its exhaustive parts, WORKERS files at a time
+	$(call run_suite,not nightly and)
+
+nightly: $(INSTALLED) system-deps  ## all tests: those of `make test`, the exhaustive ones, and the lab
+	$(call run_suite,)
+	$(MAKE) lab
 
 lab: $(INSTALLED) system-deps  ## three networks, their gateways and the admin service, in namespaces: minutes, as root
 	$(PY) -m pytest tests/lab
 
 test-fast: $(INSTALLED)  ## unit tests only: no socket, no root, seconds
-	$(PY) -m pytest -q $(SIDE_BY_SIDE) tests/unit
+	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not nightly" tests/unit
 
 lint: $(INSTALLED)  ## formatting, lint and strict types
 	$(VENV)/bin/ruff format --check .

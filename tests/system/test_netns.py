@@ -2,6 +2,9 @@
 
 import signal
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from netns import CommandError, Network, run
@@ -49,12 +52,26 @@ def test_processes_run_inside(network: Network) -> None:
     assert "10.57.1" not in run("ip", "-br", "address")
 
 
+@contextmanager
+def inside_for_a_minute(name: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process in a namespace, and wait until it has entered it: `ip` takes a moment on a busy machine."""
+    process = subprocess.Popen(["ip", "netns", "exec", name, "sleep", "60"])
+    try:
+        while str(process.pid) not in run("ip", "netns", "pids", name).split():
+            assert process.poll() is None
+            time.sleep(0.01)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_what_a_killed_run_left_behind_is_taken_away(require_root_and_netns: None) -> None:  # noqa: ARG001
     gone = subprocess.Popen(["true"])
     gone.wait()
     name = f"fjm2-{gone.pid}-1"
     run("ip", "netns", "add", name)
-    with subprocess.Popen(["ip", "netns", "exec", name, "sleep", "60"]) as inside, Network() as network:
+    with inside_for_a_minute(name) as inside, Network() as network:
         assert inside.wait(5) == -signal.SIGKILL
         assert name not in run("ip", "netns", "list")
         own = network.namespace().name
