@@ -6,7 +6,7 @@
 from .core import events
 from .core.config import Fec, Flow, ReceiverConfig, SenderConfig, SessionConfig, Sync
 from .core.engine import Engine
-from .core.receive.incoming import ObjectProgress
+from .core.receive.incoming_object import ObjectProgress
 from .core.send.sources import FileSource, MemorySource, Source
 from .core.stats import Drop, Stats
 from .core.train import Address, Train

@@ -258,7 +258,7 @@ def test_infos_are_counted(fake: Fake) -> None:
 
 
 def test_pieces_of_an_object_are_bounded(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fjm2.norm.core.receive.incoming.FRAGMENTS_MAX", 50)
+    monkeypatch.setattr("fjm2.norm.core.receive.incoming_object.FRAGMENTS_MAX", 50)
     victim = Victim()
     content = Random(1).randbytes(400)
     ext = fti(5, 400, 2, 200)

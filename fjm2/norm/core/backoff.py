@@ -15,8 +15,8 @@ def exponential_backoff(random: Random, most_s: float, group_size: int) -> float
     return min(max(most_s / decay * math.log(x * math.expm1(decay) * (most_s / decay)), 0.0), most_s)
 
 
-class Phase(Enum):
-    """Of a receiver's NACK cycle towards one sender."""
+class NackPhase(Enum):
+    """A phase of a receiver's NACK cycle towards one sender."""
 
     IDLE = auto()
     BACKING_OFF = auto()
@@ -24,9 +24,9 @@ class Phase(Enum):
 
 
 LEGAL = {
-    Phase.IDLE: {Phase.BACKING_OFF},
-    Phase.BACKING_OFF: {Phase.HOLDING_OFF, Phase.IDLE},
-    Phase.HOLDING_OFF: {Phase.IDLE},
+    NackPhase.IDLE: {NackPhase.BACKING_OFF},
+    NackPhase.BACKING_OFF: {NackPhase.HOLDING_OFF, NackPhase.IDLE},
+    NackPhase.HOLDING_OFF: {NackPhase.IDLE},
 }
 """From phase to phase; nothing else happens."""
 
@@ -37,18 +37,18 @@ class NackCycle:
     __slots__ = ("phase",)
 
     def __init__(self) -> None:
-        self.phase = Phase.IDLE
+        self.phase = NackPhase.IDLE
 
-    def move_to(self, phase: Phase) -> None:
+    def move_to(self, phase: NackPhase) -> None:
         if phase not in LEGAL[self.phase]:
             raise AssertionError(f"{self.phase} to {phase}")
         self.phase = phase
 
     @property
     def is_idle(self) -> bool:
-        return self.phase is Phase.IDLE
+        return self.phase is NackPhase.IDLE
 
     @property
     def is_listening(self) -> bool:
         """Whether requests of others matter: they may make one's own superfluous."""
-        return self.phase is Phase.BACKING_OFF
+        return self.phase is NackPhase.BACKING_OFF

@@ -7,7 +7,7 @@ from random import Random
 
 from .backoff import exponential_backoff
 from .quantize import quantize_loss, quantize_rate, quantize_rtt, rate_of, rtt_of
-from .remote import Remote
+from .remote_sender import RemoteSender
 from .wire import CcFeedback, CcFlag, CongestionControl, Rate
 
 _WEIGHTS = (1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2)
@@ -106,7 +106,7 @@ class CcResponder:
     """Answers a sender's probes, for its round-trip estimate and its congestion control."""
 
     node_id: int
-    remote: Remote
+    remote: RemoteSender
     random: Random
     is_suppressible: bool
     loss: LossHistory = field(default_factory=LossHistory)

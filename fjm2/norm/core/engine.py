@@ -17,8 +17,8 @@ from fjm2.base.errors import WireError
 
 from .config import ReceiverConfig, SessionConfig, Sync
 from .events import Event, LossReason, NodeIdCollided
-from .receive.incoming import ObjectProgress
-from .receive.inventory import Context
+from .receive.incoming_object import ObjectProgress
+from .receive.inventory import ReceiverContext
 from .receive.receiver import Receiver
 from .send.sender import Sender
 from .send.sources import Source
@@ -90,7 +90,7 @@ class Engine:
         self._receiver_config = config.receiver or ReceiverConfig()
         self.is_paused = False
         """Set by the caller while nobody takes what is received: data are dropped then, to be asked for later."""
-        self._context = Context(
+        self._context = ReceiverContext(
             config.node_id,
             self._receiver_config,
             random,
@@ -118,7 +118,7 @@ class Engine:
             return
         self.stats.datagrams_received += train.count
         self.stats.bytes_received += train.data.size
-        if not self.is_paused and self._receive_ahead(train, now):
+        if not self.is_paused and self._receive_in_order(train, now):
             return
         if self._is_idle_talk(train):
             return
@@ -268,12 +268,12 @@ class Engine:
 
     # Routing.
 
-    def _receive_ahead(self, train: Train, now: float) -> bool:
+    def _receive_in_order(self, train: Train, now: float) -> bool:
         """Take a train that is just what comes next of its sender's; False, and nothing has been done, else."""
         if train.data.size < _SHORTEST_SENT:
             return False
         receiver = self._receivers.get(_SOURCE.unpack_from(train.data.data, _SOURCE_AT)[0])
-        if receiver is None or not receiver.receive_ahead(train, now):
+        if receiver is None or not receiver.receive_in_order(train, now):
             return False
         self._after(receiver)
         return True

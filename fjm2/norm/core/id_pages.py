@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from .nack import Place
+from .nack import ObjectLayout
 
 _PAGE_SEGMENTS = 1024
 
@@ -11,11 +11,11 @@ _PAGE_SEGMENTS = 1024
 class IdPages:
     """The payload ids of one object, of formats that tell no block length."""
 
-    __slots__ = ("_dtype", "_first", "_ids", "_place")
+    __slots__ = ("_dtype", "_first", "_ids", "_layout")
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._dtype = np.dtype(f">u{place.format.size}")
+    def __init__(self, layout: ObjectLayout) -> None:
+        self._layout = layout
+        self._dtype = np.dtype(f">u{layout.format.size}")
         self._first = 0
         self._ids: NDArray[np.unsignedinteger] = np.empty(0, self._dtype)
 
@@ -23,8 +23,8 @@ class IdPages:
         """Those of consecutive segments of one region."""
         at = first - self._first
         if at < 0 or at + count > len(self._ids):
-            left = self._place.partition.region(first).end - first
-            ids = self._place.payload_ids(first, min(left, max(count, _PAGE_SEGMENTS)))
+            left = self._layout.partition.region(first).end - first
+            ids = self._layout.payload_ids(first, min(left, max(count, _PAGE_SEGMENTS)))
             self._ids = ids.astype(self._dtype)
             self._first, at = first, 0
         return self._ids[at : at + count]

@@ -14,7 +14,7 @@ from .wire import REQUEST_HEADER_BYTES, PayloadIdFormat, Position, RepairFlag, R
 LEVELS = RepairFlag.SEGMENT | RepairFlag.BLOCK | RepairFlag.OBJECT
 
 
-class Ask(NamedTuple):
+class RequestedRange(NamedTuple):
     """One item or range of a request; both ends are included."""
 
     flags: int
@@ -24,20 +24,20 @@ class Ask(NamedTuple):
     """Whether the symbol is a number of erasures instead."""
 
 
-def read_requests(requests: tuple[RepairRequest, ...]) -> Iterator[Ask]:
+def read_requests(requests: tuple[RepairRequest, ...]) -> Iterator[RequestedRange]:
     """Every item and range of all requests."""
     for request in requests:
         if request.form == RepairForm.RANGES:
             for first, last in zip(request.items[::2], request.items[1::2], strict=True):
-                yield Ask(request.flags, first, last, False)
+                yield RequestedRange(request.flags, first, last, False)
         else:
             is_erasures = request.form == RepairForm.ERASURES
             for item in request.items:
-                yield Ask(request.flags, item, item, is_erasures)
+                yield RequestedRange(request.flags, item, item, is_erasures)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ObjectLayout:
     """One object's way of saying where a symbol is."""
 
     fec_id: int
@@ -75,7 +75,7 @@ class Place:
         return self.position(*locate(self.partition, index))
 
 
-class Wanted(NamedTuple):
+class ResolvedRange(NamedTuple):
     """What an item or range of a request means in its object."""
 
     start: int
@@ -87,12 +87,12 @@ class Wanted(NamedTuple):
     """Parity rows of the block, of which only the number counts; perhaps none."""
 
 
-def resolve(ask: Ask, place: Place, near_block: int) -> Wanted | None:
+def resolve(ask: RequestedRange, layout: ObjectLayout, near_block: int) -> ResolvedRange | None:
     """Find the blocks or symbols that are meant; None if the object can't have them.
 
     Of a stream, whose block numbers wrap, those are meant that are nearest to a block.
     """
-    pid, partition = place.format, place.partition
+    pid, partition = layout.format, layout.partition
     first_block, last_block = pid.block(ask.first.payload_id), pid.block(ask.last.payload_id)
     if partition.blocks == UNBOUNDED:
         serial = Serial(pid.block_bits)
@@ -102,18 +102,18 @@ def resolve(ask: Ask, place: Place, near_block: int) -> Wanted | None:
     start, length = partition.first_segment(first_block), partition.block_length(first_block)
     if ask.flags & RepairFlag.BLOCK:
         end = partition.first_segment(last_block) + partition.block_length(last_block)
-        return Wanted(start, end, last_block, range(0))
+        return ResolvedRange(start, end, last_block, range(0))
     first, last = pid.symbol(ask.first.payload_id), pid.symbol(ask.last.payload_id)
     if ask.is_erasures:
-        return Wanted(start, start, first_block, range(first)) if first <= length else None
+        return ResolvedRange(start, start, first_block, range(first)) if first <= length else None
     if first_block != last_block or first > last:
         return None
     rows = range(max(0, first - length), max(0, last + 1 - length))
-    return Wanted(start + min(first, length), start + min(last + 1, length), first_block, rows)
+    return ResolvedRange(start + min(first, length), start + min(last + 1, length), first_block, rows)
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenRequest:
     """The request that is being filled."""
 
     form: int
@@ -132,7 +132,7 @@ class RequestBuilder:
         self._most_bytes = max(message_bytes, REQUEST_HEADER_BYTES + 2 * item_bytes)
         self._messages: list[tuple[RepairRequest, ...]] = []
         self._requests: list[RepairRequest] = []
-        self._open: _Open | None = None
+        self._open: _OpenRequest | None = None
         self._size = 0
 
     def add(self, flags: int, first: Position, last: Position, count: int) -> None:
@@ -144,30 +144,30 @@ class RequestBuilder:
             if count == 2:
                 self._append(RepairForm.ITEMS, flags, (last,))
 
-    def add_object(self, flags: int, place: Place) -> None:
+    def add_object(self, flags: int, layout: ObjectLayout) -> None:
         """Ask for an object as a whole, or for its INFO alone."""
-        self.add(flags, place.whole, place.whole, 1)
+        self.add(flags, layout.whole, layout.whole, 1)
 
-    def add_segments(self, flags: int, place: Place, ranges: Iterable[tuple[int, int]]) -> None:
+    def add_segments(self, flags: int, layout: ObjectLayout, ranges: Iterable[tuple[int, int]]) -> None:
         """Ask for ranges of source segments: whole blocks as such, others symbol by symbol."""
         for start, end in ranges:
             while start < end:
-                region = place.partition.region(start)
-                block, symbol = locate(place.partition, start)
+                region = layout.partition.region(start)
+                block, symbol = locate(layout.partition, start)
                 length = region.block_segments
                 if symbol == 0 and end - start >= length:
                     blocks = (min(end, region.end) - start) // length
-                    first, last = place.position(block, 0), place.position(block + blocks - 1, 0)
+                    first, last = layout.position(block, 0), layout.position(block + blocks - 1, 0)
                     self.add(flags | RepairFlag.BLOCK, first, last, blocks)
                     start += blocks * length
                 else:
                     count = min(end - start, length - symbol)
-                    self.add_symbols(flags, place, block, range(symbol, symbol + count))
+                    self.add_symbols(flags, layout, block, range(symbol, symbol + count))
                     start += count
 
-    def add_symbols(self, flags: int, place: Place, block: int, symbols: range) -> None:
+    def add_symbols(self, flags: int, layout: ObjectLayout, block: int, symbols: range) -> None:
         """Ask for consecutive symbols, source or parity, of one block."""
-        first, last = place.position(block, symbols[0]), place.position(block, symbols[-1])
+        first, last = layout.position(block, symbols[0]), layout.position(block, symbols[-1])
         self.add(flags | RepairFlag.SEGMENT, first, last, len(symbols))
 
     def _append(self, form: int, flags: int, items: tuple[Position, ...]) -> None:
@@ -180,7 +180,7 @@ class RequestBuilder:
             needed = size + REQUEST_HEADER_BYTES
         if not fits_open:
             self._close_request()
-            self._open = _Open(form, flags, [])
+            self._open = _OpenRequest(form, flags, [])
         assert self._open is not None
         self._open.items.extend(items)
         self._size += needed

@@ -21,7 +21,7 @@ from fjm2.norm.core.events import (
     TransmissionFlushed,
     WatermarkCompleted,
 )
-from fjm2.norm.core.receive.incoming import ObjectProgress
+from fjm2.norm.core.receive.incoming_object import ObjectProgress
 from fjm2.norm.core.send.sources import FileSource, MemorySource, Source
 from fjm2.norm.core.stats import Stats
 from fjm2.norm.core.train import Address

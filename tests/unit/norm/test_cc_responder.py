@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from fjm2.norm.core.congestion import CcResponder, LossHistory, tfrc_rate
-from fjm2.norm.core.remote import Remote
+from fjm2.norm.core.remote_sender import RemoteSender
 from fjm2.norm.core.wire import CcFlag
 
 RTT_S = 0.01
@@ -58,7 +58,7 @@ def test_the_first_interval_may_be_raised_and_no_other() -> None:
 
 
 def responder() -> CcResponder:
-    remote = Remote(1, 1, ("sender", 1), 0.0, 0.0, grtt_s=RTT_S)
+    remote = RemoteSender(1, 1, ("sender", 1), 0.0, 0.0, grtt_s=RTT_S)
     made = CcResponder(2, remote, Random(1), is_suppressible=True)
     made.rtt_s = RTT_S
     return made

@@ -13,7 +13,7 @@ from fjm2.norm.core.id_pages import IdPages
 from fjm2.norm.core.train import TRAIN_SEGMENTS_MAX, Train
 from fjm2.norm.core.wire import STREAM_HEADER, RunHeader
 
-from .incoming import IncomingObject
+from .incoming_object import IncomingObject
 
 _PAGE_SEGMENTS = 1024
 _PAYLOAD_ID_AT = 16
@@ -25,7 +25,7 @@ _NO_ROWS = np.empty((0, 0), np.uint8)
 _NO_TAIL = np.empty(0, np.uint8)
 
 
-class Ahead:
+class InOrderMatcher:
     """The headers of an object's next segments, made by the page, and where in a train they lie."""
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Ahead:
         self._shortest = header.norm_bytes + (STREAM_HEADER.size if header.is_stream else 1)
         self._rest_bytes = header.norm_bytes - _REST_AT
         self._kind = header.raw[:_SEQUENCE_AT]
-        self._ids = IdPages(item.place)
+        self._ids = IdPages(item.layout)
         page = np.empty(_PAGE_SEGMENTS, f"V{self._rest_bytes}")
         page[:] = np.void(header.raw[_REST_AT:])
         self._page = page
@@ -122,7 +122,7 @@ class Ahead:
 
     def _turn_page(self, first: int, segments: int) -> bool:
         """Make the headers from a segment on. False where they are not all of one region, or of the object."""
-        left = self.item.place.partition.region(first).end - first
+        left = self.item.layout.partition.region(first).end - first
         if segments > left:
             return False
         count = min(left, _PAGE_SEGMENTS)

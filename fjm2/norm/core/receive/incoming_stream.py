@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from fjm2.norm.core.events import Event, LossReason, Marks, StreamEnded, StreamLost, StreamOpened, StreamReceived
 from fjm2.norm.core.fec import Code
-from fjm2.norm.core.nack import Place
+from fjm2.norm.core.nack import ObjectLayout
 from fjm2.norm.core.partition import StreamPartition
 from fjm2.norm.core.ranges import Serial
 from fjm2.norm.core.stats import Drop, Stats
 from fjm2.norm.core.wire import STREAM_HEADER, Fti, stream_fields
 
-from .incoming import IncomingObject
+from .incoming_object import IncomingObject
 from .stores import lazy_memory
 
 _HEADER = STREAM_HEADER.size
@@ -30,7 +30,7 @@ class IncomingStream(IncomingObject):
 
     def __init__(
         self,
-        place: Place,
+        layout: ObjectLayout,
         fti: Fti,
         code: Code,
         stats: Stats,
@@ -38,7 +38,7 @@ class IncomingStream(IncomingObject):
         ring_bytes: int,
         emit: Callable[[Event], None],
     ) -> None:
-        super().__init__(place, fti, code, stats, fti.segment_bytes + _HEADER)
+        super().__init__(layout, fti, code, stats, fti.segment_bytes + _HEADER)
         self.partition: StreamPartition = StreamPartition(fti.block_segments)
         self._sender_id = sender_id
         self._emit = emit
@@ -265,7 +265,7 @@ class IncomingStream(IncomingObject):
 
     def _emit_data(self, data: bytes, marks: Sequence[int]) -> None:
         self._stats.payload_bytes_received += len(data)
-        self._emit(StreamReceived(self._sender_id, self.place.object_id, self._offset, data, marks))
+        self._emit(StreamReceived(self._sender_id, self.layout.object_id, self._offset, data, marks))
         self._offset += len(data)
 
     def _resume(self, offset_field: int) -> None:
@@ -273,24 +273,24 @@ class IncomingStream(IncomingObject):
         offset = max(_OFFSET.unwrap(offset_field, self._offset), 0)
         if not self._is_open:
             self._is_open = True
-            self._emit(StreamOpened(self._sender_id, self.place.object_id, offset))
+            self._emit(StreamOpened(self._sender_id, self.layout.object_id, offset))
         elif self._gap_reason:
             start = self._offset
             self._stats.bytes_lost += max(offset - start, 0)
-            self._emit(StreamLost(self._sender_id, self.place.object_id, start, max(offset, start), self._gap_reason))
+            self._emit(StreamLost(self._sender_id, self.layout.object_id, start, max(offset, start), self._gap_reason))
         self._gap_reason = None
         self._offset = offset
 
     def _end(self) -> None:
         self.is_ended = True
         self._stats.objects_received += 1
-        self._emit(StreamEnded(self._sender_id, self.place.object_id, self._offset))
+        self._emit(StreamEnded(self._sender_id, self.layout.object_id, self._offset))
 
     def abandon(self, reason: LossReason) -> None:
         """Nothing more will come of it."""
         if not self.is_ended:
             start = self._offset
-            self._emit(StreamLost(self._sender_id, self.place.object_id, start, start, self._gap_reason or reason))
+            self._emit(StreamLost(self._sender_id, self.layout.object_id, start, start, self._gap_reason or reason))
 
     def missing_bytes(self) -> Iterator[tuple[int, int]]:
         yield from ()

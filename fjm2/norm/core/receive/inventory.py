@@ -6,15 +6,15 @@ from random import Random
 
 from fjm2.norm.core.config import ReceiverConfig, Sync
 from fjm2.norm.core.events import Event, LossReason, ObjectCompleted, ObjectLost, ObjectsMissed
-from fjm2.norm.core.nack import Place
+from fjm2.norm.core.nack import ObjectLayout
 from fjm2.norm.core.partition import UNBOUNDED, ObjectPartition, Partition, StreamPartition, locate
 from fjm2.norm.core.ranges import Serial
-from fjm2.norm.core.remote import Remote
+from fjm2.norm.core.remote_sender import RemoteSender
 from fjm2.norm.core.stats import Drop, Stats
 from fjm2.norm.core.train import Address
 from fjm2.norm.core.wire import Fti, Message, ObjectFlag, Squelch, payload_id_format
 
-from .incoming import IncomingData, IncomingObject, code_of
+from .incoming_object import IncomingData, IncomingObject, code_of
 from .incoming_stream import IncomingStream
 from .stores import FileStore, MemoryStore, Store
 from .window import ObjectWindow
@@ -24,7 +24,7 @@ _OPEN_FILES_MAX = 256
 
 
 @dataclass(slots=True)
-class Context:
+class ReceiverContext:
     """What all receivers of a node share."""
 
     node_id: int
@@ -42,7 +42,7 @@ class Context:
 class Inventory:
     """What is open, done or given up of one sender's objects, and the memory that it takes."""
 
-    def __init__(self, context: Context, remote: Remote) -> None:
+    def __init__(self, context: ReceiverContext, remote: RemoteSender) -> None:
         self.window = ObjectWindow(context.config.objects_max)
         self.used_bytes = 0
         self._context = context
@@ -90,10 +90,10 @@ class Inventory:
         item: IncomingObject
         if is_stream:
             partition = StreamPartition(fti.block_segments)
-            place = Place(fti.fec_id, pid, object_id, partition)
+            layout = ObjectLayout(fti.fec_id, pid, object_id, partition)
             ring_bytes = self._config.stream_bytes_max
             emit, node_id = self._context.emit, self._remote.node_id
-            item = IncomingStream(place, fti, code, stats, node_id, ring_bytes, emit)
+            item = IncomingStream(layout, fti, code, stats, node_id, ring_bytes, emit)
             if not self._has_room(item.claimed_bytes):
                 return None
         else:
@@ -101,7 +101,7 @@ class Inventory:
             store = self._store(count, fti, is_file)
             if store is None:
                 return None
-            item = IncomingData(Place(fti.fec_id, pid, object_id, partition), fti, code, stats, store, is_file)
+            item = IncomingData(ObjectLayout(fti.fec_id, pid, object_id, partition), fti, code, stats, store, is_file)
         if not is_stream and count + 1 < self.window.end:
             item.seen_end = item.askable_end = partition.segments  # newer ones have been sent, so all of it has
         item.is_info_expected = bool(flags & ObjectFlag.INFO)
@@ -140,8 +140,8 @@ class Inventory:
         if end <= self.window.end:
             return
         for item in self.window.open.values():
-            if item.place.partition.segments != UNBOUNDED:
-                item.seen_end = item.askable_end = item.place.partition.segments
+            if item.layout.partition.segments != UNBOUNDED:
+                item.seen_end = item.askable_end = item.layout.partition.segments
         for count in self.window.extend(end):
             self.lose(count, LossReason.OVERRUN)
         for start, stop in self.window.trim():
@@ -149,14 +149,14 @@ class Inventory:
 
     def see(self, item: IncomingObject, end: int, is_flush: bool) -> None:
         """The sender has sent up to a segment: know what may be asked for."""
-        end = min(end, item.place.partition.segments)
+        end = min(end, item.layout.partition.segments)
         item.seen_end = max(item.seen_end, end)
         if is_flush or not item.has_parity:
             item.askable_end = max(item.askable_end, end)
         elif end:
             # Within the block being sent nothing is missing yet: its parity is still to come.
-            block, _ = locate(item.place.partition, end - 1)
-            item.askable_end = max(item.askable_end, item.place.partition.first_segment(block))
+            block, _ = locate(item.layout.partition, end - 1)
+            item.askable_end = max(item.askable_end, item.layout.partition.first_segment(block))
 
     def complete(self, count: int, item: IncomingObject) -> None:
         self.window.close(count)
@@ -168,7 +168,7 @@ class Inventory:
             self._context.emit(
                 ObjectCompleted(
                     sender_id=self._remote.node_id,
-                    object_id=item.place.object_id,
+                    object_id=item.layout.object_id,
                     info=item.info,
                     is_file=item.is_file,
                     data=store.data.data if isinstance(store, MemoryStore) else None,
@@ -225,7 +225,7 @@ class Inventory:
 
     def index_of(self, item: IncomingObject, payload_id: int) -> int:
         """The segment that a position names, as near as it can be."""
-        pid, partition = item.place.format, item.place.partition
+        pid, partition = item.layout.format, item.layout.partition
         block, symbol = pid.block(payload_id), pid.symbol(payload_id)
         if partition.blocks == UNBOUNDED:
             near = max(item.seen_end, item.first_wanted) // item.fti.block_segments

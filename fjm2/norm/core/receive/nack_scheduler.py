@@ -1,20 +1,20 @@
-"""Asking a remote sender for repairs: what, when, and not at all where others do (RFC 5740, 5.3)."""
+"""Schedule NACKs to one remote sender: what to request, when, and when to stay silent (RFC 5740, 5.3)."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
 from random import Random
 
-from fjm2.norm.core.backoff import NackCycle, Phase, exponential_backoff
-from fjm2.norm.core.nack import LEVELS, Ask, Place, RequestBuilder, read_requests, resolve
+from fjm2.norm.core.backoff import NackCycle, NackPhase, exponential_backoff
+from fjm2.norm.core.nack import LEVELS, ObjectLayout, RequestBuilder, RequestedRange, read_requests, resolve
 from fjm2.norm.core.partition import ObjectPartition, locate
 from fjm2.norm.core.ranges import RangeSet
-from fjm2.norm.core.remote import Remote
+from fjm2.norm.core.remote_sender import RemoteSender
 from fjm2.norm.core.repair_set import RecentRepairs, RepairSet
 from fjm2.norm.core.stats import Stats
 from fjm2.norm.core.timers import Timer, TimerTable
 from fjm2.norm.core.wire import RepairFlag, RepairRequest
 
-from .incoming import IncomingObject
+from .incoming_object import IncomingObject
 from .window import ObjectWindow
 
 MESSAGES_MAX = 16
@@ -31,13 +31,13 @@ _HEADER_BYTES = 64  # of a NACK: NORM, UDP and IP
 _NO_OBJECT = ObjectPartition(0, 1, 1)
 
 
-class Asking:
+class NackScheduler:
     """The NACK cycle towards one sender. It listens to others while it backs off."""
 
     def __init__(
         self,
         window: ObjectWindow,
-        remote: Remote,
+        remote: RemoteSender,
         timers: TimerTable,
         random: Random,
         stats: Stats,
@@ -67,7 +67,7 @@ class Asking:
     def check(self, now: float) -> None:
         """Begin a cycle if anything is missing and none is under way."""
         if self.cycle.is_idle and self._is_wanting():
-            self.cycle.move_to(Phase.BACKING_OFF)
+            self.cycle.move_to(NackPhase.BACKING_OFF)
             self._heard_objects.clear()
             self._heard_left = PIECES_MAX
             for item in self.window.open.values():
@@ -78,8 +78,8 @@ class Asking:
 
     def end_phase(self, now: float) -> None:
         """The back-off is over: ask, unless others have. The hold-off is over: begin again."""
-        if self.cycle.phase is Phase.HOLDING_OFF:
-            self.cycle.move_to(Phase.IDLE)
+        if self.cycle.phase is NackPhase.HOLDING_OFF:
+            self.cycle.move_to(NackPhase.IDLE)
             if self.remote.data_at > self._asked_at:  # to a sender that has fallen silent `Receiver` will look
                 self.check(now)
             return
@@ -89,7 +89,7 @@ class Asking:
         needs = self._needs()
         unheard = list(self.window.unheard())
         if not needs and not unheard:
-            self.cycle.move_to(Phase.IDLE)  # it came of itself meanwhile
+            self.cycle.move_to(NackPhase.IDLE)  # it came of itself meanwhile
             return
         if self._is_covered(needs, unheard):
             self.stats.nacks_suppressed += 1
@@ -98,7 +98,7 @@ class Asking:
                 self.send(requests, now)
             self.credit_bytes = 0
         self._asked_at = now
-        self.cycle.move_to(Phase.HOLDING_OFF)
+        self.cycle.move_to(NackPhase.HOLDING_OFF)
         self.timers.set(Timer.BACKOFF, now + self._hold_off_s)
 
     @property
@@ -117,7 +117,7 @@ class Asking:
     def _ask_for_new(self, now: float) -> None:
         """Ask for what was not asked for a moment ago, and look again soon."""
         if not self._is_wanting():
-            self.cycle.move_to(Phase.IDLE)
+            self.cycle.move_to(NackPhase.IDLE)
             return
         until = now + self._hold_off_s
         if self.credit_bytes >= _CREDIT_MIN_BYTES or now >= self._asked_at + self._hold_off_s:
@@ -128,7 +128,7 @@ class Asking:
                     self.send(requests, now)
                 self.credit_bytes = 0
                 self._asked_at = now
-        self.cycle.move_to(Phase.HOLDING_OFF)
+        self.cycle.move_to(NackPhase.HOLDING_OFF)
         self.timers.set(Timer.BACKOFF, now + max(self.remote.grtt_s / _PAUSES_PER_GRTT, _PAUSE_MIN_S))
 
     def overhear(self, requests: tuple[RepairRequest, ...]) -> None:
@@ -147,12 +147,12 @@ class Asking:
                 self._overhear_symbols(ask, level, known)
 
     @staticmethod
-    def _overhear_symbols(ask: Ask, level: int, item: IncomingObject) -> None:
+    def _overhear_symbols(ask: RequestedRange, level: int, item: IncomingObject) -> None:
         if ask.flags & RepairFlag.INFO:
             item.heard.info = True
         if not level:
             return
-        wanted = resolve(ask, item.place, locate(item.place.partition, max(item.seen_end - 1, 0))[0])
+        wanted = resolve(ask, item.layout, locate(item.layout.partition, max(item.seen_end - 1, 0))[0])
         if wanted is not None:
             item.heard.segments.add(wanted.start, wanted.end)
             rows = range(wanted.rows.start, min(wanted.rows.stop, item.fti.parity_segments))
@@ -218,7 +218,7 @@ class Asking:
             while gap is not None and gap[0] < count:
                 self._add_objects(builder, gap)
                 gap = next(ranges, None)
-            _add_needs(builder, item.place, wants)
+            _add_needs(builder, item.layout, wants)
         while gap is not None:
             self._add_objects(builder, gap)
             gap = next(ranges, None)
@@ -228,26 +228,26 @@ class Asking:
         start, end = counts
         remote = self.remote
         first, last = (
-            Place(remote.fec_id, remote.format, count & 0xFFFF, _NO_OBJECT).whole for count in (start, end - 1)
+            ObjectLayout(remote.fec_id, remote.format, count & 0xFFFF, _NO_OBJECT).whole for count in (start, end - 1)
         )
         builder.add(RepairFlag.OBJECT, first, last, end - start)
 
 
-def _add_needs(builder: RequestBuilder, place: Place, wants: RepairSet) -> None:
+def _add_needs(builder: RequestBuilder, layout: ObjectLayout, wants: RepairSet) -> None:
     """Requests for one object, lowest block first."""
     flags = RepairFlag.INFO if wants.info else 0
     if not wants.segments and not wants.parity:
-        builder.add_object(flags, place)
+        builder.add_object(flags, layout)
         return
     ranges = [*iter(wants.segments)]  # not of the set itself: it is as long as it has numbers, and Python makes room
     done = 0
     for block in sorted(wants.parity):
-        first = place.partition.first_segment(block)
-        length = place.partition.block_length(block)
+        first = layout.partition.first_segment(block)
+        length = layout.partition.block_length(block)
         before = done
         while done < len(ranges) and ranges[done][0] < first + length:
             done += 1
-        builder.add_segments(flags, place, ranges[before:done])
+        builder.add_segments(flags, layout, ranges[before:done])
         for start, end in RangeSet((row, row + 1) for row in wants.parity[block]):
-            builder.add_symbols(flags, place, block, range(length + start, length + end))
-    builder.add_segments(flags, place, ranges[done:])
+            builder.add_symbols(flags, layout, block, range(length + start, length + end))
+    builder.add_segments(flags, layout, ranges[done:])

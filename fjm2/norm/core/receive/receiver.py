@@ -1,6 +1,6 @@
 """The receiving half of a node: one remote sender's objects on their way in (RFC 5740, 5.2 and 5.3).
 
-Whatever arrives updates what is wanted; `Asking` decides when to say so.
+Whatever arrives updates what is wanted; `NackScheduler` decides when to say so.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from fjm2.norm.core.config import Sync
 from fjm2.norm.core.congestion import CcResponder
 from fjm2.norm.core.events import CommandReceived, InfoReceived, LossReason, SenderAppeared, SenderVanished
 from fjm2.norm.core.partition import UNBOUNDED
-from fjm2.norm.core.remote import Remote
+from fjm2.norm.core.remote_sender import RemoteSender
 from fjm2.norm.core.stats import Drop
 from fjm2.norm.core.timers import Timer, TimerTable
 from fjm2.norm.core.train import Address, Train
@@ -42,11 +42,11 @@ from fjm2.norm.core.wire import (
     payload_id_format,
 )
 
-from .in_order import Ahead
-from .incoming import IncomingData, IncomingObject, ObjectProgress
+from .in_order import InOrderMatcher
+from .incoming_object import IncomingData, IncomingObject, ObjectProgress
 from .incoming_stream import IncomingStream
-from .inventory import Context, Inventory
-from .nack_scheduler import Asking
+from .inventory import Inventory, ReceiverContext
+from .nack_scheduler import NackScheduler
 
 _SELF_CHECK_MIN_S = 1.0
 _SELF_CHECK_ROUNDS = 20
@@ -58,7 +58,7 @@ _CONFIRMATIONS_MAX = 4
 _NO_TAIL = np.empty(0, np.uint8)
 
 
-class Answer(TypedDict):
+class FeedbackFields(TypedDict):
     """The fields that every answer to a sender has."""
 
     source_id: int
@@ -70,7 +70,7 @@ class Answer(TypedDict):
 
 
 @dataclass(slots=True)
-class Confirmation:
+class PendingConfirmation:
     """What is to come before a watermark is confirmed."""
 
     missing: list[tuple[int, int]]
@@ -93,8 +93,8 @@ class Confirmation:
 class Receiver:
     """One incarnation of a remote sender, and what comes from it."""
 
-    def __init__(self, message: FromSender, address: Address, context: Context, now: float) -> None:
-        self.remote = Remote(message.source_id, message.instance_id, address, now, now)
+    def __init__(self, message: FromSender, address: Address, context: ReceiverContext, now: float) -> None:
+        self.remote = RemoteSender(message.source_id, message.instance_id, address, now, now)
         self.remote.update(message, address)
         self.timers = TimerTable()
         self.data_bytes = 0
@@ -106,7 +106,7 @@ class Receiver:
         self._inventory = Inventory(context, self.remote)
         self._window = self._inventory.window
         self._cc = CcResponder(context.node_id, self.remote, context.random, context.group_is_multicast)
-        self._asking = Asking(
+        self._nack_scheduler = NackScheduler(
             self._window,
             self.remote,
             self.timers,
@@ -115,11 +115,11 @@ class Receiver:
             context.group_is_multicast,
             self._send_nack,
         )
-        self._ahead: Ahead | None = None
+        self._matcher: InOrderMatcher | None = None
         """What most likely comes next."""
-        self._last_ahead: Ahead | None = None
+        self._last_matcher: InOrderMatcher | None = None
         self._ack_position: Position | None = None
-        self._confirmations: dict[Position, Confirmation] = {}
+        self._confirmations: dict[Position, PendingConfirmation] = {}
         """Watermarks that are to be confirmed when what is missing before them has come."""
         self._self_checks_left = 0
         self.timers.set(Timer.INACTIVE, now + self._config.inactivity_s)
@@ -148,32 +148,32 @@ class Receiver:
         if not isinstance(message, Data):
             self._cc.note_command(message.sequence, now)
 
-    def receive_ahead(self, train: Train, now: float) -> bool:
+    def receive_in_order(self, train: Train, now: float) -> bool:
         """Take a train that goes on where the sender was last: the way that nearly all data go.
 
         False, and nothing has been done, where anything is unusual.
         """
-        ahead, remote = self._ahead, self.remote
-        if ahead is None or train.address != remote.address:
+        matcher, remote = self._matcher, self.remote
+        if matcher is None or train.address != remote.address:
             return False
-        item, first = ahead.item, ahead.item.seen_end
-        if self._window.open.get(ahead.count) is not item or not ahead.matches(train, first):
+        item, first = matcher.item, matcher.item.seen_end
+        if self._window.open.get(matcher.count) is not item or not matcher.matches(train, first):
             return False
         try:
-            is_plain = item.first_wanted == first and item.append(ahead.payloads, ahead.tail)
+            is_plain = item.first_wanted == first and item.append(matcher.payloads, matcher.tail)
             if not is_plain:
-                item.receive(first, ahead.payloads, ahead.tail)
+                item.receive(first, matcher.payloads, matcher.tail)
         except (OSError, MemoryError):
             return False  # it will fail again there, and be dealt with
-        size = ahead.size
-        self._cc.note_data(ahead.first_sequence, ahead.last_sequence, ahead.segments, size, now)
-        self._asking.credit_bytes += size
+        size = matcher.size
+        self._cc.note_data(matcher.first_sequence, matcher.last_sequence, matcher.segments, size, now)
+        self._nack_scheduler.credit_bytes += size
         self.data_bytes += size
-        self._inventory.see(item, first + ahead.segments, is_flush=False)
+        self._inventory.see(item, first + matcher.segments, is_flush=False)
         remote.heard_at = remote.data_at = now
         self._self_checks_left = _SELF_CHECK_ROUNDS
         if item.is_complete or not is_plain:
-            self._progress(ahead.count, item, now)
+            self._progress(matcher.count, item, now)
         else:
             if not item.is_stream:
                 self._inventory.account(item)
@@ -183,11 +183,11 @@ class Receiver:
     def receive_run(self, run: DataRun, now: float) -> None:
         """A run of DATA."""
         header = run.header.message
-        self._ahead = None
+        self._matcher = None
         sequences = run.headers["sequence"]
         size = run.payloads.size + run.tail.size
         self._cc.note_data(int(sequences[0]), int(sequences[-1]), run.count, size, now)
-        self._asking.credit_bytes += size
+        self._nack_scheduler.credit_bytes += size
         self.data_bytes += size
         fti = run.header.fti
         is_wide = fti is not None and fti.field_bits == 16
@@ -198,13 +198,13 @@ class Receiver:
             return
         item = self._inventory.item(count, header.object_id, header.flags, fti)
         if item is None:
-            self._asking.check(now)
+            self._nack_scheduler.check(now)
             return
         is_other = header.fec_id != item.fti.fec_id or run.header.is_stream != isinstance(item, IncomingStream)
         if is_other or (fti is not None and fti != item.fti):
             self._context.stats.drop(Drop.FTI_MISMATCH, run.count)
             return
-        pid = item.place.format
+        pid = item.layout.format
         symbols = payload_ids & ((1 << pid.symbol_bits) - 1)
         blocks = payload_ids >> (pid.symbol_bits + pid.length_bits) & ((1 << pid.block_bits) - 1)
         if not self._start_stream(item, blocks, symbols):
@@ -215,23 +215,23 @@ class Receiver:
             self._context.stats.drop(Drop.NO_MEMORY, run.count)
             self._inventory.lose(count, LossReason.FAILED)
             return
-        self._asking.message_bytes = item.fti.segment_bytes
+        self._nack_scheduler.message_bytes = item.fti.segment_bytes
         self._progress(count, item, now)
         if count in self._window.open:
-            self._go_ahead(run.header, item, count)
+            self._expect_next(run.header, item, count)
 
-    def _go_ahead(self, header: RunHeader, item: IncomingObject, count: int) -> None:
+    def _expect_next(self, header: RunHeader, item: IncomingObject, count: int) -> None:
         """The next train most likely goes on here."""
-        last = self._last_ahead
+        last = self._last_matcher
         if last is None or last.item is not item or last.header is not header:
-            last = self._last_ahead = None if item.place.format.length_bits else Ahead(header, item, count)
-        self._ahead = last
+            last = self._last_matcher = None if item.layout.format.length_bits else InOrderMatcher(header, item, count)
+        self._matcher = last
 
     def _receive_symbols(
         self, item: IncomingObject, run: DataRun, blocks: NDArray[np.int64], symbols: NDArray[np.int64]
     ) -> None:
         """Sort source from parity, cut what is not consecutive, and hand it to the object."""
-        partition, stats = item.place.partition, self._context.stats
+        partition, stats = item.layout.partition, self._context.stats
         if partition.blocks == UNBOUNDED:
             blocks = _unwrap(blocks, item)
         indexes = partition.indexes(blocks, symbols)
@@ -247,7 +247,7 @@ class Receiver:
                 payload = run.payloads[start] if start < full else run.tail
                 self._receive_odd(item, int(blocks[start]), int(symbols[start]), payload)
                 continue
-            if first + end - start > item.place.partition.segments:
+            if first + end - start > item.layout.partition.segments:
                 stats.drop(Drop.BAD_POSITION, end - start)
                 continue
             tail = run.tail if end > full else _NO_TAIL
@@ -256,7 +256,7 @@ class Receiver:
 
     def _receive_odd(self, item: IncomingObject, block: int, symbol: int, payload: NDArray[np.uint8]) -> None:
         """A symbol that is no source symbol."""
-        partition = item.place.partition
+        partition = item.layout.partition
         if not 0 <= block < partition.blocks or symbol - partition.block_length(block) >= item.fti.parity_segments:
             self._context.stats.drop(Drop.BAD_POSITION)
             return
@@ -272,7 +272,7 @@ class Receiver:
             return
         item = self._inventory.item(count, info.object_id, flags, fti)
         if item is None:
-            self._asking.check(now)
+            self._nack_scheduler.check(now)
             return
         if item.info is None:
             if len(info.content) > item.fti.segment_bytes:
@@ -301,7 +301,7 @@ class Receiver:
             end = self._inventory.index_of(item, payload_id) + 1
             self._inventory.see(item, end, is_flush=True)
             end = end or item.askable_end
-        self._asking.check(now)
+        self._nack_scheduler.check(now)
         if is_asked:
             is_crowd = self._context.group_is_multicast and len(flush.acking_nodes) > ACKS_AT_ONCE
             self._prepare_confirmation(flush.position, count, end, is_crowd)
@@ -314,7 +314,7 @@ class Receiver:
             return
         if len(self._confirmations) >= _CONFIRMATIONS_MAX:
             del self._confirmations[next(iter(self._confirmations))]
-        self._confirmations[position] = Confirmation(self._inventory.missing_to(count, end), is_crowd)
+        self._confirmations[position] = PendingConfirmation(self._inventory.missing_to(count, end), is_crowd)
 
     def _confirm(self, now: float) -> None:
         """Confirm the watermarks before which nothing is missing any more."""
@@ -349,12 +349,12 @@ class Receiver:
     @property
     def is_listening(self) -> bool:
         """Whether what others ask and report matters now: it may make one's own superfluous."""
-        return self._cc.due_at is not None or self._asking.cycle.is_listening
+        return self._cc.due_at is not None or self._nack_scheduler.cycle.is_listening
 
     def overhear(self, message: FromReceiver | RepairAdv) -> None:
         """Another receiver, or the sender on behalf of one, asks for repairs or reports. Brings no timer closer."""
         if isinstance(message, Nack | RepairAdv):
-            self._asking.overhear(message.requests)
+            self._nack_scheduler.overhear(message.requests)
         for extension in message.extensions:
             if isinstance(extension, CcFeedback):
                 self._cc.overhear(extension)
@@ -367,7 +367,7 @@ class Receiver:
         """Act on every timer that has run out. False when the sender is to be given up."""
         timers = self.timers
         if timers.expire(Timer.BACKOFF, now):
-            self._asking.end_phase(now)
+            self._nack_scheduler.end_phase(now)
         if timers.expire(Timer.ACK, now) and self._ack_position is not None:
             self._send_ack(AckType.FLUSH, self._ack_position, now)
         if timers.expire(Timer.FEEDBACK, now) and self._cc.due_at is not None:
@@ -416,7 +416,7 @@ class Receiver:
             self._inventory.complete(count, item)
         if self._confirmations:
             self._confirm(now)
-        self._asking.check(now)
+        self._nack_scheduler.check(now)
         self._arm_self_check(now)
 
     # Speaking.
@@ -440,7 +440,7 @@ class Receiver:
         self._self_checks_left -= 1
         for item in self._window.open.values():
             item.askable_end = max(item.askable_end, item.seen_end)
-        self._asking.check(now)
+        self._nack_scheduler.check(now)
         self.timers.set(Timer.SELF_CHECK, now + self._self_check_s)
 
     def _arm_feedback(self) -> None:
@@ -459,7 +459,7 @@ class Receiver:
             self._context.stats.acks_sent += 1
             self._send(Ack(**self._answer(now), ack_type=ack_type, content=content))
 
-    def _answer(self, now: float) -> Answer:
+    def _answer(self, now: float) -> FeedbackFields:
         """What NACK and ACK have in common."""
         response_s, response_us = self.remote.grtt_response(now)
         return {
@@ -479,6 +479,6 @@ class Receiver:
 def _unwrap(blocks: NDArray[np.int64], item: IncomingObject) -> NDArray[np.int64]:
     """Block numbers of a stream as they would be without wrapping, taken nearest to what was seen last."""
     near = max(item.seen_end, item.first_wanted) // item.fti.block_segments
-    bits = item.place.format.block_bits
+    bits = item.layout.format.block_bits
     half, mask = 1 << (bits - 1), (1 << bits) - 1
     return ((blocks - near + half) & mask) - half + near

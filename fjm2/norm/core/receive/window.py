@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fjm2.norm.core.partition import UNBOUNDED
 from fjm2.norm.core.ranges import OBJECT_ID, RangeSet
 
-from .incoming import IncomingObject
+from .incoming_object import IncomingObject
 
 _EPOCH = 1 << 32
 """Room for counting backwards from the first object heard of."""
@@ -85,7 +85,7 @@ class ObjectWindow:
         self.end = max(self.end, end)
         behind = self.end - self._size
         late = sorted(count for count in self.open if count < behind)
-        streams = [count for count in late if self.open[count].place.partition.segments == UNBOUNDED]
+        streams = [count for count in late if self.open[count].layout.partition.segments == UNBOUNDED]
         kept = set(streams[-self._size :])
         return [count for count in late if count not in kept]
 

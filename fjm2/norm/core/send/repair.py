@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from fjm2.norm.core.config import SenderConfig
-from fjm2.norm.core.nack import LEVELS, Ask, Place, RequestBuilder, read_requests, resolve
+from fjm2.norm.core.nack import LEVELS, ObjectLayout, RequestBuilder, RequestedRange, read_requests, resolve
 from fjm2.norm.core.partition import locate
 from fjm2.norm.core.repair_set import INFO_INDEX, RepairSet
 from fjm2.norm.core.stats import Drop, Stats
@@ -27,7 +27,7 @@ def _is_scattered(repairs: RepairSet) -> bool:
     return repairs.segments.range_count + len(repairs.parity) >= _FRAGMENTS_MAX
 
 
-class Phase(Enum):
+class RepairPhase(Enum):
     """Of the repair cycle with parity."""
 
     IDLE = auto()
@@ -35,17 +35,17 @@ class Phase(Enum):
     HOLDING_OFF = auto()
 
 
-class RepairDesk:
+class RepairQueue:
     """Takes requests in, and hands out what is to be repaired next."""
 
     def __init__(
-        self, cache: SendCache, config: SenderConfig, place: Callable[[SendObject], Place], stats: Stats
+        self, cache: SendCache, config: SenderConfig, layout: Callable[[SendObject], ObjectLayout], stats: Stats
     ) -> None:
         self._cache = cache
         self._config = config
-        self._place = place
+        self._layout = layout
         self._stats = stats
-        self._phase = Phase.IDLE
+        self._phase = RepairPhase.IDLE
         self._repairing: set[SendObject] = set()
         self._asked: set[SendObject] = set()
         self._is_squelch_wanted = False
@@ -70,7 +70,7 @@ class RepairDesk:
         for item, wants in wanted.items():
             if self._is_immediate:
                 fresh = self._repair_at_once(item, wants, now)
-            elif self._phase is Phase.HOLDING_OFF:
+            elif self._phase is RepairPhase.HOLDING_OFF:
                 fresh = self._repair_if_ahead(item, wants)
             else:
                 fresh = item.asked.merge(wants)
@@ -80,7 +80,7 @@ class RepairDesk:
                 total += fresh
         return total
 
-    def _read(self, ask: Ask, wanted: dict[SendObject, RepairSet]) -> int:
+    def _read(self, ask: RequestedRange, wanted: dict[SendObject, RepairSet]) -> int:
         """Find the objects that one item or range is about. How much work that was."""
         if ask.first.fec_id != self._config.fec.fec_id:
             self._stats.drop(Drop.UNSUPPORTED)
@@ -109,10 +109,10 @@ class RepairDesk:
                 self._stats.drop(Drop.BAD_POSITION)
         return 1 + len(held)
 
-    def _read_symbols(self, ask: Ask, item: SendObject, wants: RepairSet) -> bool:
+    def _read_symbols(self, ask: RequestedRange, item: SendObject, wants: RepairSet) -> bool:
         """Note the blocks and symbols that are meant; False if the object has no such, or not yet."""
         newest = locate(item.partition, item.next_index - 1)[0] if item.next_index else -1
-        wanted = resolve(ask, self._place(item), newest)
+        wanted = resolve(ask, self._layout(item), newest)
         if wanted is None or wanted.block > newest:
             return False
         if wanted.rows.stop > self._config.parity_segments and not ask.is_erasures:
@@ -169,17 +169,17 @@ class RepairDesk:
 
     def starts_gathering(self) -> bool:
         """Whether a first request has just come, so that the time to gather others begins."""
-        if self._phase is not Phase.IDLE or not self._asked:
+        if self._phase is not RepairPhase.IDLE or not self._asked:
             return False
-        self._phase = Phase.GATHERING
+        self._phase = RepairPhase.GATHERING
         return True
 
     def end_phase(self) -> bool:
         """The phase's time is over. Whether a hold-off begins."""
-        if self._phase is not Phase.GATHERING:
-            self._phase = Phase.IDLE
+        if self._phase is not RepairPhase.GATHERING:
+            self._phase = RepairPhase.IDLE
             return False
-        self._phase = Phase.HOLDING_OFF
+        self._phase = RepairPhase.HOLDING_OFF
         for item in self._asked:
             item.repairs.merge(item.asked)
             item.asked.clear()
@@ -193,7 +193,7 @@ class RepairDesk:
     @property
     def is_busy(self) -> bool:
         """Whether repairs are due, or being gathered."""
-        return bool(self._repairing) or self._phase is Phase.GATHERING
+        return bool(self._repairing) or self._phase is RepairPhase.GATHERING
 
     @property
     def has_repairs(self) -> bool:
@@ -287,18 +287,18 @@ class RepairDesk:
         """All that is asked for or being repaired, as receivers would ask for it."""
         builder: RequestBuilder | None = None
         for item in sorted(self._asked | self._repairing, key=lambda item: item.order):
-            place = self._place(item)
-            builder = builder or RequestBuilder(place.item_bytes, message_bytes)
+            layout = self._layout(item)
+            builder = builder or RequestBuilder(layout.item_bytes, message_bytes)
             union = RepairSet()
             union.merge(item.asked)
             union.merge(item.repairs)
             flags = RepairFlag.INFO if union.info else 0
-            builder.add_segments(flags, place, union.segments)
+            builder.add_segments(flags, layout, union.segments)
             for block in sorted(union.parity):
                 if builder.message_count > 1:
                     return builder.messages()
                 length = item.partition.block_length(block)
-                builder.add_symbols(flags, place, block, range(length, length + len(union.parity[block])))
+                builder.add_symbols(flags, layout, block, range(length, length + len(union.parity[block])))
             if union.info and not union.segments and not union.parity:
-                builder.add_object(RepairFlag.INFO, place)
+                builder.add_object(RepairFlag.INFO, layout)
         return builder.messages() if builder else []

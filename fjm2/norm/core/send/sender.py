@@ -34,13 +34,13 @@ from fjm2.norm.core.wire import (
 )
 
 from .cache import SendCache
-from .flow import FlowWindow, Mark
-from .flushing import Flusher
+from .flow_window import FlowWindow, Mark
+from .flusher import Flusher
 from .objects import SendData, SendObject, SendStream, stream_fti
-from .repair import RepairDesk
+from .repair import RepairQueue
 from .sources import Source
 from .timing import Timing
-from .trains import Common, TrainMaker
+from .trains import SenderFields, TrainMaker
 
 _RUN_SEGMENTS = 8
 """From so many neighbours on, a repair goes straight from where they lie."""
@@ -72,12 +72,12 @@ class Sender:
         self._trains = TrainMaker(node_id, self.instance_id, first_sequence, config, self._timing, group, stats)
         self._flow = FlowWindow(config)
         self._cache = SendCache(config, random.getrandbits(16), self._is_confirmed, emit)
-        self._desk = RepairDesk(self._cache, config, self._trains.place, stats)
+        self._desk = RepairQueue(self._cache, config, self._trains.layout, stats)
         self._queue: deque[SendObject] = deque()
         """Objects with data never sent, and open streams."""
         self._ready: deque[Train] = deque()
         """Trains that have been stamped already: what is stamped next comes behind them."""
-        self._commands: deque[Callable[[Common, float], Message]] = deque()
+        self._commands: deque[Callable[[SenderFields, float], Message]] = deque()
         self._flusher = Flusher(
             config, self._cache, self._trains, self._timing, self.timers, stats, self._commands.append, emit
         )
@@ -391,7 +391,7 @@ class Sender:
 
     # Commands.
 
-    def _squelch(self, common: Common, _now: float) -> Squelch:
+    def _squelch(self, common: SenderFields, _now: float) -> Squelch:
         """What is still held: from the oldest object, and of a stream from its oldest block."""
         self._stats.squelches_sent += 1
         held = {item.id: item for item in self._cache}
@@ -562,7 +562,7 @@ class Sender:
         self._commands.append(self._cc_message)
         self.timers.set(Timer.PROBE, now + self._timing.probe(now, self._is_sending))
 
-    def _cc_message(self, common: Common, now: float) -> CongestionControl:
+    def _cc_message(self, common: SenderFields, now: float) -> CongestionControl:
         seconds, microseconds = wire_time(now)
         return CongestionControl(
             **common,

@@ -7,7 +7,7 @@ import numpy as np
 
 from fjm2.norm.core.config import SenderConfig
 from fjm2.norm.core.id_pages import IdPages
-from fjm2.norm.core.nack import Place
+from fjm2.norm.core.nack import ObjectLayout
 from fjm2.norm.core.quantize import quantize_group_size
 from fjm2.norm.core.stats import Stats
 from fjm2.norm.core.train import MADE_TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, Address, Train
@@ -21,7 +21,7 @@ _HEADER_ROOM = 44
 _TRAINS_IN_ROW = 8
 
 
-class Common(TypedDict):
+class SenderFields(TypedDict):
     """The fields that every message of a sender has."""
 
     sequence: int
@@ -61,19 +61,19 @@ class TrainMaker:
 
     # Where things are.
 
-    def place(self, item: SendObject) -> Place:
+    def layout(self, item: SendObject) -> ObjectLayout:
         """How positions of an object are told."""
-        return Place(self._config.fec.fec_id, self._format, item.id, item.partition)
+        return ObjectLayout(self._config.fec.fec_id, self._format, item.id, item.partition)
 
     def position(self, item: SendObject, index: int) -> Position:
         """The position of a segment, or the one that stands for an object that is all INFO."""
         if item.sendable == 0:
             return Position(self._config.fec.fec_id, item.id, self._format.pack(-1, -1))
-        return self.place(item).of(index)
+        return self.layout(item).of(index)
 
     # What goes out.
 
-    def common(self) -> Common:
+    def common(self) -> SenderFields:
         """The fields of the next message."""
         return {
             "sequence": self._sequence,
@@ -136,7 +136,7 @@ class TrainMaker:
         self._preset(item)
         count = min(count, item.partition.region(first).end - first)
         if item.id_pages is None:
-            item.id_pages = IdPages(self.place(item))
+            item.id_pages = IdPages(self.layout(item))
         return item.source_rows(first, count, self._sequence, item.id_pages.of(first, count))
 
     def gathered(self, item: SendObject, ranges: Iterable[tuple[int, int]]) -> tuple[Train, list[int]]:

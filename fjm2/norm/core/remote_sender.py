@@ -9,7 +9,7 @@ from fjm2.norm.core.wire import CongestionControl, FromSender, PayloadIdFormat, 
 
 
 @dataclass(slots=True)
-class Remote:
+class RemoteSender:
     """One incarnation of a remote sender, as its last messages describe it."""
 
     node_id: int

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fjm2.norm.core.block import ParityStore
 from fjm2.norm.core.fec import Code, NoCode, ReedSolomon
-from fjm2.norm.core.nack import Place
+from fjm2.norm.core.nack import ObjectLayout
+from fjm2.norm.core.parity_store import ParityStore
 from fjm2.norm.core.partition import ObjectPartition, locate
 from fjm2.norm.core.ranges import RangeSet
 from fjm2.norm.core.repair_set import INFO_INDEX, RecentRepairs, RepairSet
@@ -65,8 +65,8 @@ class IncomingObject(ABC):
 
     is_stream = False
 
-    def __init__(self, place: Place, fti: Fti, code: Code, stats: Stats, symbol_bytes: int) -> None:
-        self.place = place
+    def __init__(self, layout: ObjectLayout, fti: Fti, code: Code, stats: Stats, symbol_bytes: int) -> None:
+        self.layout = layout
         self.fti = fti
         self.info: bytes | None = None
         self.is_info_expected = False
@@ -142,8 +142,8 @@ class IncomingObject(ABC):
 
     def receive_parity(self, block: int, row: int, payload: NDArray[np.uint8]) -> None:
         """Take a parity symbol."""
-        first = self.place.partition.first_segment(block)
-        end = first + self.place.partition.block_length(block)
+        first = self.layout.partition.first_segment(block)
+        end = first + self.layout.partition.block_length(block)
         if row >= self._parity.count or end <= self.first_wanted or self.received.covers(first, end):
             return
         if not self._parity.add(block, row, payload):
@@ -153,13 +153,13 @@ class IncomingObject(ABC):
     def _repair_touched(self, first: int, end: int) -> None:
         """Source segments have come: see whether parity now makes up for the rest of their blocks."""
         if self.has_parity:
-            for block in range(locate(self.place.partition, first)[0], locate(self.place.partition, end - 1)[0] + 1):
+            for block in range(locate(self.layout.partition, first)[0], locate(self.layout.partition, end - 1)[0] + 1):
                 if block in self._parity:
                     self._repair(block)
 
     def _repair(self, block: int) -> None:
-        first = self.place.partition.first_segment(block)
-        end = first + self.place.partition.block_length(block)
+        first = self.layout.partition.first_segment(block)
+        end = first + self.layout.partition.block_length(block)
         missing = sum(stop - start for start, stop in self.received.gaps(first, end))
         if missing == 0:
             self._parity.drop(block)
@@ -226,9 +226,9 @@ class IncomingObject(ABC):
         """Ask for parity where a block is whole but for what parity can make up for. In how many pieces."""
         pieces = 0
         while start < end and pieces < most:
-            block, symbol = locate(self.place.partition, start)
+            block, symbol = locate(self.layout.partition, start)
             first = start - symbol
-            stop = first + self.place.partition.block_length(block)
+            stop = first + self.layout.partition.block_length(block)
             if block not in needs.parity:
                 pieces += self._need_of_block(needs, block, first, stop)
             start = stop
@@ -268,8 +268,8 @@ class IncomingObject(ABC):
         return all(self._is_parity_covered(block, len(rows)) for block, rows in needs.parity.items())
 
     def _is_parity_covered(self, block: int, count: int) -> bool:
-        first = self.place.partition.first_segment(block)
-        end = first + self.place.partition.block_length(block)
+        first = self.layout.partition.first_segment(block)
+        end = first + self.layout.partition.block_length(block)
         asked = sum(stop - start for start, stop in self.heard.segments.within(first, end))
         return asked + len(self.heard.parity.get(block, ())) >= count
 
@@ -288,8 +288,8 @@ class IncomingObject(ABC):
 class IncomingData(IncomingObject):
     """A DATA or FILE object."""
 
-    def __init__(self, place: Place, fti: Fti, code: Code, stats: Stats, store: Store, is_file: bool) -> None:
-        super().__init__(place, fti, code, stats, fti.segment_bytes)
+    def __init__(self, layout: ObjectLayout, fti: Fti, code: Code, stats: Stats, store: Store, is_file: bool) -> None:
+        super().__init__(layout, fti, code, stats, fti.segment_bytes)
         self.store = store
         self.is_file = is_file
         self.partition = ObjectPartition(fti.object_bytes, fti.segment_bytes, fti.block_segments)
@@ -302,7 +302,7 @@ class IncomingData(IncomingObject):
         received = self._segment_count * size - (size - self.partition.segment_length(last) if has_last else 0)
         return ObjectProgress(
             sender_id=sender_id,
-            object_id=self.place.object_id,
+            object_id=self.layout.object_id,
             info=self.info,
             is_file=self.is_file,
             size=self.fti.object_bytes,

@@ -9,11 +9,11 @@ from fjm2.norm.core.stats import Stats
 from fjm2.norm.core.timers import Timer, TimerTable
 from fjm2.norm.core.wire import Flush, Message, Position
 
-from .acking import Watermark
 from .cache import SendCache
 from .objects import SendObject, SendStream
 from .timing import Timing
-from .trains import Common, TrainMaker
+from .trains import SenderFields, TrainMaker
+from .watermark import Watermark
 
 _STREAMS_MAX = 16
 """The ends of so many streams are flushed with every object."""
@@ -30,7 +30,7 @@ class Flusher:
         timing: Timing,
         timers: TimerTable,
         stats: Stats,
-        command: Callable[[Callable[[Common, float], Message]], None],
+        command: Callable[[Callable[[SenderFields, float], Message]], None],
         emit: Callable[[Event], None],
     ) -> None:
         self._config = config
