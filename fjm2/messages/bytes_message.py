@@ -1,4 +1,4 @@
-"""A message whose body is bytes, untyped and big-endian, as Java's DataOutputStream writes them."""
+"""A message whose body is raw bytes, big-endian, as Java's DataOutputStream writes them."""
 
 import re
 import struct
@@ -21,7 +21,7 @@ from .types import (
     to_stored_object,
 )
 
-UTF_BYTES_MAX = 0xFFFF
+UTF_BYTES_MAX = 0xFFFF  # the length before the string has 16 bits
 
 _BOOLEAN, _BYTE, _UNSIGNED_BYTE = struct.Struct("!?"), struct.Struct("!b"), struct.Struct("!B")
 _SHORT, _UNSIGNED_SHORT, _CHAR = struct.Struct("!h"), struct.Struct("!H"), struct.Struct("!H")
@@ -30,7 +30,9 @@ _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 
 
 def encode_modified_utf8(text: str) -> bytes:
-    """Java's own UTF-8: NUL takes two bytes, a character beyond U+FFFF is two surrogates of three bytes each."""
+    """Return modified UTF-8, as Java writes it: NUL is two bytes, a character beyond U+FFFF two surrogates of three
+    bytes.
+    """
     if text.isascii() and "\0" not in text:
         return text.encode()
     pairs = _ASTRAL.sub(lambda match: _surrogates(ord(match[0]) - 0x10000), text)
@@ -42,62 +44,62 @@ def _surrogates(bits: int) -> str:
 
 
 def decode_modified_utf8(data: bytes) -> str:
-    """MessageFormatError if it is none."""
+    """Return the text. Raise MessageFormatError if the bytes are not modified UTF-8."""
     if data.isascii():
         return data.decode()
     try:
         text = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
-        raise MessageFormatError("a string that is no modified UTF-8") from error
+        raise MessageFormatError("a string is not modified UTF-8") from error
     if max(text) > "\uffff":
-        raise MessageFormatError("a string with a character of four bytes, which modified UTF-8 has not")
+        raise MessageFormatError("a string has a character of four bytes, which modified UTF-8 does not allow")
     return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
 
 
 class BytesMessage(SequentialMessage):
-    """Write-only when new, read-only once received or `reset`. A read that fails leaves the position where it was."""
+    """A message that is write-only when new, and read-only once received or `reset`. A failed read does not move the
+    position.
+    """
 
     __slots__ = ()
     _kind = Kind.BYTES
-    """Bytes."""
+    """Bytes body."""
 
     @property
     def body_length(self) -> int:
-        """All of the body, in bytes, however much of it was read."""
+        """Length of the whole body in bytes, independent of the position."""
         return len(self._readable())
 
-    # Reading.
-
     def read_boolean(self) -> bool:
-        """Read one byte, which is 0 for false."""
+        """Read one byte: 0 is False, anything else True."""
         return cast(bool, self._read(_BOOLEAN))
 
     def read_byte(self) -> int:
-        """Read one byte, with sign."""
+        """Read a signed integer of one byte."""
         return cast(int, self._read(_BYTE))
 
     def read_unsigned_byte(self) -> int:
-        """Read one byte, without sign."""
+        """Read an unsigned integer of one byte."""
         return cast(int, self._read(_UNSIGNED_BYTE))
 
     def read_short(self) -> int:
-        """Read two bytes, with sign."""
+        """Read a signed integer of two bytes."""
         return cast(int, self._read(_SHORT))
 
     def read_unsigned_short(self) -> int:
-        """Read two bytes, without sign."""
+        """Read an unsigned integer of two bytes."""
         return cast(int, self._read(_UNSIGNED_SHORT))
 
     def read_char(self) -> str:
-        """Read two bytes, a UTF-16 unit."""
+        """Read two bytes: a UTF-16 code unit."""
         return chr(cast(int, self._read(_CHAR)))
 
     def read_int(self) -> int:
-        """Read four bytes, with sign."""
+        """Read a signed integer of four bytes."""
         return cast(int, self._read(_INT))
 
     def read_long(self) -> int:
-        """Read eight bytes, with sign."""
+        """Read a signed integer of eight bytes."""
         return cast(int, self._read(_LONG))
 
     def read_float(self) -> float:
@@ -109,18 +111,18 @@ class BytesMessage(SequentialMessage):
         return cast(float, self._read(_DOUBLE))
 
     def read_utf(self) -> str:
-        """A string in modified UTF-8 behind its length of two bytes."""
+        """Read a string in modified UTF-8, preceded by its length in two bytes."""
         data = self._readable()
         at = self._position
         length = self._peek(_UNSIGNED_SHORT)
         if at + 2 + length > len(data):
-            raise MessageEOFError(f"a string of {length} bytes, of which {len(data) - at - 2} are left")
+            raise MessageEOFError(f"a string of {length} bytes is truncated: {len(data) - at - 2} bytes are left")
         text = decode_modified_utf8(data[at + 2 : at + 2 + length])
         self._position += 2 + length
         return text
 
     def read_bytes(self, n: int = -1) -> bytes | None:
-        """The next `n` bytes, or all that are left if there are fewer or `n` is negative; None at the end."""
+        """Read `n` bytes, or all that are left if there are fewer or `n` is negative. Return None at the end."""
         data = self._readable()
         at = self._position
         if at >= len(data) and n:
@@ -140,30 +142,28 @@ class BytesMessage(SequentialMessage):
         self._position += layout.size
         return value
 
-    # Writing.
-
     def write_boolean(self, value: bool) -> None:
-        """Write one byte, which is 0 for false."""
+        """Write one byte: 0 for False, 1 for True."""
         self._write(_BOOLEAN.pack(to_stored_boolean(value)))
 
     def write_byte(self, value: int) -> None:
-        """Write one byte, with sign."""
+        """Write a signed integer of one byte."""
         self._write(_BYTE.pack(Byte(value)))
 
     def write_short(self, value: int) -> None:
-        """Write two bytes, with sign."""
+        """Write a signed integer of two bytes."""
         self._write(_SHORT.pack(Short(value)))
 
     def write_char(self, value: str) -> None:
-        """Write two bytes, a UTF-16 unit."""
+        """Write two bytes: a UTF-16 code unit."""
         self._write(_CHAR.pack(ord(Char(value))))
 
     def write_int(self, value: int) -> None:
-        """Write four bytes, with sign."""
+        """Write a signed integer of four bytes."""
         self._write(_INT.pack(Int(value)))
 
     def write_long(self, value: int) -> None:
-        """Write eight bytes, with sign."""
+        """Write a signed integer of eight bytes."""
         self._write(_LONG.pack(Long(value)))
 
     def write_float(self, value: float) -> None:
@@ -175,32 +175,30 @@ class BytesMessage(SequentialMessage):
         self._write(_DOUBLE.pack(to_stored_double(value)))
 
     def write_utf(self, value: str) -> None:
-        """A string of at most 65,535 bytes in modified UTF-8, behind its length of two bytes."""
+        """Write a string in modified UTF-8, preceded by its length in two bytes. It may have at most 65,535 bytes."""
         if not isinstance(value, str):
-            raise MessageFormatError(f"{value!r} is no text")
+            raise MessageFormatError(f"{value!r} is not a str")
         encoded = encode_modified_utf8(value)
         if len(encoded) > UTF_BYTES_MAX:
-            raise MessageFormatError(f"a string of {len(encoded)} bytes: at most {UTF_BYTES_MAX} fit")
+            raise MessageFormatError(f"a string of {len(encoded)} bytes: expected at most {UTF_BYTES_MAX}")
         self._write(_UNSIGNED_SHORT.pack(len(encoded)) + encoded)
 
     def write_bytes(self, value: bytes | bytearray | memoryview, offset: int = 0, length: int | None = None) -> None:
-        """The bytes as they are, or a part of them, without their length."""
+        """Write bytes, or a part of them, without their length."""
         if type(value) is not bytes or offset or length is not None:
             value = to_stored_bytes(value, offset, length)
         self._write(value)
 
     def write_object(self, value: object) -> None:
-        """A value with the layout of its type: a primitive one, a string as `write_utf`, or bytes."""
+        """Write a value in the format of its type: a primitive, a string as `write_utf` does, or bytes."""
         if value is None:
-            raise NullValueError("null has no form in a BytesMessage")
+            raise NullValueError("a BytesMessage cannot hold null")
         stored = to_stored_object(value)
         _WRITERS[type(stored)](self, stored)
 
-    # As a whole.
-
     def _get_body(self) -> bytes:
         if not self._is_body_read_only:
-            raise MessageFormatError("a BytesMessage that is being written has no body to give: reset() it first")
+            raise MessageFormatError("the body is write-only: call reset() to read it")
         self._position = 0
         return self._readable()
 

@@ -8,7 +8,7 @@ from .types import decode_text, encode_text
 
 
 class ClientHeaders:
-    """The headers that are the client's before a send, and travel in sections."""
+    """The headers that the client sets, as values or encoded as sections."""
 
     __slots__ = ("correlation", "reply_to", "type")
 

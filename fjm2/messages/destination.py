@@ -1,4 +1,4 @@
-"""Where messages go: topics and queues, by name. Frozen, hashable, equal by kind and name."""
+"""Topics and queues: where messages go. Frozen, hashable, equal by kind and name."""
 
 import zlib
 from collections.abc import Awaitable, Callable
@@ -6,9 +6,9 @@ from typing import Any, ClassVar, NoReturn, Self
 
 from .errors import InvalidDestinationError
 
-NAME_BYTES_MAX = 0xFFFF
+NAME_BYTES_MAX = 0xFFFF  # a frame has 16 bits for the length
 
-# These two bits of a frame's flags tell the kind of its destination.
+# The two bits of a frame's flags that give the kind of its destination.
 QUEUE_FLAG = 32
 TEMPORARY_FLAG = 64
 KIND_FLAGS = QUEUE_FLAG | TEMPORARY_FLAG
@@ -17,7 +17,7 @@ KIND_FLAGS = QUEUE_FLAG | TEMPORARY_FLAG
 class Destination:
     """Base of topics and queues.
 
-    `encoded_name`, `kind_flags` and `frame_hash` are what a frame holds of it.
+    `encoded_name`, `kind_flags` and `frame_hash` are its fields in a frame.
     """
 
     __slots__ = ("encoded_name", "frame_hash", "name")
@@ -25,7 +25,7 @@ class Destination:
     _SCHEME: ClassVar[str]
 
     name: str
-    """As people write it; the scheme is not part of it."""
+    """Name without the scheme."""
     encoded_name: bytes
     frame_hash: int
 
@@ -33,13 +33,13 @@ class Destination:
         if type(self) is Destination:
             raise TypeError("a destination is a Topic or a Queue")
         if not isinstance(name, str) or not name:
-            raise InvalidDestinationError(f"{name!r} is no name of a destination")
+            raise InvalidDestinationError(f"{name!r} is not a destination name: expected a non-empty string")
         try:
             encoded = name.encode()
         except UnicodeEncodeError:
-            raise InvalidDestinationError("a lone surrogate is no character of a name") from None
+            raise InvalidDestinationError("the name contains a lone surrogate, which UTF-8 cannot encode") from None
         if len(encoded) > NAME_BYTES_MAX:
-            raise InvalidDestinationError(f"a name of {len(encoded)} bytes: at most {NAME_BYTES_MAX} fit")
+            raise InvalidDestinationError(f"a name of {len(encoded)} bytes: expected at most {NAME_BYTES_MAX}")
         object.__setattr__(self, "name", str.__str__(name))
         object.__setattr__(self, "encoded_name", encoded)
         object.__setattr__(self, "frame_hash", zlib.crc32(encoded, zlib.crc32(bytes((self.kind_flags,)))))
@@ -69,7 +69,7 @@ class Destination:
 
 
 class Topic(Destination):
-    """Each message goes to every subscription."""
+    """A destination whose messages go to every subscription."""
 
     __slots__ = ()
     kind_flags = 0
@@ -82,7 +82,7 @@ class Topic(Destination):
 
 
 class Queue(Destination):
-    """Each message goes to one consumer."""
+    """A destination each of whose messages goes to one consumer."""
 
     __slots__ = ()
     kind_flags = QUEUE_FLAG
@@ -95,9 +95,9 @@ class Queue(Destination):
 
 
 class _Temporary(Destination):
-    """Lives with the connection that made it.
+    """A destination that lives as long as the connection that created it.
 
-    The connection passes `on_delete`; one that was received in a message has none, and cannot be deleted.
+    The connection passes `on_delete`. A destination received in a message has none, and cannot be deleted.
     """
 
     __slots__ = ()
@@ -109,7 +109,9 @@ class _Temporary(Destination):
     _on_delete: Callable[[Any], Awaitable[None]] | None
 
     async def delete(self) -> None:
-        """IllegalStateError while it has consumers, InvalidDestinationError if another connection owns it."""
+        """Delete it. Raise IllegalStateError if it has consumers, InvalidDestinationError if another connection owns
+        it.
+        """
         if self._on_delete is None:
             raise InvalidDestinationError(f"{self} belongs to another connection")
         await self._on_delete(self)
@@ -122,7 +124,7 @@ class _Temporary(Destination):
 
 
 class TemporaryTopic(_Temporary, Topic):
-    """A topic that only its own connection consumes from."""
+    """A topic that only its own connection can consume from."""
 
     __slots__ = ("_on_delete",)
     kind_flags = TEMPORARY_FLAG
@@ -130,7 +132,7 @@ class TemporaryTopic(_Temporary, Topic):
 
 
 class TemporaryQueue(_Temporary, Queue):
-    """A queue that only its own connection consumes from."""
+    """A queue that only its own connection can consume from."""
 
     __slots__ = ("_on_delete",)
     kind_flags = QUEUE_FLAG | TEMPORARY_FLAG
@@ -140,12 +142,12 @@ class TemporaryQueue(_Temporary, Queue):
 _CLASSES: dict[int, type[Destination]] = {
     kind.kind_flags: kind for kind in (Topic, Queue, TemporaryTopic, TemporaryQueue)
 }
-_SEEN_MAX = 1024
+_SEEN_MAX = 1024  # entries of a cache: more than a node sees, and a bound on forged names
 _seen: dict[tuple[int, bytes], Destination] = {}
 
 
 def destination_from(flags: int, encoded_name: bytes) -> Destination:
-    """The destination that a frame names; InvalidDestinationError if it is none."""
+    """Return the destination that a frame names. Raise InvalidDestinationError if the name is invalid."""
     key = flags & KIND_FLAGS, encoded_name
     known = _seen.get(key)
     if known is not None:
@@ -153,7 +155,7 @@ def destination_from(flags: int, encoded_name: bytes) -> Destination:
     try:
         name = encoded_name.decode()
     except UnicodeDecodeError:
-        raise InvalidDestinationError("a name that is no UTF-8") from None
+        raise InvalidDestinationError("a destination name is not UTF-8") from None
     if len(_seen) >= _SEEN_MAX:
         _seen.clear()
     made = _seen[key] = _CLASSES[key[0]](name)

@@ -1,11 +1,11 @@
-"""The exceptions of JMS, checked and unchecked twins as one class each.
+"""JMS exceptions. A checked exception and its unchecked twin are one class here.
 
 JMSError
 ├── IllegalStateError            closed object, wrong mode, call from one's own listener (also a RuntimeError)
 ├── InvalidClientIDError         client id refused (also a ValueError)
-├── InvalidDestinationError      none, unknown, deleted or foreign destination (also a ValueError)
+├── InvalidDestinationError      missing, unknown, deleted or foreign destination (also a ValueError)
 ├── InvalidSelectorError         selector syntax, with its position (also a ValueError)
-├── JMSSecurityError             credentials, or deserialisation refused (also a PermissionError)
+├── JMSSecurityError             credentials, or refused deserialisation (also a PermissionError)
 ├── MessageEOFError              read past the end (also an EOFError)
 ├── MessageFormatError           wrong or unsupported type (also a TypeError)
 ├── MessageNotReadableError      reading a write-only body (also a RuntimeError)
@@ -14,7 +14,7 @@ JMSError
 ├── TransactionInProgressError   not valid inside a transaction (also a RuntimeError)
 └── TransactionRolledBackError   commit ended in rollback
 
-Beside the tree, as in Java: NumberFormatError (a ValueError) and NullValueError (a TypeError).
+Outside the tree, as in Java: NumberFormatError (a ValueError) and NullValueError (a TypeError).
 """
 
 from fjm2.base.errors import FJM2Error
@@ -40,26 +40,26 @@ __all__ = [
 
 
 class JMSError(FJM2Error):
-    """Base of what JMS calls raise."""
+    """Base of exceptions raised by JMS calls."""
 
     def __init__(
         self, reason: str = "", error_code: str | None = None, linked_exception: BaseException | None = None
     ) -> None:
         super().__init__(reason)
         self.error_code = error_code
-        """A name of the fault, where there is one."""
+        """Name of the error, if it has one."""
         self.linked_exception = linked_exception
-        """What lies beneath; `__cause__` as well."""
+        """Underlying exception; also `__cause__`."""
         if linked_exception is not None:
             self.__cause__ = linked_exception
 
 
 JMSRuntimeError = JMSError
-"""The same: what Java checks and what it does not are one here."""
+"""The same as JMSError: Java's checked and unchecked exceptions are one here."""
 
 
 class IllegalStateError(JMSError, RuntimeError):
-    """The object is closed, in another mode, or busy."""
+    """The object is closed, in the wrong mode, or busy."""
 
 
 class InvalidClientIDError(JMSError, ValueError):
@@ -67,46 +67,46 @@ class InvalidClientIDError(JMSError, ValueError):
 
 
 class InvalidDestinationError(JMSError, ValueError):
-    """There is no such destination, or not for this use."""
+    """The destination does not exist, or is not valid for this use."""
 
 
-_SHOWN = 40
-"""So much of a selector is shown, in characters: a part before the fault, and what follows."""
+_EXCERPT_CHARACTERS_MAX = 40
+"""Length of the excerpt of a selector in an error message: half of it before the error. Fits a line of a log."""
 
 
 def _pointed(text: str, position: int) -> str:
-    """The line of a text that a position is in, as far as it can be shown, and a mark below."""
+    """Return an excerpt of the line that holds a position, with a mark below it."""
     line_start, line_end = text.rfind("\n", 0, position) + 1, text.find("\n", position)
-    start = max(line_start, position - _SHOWN // 2)
-    end = min(len(text) if line_end < 0 else line_end, start + _SHOWN)
+    start = max(line_start, position - _EXCERPT_CHARACTERS_MAX // 2)
+    end = min(len(text) if line_end < 0 else line_end, start + _EXCERPT_CHARACTERS_MAX)
     line = "".join(character if character.isprintable() else " " for character in text[start:end])
     return f"  {line}\n  {' ' * (position - start)}^"
 
 
 class InvalidSelectorError(JMSError, ValueError):
-    """A text that is no selector: shows the text, and where it is wrong."""
+    """The text is not a valid selector. The error shows an excerpt, and the position."""
 
     def __init__(self, reason: str, position: int = 0, selector: str | None = None) -> None:
         shown = "" if selector is None else f"\n{_pointed(selector, position)}"
         super().__init__(f"{reason} at position {position}{shown}")
         self.reason = reason
-        """What is wrong."""
+        """Description of the error."""
         self.selector = selector
         """The whole text, if it is known."""
         self.position = position
-        """Where in the text the fault was seen, in characters from its first one."""
+        """Index of the character where the error was found."""
 
 
 class JMSSecurityError(JMSError, PermissionError):
-    """Credentials, or what was to be deserialised, are refused."""
+    """Credentials are refused, or an object must not be deserialised."""
 
 
 class MessageEOFError(JMSError, EOFError):
-    """A read past the end of a body."""
+    """A read went past the end of a body."""
 
 
 class MessageFormatError(JMSError, TypeError):
-    """A value has the wrong type, or one that messages do not carry."""
+    """A value has the wrong type, or a type that messages do not support."""
 
 
 class MessageNotReadableError(JMSError, RuntimeError):
@@ -114,15 +114,15 @@ class MessageNotReadableError(JMSError, RuntimeError):
 
 
 class MessageNotWriteableError(JMSError, RuntimeError):
-    """A received message is not written to before it is cleared."""
+    """A received message cannot be written to before it is cleared."""
 
 
 class ResourceAllocationError(JMSError, RuntimeError):
-    """What the call needs is not available."""
+    """A resource that the call needs is not available."""
 
 
 class TransactionInProgressError(JMSError, RuntimeError):
-    """Not valid inside a transaction."""
+    """The call is not valid inside a transaction."""
 
 
 class TransactionRolledBackError(JMSError):
@@ -130,8 +130,8 @@ class TransactionRolledBackError(JMSError):
 
 
 class NumberFormatError(ValueError):
-    """A text that is no number of the type asked for, or null."""
+    """A text is not a number of the requested type, or null."""
 
 
 class NullValueError(TypeError):
-    """Null where a value is needed."""
+    """Null was found where a value is needed."""

@@ -1,4 +1,4 @@
-"""Messages of foreign classes: whatever looks like a message can be sent, as a copy."""
+"""Messages of foreign classes: any object that looks like a message can be sent, as a copy."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
@@ -17,20 +17,20 @@ from .text_message import TextMessage
 
 @runtime_checkable
 class MessageProtocol(Protocol):
-    """The least that `send` needs of a message. Its other members tell what kind of body it has: see `adopt`."""
+    """The least that `send` needs of a message. Its other members tell the kind of its body: see `adopt`."""
 
     correlation_id: Any
     """Text, bytes or None."""
     reply_to: Any
-    """A Destination of FJM2's is kept; all else is left out."""
+    """A `Destination` of FJM2 is kept; anything else is left out."""
     type: Any
     """Text or None."""
 
     def property_names(self) -> Iterable[str]:
-        """Names of all properties."""
+        """Return the names of all properties."""
 
     def get_object_property(self, name: str) -> Any:
-        """The property of this name."""
+        """Return the property with this name."""
 
 
 STAMPED = (
@@ -42,18 +42,18 @@ STAMPED = (
     "delivery_time",
     "priority",
 )
-"""The headers that a send sets."""
+"""Headers that a send sets."""
 
 
 def adopt(message: object, codec: ObjectCodec = SAFE_CODEC) -> Message:
-    """The message itself, or a copy if it is none of FJM2's: its kind, the client's headers and properties, the body.
+    """Return the message itself, or a copy of kind, client headers, properties and body if its class is foreign.
 
-    MessageFormatError if it is no message at all.
+    Raise MessageFormatError if it is not a message.
     """
     if isinstance(message, Message):
         return message
     if not isinstance(message, MessageProtocol):
-        raise MessageFormatError(f"{type(message).__name__} is no message")
+        raise MessageFormatError(f"{type(message).__name__} is not a message")
     copy = _copy_body(message, codec)
     copy.correlation_id = message.correlation_id
     copy.reply_to = message.reply_to if isinstance(message.reply_to, Destination) else None
@@ -65,7 +65,7 @@ def adopt(message: object, codec: ObjectCodec = SAFE_CODEC) -> Message:
 
 
 def stamp_foreign(message: object, sent: Message) -> None:
-    """Give a foreign message the headers that its copy was sent with."""
+    """Copy the headers of a send from the copy that was sent to the foreign message."""
     for name in STAMPED:
         setattr(message, name, getattr(sent, name))
 
@@ -109,7 +109,7 @@ def _copy_stream(message: Any, _: ObjectCodec) -> Message:
             return copy
 
 
-# The member that only this kind has, and how to copy its body.
+# A member that only this kind of message has, and how to copy its body.
 _COPIERS: tuple[tuple[str, Callable[[Any, ObjectCodec], Message]], ...] = (
     ("text", _copy_text),
     ("object", _copy_object),

@@ -1,10 +1,10 @@
-"""Messages to frames and back (docs/frames.md).
+"""Encodes messages as frames, and finds frames in streams (docs/frames.md).
 
-Out: a connection's `FrameWriter` stamps a message and gives its frame in two parts, head and body; the body is not
-copied. Within a transaction the parts are kept until it is committed, and then go through `seal`.
+Sending: a connection's `FrameWriter` stamps a message and returns its frame in two parts, head and body, without
+copying the body. In a transaction, the parts are kept until the commit, and then go through `seal`.
 
-In: one `FrameReader` for each stream finds the frames in its runs. The router picks those that are wanted by the fields
-of the fixed header, `is_sent_to` and `look_up`, and makes messages of copies of them by `message.open_message`.
+Receiving: each stream has a `FrameReader` that finds the frames in its runs. The router selects frames by the fields of
+the fixed header, `is_sent_to` and `look_up`, and makes messages from copies of them by `message.open_message`.
 """
 
 from bisect import bisect_left
@@ -51,26 +51,28 @@ from .selector.names import HEADERS
 from .types import PropertyValue
 
 FRAME_BYTES_MAX: Final = 256 << 20
-"""No longer frame is sent."""
+"""Longest frame that is sent. Receivers may accept less."""
 DEFAULT_RECEIVED_BYTES_MAX: Final = 64 << 20
+"""Longest frame that a reader accepts by default. Bounds the memory that forged lengths can take."""
 
 Parts = tuple[bytes, bytes]
-"""A frame as it is sent: everything up to the body, and the body."""
+"""A frame to be sent: everything up to the body, and the body."""
 Frame = tuple[bytes, int, int, int, Header]
-"""A frame as it is received: a buffer, where in it the frame, and its body, begin and end, and the fields of the fixed
-header."""
+"""A received frame: a buffer, the indexes in it where the frame begins, its body begins, and the frame ends, and the
+fields of the fixed header.
+"""
 
 
 class FrameWriter:
-    """Makes the frames of one connection, and numbers them."""
+    """Encodes the messages of one connection as numbered frames."""
 
     __slots__ = ("connection_id", "number")
 
     def __init__(self, connection_id: int, number: int = 0) -> None:
         self.connection_id = connection_id
-        """64 random bits: with the number, it makes message ids that are unique without coordination."""
+        """64 random bits. Together with the number, they make message ids that are unique without coordination."""
         self.number = number
-        """Of the latest frame."""
+        """Number of the latest frame."""
 
     def write(
         self,
@@ -82,9 +84,9 @@ class FrameWriter:
         expiration: int = 0,
         delivery_delay: int = 0,
     ) -> Parts:
-        """The frame of a message as it is now; the message's headers are stamped. All values have been checked before.
+        """Return the frame of a message as it is now, and stamp the message. All values have been checked before.
 
-        Of the flags, the caller passes PERSISTENT, NO_MESSAGE_ID and NO_TIMESTAMP.
+        The caller passes the flags PERSISTENT, NO_MESSAGE_ID and NO_TIMESTAMP.
         """
         kind, properties, sections, body = snapshot(message)
         flags |= destination.kind_flags
@@ -97,7 +99,7 @@ class FrameWriter:
         name_bytes, property_bytes, section_bytes = len(name), len(properties), len(sections)
         frame_bytes = HEADER_BYTES + name_bytes + property_bytes + section_bytes + len(body)
         if frame_bytes > FRAME_BYTES_MAX:
-            raise JMSError(f"a message of {frame_bytes} bytes: at most {FRAME_BYTES_MAX} can be sent")
+            raise JMSError(f"a message of {frame_bytes} bytes cannot be sent: expected at most {FRAME_BYTES_MAX}")
         self.number = number = self.number + 1
         header = (
             VERSION,
@@ -119,7 +121,7 @@ class FrameWriter:
 
 
 def seal(parts: Parts, transaction: Transaction) -> Parts:
-    """The same frame as one message of a transaction, of which it is known at last how many there are."""
+    """Return the frame as a message of a transaction, once the number of its messages is known."""
     head, body = parts
     fields = list(HEADER.unpack_from(head))
     section = transaction_section(transaction)
@@ -130,7 +132,7 @@ def seal(parts: Parts, transaction: Transaction) -> Parts:
 
 
 def with_properties(parts: Parts, change: Callable[[bytes], bytes]) -> Parts:
-    """The same frame with other properties, made of its own as they are encoded."""
+    """Return the frame with its encoded properties replaced by `change(properties)`."""
     head, body = parts
     fields = list(HEADER.unpack_from(head))
     at = HEADER_BYTES + fields[NAME_BYTES]
@@ -142,17 +144,17 @@ def with_properties(parts: Parts, change: Callable[[bytes], bytes]) -> Parts:
 
 
 def transaction_of(buffer: bytes, header: Header, start: int = 0) -> Transaction | None:
-    """The transaction that a frame belongs to, if any."""
+    """Return the transaction that a frame belongs to, if any."""
     if not header[FLAGS] & IN_TRANSACTION:
         return None
     content = sections_of(buffer, header, start).get(Section.TRANSACTION)
     if content is None:
-        raise MessageFormatError("a message of a transaction that is not named")
+        raise MessageFormatError("a message of a transaction without its transaction section")
     return decode_transaction(content)
 
 
 def is_sent_to(buffer: bytes, start: int, header: Header, destination: Destination) -> bool:
-    """Whether a frame goes to a destination, the hash of which was found equal."""
+    """Return True if a frame goes to a destination. Its hash has been compared before."""
     return (
         header[NAME_BYTES] == len(destination.encoded_name)
         and header[FLAGS] & KIND_FLAGS == destination.kind_flags
@@ -161,9 +163,9 @@ def is_sent_to(buffer: bytes, start: int, header: Header, destination: Destinati
 
 
 def look_up(buffer: bytes, start: int, header: Header, name: str) -> PropertyValue:
-    """What a selector sees under a name: a header, or a property, or None. Nothing else of the frame is decoded.
+    """Return the value of a name in a selector: a header or property, or None. Decodes nothing else of the frame.
 
-    MessageFormatError where the frame turns out malformed. For a selector: `partial(look_up, buffer, start, header)`.
+    Raise MessageFormatError if the frame is malformed. A selector uses `partial(look_up, buffer, start, header)`.
     """
     if name in HEADERS:
         return _look_up_header(buffer, start, header, name)
@@ -185,12 +187,12 @@ def _look_up_header(buffer: bytes, start: int, header: Header, name: str) -> Pro
 
 
 def body_place(header: Header) -> int:
-    """Where in a frame the body begins."""
+    """Return where in a frame the body begins."""
     return HEADER_BYTES + header[NAME_BYTES] + header[PROPERTY_BYTES] + header[SECTION_BYTES]
 
 
 def is_well_formed(buffer: bytes, start: int, header: Header) -> bool:
-    """Whether everything but the body can be decoded. Bodies tell when they are asked for."""
+    """Return True if everything but the body can be decoded. Bodies are decoded when they are accessed."""
     try:
         name = buffer[start + HEADER_BYTES : start + HEADER_BYTES + header[NAME_BYTES]]
         decode_destination(bytes((header[FLAGS] & KIND_FLAGS,)) + name)
@@ -207,7 +209,7 @@ def is_well_formed(buffer: bytes, start: int, header: Header) -> bool:
 
 
 class FrameDrop(Enum):
-    """Why a reader dropped what it received."""
+    """Reason why a reader dropped data."""
 
     UNKNOWN = "a version or a kind of frame that this library does not know"
     MALFORMED = "lengths or values that make no sense"
@@ -216,13 +218,14 @@ class FrameDrop(Enum):
 
 
 _PIECES_MAX: Final = 1024
+"""Pieces of a frame held before they are joined: many small pieces take far more memory than their bytes."""
 
 
 class FrameReader:
     """Finds the frames in the runs of one stream.
 
-    Whatever comes, nothing is raised: what is no frame is counted in `drops`, and reading goes on behind it if its
-    length makes sense, otherwise at the next message mark of the stream. At most `frame_bytes_max` bytes are held.
+    Invalid data is never raised but counted in `drops`. Reading continues behind it if its length is plausible,
+    otherwise at the next message mark of the stream. Holds at most `frame_bytes_max` bytes.
     """
 
     __slots__ = ("_header", "_held_bytes", "_is_synced", "_merged", "_pieces", "drops", "frame_bytes_max")
@@ -232,30 +235,30 @@ class FrameReader:
         self.drops: Counter[FrameDrop] = Counter()
         self._is_synced = False
         self._pieces: list[bytes] = []
-        """The beginning of a frame."""
+        """Beginning of an incomplete frame."""
         self._held_bytes = 0
         self._merged = 0
-        """So many of the pieces were joined from small ones."""
+        """Number of pieces, at the start of the list, that were joined from small ones."""
         self._header: Header | None = None
-        """Of the frame that has begun, once it is complete."""
+        """Header of the incomplete frame, once it is complete."""
 
     @property
     def held_bytes(self) -> int:
-        """What waits for the rest of its frame."""
+        """Bytes held of an incomplete frame."""
         return self._held_bytes
 
     def reset(self) -> None:
-        """There is a gap before the next run: start over at its first message mark."""
+        """Drop the incomplete frame after a gap. Reading restarts at the next message mark."""
         if self._pieces:
             self.drops[FrameDrop.CUT] += 1
         self._release()
         self._is_synced = False
 
     def feed(self, run: bytes, marks: Sequence[int] = ()) -> list[Frame]:
-        """All frames that end in this run, which follows the one before without a gap; messages begin at its marks.
+        """Return all frames that end in this run. It follows the last run without a gap; messages begin at its marks.
 
-        The marks are looked at only where reading has to start over, or a frame spans the whole run. The buffer of a
-        frame is mostly the run itself: slice what is to be kept.
+        Marks are used only if reading has to restart, or a frame spans the whole run. The buffer of a frame is usually
+        the run itself: copy what is to be kept.
         """
         frames: list[Frame] = []
         at = shift = 0
@@ -293,7 +296,7 @@ class FrameReader:
         return frames
 
     def _continue(self, header: Header, run: bytes, marks: Sequence[int], frames: list[Frame]) -> int:
-        """Add to the frame that has begun; where in the run reading goes on."""
+        """Add to the incomplete frame. Return where reading continues in the run."""
         missing = header[FRAME_BYTES] - self._held_bytes
         if missing <= len(run):
             self._pieces.append(run[:missing])
@@ -302,7 +305,7 @@ class FrameReader:
             frames.append((frame, 0, body_place(header), len(frame), header))
             return missing
         if len(marks):
-            # A message begins where this frame claims that all is its own.
+            # A message begins inside the space that this frame claims, so its length is wrong.
             self.drops[FrameDrop.MALFORMED] += 1
             self._release()
             return self._resume(marks, 0, len(run))
@@ -310,7 +313,7 @@ class FrameReader:
         return len(run)
 
     def _skip(self, header: Header, end: int, size: int) -> int:
-        """Drop a frame; where it ends, if that can be believed, otherwise 0."""
+        """Drop a frame. Return where it ends if its length is plausible, otherwise 0."""
         is_too_large = header[FRAME_BYTES] > self.frame_bytes_max
         if header[0] != VERSION or header[KIND] > KIND_MAX:
             self.drops[FrameDrop.UNKNOWN] += 1
@@ -319,7 +322,9 @@ class FrameReader:
         return end if header[FRAME_BYTES] >= HEADER_BYTES and not is_too_large and end <= size else 0
 
     def _resume(self, marks: Sequence[int], first: int, size: int) -> int:
-        """The first message mark from a place on; without one, the end, and the next run's first mark is waited for."""
+        """Return the first message mark at or behind an index; without one, the end, to wait for the next run's first
+        mark.
+        """
         index = bisect_left(marks, first)
         at = marks[index] if index < len(marks) else size
         self._is_synced = first <= at < size
@@ -329,7 +334,6 @@ class FrameReader:
         self._pieces.append(piece)
         self._held_bytes += len(piece)
         if len(self._pieces) - self._merged > _PIECES_MAX:
-            # Many small pieces would take far more memory than their bytes.
             self._pieces[self._merged :] = [b"".join(self._pieces[self._merged :])]
             self._merged += 1
 

@@ -12,7 +12,7 @@ HEADER = struct.Struct("!BBBBIIH2xIIQQqq")
 HEADER_BYTES: Final = HEADER.size
 
 Header: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""What `HEADER` unpacks; the places are named below."""
+"""Fields that `HEADER` unpacks, by the indexes below."""
 KIND: Final = 1
 FLAGS: Final = 2
 PRIORITY: Final = 3
@@ -26,18 +26,18 @@ NUMBER: Final = 10
 TIMESTAMP: Final = 11
 EXPIRATION: Final = 12
 
-# Flags; the two of the destination's kind are in `destination`.
+# Flags. The two for the kind of the destination are in `destination`.
 PERSISTENT: Final = 1
 NO_MESSAGE_ID: Final = 2
 NO_TIMESTAMP: Final = 4
 NULL_BODY: Final = 8
 IN_TRANSACTION: Final = 16
 
-PRIORITY_MAX: Final = 9
+PRIORITY_MAX: Final = 9  # Jakarta Messaging 3.1, 3.4.10
 
 
 class Kind(IntEnum):
-    """What kind of message a frame holds."""
+    """Kind of message in a frame."""
 
     MESSAGE = 0
     TEXT = 1
@@ -51,7 +51,7 @@ KIND_MAX: Final = int(max(Kind))
 
 
 class Section(IntEnum):
-    """What an optional section holds."""
+    """Content of an optional section."""
 
     CORRELATION_ID = 1
     CORRELATION_BYTES = 2
@@ -67,10 +67,10 @@ _TRANSACTION = struct.Struct("!QII")
 
 
 class Transaction(NamedTuple):
-    """Of which transaction a message is which of how many."""
+    """Transaction that a message belongs to, and its place in it."""
 
     number: int
-    """Chosen by the sending connection."""
+    """Number chosen by the sending connection."""
     place: int
     size: int
 
@@ -92,11 +92,11 @@ def transaction_section(transaction: Transaction) -> bytes:
 
 
 def split_sections(data: bytes, at: int, end: int) -> dict[int, bytes]:
-    """Contents by tag; of two with the same tag the first counts."""
+    """Return contents by tag. If a tag occurs twice, the first one counts."""
     sections: dict[int, bytes] = {}
     while at < end:
         if at + _SECTION.size > end:
-            raise MessageFormatError("a section that is cut short")
+            raise MessageFormatError("a truncated section")
         tag, length = _SECTION.unpack_from(data, at)
         at += _SECTION.size + length
         if at > end:
@@ -116,7 +116,7 @@ def decode_destination(content: bytes) -> Destination:
     try:
         return destination_from(content[0], content[1:])
     except InvalidDestinationError as error:
-        raise MessageFormatError("a destination that is none") from error
+        raise MessageFormatError("an invalid destination") from error
 
 
 def decode_delay(content: bytes) -> int:
@@ -126,13 +126,13 @@ def decode_delay(content: bytes) -> int:
 def decode_transaction(content: bytes) -> Transaction:
     transaction = Transaction(*_unpack(_TRANSACTION, content))
     if transaction.place >= transaction.size:
-        raise MessageFormatError(f"message {transaction.place} of a transaction of {transaction.size}")
+        raise MessageFormatError(f"message {transaction.place} of a transaction of {transaction.size} messages")
     return transaction
 
 
 def _unpack(layout: struct.Struct, content: bytes) -> tuple[Any, ...]:
     if len(content) != layout.size:
-        raise MessageFormatError(f"a section of {len(content)} bytes instead of {layout.size}")
+        raise MessageFormatError(f"a section of {len(content)} bytes , expected {layout.size}")
     return layout.unpack(content)
 
 

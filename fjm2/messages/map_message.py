@@ -34,25 +34,23 @@ from .values import decode_value, encode_value
 
 
 class MapMessage(Message, Mapping[str, Value]):
-    """Names and values, in any order. It can be read as a mapping; values are set by the setters.
+    """A message of named values, without order. It is readable as a mapping, and written by its setters.
 
-    It is equal to itself only, and true even when empty, as any message.
+    It is equal only to itself, and true even when empty, like every message.
     """
 
     __slots__ = ()
     _kind = Kind.MAP
-    """A mapping."""
+    """Map body."""
 
     def __init__(self) -> None:
         super().__init__()
         self._body = {}
 
     def clear_body(self) -> None:
-        """Remove all items; the message can be written to again."""
+        """Remove all items, and make the body writable."""
         super().clear_body()
         self._body = {}
-
-    # The mapping.
 
     def __getitem__(self, name: str) -> Value:
         return self._items()[name]
@@ -70,60 +68,56 @@ class MapMessage(Message, Mapping[str, Value]):
     __hash__ = object.__hash__
 
     def map_names(self) -> set[str]:
-        """Names of all items."""
+        """Return the names of all items."""
         return set(self._items())
 
     def item_exists(self, name: str) -> bool:
-        """Whether it was set, be it to None."""
+        """Return True if the item is set, even to None."""
         return name in self._items()
 
-    # Reading.
-
     def get_boolean(self, name: str) -> bool:
-        """The item as a boolean. MessageFormatError if it cannot be read as one."""
+        """Return the item as a boolean. Raise MessageFormatError if it cannot be converted."""
         return read_boolean(self._items().get(name))
 
     def get_byte(self, name: str) -> int:
-        """The item as a byte. MessageFormatError if it cannot be read as one."""
+        """Return the item as a byte. Raise MessageFormatError if it cannot be converted."""
         return read_byte(self._items().get(name))
 
     def get_short(self, name: str) -> int:
-        """The item as a short. MessageFormatError if it cannot be read as one."""
+        """Return the item as a short. Raise MessageFormatError if it cannot be converted."""
         return read_short(self._items().get(name))
 
     def get_char(self, name: str) -> str:
-        """The item as a character. MessageFormatError if it cannot be read as one."""
+        """Return the item as a character. Raise MessageFormatError if it cannot be converted."""
         return read_char(self._items().get(name))
 
     def get_int(self, name: str) -> int:
-        """The item as an int. MessageFormatError if it cannot be read as one."""
+        """Return the item as an int. Raise MessageFormatError if it cannot be converted."""
         return read_int(self._items().get(name))
 
     def get_long(self, name: str) -> int:
-        """The item as a long. MessageFormatError if it cannot be read as one."""
+        """Return the item as a long. Raise MessageFormatError if it cannot be converted."""
         return read_long(self._items().get(name))
 
     def get_float(self, name: str) -> float:
-        """The item as a float. MessageFormatError if it cannot be read as one."""
+        """Return the item as a float. Raise MessageFormatError if it cannot be converted."""
         return read_float(self._items().get(name))
 
     def get_double(self, name: str) -> float:
-        """The item as a double. MessageFormatError if it cannot be read as one."""
+        """Return the item as a double. Raise MessageFormatError if it cannot be converted."""
         return read_double(self._items().get(name))
 
     def get_string(self, name: str) -> str | None:
-        """The item as a string. MessageFormatError if it cannot be read as one."""
+        """Return the item as a string. Raise MessageFormatError if it cannot be converted."""
         return read_string(self._items().get(name))
 
     def get_bytes(self, name: str) -> bytes | None:
-        """The item as a byte array. MessageFormatError if it cannot be read as one."""
+        """Return the item as a byte array. Raise MessageFormatError if it cannot be converted."""
         return read_bytes(self._items().get(name))
 
     def get_object(self, name: str) -> Value:
-        """The value with the type it was set with; None if there is none."""
+        """Return the value with the type it was set with; None if the item does not exist."""
         return self._items().get(name)
-
-    # Writing.
 
     def set_boolean(self, name: str, value: bool) -> None:
         """Set an item of type boolean."""
@@ -150,7 +144,7 @@ class MapMessage(Message, Mapping[str, Value]):
         self._set(name, Long(value))
 
     def set_float(self, name: str, value: float) -> None:
-        """Keeps 32 bits of the value."""
+        """Set an item of type float, which keeps 32 bits of the value."""
         self._set(name, Float(value))
 
     def set_double(self, name: str, value: float) -> None:
@@ -164,21 +158,19 @@ class MapMessage(Message, Mapping[str, Value]):
     def set_bytes(
         self, name: str, value: bytes | bytearray | memoryview | None, offset: int = 0, length: int | None = None
     ) -> None:
-        """A copy of a byte array, or of a part of one."""
+        """Set an item to a copy of a byte array, or of a part of it."""
         self._set(name, None if value is None else to_stored_bytes(value, offset, length))
 
     def set_object(self, name: str, value: object) -> None:
-        """A value with the type it has; an int is an int if 32 bits hold it, otherwise a long."""
+        """Set an item with the type of the value. An int becomes an int if it fits 32 bits, a long otherwise."""
         self._set(name, to_stored_object(value))
 
     def _set(self, name: str, value: Value) -> None:
         self._check_body_writeable()
         if not isinstance(name, str) or not name:
-            raise ValueError(f"{name!r} is no name of an item")
+            raise ValueError(f"{name!r} is not an item name: expected a non-empty string")
         self._body[to_stored_string(name)] = value
         self._encoded_body = None
-
-    # As a whole.
 
     def _items(self) -> dict[str, Value]:
         if self._body is UNREAD:
@@ -203,12 +195,12 @@ class MapMessage(Message, Mapping[str, Value]):
 
 
 def _decode_items(data: bytes) -> dict[str, Value]:
-    """Names are values too, of type String."""
+    """Return the items. Names are encoded as values of type String."""
     items: dict[str, Value] = {}
     at = 0
     while at < len(data):
         name, at = decode_value(data, at, len(data))
         if type(name) is not str or not name:
-            raise MessageFormatError("an item without name")
+            raise MessageFormatError("an item without a name")
         items[name], at = decode_value(data, at, len(data))
     return items

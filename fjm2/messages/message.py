@@ -1,18 +1,15 @@
-"""The message of JMS: headers, properties and, in subclasses, a body.
+"""The JMS message: headers, properties and, in subclasses, a body.
 
-Seams for what lies above (producers, sessions, routers); users have no need of them:
+Functions for the layers above (producers, sessions, routers). Applications do not need them:
 
-- `snapshot(message)` gives the encoded parts of a message as it is now. They are kept until the message changes, so
-  sending it again encodes nothing.
-- `frame.FrameWriter` takes it, and stamps the message: it fills the headers that a send sets, and wipes what the client
-  had put there.
-- `open_message(head, body, header, ...)` makes a received message of a frame's two parts; nothing is decoded before it
-  is asked for. They are bytes and never change, so a redelivery is made in the same way again, with a higher
-  `delivery_count`, whatever has become of the first copy.
-- `acknowledge` of `open_message` is the callable behind `message.acknowledge()`.
-- `put_property(message, name, value)` sets a property whether the message is read-only or not: what the receiving side
-  knows, such as JMS_FJM2_Gap (of those that begin with JMS, only the client's own are sent on), or what a JMSProducer
-  adds to a message that it sends on.
+- `snapshot(message)` returns the encoded parts of a message as it is now. They are kept until the message changes, so
+  that sending it again encodes nothing.
+- `stamp(message, ...)` sets the headers of a send, in place of those that the client set. `FrameWriter` calls both.
+- `open_message(head, body, header, ...)` makes a received message from the two parts of a frame, and decodes nothing
+  until it is asked for. Both parts are immutable bytes, so a redelivery is made from them again, with a higher
+  `delivery_count`, whatever the application did to the first copy.
+- `put_property(message, name, value)` sets a property even if the message is read-only: one that the receiver adds and
+  that is not sent on, such as JMS_FJM2_Gap, or one that a JMSProducer adds to a message that it forwards.
 """
 
 import builtins
@@ -84,7 +81,7 @@ _Acknowledge = Callable[[], Awaitable[None]]
 
 
 class _Stamped(Generic[_T]):
-    """A header that the send or the receiving side sets. What a client sets shows until the next send."""
+    """A header set by the send or by the receiver. A value that the client sets is visible until the next send."""
 
     def __init__(self, read: Callable[["Message"], _T]) -> None:
         self._read = read
@@ -112,10 +109,10 @@ class _Stamped(Generic[_T]):
 
 
 class Message:
-    """A message without body, and the base of those that have one.
+    """A message without a body, and the base of messages with one.
 
-    All headers can be set at any time. Before a send only correlation id, reply-to and type are the client's: the
-    others are overwritten by it. Properties and body of a received message are read-only until they are cleared.
+    All headers can be set at any time. Only correlation id, reply-to and type are sent as set: a send overwrites the
+    others. Properties and body of a received message are read-only until they are cleared.
     """
 
     __slots__ = (
@@ -136,14 +133,14 @@ class Message:
     )
 
     _kind: ClassVar[Kind] = Kind.MESSAGE
-    """What sort of body it has."""
-    _kind_code: ClassVar[int] = int(Kind.MESSAGE)  # the Enum itself is slow
+    """Kind of the message, by its body."""
+    _kind_code: ClassVar[int] = int(Kind.MESSAGE)  # plain int: reading an Enum member is slow
 
     _new_body: ClassVar[Any] = None
-    """Of a message that is new, or cleared."""
+    """Body of a message that is new or cleared."""
 
     _head: bytes | None
-    """What it was received as, up to the body; None if it was not, or once it is the client's own again."""
+    """The received frame up to its body; None if the message was not received, or once it has been sent on."""
     _header: Header | None
     _destination: Destination | None
     _client: ClientHeaders | None
@@ -153,11 +150,11 @@ class Message:
     _encoded_properties: bytes | None
     _are_properties_read_only: bool
     _body: Any
-    """The subclass's; UNREAD as long as it is only there as it was received."""
+    """Body as the subclass holds it; UNREAD while only the encoded one is there."""
     _encoded_body: bytes | None
-    """As it was received, or as the subclass encoded it; None once the body has changed."""
+    """Body as received, or as the subclass encoded it; None once the body has changed."""
     _position: int
-    """How far a subclass has read."""
+    """Position in the body that a subclass has read up to."""
     _is_body_read_only: bool
     _delivery_count: int
     _acknowledge: _Acknowledge | None
@@ -170,61 +167,59 @@ class Message:
         self._body = self._new_body
 
     def __init_subclass__(cls) -> None:
-        # A kind of one's own makes a class of this library; subclasses of users are sent as what they derive from.
+        # Only classes of this library define a kind. Subclasses by users are sent as the kind that they derive from.
         if "_kind" in cls.__dict__:
             _CLASSES[cls._kind] = cls
             cls._kind_code = int(cls._kind)
 
-    # Headers that a send sets.
-
     @_Stamped
     def destination(self) -> Destination | None:
-        """Where it was sent to; None before."""
+        """Destination it was sent to; None before the send."""
         if self._destination is None and self._head is not None and self._header is not None:
             name = self._head[HEADER_BYTES : HEADER_BYTES + self._header[NAME_BYTES]]
             try:
                 self._destination = destination_from(self._header[FLAGS], name)
             except InvalidDestinationError as error:
-                raise MessageFormatError("a destination that is none") from error
+                raise MessageFormatError("the frame names an invalid destination") from error
         return self._destination
 
     @_Stamped
     def delivery_mode(self) -> DeliveryMode:
-        """As the send said."""
+        """Delivery mode of the send."""
         if self._header is None:
             return DEFAULT_DELIVERY_MODE
         return DeliveryMode.PERSISTENT if self._header[FLAGS] & PERSISTENT else DeliveryMode.NON_PERSISTENT
 
     @_Stamped
     def message_id(self) -> str | None:
-        """`ID:` and what makes it unique; None before the send, or if the producer was asked for none."""
+        """`ID:` and a unique text; None before the send, or if the producer disabled message ids."""
         return message_id_of(self._header) if self._header is not None else None
 
     @_Stamped
     def timestamp(self) -> int:
-        """When it was sent, in milliseconds since 1970 by the sender's clock; 0 if the producer was asked for none."""
+        """Time of the send, in milliseconds since 1970 by the sender's clock; 0 if the producer disabled timestamps."""
         if self._header is None or self._header[FLAGS] & NO_TIMESTAMP:
             return 0
         return self._header[TIMESTAMP]
 
     @_Stamped
     def expiration(self) -> int:
-        """When its time to live is over, in milliseconds since 1970 by the sender's clock; 0 means never."""
+        """Time when it expires, in milliseconds since 1970 by the sender's clock; 0 if it never does."""
         return self._header[EXPIRATION] if self._header is not None else 0
 
     @_Stamped
     def delivery_time(self) -> int:
-        """When it may be delivered, in milliseconds since 1970 by the sender's clock."""
+        """Time from which it may be delivered, in milliseconds since 1970 by the sender's clock."""
         return self._header[TIMESTAMP] + self._delay() if self._header is not None else 0
 
     @_Stamped
     def priority(self) -> int:
-        """From 0 to 9."""
+        """Priority from 0 to 9."""
         return self._header[PRIORITY] if self._header is not None else DEFAULT_PRIORITY
 
     @_Stamped
     def redelivered(self) -> bool:
-        """Whether it may have been delivered before."""
+        """True if it may have been delivered before."""
         return self._delivery_count > 1
 
     def _delay(self) -> int:
@@ -235,10 +230,8 @@ class Message:
 
     @property
     def delivery_count(self) -> int:
-        """How many times it was delivered, this time included; 0 if it was not received. Also JMSXDeliveryCount."""
+        """Number of deliveries, this one included; 0 if it was not received. Also the property JMSXDeliveryCount."""
         return self._delivery_count
-
-    # Headers of the client.
 
     def _read_client(self) -> ClientHeaders:
         client = self._client
@@ -251,7 +244,7 @@ class Message:
 
     @property
     def correlation_id(self) -> str | None:
-        """What links this message to another. Of an id that was set as bytes: its text, None if it is no UTF-8."""
+        """Text that links this message to another. If set as bytes: their text, or None if they are not UTF-8."""
         return self._read_client().correlation_text
 
     @correlation_id.setter
@@ -260,7 +253,7 @@ class Message:
 
     @property
     def correlation_id_bytes(self) -> bytes | None:
-        """The same as bytes. Of an id that was set as text: its UTF-8. Setting one of the two replaces the other."""
+        """The correlation id as bytes. If it was set as text: its UTF-8. Setting one replaces the other."""
         correlation = self._read_client().correlation
         return encode_text(correlation) if isinstance(correlation, str) else correlation
 
@@ -270,18 +263,18 @@ class Message:
 
     @property
     def reply_to(self) -> Destination | None:
-        """Where an answer is expected."""
+        """Destination where a reply is expected."""
         return self._read_client().reply_to
 
     @reply_to.setter
     def reply_to(self, value: Destination | None) -> None:
         if value is not None and not isinstance(value, Destination):
-            raise InvalidDestinationError(f"{value!r} is no destination")
+            raise InvalidDestinationError(f"{value!r} is not a destination")
         self._read_client().reply_to = value
 
     @property
     def type(self) -> str | None:
-        """What the client calls this sort of message."""
+        """Type of message, a name of the application's choice."""
         return self._read_client().type
 
     @type.setter  # noqa: A003
@@ -291,11 +284,9 @@ class Message:
     jms_type = type  # noqa: A003
     """The same as `type`."""
 
-    # Properties.
-
     @property
     def properties(self) -> Properties:
-        """A view of the properties; what is assigned to a name is set, nothing can be deleted."""
+        """The properties as a mapping. Assigning an item sets a property; single properties cannot be deleted."""
         return Properties(self)
 
     def _read_properties(self) -> dict[str, PropertyValue]:
@@ -310,53 +301,53 @@ class Message:
         return properties
 
     def property_names(self) -> set[str]:
-        """Names of all properties that were set."""
+        """Return the names of all properties."""
         return set(self._read_properties())
 
     def property_exists(self, name: str) -> bool:
-        """Whether it was set, be it to None."""
+        """Return True if the property is set, even to None."""
         return name in self._read_properties()
 
     def clear_properties(self) -> None:
-        """Remove all properties; new ones can be set, of a received message too. The body stays."""
+        """Remove all properties, and make them writable, also those of a received message. The body stays."""
         self._properties = {}
         self._encoded_properties = None
         self._are_properties_read_only = False
 
     def get_boolean_property(self, name: str) -> bool:
-        """The property as a boolean. MessageFormatError if it cannot be read as one."""
+        """Return the property as a boolean. Raise MessageFormatError if it cannot be converted."""
         return read_boolean(self._read_properties().get(name))
 
     def get_byte_property(self, name: str) -> int:
-        """The property as a byte. MessageFormatError if it cannot be read as one."""
+        """Return the property as a byte. Raise MessageFormatError if it cannot be converted."""
         return read_byte(self._read_properties().get(name))
 
     def get_short_property(self, name: str) -> int:
-        """The property as a short. MessageFormatError if it cannot be read as one."""
+        """Return the property as a short. Raise MessageFormatError if it cannot be converted."""
         return read_short(self._read_properties().get(name))
 
     def get_int_property(self, name: str) -> int:
-        """The property as an int. MessageFormatError if it cannot be read as one."""
+        """Return the property as an int. Raise MessageFormatError if it cannot be converted."""
         return read_int(self._read_properties().get(name))
 
     def get_long_property(self, name: str) -> int:
-        """The property as a long. MessageFormatError if it cannot be read as one."""
+        """Return the property as a long. Raise MessageFormatError if it cannot be converted."""
         return read_long(self._read_properties().get(name))
 
     def get_float_property(self, name: str) -> float:
-        """The property as a float. MessageFormatError if it cannot be read as one."""
+        """Return the property as a float. Raise MessageFormatError if it cannot be converted."""
         return read_float(self._read_properties().get(name))
 
     def get_double_property(self, name: str) -> float:
-        """The property as a double. MessageFormatError if it cannot be read as one."""
+        """Return the property as a double. Raise MessageFormatError if it cannot be converted."""
         return read_double(self._read_properties().get(name))
 
     def get_string_property(self, name: str) -> str | None:
-        """The property as a string. MessageFormatError if it cannot be read as one."""
+        """Return the property as a string. Raise MessageFormatError if it cannot be converted."""
         return read_string(self._read_properties().get(name))
 
     def get_object_property(self, name: str) -> PropertyValue:
-        """The value with the type it was set with; None if there is none."""
+        """Return the value with the type it was set with; None if the property does not exist."""
         return self._read_properties().get(name)
 
     def set_boolean_property(self, name: str, value: bool) -> None:
@@ -382,7 +373,7 @@ class Message:
         self._set_property(name, Long(value))
 
     def set_float_property(self, name: str, value: float) -> None:
-        """Keeps 32 bits of the value."""
+        """Set a property of type float, which keeps 32 bits of the value."""
         self._set_property(name, Float(value))
 
     def set_double_property(self, name: str, value: float) -> None:
@@ -394,12 +385,12 @@ class Message:
         self._set_property(name, to_stored_string(value))
 
     def set_object_property(self, name: str, value: PropertyValue) -> None:
-        """Set a value with the type it has; an int is an int if 32 bits hold it, otherwise a long."""
+        """Set a property with the type of the value. An int becomes an int if it fits 32 bits, a long otherwise."""
         self._set_property(name, to_stored_property(value))
 
     def _set_property(self, name: str, value: PropertyValue) -> None:
         if self._are_properties_read_only:
-            raise MessageNotWriteableError("the properties of a received message are read-only until they are cleared")
+            raise MessageNotWriteableError("the properties are read-only: call clear_properties() to set them")
         if name not in known_names:
             check_name(name, value)
         if self._properties is None:
@@ -408,29 +399,28 @@ class Message:
             self._properties[name] = value
         self._encoded_properties = None
 
-    # The body.
-
     def clear_body(self) -> None:
-        """Back to the empty body of a new message, which can be written. Headers and properties stay."""
+        """Replace the body by the empty body of a new message, and make it writable. Headers and properties stay."""
         self._body = self._new_body
         self._encoded_body = None
         self._position = 0
         self._is_body_read_only = False
 
     def get_body(self, type: builtins.type[_T]) -> _T | None:  # noqa: A002
-        """The body, if it is of this type; None if there is none. MessageFormatError if it is of another type.
+        """Return the body if it is of this type, or None if there is none. Raise MessageFormatError if it is of another
+        type.
 
-        No bytes and a map without items are given as such where the type fits, and count as no body where not.
+        An empty bytes or map body is returned if the type fits it, and counts as no body if not.
         """
         body = self._get_body()
         if isinstance(body, type):
             return body
         if self._is_nothing(body):
             return None
-        raise MessageFormatError(f"the body of this {_name_of(self)} is no {type.__name__}")
+        raise MessageFormatError(f"the body of this {_name_of(self)} is not of type {type.__name__}")
 
     def is_body_assignable_to(self, type: builtins.type[Any]) -> bool:  # noqa: A002
-        """Whether `get_body` would give the body as this type; of a message without body, for every type."""
+        """Return True if `get_body` returns a body of this type. A message without a body fits every type."""
         try:
             body = self._get_body()
         except MessageFormatError:
@@ -438,31 +428,33 @@ class Message:
         return isinstance(body, type) or self._is_nothing(body)
 
     def _is_nothing(self, body: object) -> bool:
-        """Whether the message counts as one without body."""
+        """Return True if this body counts as none."""
         return body is None
 
     def _get_body(self) -> object:
-        """The whole body; None if there is none, MessageFormatError if this kind does not give it away."""
+        """Return the whole body; None if there is none. Raise MessageFormatError if this kind of body cannot be
+        returned whole.
+        """
         return None
 
     def _check_body_writeable(self) -> None:
         if self._is_body_read_only:
-            raise MessageNotWriteableError("this body is read-only until it is cleared")
+            raise MessageNotWriteableError("the body is read-only: call clear_body() to write it")
 
     def _load_body(self) -> None:
-        """Decode what is only there as it was received."""
+        """Decode the body if it is still as received."""
 
     def _encode_body(self) -> bytes | None:
-        """The body as it travels; None if it is null."""
+        """Return the encoded body; None if it is null."""
         return b""
 
     def _prepare(self) -> None:
-        """Fill the slots that a subclass has beside the common ones; of kinds from STREAM on."""
-
-    # Delivery.
+        """Initialise the slots of a subclass in a received message. Called for kinds from STREAM on."""
 
     def acknowledge(self) -> Awaitable[None]:
-        """Acknowledge all messages that the session has delivered so far. Matters in CLIENT_ACKNOWLEDGE mode only."""
+        """Acknowledge all messages that the session has delivered so far. Has an effect in CLIENT_ACKNOWLEDGE mode
+        only.
+        """
         return DONE if self._acknowledge is None else self._acknowledge()
 
     def __repr__(self) -> str:
@@ -492,9 +484,9 @@ def open_message(
     acknowledge: _Acknowledge | None = None,
     destination: Destination | None = None,
 ) -> Message:
-    """A received message of a frame, cut where its body begins, whose fixed header was checked, as `FrameReader` does.
+    """Return a received message, given a frame whose fixed header is valid, cut where its body begins.
 
-    What turns out malformed raises MessageFormatError when it is asked for.
+    Other malformed parts raise MessageFormatError when they are accessed.
     """
     kind = _CLASSES[header[KIND]]
     message = kind.__new__(kind)
@@ -514,7 +506,10 @@ def open_message(
 
 
 def snapshot(message: Message) -> tuple[int, bytes, bytes, bytes | None]:
-    """Return kind, properties, client headers and body as they are now, encoded; the body is None if it is null."""
+    """Return kind, encoded properties, encoded client headers and encoded body of a message as it is now.
+
+    The body is None if it is null.
+    """
     if message._head is not None:
         _detach(message)
     properties = message._encoded_properties
@@ -526,9 +521,9 @@ def snapshot(message: Message) -> tuple[int, bytes, bytes, bytes | None]:
 
 
 def stamp(message: Message, header: Header, destination: Destination, delivery_time: int | None) -> None:
-    """Give a message the headers that it is sent with. They replace those that the client has set.
+    """Set the headers that a message is sent with. They replace those that the client has set.
 
-    `delivery_time` is passed only if it differs from the timestamp of the header.
+    `delivery_time` is None if it equals the timestamp of the header.
     """
     message._header = header
     message._destination = destination
@@ -536,7 +531,7 @@ def stamp(message: Message, header: Header, destination: Destination, delivery_t
 
 
 def _detach(message: Message) -> None:
-    """Make a received message the client's own, since it is to be sent on."""
+    """Turn a received message into one of the client's, to be sent on."""
     message._load_body()
     message._read_client()
     properties = message._read_properties()
@@ -545,6 +540,6 @@ def _detach(message: Message) -> None:
 
 
 def put_property(message: Message, name: str, value: PropertyValue) -> None:
-    """Set a property without any check, read-only or not; the value as `types.to_stored_property` gives it."""
+    """Set a property, even if the message is read-only. The value is one that `types.to_stored_property` returns."""
     message._read_properties()[name] = value
     message._encoded_properties = None

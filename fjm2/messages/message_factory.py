@@ -1,4 +1,4 @@
-"""The `create_..._message` calls, which sessions and contexts have in common."""
+"""The `create_..._message` methods that sessions and contexts share."""
 
 from .bytes_message import BytesMessage
 from .destination import Queue, Topic
@@ -11,47 +11,47 @@ from .text_message import TextMessage
 
 
 class MessageFactory:
-    """They touch memory only, and so are the same whichever way one waits."""
+    """Makes messages and destinations. Does no I/O, so that the asyncio and blocking APIs share it."""
 
     def _check_usable(self) -> ObjectCodec:
-        """IllegalStateError once it is closed; how it makes bytes of objects."""
+        """Return the codec for objects. Raise IllegalStateError if closed."""
         raise NotImplementedError
 
     def create_message(self) -> Message:
-        """A message without a body."""
+        """Return a message without a body."""
         self._check_usable()
         return Message()
 
     def create_text_message(self, text: str | None = None) -> TextMessage:
-        """A message whose body is text."""
+        """Return a message whose body is text."""
         self._check_usable()
         return TextMessage(text)
 
     def create_bytes_message(self) -> BytesMessage:
-        """A message whose body is bytes, to be written."""
+        """Return a message whose body is bytes, to be written to."""
         self._check_usable()
         return BytesMessage()
 
     def create_map_message(self) -> MapMessage:
-        """A message whose body is a mapping, to be filled."""
+        """Return a message whose body is a mapping, to be filled."""
         self._check_usable()
         return MapMessage()
 
     def create_stream_message(self) -> StreamMessage:
-        """A message whose body is a row of values, to be written."""
+        """Return a message whose body is a sequence of values, to be written to."""
         self._check_usable()
         return StreamMessage()
 
     def create_object_message(self, object: object = None) -> ObjectMessage:  # noqa: A002
-        """A message whose body is an object, made into bytes as the connection's codec says."""
+        """Return a message whose body is an object, encoded by the connection's codec."""
         return ObjectMessage(object, self._check_usable())
 
     def create_topic(self, name: str) -> Topic:
-        """The topic of this name. Nothing is made anywhere."""
+        """Return the topic with this name. Nothing is created on the network."""
         self._check_usable()
         return Topic(name)
 
     def create_queue(self, name: str) -> Queue:
-        """The queue of this name. Nothing is made anywhere."""
+        """Return the queue with this name. Nothing is created on the network."""
         self._check_usable()
         return Queue(name)

@@ -1,6 +1,6 @@
-"""How the object of an ObjectMessage becomes bytes and an object again.
+"""Codecs that turn the object of an ObjectMessage into bytes and back.
 
-What comes from a multicast network is never unpickled unless the application asks for it, and names the classes.
+Data from a multicast network is never unpickled unless the application asks for it and names the classes.
 """
 
 import io
@@ -16,27 +16,27 @@ from .types import decode_text, encode_text
 
 
 class ObjectFormat(IntEnum):
-    """The first byte of an object's body."""
+    """Format of an encoded object: its first byte."""
 
     SAFE = 0
     PICKLE = 1
 
 
 class ObjectCodec(Protocol):
-    """A setting of the connection."""
+    """Codec for objects: a setting of the connection."""
 
     def encode(self, value: object) -> bytes:
-        """MessageFormatError if the object cannot be serialised."""
+        """Return the encoded object. Raise MessageFormatError if it cannot be encoded."""
 
     def decode(self, data: bytes) -> object:
-        """MessageFormatError if no object can be restored, JMSSecurityError if it is refused."""
+        """Return the object. Raise MessageFormatError if it cannot be decoded, JMSSecurityError if it is refused."""
 
 
 DEPTH_MAX: Final = 100
-"""Lists, tuples and dicts nest no deeper; so what contains itself is refused as well."""
+"""Lists, tuples and dicts nest no deeper than this. Refuses objects that contain themselves, and bounds recursion."""
 
-_SAME_HASH_MAX: Final = 100
-"""Of a dict's keys. Integers with equal hashes are easily made, and each would be compared with all others."""
+_SAME_HASH_KEYS_MAX: Final = 100
+"""Keys of a dict with equal hashes. Such integers are easy to forge, and inserting n of them takes n² comparisons."""
 
 _NONE, _FALSE, _TRUE, _INT, _FLOAT, _TEXT, _BYTES, _LIST, _TUPLE, _DICT = range(10)
 _DOUBLE = struct.Struct("!d")
@@ -45,27 +45,27 @@ _SIZE = struct.Struct("!I")
 
 
 class SafeCodec:
-    """None, bool, int of any size, float, str, bytes, and lists, tuples and dicts of these; no subclasses of them."""
+    """Encodes None, bool, int, float, str, bytes, and lists, tuples and dicts of them. Subclasses are refused."""
 
     def encode(self, value: object) -> bytes:
-        """MessageFormatError if the object has anything else in it."""
+        """Return the encoded object. Raise MessageFormatError if it contains any other type."""
         return bytes((ObjectFormat.SAFE,)) + b"".join(_encode(value, 0))
 
     def decode(self, data: bytes) -> object:
-        """MessageFormatError if it makes no sense, JMSSecurityError if it is pickled."""
+        """Return the object. Raise MessageFormatError if it is malformed, JMSSecurityError if it is pickled."""
         if data[:1] == bytes((ObjectFormat.PICKLE,)):
-            raise JMSSecurityError("a pickled object: refused unless the connection has a PickleCodec")
+            raise JMSSecurityError("a pickled object is refused unless the connection has a PickleCodec")
         if data[:1] != bytes((ObjectFormat.SAFE,)):
             raise MessageFormatError("an object of an unknown format")
         value, end = _decode(data, 1, 0)
         if end != len(data):
-            raise MessageFormatError(f"{len(data) - end} bytes behind the object")
+            raise MessageFormatError(f"{len(data) - end} bytes follow the object")
         return value
 
 
 def _encode(value: object, depth: int) -> Iterator[bytes]:
     if depth > DEPTH_MAX:
-        raise MessageFormatError(f"an object nested more than {DEPTH_MAX} deep, or in itself")
+        raise MessageFormatError(f"an object is nested more than {DEPTH_MAX} levels deep, or contains itself")
     kind = type(value)
     if kind in _LEAF_ENCODERS:
         yield _LEAF_ENCODERS[kind](value)
@@ -79,7 +79,7 @@ def _encode(value: object, depth: int) -> Iterator[bytes]:
             for part in pair:
                 yield from _encode(part, depth + 1)
     else:
-        raise MessageFormatError(f"an object with a {kind.__name__} in it cannot be serialised")
+        raise MessageFormatError(f"an object that contains a {kind.__name__} cannot be encoded without a PickleCodec")
 
 
 def _encode_int(value: int) -> bytes:
@@ -102,7 +102,7 @@ _LEAF_ENCODERS: dict[type, Callable[[Any], bytes]] = {
 
 def _decode(data: bytes, at: int, depth: int) -> tuple[object, int]:
     if depth > DEPTH_MAX:
-        raise MessageFormatError(f"an object nested more than {DEPTH_MAX} deep")
+        raise MessageFormatError(f"an object is nested more than {DEPTH_MAX} levels deep")
     tag, at = _take(data, at, 1)[0], at + 1
     if tag <= _TRUE:
         return (None, False, True)[tag], at
@@ -118,7 +118,7 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[object, int]:
 
 def _decode_items(data: bytes, at: int, depth: int, tag: int, size: int) -> tuple[object, int]:
     items = []
-    # Not one loop over the size: it is only a claim. Each item takes a byte at least, so this ends.
+    # `size` is only a claim, but every item takes at least one byte, so the loop ends at the end of the data.
     for _ in range(size * 2 if tag == _DICT else size):
         item, at = _decode(data, at, depth + 1)
         items.append(item)
@@ -130,15 +130,15 @@ def _decode_items(data: bytes, at: int, depth: int, tag: int, size: int) -> tupl
     try:
         hashes = Counter(map(hash, keys))
     except TypeError as error:
-        raise MessageFormatError("a dict with a key that is none") from error
-    if max(hashes.values(), default=0) > _SAME_HASH_MAX:
-        raise MessageFormatError(f"a dict with more than {_SAME_HASH_MAX} keys of the same hash")
+        raise MessageFormatError("a dict with an unhashable key") from error
+    if max(hashes.values(), default=0) > _SAME_HASH_KEYS_MAX:
+        raise MessageFormatError(f"a dict with more than {_SAME_HASH_KEYS_MAX} keys of the same hash")
     return dict(zip(keys, items[1::2], strict=True)), at
 
 
 def _take(data: bytes, at: int, size: int) -> bytes:
     if at + size > len(data):
-        raise MessageFormatError("an object that is cut short")
+        raise MessageFormatError("a truncated object")
     return data[at : at + size]
 
 
@@ -150,24 +150,26 @@ _LEAF_DECODERS: dict[int, Callable[[bytes], object]] = {
 
 
 class PickleCodec:
-    """Pickles what it sends; of what it receives, unpickles only objects made of the given classes.
+    """Pickles objects that are sent. Unpickles received objects only if they are made of the given classes.
 
-    A class stands for all that its constructor and `__setstate__` do with arguments from the network: name only those
-    that do no harm. What a SafeCodec sent is read as well.
+    Naming a class allows everything that its constructor and `__setstate__` do with arguments from the network: name
+    only harmless ones. Objects from a SafeCodec are decoded, too.
     """
 
     def __init__(self, classes: Collection[type]) -> None:
         self._classes = {(kind.__module__, kind.__qualname__): kind for kind in classes}
 
     def encode(self, value: object) -> bytes:
-        """MessageFormatError if the object cannot be pickled."""
+        """Return the pickled object. Raise MessageFormatError if it cannot be pickled."""
         try:
             return bytes((ObjectFormat.PICKLE,)) + pickle.dumps(value, protocol=4)
         except Exception as error:
-            raise MessageFormatError(f"an object that cannot be pickled: {error}") from error
+            raise MessageFormatError(f"the object cannot be pickled: {error}") from error
 
     def decode(self, data: bytes) -> object:
-        """MessageFormatError if it makes no sense, JMSSecurityError if it has another class in it."""
+        """Return the object. Raise MessageFormatError if it is malformed, JMSSecurityError if it contains another
+        class.
+        """
         if data[:1] != bytes((ObjectFormat.PICKLE,)):
             return SAFE_CODEC.decode(data)
         try:
@@ -175,7 +177,7 @@ class PickleCodec:
         except JMSSecurityError:
             raise
         except Exception as error:
-            raise MessageFormatError(f"an object that cannot be unpickled: {error}") from error
+            raise MessageFormatError(f"the object cannot be unpickled: {error}") from error
 
 
 class _Unpickler(pickle.Unpickler):
@@ -185,7 +187,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> type:
         if (module, name) not in self._classes:
-            raise JMSSecurityError(f"unpickling {module}.{name} is refused: it is not among the classes of the codec")
+            raise JMSSecurityError(f"unpickling {module}.{name} is refused: the codec does not list this class")
         return self._classes[module, name]
 
 

@@ -8,18 +8,18 @@ from .object_codec import SAFE_CODEC, ObjectCodec
 
 
 class ObjectMessage(Message):
-    """An object, serialised when it is set: later changes to it do not show. Each reading restores a new one.
+    """A message with an object, which is encoded when it is set, so that later changes to it are not sent.
 
-    The connection sets `codec` on messages that it makes and on those that it receives.
+    Each access to `object` decodes a new one. The connection sets `codec` on messages that it creates or receives.
     """
 
     __slots__ = ("codec",)
     _kind = Kind.OBJECT
-    """An object."""
+    """Object body."""
 
     codec: ObjectCodec
 
-    # The body is the serialised object; None is the null body.
+    # `_body` is the encoded object; None is the null body.
 
     def __init__(self, object: object = None, codec: ObjectCodec = SAFE_CODEC) -> None:  # noqa: A002
         super().__init__()
@@ -31,7 +31,9 @@ class ObjectMessage(Message):
 
     @property
     def object(self) -> builtins.object:
-        """MessageFormatError if it cannot be restored, JMSSecurityError if the codec refuses to."""
+        """The object. Reading raises MessageFormatError if it cannot be decoded, JMSSecurityError if the codec refuses
+        it.
+        """
         encoded = self._encode_body()
         return None if encoded is None else self.codec.decode(encoded)
 

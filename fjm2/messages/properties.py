@@ -1,6 +1,6 @@
-"""A message's properties: their names, the bytes they travel as, and the mapping that users see.
+"""Message properties: valid names, encoding, and the mapping that applications see.
 
-Each property is the length of its name (2 bytes), the name in UTF-8, and a tagged value.
+An encoded property is the length of its name (2 bytes), the name in UTF-8, and a tagged value.
 """
 
 import struct
@@ -17,10 +17,10 @@ GROUP_SEQUENCE: Final = "JMSXGroupSeq"
 DELIVERY_COUNT: Final = "JMSXDeliveryCount"
 
 _CLIENTS_OWN: dict[str, type] = {GROUP_ID: str, GROUP_SEQUENCE: int}
-"""Of the names that begin with JMS, those that applications may set, with their types."""
+"""Names beginning with JMS that applications may set, with the types of their values."""
 
-_NAME_BYTES_MAX = 0xFFFF
-_NAMES_MAX = 4096
+_NAME_BYTES_MAX = 0xFFFF  # the wire has 16 bits for the length
+_NAMES_MAX = 4096  # entries of a cache: far more than programs use, and a bound for those that make names up
 _LENGTH = struct.Struct("!H")
 _INT = struct.Struct("!Bi")
 _STRING = struct.Struct("!BI")
@@ -30,27 +30,27 @@ _INT_TAG, _STRING_TAG = int(Tag.INT), int(Tag.STRING)
 def _encode_name(name: str) -> bytes:
     encoded = name.encode()
     if len(encoded) > _NAME_BYTES_MAX:
-        raise ValueError(f"a name of {len(encoded)} bytes: at most {_NAME_BYTES_MAX} fit")
+        raise ValueError(f"a name of {len(encoded)} bytes: expected at most {_NAME_BYTES_MAX}")
     return _LENGTH.pack(len(encoded)) + encoded
 
 
 _reserved_names = {name: _encode_name(name) for name in _CLIENTS_OWN}
 
 known_names: dict[str, bytes] = {}
-"""Names that any value may be set to, as they are encoded. Few programs use many; those that do start over at times."""
+"""Encoded names that were checked: they may be set to any value. Cleared when full."""
 
 
 _known_texts: dict[tuple[str, PropertyValue], bytes] = {}
-"""Names with short texts, encoded: there are mostly few, which come again and again."""
-_KNOWN_TEXT_MAX = 64
+"""Encoded properties with short text values. Most programs repeat a few."""
+_KNOWN_TEXT_BYTES_MAX = 64  # longer texts rarely repeat, and would cost memory
 
 
 def check_name(name: str, value: PropertyValue) -> None:
-    """ValueError if no application may set a property of this name, MessageFormatError if not to this type of value."""
+    """Raise ValueError if applications may not set this property, MessageFormatError if not to this type of value."""
     if not isinstance(name, str) or not name:
-        raise ValueError(f"{name!r} is no name of a property")
+        raise ValueError(f"{name!r} is not a property name: expected a non-empty string")
     if not is_identifier(name):
-        raise ValueError(f"{name!r} is no identifier, and so no name of a property")
+        raise ValueError(f"{name!r} is not a property name: expected a Java identifier")
     if name.startswith("JMS"):
         _check_reserved(name, value)
         return
@@ -62,13 +62,13 @@ def check_name(name: str, value: PropertyValue) -> None:
 
 def _check_reserved(name: str, value: PropertyValue) -> None:
     if name not in _CLIENTS_OWN:
-        raise ValueError(f"{name} is not for applications to set")
+        raise ValueError(f"{name} cannot be set by applications")
     if value is not None and type(value) is not _CLIENTS_OWN[name]:
-        raise MessageFormatError(f"{name} is a property of type {_CLIENTS_OWN[name].__name__}")
+        raise MessageFormatError(f"{name} expects a value of type {_CLIENTS_OWN[name].__name__}")
 
 
 def travels(name: str) -> bool:
-    """Whether a property is the client's own, and not made where the message arrives."""
+    """Return True if a property is sent: it is the client's, and not added by the receiver."""
     return not name.startswith("JMS") or name in _CLIENTS_OWN
 
 
@@ -92,7 +92,7 @@ def _entry(name: str) -> bytes:
 def _encode_text(name: str, value: str) -> bytes:
     content = value.encode()
     encoded = _entry(name) + _STRING.pack(_STRING_TAG, len(content)) + content
-    if len(encoded) <= _KNOWN_TEXT_MAX:
+    if len(encoded) <= _KNOWN_TEXT_BYTES_MAX:
         if len(_known_texts) >= _NAMES_MAX:
             _known_texts.clear()
         _known_texts[name, value] = encoded
@@ -100,7 +100,7 @@ def _encode_text(name: str, value: str) -> bytes:
 
 
 def decode_properties(data: bytes, at: int, end: int) -> dict[str, PropertyValue]:
-    """Of two with one name the first counts, as it does for `find_property`."""
+    """Return the properties. If a name occurs twice, the first one counts, as in `find_property`."""
     properties: dict[str, PropertyValue] = {}
     while at < end:
         name_end = _name_end(data, at, end)
@@ -111,13 +111,13 @@ def decode_properties(data: bytes, at: int, end: int) -> dict[str, PropertyValue
 
 
 def find_property(data: bytes, at: int, end: int, name: str) -> PropertyValue:
-    """The value of one property, or None: no other is decoded."""
+    """Return the value of one property, or None. No other property is decoded."""
     try:
         entry = known_names.get(name) or _encode_name(name)
     except ValueError:
         return None
     found = data.find(entry, at, end)
-    # What looks like the name may stand inside of a value: only the walk tells where properties begin.
+    # The bytes of the name may also occur inside a value, so walk from property to property to verify the match.
     while found >= at:
         if found == at:
             return _check_type(decode_value(data, at + len(entry), end)[0])
@@ -129,7 +129,7 @@ def find_property(data: bytes, at: int, end: int, name: str) -> PropertyValue:
 
 def _check_type(value: Value) -> PropertyValue:
     if type(value) is bytes or type(value) is Char:
-        raise MessageFormatError("a property of a type that properties have not")
+        raise MessageFormatError("a property of type char or byte[]: expected one of the property types")
     return cast(PropertyValue, value)
 
 
@@ -138,11 +138,11 @@ def _name_end(data: bytes, at: int, end: int) -> int:
         name_end = at + _LENGTH.size + (data[at] << 8 | data[at + 1])
         if name_end < end:
             return name_end
-    raise MessageFormatError("a property that is cut short")
+    raise MessageFormatError("a truncated property")
 
 
 class HasProperties(Protocol):
-    """The part of a message that `Properties` shows as a mapping."""
+    """The methods of a message that `Properties` needs."""
 
     def property_exists(self, name: str) -> bool: ...
     def property_names(self) -> set[str]: ...
@@ -151,7 +151,7 @@ class HasProperties(Protocol):
 
 
 class Properties(Mapping[str, PropertyValue]):
-    """A message's properties as a mapping that can be added to; one alone cannot be removed."""
+    """The properties of a message as a mapping. Items can be set; single items cannot be deleted."""
 
     __slots__ = ("_message",)
 

@@ -1,4 +1,4 @@
-"""What BytesMessage and StreamMessage share: a body that is first written, then read from its start."""
+"""Common base of BytesMessage and StreamMessage: a body that is written first, then read from its start."""
 
 from typing import cast
 
@@ -7,9 +7,9 @@ from .message import UNREAD, Message
 
 
 class SequentialMessage(Message):
-    """Write-only when new, read-only once received or `reset`.
+    """A message that is write-only when new, and read-only once received or `reset`.
 
-    While it is written the body is bytes as long as there was one write, and then a bytearray. While it is read it is
+    While writing, the body is bytes after the first write, and a bytearray after the second. While reading, it is
     bytes.
     """
 
@@ -17,21 +17,21 @@ class SequentialMessage(Message):
     _new_body = b""
 
     def reset(self) -> None:
-        """End writing; reading begins at the start."""
+        """Make the body readable, from its start."""
         self._encode_body()
         self._is_body_read_only = True
         self._position = 0
 
     def _readable(self) -> bytes:
         if not self._is_body_read_only:
-            raise MessageNotReadableError("this body is being written: reset() makes it readable")
+            raise MessageNotReadableError("the body is write-only: call reset() to read it")
         if self._body is UNREAD:
             self._body = self._encoded_body
         return cast(bytes, self._body)
 
     def _write(self, data: bytes) -> None:
         if self._is_body_read_only:
-            raise MessageNotWriteableError("this body is read-only until it is cleared")
+            raise MessageNotWriteableError("the body is read-only: call clear_body() to write it")
         body = self._body
         if not body:
             self._body = data

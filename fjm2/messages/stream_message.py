@@ -1,4 +1,4 @@
-"""A message whose body is a row of typed values."""
+"""A message whose body is a sequence of typed values."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -36,17 +36,18 @@ _T = TypeVar("_T")
 
 
 class StreamMessage(SequentialMessage):
-    """Write-only when new, read-only once received or `reset`. Values are read in the order they were written in.
+    """A message that is write-only when new, and read-only once received or `reset`. Values are read in the order
+    written.
 
-    A read that fails leaves the position where it was: the value can be read again as another type.
+    A failed read does not move the position, so that the value can be read again as another type.
     """
 
     __slots__ = ("_array", "_array_position")
     _kind = Kind.STREAM
-    """A row of values."""
+    """Stream body."""
 
     _array: bytes | None
-    """The byte array that is being read in pieces; `_position` is behind it already."""
+    """Byte array that is being read in pieces. `_position` is already behind it."""
     _array_position: int
 
     def __init__(self) -> None:
@@ -58,62 +59,60 @@ class StreamMessage(SequentialMessage):
         self._array_position = 0
 
     def clear_body(self) -> None:
-        """Remove all values; the message can be written to again."""
+        """Remove all values, and make the body writable."""
         super().clear_body()
         self._prepare()
 
     def reset(self) -> None:
-        """End writing; reading begins at the first value."""
+        """Make the body readable, from the first value."""
         super().reset()
         self._prepare()
 
-    # Reading.
-
     def read_boolean(self) -> bool:
-        """The next value as a boolean. MessageFormatError if it cannot be read as one."""
+        """Return the next value as a boolean. Raise MessageFormatError if it cannot be converted."""
         return self._read(read_boolean)
 
     def read_byte(self) -> int:
-        """The next value as a byte. MessageFormatError if it cannot be read as one."""
+        """Return the next value as a byte. Raise MessageFormatError if it cannot be converted."""
         return self._read(read_byte)
 
     def read_short(self) -> int:
-        """The next value as a short. MessageFormatError if it cannot be read as one."""
+        """Return the next value as a short. Raise MessageFormatError if it cannot be converted."""
         return self._read(read_short)
 
     def read_char(self) -> str:
-        """The next value as a character. MessageFormatError if it cannot be read as one."""
+        """Return the next value as a character. Raise MessageFormatError if it cannot be converted."""
         return self._read(read_char)
 
     def read_int(self) -> int:
-        """The next value as an int. MessageFormatError if it cannot be read as one."""
+        """Return the next value as an int. Raise MessageFormatError if it cannot be converted."""
         return self._read(read_int)
 
     def read_long(self) -> int:
-        """The next value as a long. MessageFormatError if it cannot be read as one."""
+        """Return the next value as a long. Raise MessageFormatError if it cannot be converted."""
         return self._read(read_long)
 
     def read_float(self) -> float:
-        """The next value as a float. MessageFormatError if it cannot be read as one."""
+        """Return the next value as a float. Raise MessageFormatError if it cannot be converted."""
         return self._read(read_float)
 
     def read_double(self) -> float:
-        """The next value as a double. MessageFormatError if it cannot be read as one."""
+        """Return the next value as a double. Raise MessageFormatError if it cannot be converted."""
         return self._read(read_double)
 
     def read_string(self) -> str | None:
-        """The next value as a string. MessageFormatError if it cannot be read as one."""
+        """Return the next value as a string. Raise MessageFormatError if it cannot be converted."""
         return self._read(read_string)
 
     def read_object(self) -> Value:
-        """The value with the type it was written with."""
+        """Return the next value with the type it was written with."""
         return self._read(_as_it_is)
 
     def read_bytes(self, n: int = -1) -> bytes | None:
-        """The next piece of a byte array: `n` bytes, or all that are left of it if there are fewer or `n` is negative.
+        """Return the next piece of a byte array: `n` bytes, or the rest if it is shorter or `n` is negative.
 
-        A piece shorter than `n` is the last one. If the last one is exactly `n` bytes long, the next call gives None,
-        once. Until either has happened, other values cannot be read. None as well for a null.
+        A piece shorter than `n` is the last one. If the last piece has exactly `n` bytes, the next call returns None
+        once. Until then, no other value can be read. A null is returned as None, too.
         """
         if self._array is None:
             array = self._read(read_bytes)
@@ -137,15 +136,13 @@ class StreamMessage(SequentialMessage):
     def _read(self, convert: Callable[[Value], _T]) -> _T:
         data = self._readable()
         if self._array is not None:
-            raise MessageFormatError("a byte array has not been read to its end")
+            raise MessageFormatError("a byte array has been read in part: read it to its end first")
         if self._position >= len(data):
-            raise MessageEOFError("no value is left")
+            raise MessageEOFError("no values are left")
         value, after = decode_value(data, self._position, len(data))
         converted = convert(value)
         self._position = after
         return converted
-
-    # Writing.
 
     def write_boolean(self, value: bool) -> None:
         """Append a boolean."""
@@ -186,17 +183,15 @@ class StreamMessage(SequentialMessage):
     def write_bytes(
         self, value: bytes | bytearray | memoryview | None, offset: int = 0, length: int | None = None
     ) -> None:
-        """One byte array, or a part of one."""
+        """Append a byte array, or a part of one."""
         self._write(encode_value(None if value is None else to_stored_bytes(value, offset, length)))
 
     def write_object(self, value: object) -> None:
-        """A value with the type it has."""
+        """Append a value with its own type."""
         self._write(encode_value(to_stored_object(value)))
 
-    # As a whole.
-
     def _get_body(self) -> object:
-        raise MessageFormatError("a StreamMessage gives its values one by one")
+        raise MessageFormatError("a StreamMessage has no body to return whole: read its values one by one")
 
 
 def _as_it_is(value: Value) -> Value:

@@ -8,11 +8,11 @@ from .types import decode_text, encode_text, to_stored_string
 
 
 class TextMessage(Message):
-    """Any Unicode text, or None, which is not the same as an empty one."""
+    """A message with any Unicode text, or None, which differs from an empty text."""
 
     __slots__ = ()
     _kind = Kind.TEXT
-    """Text."""
+    """Text body."""
 
     def __init__(self, text: str | None = None) -> None:
         super().__init__()

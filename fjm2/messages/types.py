@@ -1,12 +1,11 @@
-"""The types of JMS values, and the rules by which one type is read as another.
+"""The types of JMS values, and the conversions between them.
 
-The JMS type of a value is the class of the Python value: `bool` is boolean, `Byte`, `Short` and `Long` (all of them
-ints) what they are called, `int` is int, `Float` (a float) is float, `float` is double, `str` is String, `Char` (a str)
-is char and `bytes` is byte[]. `Int` and `Double` are for those who want to force a type; they are kept as plain `int`
-and `float`.
+The JMS type of a value is the class of the Python value: `bool` is boolean, `Byte`, `Short` and `Long` (ints) are byte,
+short and long, `int` is int, `Float` (a float) is float, `float` is double, `str` is String, `Char` (a str) is char and
+`bytes` is byte[]. `Int` and `Double` force a type; they are stored as plain `int` and `float`.
 
-Properties and the bodies of MapMessage and StreamMessage share one matrix, the one of bodies: cut down to the eight
-types that properties have, it is theirs.
+Properties share the conversion table of MapMessage and StreamMessage bodies, restricted to the eight types of
+properties.
 """
 
 import math
@@ -29,24 +28,24 @@ _NOT_FINITE = {
     for sign, factor in (("", 1.0), ("+", 1.0), ("-", -1.0))
     for name, value in (("Infinity", factor * math.inf), ("NaN", math.nan))
 }
-# Java's String.trim cuts everything up to the blank.
+# Java's String.trim removes everything up to the blank.
 _TRIMMED = "".join(map(chr, range(0x21)))
-# More digits than this are out of every range, and near what Python's own int() refuses.
+# A number with more digits is out of every range. Python's int() refuses texts of thousands of digits.
 _DIGITS_MAX = 40
 _T = TypeVar("_T")
 
 
 class _Whole(int):
-    """A whole number of so many bits; others raise MessageFormatError."""
+    """A signed integer of a fixed number of bits. Raises MessageFormatError if the value does not fit."""
 
     __slots__ = ()
     BITS: ClassVar[int]
 
     def __new__(cls, value: int = 0) -> Self:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise MessageFormatError(f"{value!r} is no whole number")
+            raise MessageFormatError(f"{value!r} is not a whole number")
         if not -(1 << cls.BITS - 1) <= value < 1 << cls.BITS - 1:
-            raise MessageFormatError(f"{value} does not fit {cls.__name__}: {cls.BITS} bits")
+            raise MessageFormatError(f"{value} does not fit a {cls.__name__} of {cls.BITS} bits")
         return super().__new__(cls, value)
 
     def __repr__(self) -> str:
@@ -57,39 +56,39 @@ class _Whole(int):
 
 
 class Byte(_Whole):
-    """8 bits, with sign."""
+    """A signed integer of 8 bits."""
 
     __slots__ = ()
     BITS = 8
-    """How many it has."""
+    """Number of bits."""
 
 
 class Short(_Whole):
-    """16 bits, with sign."""
+    """A signed integer of 16 bits."""
 
     __slots__ = ()
     BITS = 16
-    """How many it has."""
+    """Number of bits."""
 
 
 class Int(_Whole):
-    """32 bits, with sign; in a message a plain `int`."""
+    """A signed integer of 32 bits. Stored as a plain `int`."""
 
     __slots__ = ()
     BITS = 32
-    """How many it has."""
+    """Number of bits."""
 
 
 class Long(_Whole):
-    """64 bits, with sign."""
+    """A signed integer of 64 bits."""
 
     __slots__ = ()
     BITS = 64
-    """How many it has."""
+    """Number of bits."""
 
 
 class Float(float):
-    """32 bits: any number is rounded to the nearest that fits, beyond the largest to infinity."""
+    """A float of 32 bits. Values are rounded to the nearest one; too large ones to infinity."""
 
     __slots__ = ()
 
@@ -104,7 +103,7 @@ class Float(float):
 
 
 class Double(float):
-    """64 bits; in a message a plain `float`."""
+    """A float of 64 bits. Stored as a plain `float`."""
 
     __slots__ = ()
 
@@ -119,13 +118,13 @@ class Double(float):
 
 
 class Char(str):
-    """One character of 16 bits."""
+    """A UTF-16 code unit."""
 
     __slots__ = ()
 
     def __new__(cls, value: str) -> Self:
         if not isinstance(value, str) or len(value) != 1 or value > "\uffff":
-            raise MessageFormatError(f"{value!r} is no single character up to U+FFFF")
+            raise MessageFormatError(f"{value!r} is not a single character up to U+FFFF")
         return super().__new__(cls, value)
 
     def __repr__(self) -> str:
@@ -136,16 +135,16 @@ class Char(str):
 
 
 PropertyValue: TypeAlias = bool | int | float | str | None
-"""What a property can be."""
+"""Types that a property may have."""
 Value: TypeAlias = PropertyValue | bytes
 
 
-# What setters take, and what becomes of it.
+# Conversion of what setters are given into what messages store.
 
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise MessageFormatError(f"{value!r} is no number")
+        raise MessageFormatError(f"{value!r} is not a number")
     try:
         return float(value)
     except OverflowError:
@@ -167,20 +166,20 @@ def to_stored_double(value: float) -> float:
 
 
 def to_stored_string(value: str | None) -> str | None:
-    """A plain str that UTF-8 can tell, or None."""
+    """Return a plain str that UTF-8 can encode, or None."""
     if value is None:
         return None
     if not isinstance(value, str):
-        raise MessageFormatError(f"{value!r} is no text")
+        raise MessageFormatError(f"{value!r} is not a str")
     if not value.isascii():
         encode_text(value)
     return value if type(value) is str else str.__str__(value)
 
 
 def to_stored_bytes(value: bytes | bytearray | memoryview | None, offset: int = 0, length: int | None = None) -> bytes:
-    """A copy of part of a byte array."""
+    """Return a copy of a byte array, or of a part of it."""
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise MessageFormatError(f"{type(value).__name__} is no byte array")
+        raise MessageFormatError(f"a {type(value).__name__} is not a byte array")
     if not offset and length is None:
         return value if type(value) is bytes else bytes(value)
     view = memoryview(value).cast("B")
@@ -194,14 +193,14 @@ def encode_text(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise MessageFormatError("a lone surrogate is no character") from error
+        raise MessageFormatError("a text contains a lone surrogate, which UTF-8 cannot encode") from error
 
 
 def decode_text(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise MessageFormatError("a text that is no UTF-8") from error
+        raise MessageFormatError("a text is not UTF-8") from error
 
 
 def _int_or_long(value: int) -> int:
@@ -233,22 +232,24 @@ _BODY_OBJECTS: dict[type, Callable[[Any], Value]] = {
 
 
 def to_stored_property(value: object) -> PropertyValue:
-    """The value as a property keeps it; MessageFormatError if its type is none of the eight."""
+    """Return the value as properties store it. Raise MessageFormatError if its type is not one of the eight."""
     convert = _PROPERTY_OBJECTS.get(type(value))
     if convert is None:
-        raise MessageFormatError(f"{type(value).__name__} is no type of a property")
+        raise MessageFormatError(f"{type(value).__name__} is not a property type")
     return convert(value)
 
 
 def to_stored_object(value: object) -> Value:
-    """The value as a map or stream keeps it; MessageFormatError if it is no primitive type, String or byte[]."""
+    """Return the value as maps and streams store it. Raise MessageFormatError if it is not a primitive, String or
+    byte[].
+    """
     convert = _BODY_OBJECTS.get(type(value))
     if convert is None:
-        raise MessageFormatError(f"{type(value).__name__} is no type of a message's body")
+        raise MessageFormatError(f"{type(value).__name__} is not a type that message bodies support")
     return convert(value)
 
 
-# Text to numbers, as Java's valueOf, and back, as its toString.
+# Conversion of text to numbers, as Java's valueOf, and of numbers to text, as its toString.
 
 
 def round_to_float(value: float) -> float:
@@ -266,17 +267,17 @@ def _parse_whole(text: str, bits: int) -> int:
             value = int(digits or "0") * (-1 if text[0] == "-" else 1)
             if -(1 << bits - 1) <= value < 1 << bits - 1:
                 return value
-    raise NumberFormatError(f"{text[:60]!r} is no number of {bits} bits")
+    raise NumberFormatError(f"{text[:60]!r} is not an integer of {bits} bits")
 
 
 def _parse_approximate(text: str) -> tuple[float, str]:
-    """The nearest double, and the digits it was read from."""
+    """Return the nearest double, and the digits it was read from."""
     text = text.strip(_TRIMMED)
     if text in _NOT_FINITE:
         return _NOT_FINITE[text], ""
     match = _APPROXIMATE.fullmatch(text)
     if match is None:
-        raise NumberFormatError(f"{text[:60]!r} is no number")
+        raise NumberFormatError(f"{text[:60]!r} is not a number")
     return float(match[1]), match[1]
 
 
@@ -285,10 +286,10 @@ def parse_double(text: str) -> float:
 
 
 def parse_float(text: str) -> float:
-    """The float nearest to the text itself.
+    """Return the float nearest to the text.
 
-    Rounding twice would go astray where the double lies half-way between two floats and the text does not: then the
-    neighbouring double on the text's side is rounded instead.
+    Rounding to a double first would go wrong if the double lies half-way between two floats and the text does not. Then
+    the neighbouring double on the text's side is rounded instead.
     """
     value, digits = _parse_approximate(text)
     if value and math.isfinite(value) and abs(value) < 1e39 and _is_half_way(value):
@@ -308,12 +309,12 @@ def _parse_boolean(text: str) -> bool:
 
 
 def double_text(value: float) -> str:
-    """As Java's Double.toString: `0.1`, `1.0E10`, `NaN`."""
+    """Return the text of Java's Double.toString: `0.1`, `1.0E10`, `NaN`."""
     return _java_text(value, repr(value))
 
 
 def float_text(value: float) -> str:
-    """As Java's Float.toString: the fewest digits that give the same 32 bits."""
+    """Return the text of Java's Float.toString: the fewest digits that give the same 32 bits."""
     if not math.isfinite(value):
         return _java_text(value, "")
     for digits in range(1, 10):
@@ -331,7 +332,7 @@ def _java_text(value: float, shortest: str) -> str:
     sign, digits, exponent = Decimal(shortest).normalize().as_tuple()
     assert isinstance(exponent, int)
     if len(digits) == 1 and value:
-        # Of one digit, Java takes the nearest decimal of two instead.
+        # If one digit suffices, Java chooses the nearest decimal of two digits instead.
         sign, digits, exponent = Decimal(f"{value:.1e}").as_tuple()
         assert isinstance(exponent, int)
     figures = "".join(map(str, digits))
@@ -349,15 +350,15 @@ def _java_text(value: float, shortest: str) -> str:
     return f"-{text}" if sign else text
 
 
-# The matrix: for each type to read, the types it may have been set as.
+# The conversion table: for each type to read, the types that a value may have been set as.
 
 
 def _null_number(_: None) -> Any:
-    raise NumberFormatError("null is no number")
+    raise NumberFormatError("null is not a number")
 
 
 def _null_value(_: None) -> Any:
-    raise NullValueError("null, where a value is needed")
+    raise NullValueError("a value is null, or was never set")
 
 
 _NULL = type(None)
@@ -427,7 +428,7 @@ _NAMES = {
 
 
 def type_name(value: Value) -> str:
-    """What JMS calls the type of a kept value."""
+    """Return the JMS name of the type of a stored value."""
     return _NAMES.get(type(value), type(value).__name__)
 
 

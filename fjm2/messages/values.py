@@ -1,6 +1,6 @@
-"""Typed values as bytes: what properties, maps, streams and objects are made of.
+"""Encoding of typed values, which properties, maps, streams and objects are made of.
 
-A value is a tag byte and its content, big-endian. Reading never trusts a length: what would leave the given end raises
+A value is a tag byte and its content, big-endian. Decoding trusts no length: a value that exceeds the given end raises
 MessageFormatError.
 """
 
@@ -14,7 +14,7 @@ from .types import Byte, Char, Float, Long, Short, Value, decode_text, encode_te
 
 
 class Tag(IntEnum):
-    """The first byte of a value."""
+    """Type of a value: its first byte."""
 
     NULL = 0
     FALSE = 1
@@ -33,13 +33,15 @@ class Tag(IntEnum):
 _NULL, _FALSE, _TRUE = bytes((Tag.NULL,)), bytes((Tag.FALSE,)), bytes((Tag.TRUE,))
 _BYTE, _SHORT, _INT, _LONG = struct.Struct("!Bb"), struct.Struct("!Bh"), struct.Struct("!Bi"), struct.Struct("!Bq")
 _FLOAT, _DOUBLE, _CHAR, _SIZED = struct.Struct("!Bf"), struct.Struct("!Bd"), struct.Struct("!BH"), struct.Struct("!BI")
-# Plain ints, since packing an enum's member takes twice as long.
+# Plain ints: packing a member of an Enum takes twice as long.
 _TRUE_TAG, _BYTE_TAG, _INT_TAG = int(Tag.TRUE), int(Tag.BYTE), int(Tag.INT)
 _STRING_TAG, _BYTES_TAG = int(Tag.STRING), int(Tag.BYTES)
 
 _SIZE = struct.Struct("!I")
 CONTENT_BYTES = (0, 0, 0, 1, 2, 4, 8, 4, 8, 2)
-"""By tag, the length of content that has a fixed one; tags from STRING on begin with a length of 4 bytes."""
+"""Bytes of the content by tag, for tags with content of a fixed size. From STRING on, content begins with its length in
+4 bytes.
+"""
 
 
 def _encode_string(value: str) -> bytes:
@@ -63,7 +65,7 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
 
 
 def encode_value(value: Value) -> bytes:
-    """A value as messages keep it (see `types.to_stored_object`), with its tag."""
+    """Return a stored value (see `types.to_stored_object`) with its tag."""
     return _ENCODERS[type(value)](value)
 
 
@@ -76,11 +78,11 @@ _FIXED_DECODERS: tuple[tuple[struct.Struct, Callable[[Any], Value]], ...] = (
     (struct.Struct("!d"), float),
     (struct.Struct("!H"), lambda code: Char(chr(code))),
 )
-"""From tag BYTE on."""
+"""Layouts and constructors from tag BYTE on."""
 
 
 def value_end(data: bytes, at: int, end: int) -> int:
-    """Where the value that begins at `at` ends."""
+    """Return where the value that begins at `at` ends."""
     after = end + 1
     if at < end:
         tag = data[at]
@@ -91,12 +93,12 @@ def value_end(data: bytes, at: int, end: int) -> int:
         elif at + 5 <= end:
             after = at + 5 + _SIZE.unpack_from(data, at + 1)[0]
     if after > end:
-        raise MessageFormatError("a value that is cut short")
+        raise MessageFormatError("a truncated value")
     return after
 
 
 def decode_value(data: bytes, at: int, end: int) -> tuple[Value, int]:
-    """The value that begins at `at`, and where it ends."""
+    """Return the value that begins at `at`, and where it ends."""
     after = value_end(data, at, end)
     tag = data[at]
     if tag >= _STRING_TAG:

@@ -392,8 +392,8 @@ MISTAKES = [
         "pub t x -p a:boolean=1",
         "Invalid value for '-p' / '--property': 'a:boolean=1': '1' is no boolean, expected true",
     ),
-    ("pub t x -p 1a=3", "Invalid value for '-p' / '--property': '1a=3': '1a' is no identifier"),
-    ("pub t x -p JMSX=3", "Invalid value for '-p' / '--property': 'JMSX=3': JMSX is not for applications to set"),
+    ("pub t x -p 1a=3", "Invalid value for '-p' / '--property': '1a=3': '1a' is not a property name"),
+    ("pub t x -p JMSX=3", "Invalid value for '-p' / '--property': 'JMSX=3': JMSX cannot be set by applications"),
     ("pub t x -p a=1 -p a=2", "Invalid value for '-p' / '--property': a: given twice, expected once"),
     ("pub t x --priority 10", "Invalid value for '--priority': 10 is not in the range 0<=x<=9."),
     (
@@ -433,7 +433,7 @@ def test_a_selector_tells_where_it_is_wrong() -> None:
 
 def test_a_topic_has_a_name() -> None:
     result = CliRunner().invoke(main, ["pub", "", "x"])
-    assert (result.exit_code, "is no name of a destination" in result.stderr) == (2, True)
+    assert (result.exit_code, "is not a destination name" in result.stderr) == (2, True)
 
 
 def test_what_is_no_text_is_refused(start: Start) -> None:

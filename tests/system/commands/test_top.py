@@ -247,7 +247,7 @@ def test_an_onlooker_that_loses_says_so(network: Network) -> None:
         (["top", "--interval", "0"], "0.1<=x<=3600"),
         (["top", "--interval", "soon"], "'soon' is not a valid number"),
         (["topics", "--uri", "http://x"], "expected fjm2://"),
-        (["topics", "--topic", ""], "is no name of a destination"),
+        (["topics", "--topic", ""], "is not a destination name"),
         (["top", "--once", "--uri", "fjm2://127.0.0.1"], "expected a multicast group"),
         (["topics", "--uri", "fjm2://?interface=nowhere0"], "nowhere0"),
     ],
