@@ -23,7 +23,10 @@ _KEYS_MAX: Final = 1024
 
 
 class Limiter:
-    """Says of what may come often when to tell it again. It keeps in mind so many things and no more."""
+    """Limits how often each kind of event is logged, and counts those left out. Remembers a bounded number of kinds.
+
+    This is no token bucket: an event is logged once an interval, however long there was none before.
+    """
 
     __slots__ = ("_clock", "_lock", "_told")
 

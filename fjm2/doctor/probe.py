@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 from typing import Final, Self
 
+from fjm2.base.token_bucket import TokenBucket
+
 from .observations import PROBE_MAGIC
 
 _HEAD = struct.Struct("!10sBB8s8sIIQQIIH")
@@ -103,20 +105,19 @@ class Probe:
         )
 
 
-class Allowance:
-    """So many a second, and as many at once."""
+class Allowance(TokenBucket):
+    """A number of messages each second, and as many at once."""
+
+    __slots__ = ()
 
     def __init__(self, per_s: float) -> None:
-        self._per_s = per_s
-        self._left = per_s
-        self._at = float("-inf")
+        super().__init__(per_s, credit=per_s)
 
     def take(self, now: float) -> bool:
-        self._left = min(self._per_s, self._left + max(0.0, now - self._at) * self._per_s)
-        self._at = now
-        if self._left < 1:
+        """Return True, and count one message, if it may be sent now."""
+        if self.refill(now, self.per_s) < 1:
             return False
-        self._left -= 1
+        self.spend(1)
         return True
 
 

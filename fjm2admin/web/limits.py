@@ -3,36 +3,44 @@
 import ipaddress
 from collections import Counter, OrderedDict
 from collections.abc import Collection
+from typing import Final
+
+from fjm2.base.token_bucket import TokenBucket
 
 from ..errors import Refusal
 from .sockets import plain_host
 
-_BURST = 4
-"""So many seconds' worth may come at once."""
+_BURST_S: Final = 4
+"""Seconds' worth of requests that may come at once: a page that loads asks for several things."""
+_REQUEST: Final = 1.0
+"""Credit that one request takes."""
 
 
 class RateLimit:
-    """A bucket for each key. Of too many keys the longest unused is forgotten, which makes it full again."""
+    """A token bucket for each key, full at first. Forgets the key unused for longest if there are too many."""
 
     def __init__(self, per_s: float, keys_max: int = 16_384) -> None:
         self._per_s = per_s
-        self._burst = per_s * _BURST
+        self._burst = per_s * _BURST_S
         self._keys_max = keys_max
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def wait_s(self, key: str, now: float) -> float:
-        """Take one; 0, or how long to wait until there is one to take."""
-        level, then = self._buckets.get(key, (self._burst, now))
-        level = min(self._burst, level + (now - then) * self._per_s)
-        taken = level >= 1
-        self._buckets[key] = (level - 1 if taken else level, now)
+        """Admit a request: return 0, or else the seconds until one would be admitted."""
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = TokenBucket(self._per_s, credit=self._burst)
         self._buckets.move_to_end(key)
         if len(self._buckets) > self._keys_max:
             self._buckets.popitem(last=False)
-        return 0.0 if taken else (1 - level) / self._per_s
+        credit = bucket.refill(now, self._burst)
+        if credit < _REQUEST:
+            return (_REQUEST - credit) / self._per_s
+        bucket.spend(_REQUEST)
+        return 0.0
 
 
 def address_key(host: str) -> str:

@@ -21,7 +21,7 @@ from ..keys import KeyPair
 from .config import EndpointConfig, PeerConfig
 from .crypto.handshake import Entropy, Pair
 from .events import Event
-from .link_queue import TokenBucket
+from .link_queue import LinkBucket
 from .peer import Peer, Received, Surroundings
 from .session import Bytes, common_prefix, count_of, prefixes_of
 from .wire import (
@@ -67,7 +67,7 @@ class Endpoint:
         self._peers: dict[int, Peer] = {}
         self.peers: Mapping[int, Peer] = MappingProxyType(self._peers)
         """By id."""
-        uplink = None if config.uplink_bps is None else TokenBucket(config.uplink_bps)
+        uplink = None if config.uplink_bps is None else LinkBucket(config.uplink_bps)
         self._sealing: Iterator[Train] = iter(())
         self._paced_at = NEVER
         """When the rates allow more of what waits."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fjm2.base.token_bucket import UNLIMITED, TokenBucket
+
 from .wire import Drop
 
 NEVER = math.inf
@@ -71,58 +73,41 @@ class Parcel:
         return replace(self, data=self.data[count * self.segment_bytes :])
 
 
-class TokenBucket:
-    """How much may go by now. No window of any length sees more than its share of the rate, and one burst."""
+class LinkBucket(TokenBucket):
+    """Bytes that may go now. No window of any length sees more than its share of the rate, and one burst."""
 
-    __slots__ = ("_bytes_per_s", "_credit", "_updated_at")
+    __slots__ = ()
 
     def __init__(self, rate_bps: float | None) -> None:
-        self._bytes_per_s = NEVER if rate_bps is None else rate_bps / 8
-        self._credit = 0.0
-        self._updated_at: float | None = None
+        super().__init__(UNLIMITED if rate_bps is None else rate_bps / 8)
 
     @property
     def bytes_per_s(self) -> float:
-        """Infinite without a limit."""
-        return self._bytes_per_s
+        """Rate now; infinite without a limit."""
+        return self.per_s
 
     def set_rate(self, rate_bps: float | None, now: float) -> None:
-        """Go at another rate from now on."""
-        self.refill(now, 0)
-        self._bytes_per_s = NEVER if rate_bps is None else rate_bps / 8
+        """Change the rate from now on."""
+        self.refill_for(0, now)
+        self.per_s = UNLIMITED if rate_bps is None else rate_bps / 8
 
     def burst_bytes(self, datagram_bytes: int) -> float:
-        """The most that goes at once."""
-        return max(self._bytes_per_s * BURST_S, _BURST_DATAGRAMS * datagram_bytes)
+        """Return the most that goes at once."""
+        return max(self.per_s * BURST_S, _BURST_DATAGRAMS * datagram_bytes)
 
     def turn_bytes(self) -> int:
-        """What goes as one train."""
-        return TURN_BYTES_MAX if self._bytes_per_s == NEVER else min(TURN_BYTES_MAX, int(self._bytes_per_s * QUANTUM_S))
+        """Return the length of the longest train."""
+        return TURN_BYTES_MAX if self.per_s == UNLIMITED else min(TURN_BYTES_MAX, int(self.per_s * QUANTUM_S))
 
-    def refill(self, now: float, datagram_bytes: int) -> float:
-        """The bytes that may go now."""
-        if self._bytes_per_s == NEVER:
-            return NEVER
-        elapsed = 0.0 if self._updated_at is None else max(0.0, now - self._updated_at)
-        self._credit = min(self._credit + elapsed * self._bytes_per_s, self.burst_bytes(datagram_bytes))
-        self._updated_at = now
-        return self._credit
+    def refill_for(self, datagram_bytes: int, now: float) -> float:
+        """Return the bytes that may go now, in datagrams of this size."""
+        return self.refill(now, max(self.per_s * BURST_S, _BURST_DATAGRAMS * datagram_bytes))
 
     def affords(self, size: int, datagram_bytes: int, now: float) -> bool:
-        """Whether so much may go now, as one train."""
-        if self._bytes_per_s == NEVER:
+        """True if so many bytes may go now, as one train."""
+        if self.per_s == UNLIMITED:
             return True
-        return size <= max(self.turn_bytes(), datagram_bytes) and size <= self.refill(now, datagram_bytes)
-
-    def spend(self, size: int) -> None:
-        """They have gone."""
-        if self._bytes_per_s != NEVER:
-            self._credit -= size
-
-    def ready_at(self, size: int, now: float) -> float:
-        """When so many may go: now, or later."""
-        missing = size - self._credit
-        return now if self._bytes_per_s == NEVER or missing <= 0 else now + missing / self._bytes_per_s
+        return size <= max(self.turn_bytes(), datagram_bytes) and size <= self.refill_for(datagram_bytes, now)
 
 
 class _Flow:
@@ -174,10 +159,10 @@ class LinkQueue:
         drops: Counter[Drop],
         *,
         queue_bytes: int | None = None,
-        shared: TokenBucket | None = None,
+        shared: LinkBucket | None = None,
     ) -> None:
         """`queue_bytes`: the most that may wait. `shared`: a bucket that other links draw from as well."""
-        self.bucket = TokenBucket(rate_bps)
+        self.bucket = LinkBucket(rate_bps)
         self._buckets = (self.bucket,) if shared is None else (self.bucket, shared)
         self._drops = drops
         self._most_bytes = QUEUE_BYTES_MAX if queue_bytes is None else queue_bytes
@@ -242,7 +227,7 @@ class LinkQueue:
             return None
         parcel = flow.parcels[0]
         size = parcel.datagram_bytes
-        credit = min(bucket.refill(now, size) for bucket in self._buckets)
+        credit = min(bucket.refill_for(size, now) for bucket in self._buckets)
         wanted = self._wanted(flow)
         # Time is in floating point: what is late by less than a byte is not late.
         if credit < wanted - 1:
@@ -261,7 +246,7 @@ class LinkQueue:
         wanted, size = self._wanted(flow), flow.parcels[0].datagram_bytes
         at = now
         for bucket in self._buckets:
-            bucket.refill(now, size)
+            bucket.refill_for(size, now)
             at = max(at, bucket.ready_at(wanted, now))
         return at
 
@@ -270,7 +255,7 @@ class LinkQueue:
         flow = self._next_flow()
         if flow is None:
             return False
-        return self.bucket.refill(now, flow.parcels[0].datagram_bytes) >= self._wanted(flow) - 1
+        return self.bucket.refill_for(flow.parcels[0].datagram_bytes, now) >= self._wanted(flow) - 1
 
     def clear(self) -> int:
         """Drop all that waits. How many datagrams it was."""

@@ -25,7 +25,7 @@ from .crypto.epochs import Epoch, Epochs
 from .crypto.handshake import Entropy, Opening, Pair, answer, draw_index
 from .events import ClockBehind, Event, PathMtuChanged, PeerDown, PeerMoved, PeerUp
 from .fragments import Reassembler, Splitter
-from .link_queue import LinkQueue, Parcel, TokenBucket
+from .link_queue import LinkBucket, LinkQueue, Parcel
 from .liveness import Liveness
 from .meter import LinkMeter
 from .path_mtu import PathMtu, timeout_s
@@ -100,7 +100,7 @@ class Surroundings:
     """Who has data waiting, in the order of turns."""
     events: deque[Event]
     workspace: Workspace
-    uplink: TokenBucket | None
+    uplink: LinkBucket | None
     """What all of them together draw from."""
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fjm2d.tunnel import Drop, LinkQueue
-from fjm2d.tunnel.link_queue import BURST_S, SENDERS_MAX, Parcel, TokenBucket
+from fjm2d.tunnel.link_queue import BURST_S, SENDERS_MAX, LinkBucket, Parcel
 
 COST = 1500
 SEGMENT = 1444
@@ -186,7 +186,7 @@ def test_many_senders_cost_bounded_memory() -> None:
 
 
 def test_several_links_share_an_uplink() -> None:
-    uplink = TokenBucket(16e6)
+    uplink = LinkBucket(16e6)
     queues = [LinkQueue(rate, Counter(), shared=uplink) for rate in (None, None, 2e6)]
     got = [0] * 3
     now = 0.0
@@ -265,9 +265,9 @@ def test_what_waits_is_not_dropped_because_the_rate_falls() -> None:
 @settings(max_examples=30)
 @given(st.floats(1e5, 1e9), st.lists(st.floats(0, 0.1), max_size=30))
 def test_a_bucket_never_holds_more_than_a_burst(rate_bps: float, waits: list[float]) -> None:
-    bucket, now = TokenBucket(rate_bps), 5.0
+    bucket, now = LinkBucket(rate_bps), 5.0
     for wait_s in waits:
         now += wait_s
-        credit = bucket.refill(now, COST)
+        credit = bucket.refill_for(COST, now)
         assert credit <= bucket.burst_bytes(COST)
         bucket.spend(int(max(credit, 0)))

@@ -247,7 +247,7 @@ class Sender:
         if self._ready:
             return self._ready.popleft()
         if not self._commands and (self._desk.has_repairs or self._queue):
-            ready_at = self._timing.pacer.ready_at(now)
+            ready_at = self._timing.pacer.next_train_at(now)
             if ready_at > now:
                 self.timers.set(Timer.PACE, ready_at)
                 return None
