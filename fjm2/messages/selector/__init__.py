@@ -11,31 +11,33 @@ from .parser import parse
 
 __all__ = ["Lookup", "Selector", "is_identifier"]
 
-_KEPT = 256
-"""So many texts are compiled once, however many consumers use them."""
+_COMPILED_MAX = 256
+"""Selectors whose compiled form is kept, so that consumers with the same selector share it."""
 
 
 class Selector:
-    """Says which messages a consumer wants. Raises InvalidSelectorError if the text is no selector."""
+    """A condition that selects messages for a consumer. Raises InvalidSelectorError if the text is not a valid
+    selector."""
 
     __slots__ = ("evaluate", "is_empty", "names", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        """As it was given."""
+        """Text of the selector."""
         self.evaluate: Callable[[Lookup], bool]
-        """Whether a message is wanted, told by a function from names to values: `matches` on the hot path."""
+        """Returns True if a message is selected, given a function from names to values. The hot path of `matches`."""
         self.names: frozenset[str]
-        """The headers and properties it asks for; nothing else of a message need be known."""
+        """Names of the headers and properties that it uses. Other parts of a message need not be decoded."""
         self.is_empty: bool
-        """Whether it wants every message, as it says nothing."""
+        """True if the text is blank, which selects every message."""
         try:
             self.names, self.evaluate, self.is_empty = _compile(text)
         except InvalidSelectorError as error:
             raise InvalidSelectorError(error.reason, error.position, text) from None
 
     def matches(self, values: Mapping[str, object]) -> bool:
-        """Whether a message with these headers and properties is wanted: bool, int, float or str, or None for none."""
+        """Return True if a message with these headers and properties is selected. Values are bool, int, float, str
+        or None."""
         return self.evaluate(values.get)
 
     def __eq__(self, other: object) -> bool:
@@ -52,7 +54,7 @@ def _want_all(_: Lookup) -> bool:
     return True
 
 
-@lru_cache(_KEPT)
+@lru_cache(_COMPILED_MAX)
 def _compile(text: str) -> tuple[frozenset[str], Callable[[Lookup], bool], bool]:
     program = parse(text)
     if not program:

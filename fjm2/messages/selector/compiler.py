@@ -1,8 +1,8 @@
-"""From the program of a selector to a Python function.
+"""Compiles the program of a selector into a Python function.
 
-Three-valued logic needs no third value here. Only true selects; so every condition is asked either whether it is true
-or whether it is false, and one that is unknown says no to both. NOT turns the question around, and AND asked for
-falsehood is an OR: what is left are Python's own `and` and `or` over questions to single comparisons.
+Three-valued logic needs no third value here. Only a true selector selects, so each condition is compiled to one of two
+questions: is it true, or is it false? An unknown condition answers no to both. NOT swaps the question, and an AND is
+false if one operand OR the other is false. What remains is Python's own `and` and `or` over single comparisons.
 """
 
 import operator
@@ -14,12 +14,12 @@ from .names import SET_ON_RECEIPT
 from .program import Instruction, Op, operand_count
 
 Lookup = Callable[[str], object]
-"""From a name to its value, None if there is none."""
+"""Returns the value of a name; None if it has none."""
 
 _DEPTH_MAX = 20
-"""What is nested deeper becomes a variable of its own: Python's compiler is recursive, and bounded."""
-_DOUBLE_EXACT = 1 << 53
-"""Numbers below this compare with any other alike, be it exactly or as doubles."""
+"""Deeper expressions are assigned to variables: Python's compiler is recursive and limits nesting."""
+_DOUBLE_EXACT_END = 1 << 53
+"""Integers below this are exact as doubles, so that comparing them exactly and as doubles gives the same result."""
 
 _ARITHMETIC = {Op.ADD: "add", Op.SUBTRACT: "sub", Op.MULTIPLY: "mul", Op.DIVIDE: "divide"}
 _SIGNS = {Op.PLUS: "plus", Op.NEGATE: "negate"}
@@ -31,7 +31,7 @@ _COMPARISONS = {
     Op.MORE: (">", "order(gt"),
     Op.AT_LEAST: (">=", "order(ge"),
 }
-"""Python's operator for what is known to be alike, and a call for what is not."""
+"""Python's operator for operands known to have like types, and the call for all others."""
 _MIRRORED = {Op.LESS: Op.MORE, Op.AT_MOST: Op.AT_LEAST, Op.MORE: Op.LESS, Op.AT_LEAST: Op.AT_MOST}
 _GLOBALS: dict[str, Any] = {
     "NUMBER": operations.NUMBER,
@@ -42,11 +42,11 @@ _GLOBALS: dict[str, Any] = {
     "order": operations.order,
     "plus": operations.plus,
 } | {name: getattr(operator, name) for name in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")}
-"""What the function may call."""
+"""Functions that the compiled selector may call."""
 
 
 class _Value(NamedTuple):
-    """An expression for a value."""
+    """A Python expression for a value."""
 
     text: str
     depth: int = 0
@@ -55,7 +55,7 @@ class _Value(NamedTuple):
 
 
 class _Condition(NamedTuple):
-    """Questions, one of which, or all of which, are to say yes."""
+    """Python expressions for questions, joined by `and` or `or`."""
 
     parts: list[str]
     joint: str = " and "
@@ -63,7 +63,7 @@ class _Condition(NamedTuple):
 
 
 def compile_program(program: list[Instruction]) -> tuple[frozenset[str], Callable[[Lookup], bool]]:
-    """The names that a selector asks for, and the selector."""
+    """Return the names that a selector uses, and the compiled selector."""
     writer = _Writer()
     text = writer.write(program)
     scope = _GLOBALS | writer.constants
@@ -72,7 +72,8 @@ def compile_program(program: list[Instruction]) -> tuple[frozenset[str], Callabl
 
 
 def _questions(program: list[Instruction]) -> list[bool | None]:
-    """What each instruction is asked: whether it is true, whether it is false, or None for its value."""
+    """Return what each instruction is asked: True if it is asked to be true, False if to be false, None for its
+    value."""
     questions: list[bool | None] = []
     pending: list[bool | None] = [True]
     for op, _ in reversed(program):
@@ -89,13 +90,13 @@ def _questions(program: list[Instruction]) -> list[bool | None]:
 
 
 class _Writer:
-    """Goes through a program once, and holds the text of every operand that waits for its operator."""
+    """Translates a program in one pass, and keeps the expressions of operands until their operator comes."""
 
     def __init__(self) -> None:
         self.variables: dict[str, str] = {}
-        """Of each name."""
+        """Variables by name."""
         self.constants: dict[str, object] = {}
-        """Lists of IN and patterns of LIKE, by the names they go by."""
+        """Lists of IN and patterns of LIKE, by the names that the compiled selector uses."""
         self._lines: list[str] = []
         self._values: list[_Value] = []
         self._conditions: list[_Condition] = []
@@ -156,7 +157,7 @@ class _Writer:
         self._conditions.append(_Condition(list(questions), joint))
 
     def _ask_string(self, op: Op, argument: object, question: bool) -> None:
-        """Whatever is no string is neither in nor out."""
+        """Ask about a string. A value of any other type is neither in nor out."""
         variable = self._values.pop().text
         if op is Op.IN:
             test = f"{variable} {'in' if question else 'not in'} {self._constant(argument)}"
@@ -177,7 +178,7 @@ class _Writer:
 
     def _join(self, joint: str) -> None:
         right, left = self._as_one(self._conditions.pop()), self._conditions.pop()
-        # Chains stay flat, as Python's own `and` and `or` take any number of operands.
+        # Chains stay flat, since Python's `and` and `or` take any number of operands.
         if left.joint != joint:
             left = self._as_one(left)
         left.parts.append(right.parts[0])
@@ -217,14 +218,14 @@ def _comparison(op: Op, left: _Value, right: _Value, question: bool) -> str:
 
 
 def _property_test(op: Op, symbol: str, variable: str, literal: object) -> str | None:
-    """Whether a property compares so with a literal, in few words. None if that takes a call."""
+    """Return an expression that compares a property with a literal, or None if the comparison needs a call."""
     match literal:
         case bool():
             return f"{variable} is {literal is (op is Op.EQUAL)}"
         case str():
             like = "" if op is Op.EQUAL else f"isinstance({variable}, str) and "
-        case int() | float() if abs(literal) < _DOUBLE_EXACT:
-            # Nothing but a number equals one, if it were not for True and False.
+        case int() | float() if abs(literal) < _DOUBLE_EXACT_END:
+            # Only numbers equal a number, except that True == 1 and False == 0.
             is_number = "" if op is Op.EQUAL else f"isinstance({variable}, NUMBER) and "
             is_no_bool = f"type({variable}) is not bool and " if is_number or literal in (0, 1) else ""
             like = is_number + is_no_bool

@@ -1,4 +1,4 @@
-"""The words of a selector: names, literals, operators, and where each begins."""
+"""Splits the text of a selector into tokens: names, literals and operators, with their positions."""
 
 import re
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from fjm2.messages.errors import InvalidSelectorError
 from .literals import read_approximate, read_exact
 from .names import keyword, name_length
 
-# Possessive throughout: nothing is tried twice, however long the text. Every character beyond ASCII that may stand
-# outside a string belongs to a name.
+# Possessive quantifiers throughout: nothing is tried twice, however long the text. Every character beyond ASCII that
+# may occur outside a string belongs to a name.
 _TOKEN = re.compile(
     r"""
       (?P<space>  [ \t\f\r\n]++ )
@@ -26,30 +26,30 @@ _TOKEN = re.compile(
 )
 _TAIL = re.compile(r"[A-Za-z0-9_$\x80-\U0010ffff]++|\.")
 _HINTS = {
-    "'": "the string that begins here is never closed",
-    '"': "strings stand in single quotes",
-    "`": "names stand without quotes",
-    "!": "unequal is written <>, and not is written NOT",
-    "&": "and is written AND",
-    "|": "or is written OR",
-    "%": "there is no modulo",
-    ".": "names have no dots",
-    ";": "there is nothing to separate by a semicolon",
-    "#": "there are no comments",
+    "'": "this string is not closed",
+    '"': "strings are written in single quotes",
+    "`": "names are written without quotes",
+    "!": "use <> for unequal, and NOT for negation",
+    "&": "use AND",
+    "|": "use OR",
+    "%": "selectors have no modulo operator",
+    ".": "names cannot contain dots",
+    ";": "a selector is one condition, without a semicolon",
+    "#": "selectors have no comments",
 }
 
 
 class Token(NamedTuple):
-    """One word. Of reserved words and operators the kind is the word itself, in capitals."""
+    """A token. For reserved words and operators, the kind is the word itself, in capitals."""
 
     kind: str
-    """Otherwise it is name, number, string or end."""
+    """The word itself, or one of name, number, string and end."""
     value: str | int | float
     position: int
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """All words, then an end. Raises InvalidSelectorError where there is none."""
+    """Yield all tokens, then one of kind "end". Raise InvalidSelectorError at invalid text."""
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -83,15 +83,15 @@ def _word(word: str, position: int) -> Token:
 
 
 def _number(digits: str, position: int, is_float: bool, tail: re.Match[str] | None) -> Token:
-    # A number may end where a reserved word begins, as in 5AND.
+    # A number may be followed by a reserved word without a space, as in 5AND.
     if tail is not None and keyword(tail.group()) is None:
-        raise InvalidSelectorError(f"{_shown(digits + tail.group())} is no number", position)
+        raise InvalidSelectorError(f"{_shown(digits + tail.group())} is not a number", position)
     value = read_approximate(digits) if is_float else read_exact(digits)
     if value is None:
         if is_float:
-            reason = "is out of the range of its type"
+            reason = "is out of range for its type"
         else:
-            reason = "is no octal number, as its first 0 says" if digits[0] == "0" else "is out of the range of a long"
+            reason = "begins with 0 but is not an octal number" if digits[0] == "0" else "is out of range for a long"
         raise InvalidSelectorError(f"{_shown(digits)} {reason}", position)
     return Token("number", value, position)
 
@@ -101,7 +101,7 @@ def _no_word(text: str, index: int, offset: int = 0) -> InvalidSelectorError:
     reason = _HINTS.get(character)
     if reason is None:
         called = unicode_name(character, "unnamed")
-        reason = f"character U+{ord(character):04X} ({called}) has no meaning here"
+        reason = f"character U+{ord(character):04X} ({called}) is not allowed here"
     return InvalidSelectorError(reason, offset + index)
 
 

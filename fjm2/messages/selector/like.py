@@ -1,25 +1,26 @@
-"""Patterns of LIKE."""
+"""Compiles patterns of LIKE to regular expressions."""
 
 import re
 from collections.abc import Iterator
 
 
 def _characters(pattern: str, escape: str | None) -> Iterator[tuple[str, bool]]:
-    """Each character of a pattern, and whether it stands for itself whatever it is."""
+    """Yield each character of a pattern, and True if it is escaped and so stands for itself."""
     characters = iter(pattern)
     for character in characters:
         if character == escape:
-            # At the end of the pattern there is nothing to escape.
+            # At the end of the pattern there is nothing to escape: the character stands for itself.
             yield next(characters, character), True
         else:
             yield character, False
 
 
 def like(pattern: str, escape: str | None = None) -> re.Pattern[str]:
-    """A regular expression whose `fullmatch` is the pattern's. Its time is bound by the product of both lengths.
+    """Return a regular expression whose `fullmatch` implements the pattern. Its time is bound by the product of both
+    lengths.
 
-    Behind each `%` the text up to the next one is taken where it comes first, and never looked for again: an atomic
-    group. What follows the last `%` has one place only, the end.
+    The text between two `%` is matched at its first occurrence and never tried again: an atomic group. The text behind
+    the last `%` can only match at the end.
     """
     runs: list[list[str]] = [[]]
     for character, is_literal in _characters(pattern, escape):

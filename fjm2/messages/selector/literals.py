@@ -1,27 +1,28 @@
-"""Numbers as selectors write them: Java's literals, read without loss (Jakarta Messaging 3.1, 3.8.1.1)."""
+"""Parses numeric literals of selectors: Java's literals, read without loss (Jakarta Messaging 3.1, 3.8.1.1)."""
 
 import math
 from ctypes import c_float
 from decimal import Decimal
 
-_LONG_DIGITS = 19
+_LONG_DIGITS_MAX = 19  # of 2**63
 _FLOAT_END = 2.0**128
-"""The least magnitude that 32 bits no longer hold, were there one more exponent."""
+"""The smallest magnitude beyond the floats of 32 bits: the next one, if the exponent had one more value."""
 
 
 def read_exact(text: str) -> int | None:
-    """The magnitude of a decimal, hexadecimal or octal literal. None if it is none, or longer than a long's can be."""
+    """Return the magnitude of a decimal, hexadecimal or octal literal. None if it is malformed, or too long for a
+    long."""
     digits = text.rstrip("lL")
     if digits[:2] in ("0x", "0X"):
         return int(digits, 16)
     if digits[0] == "0":
         return int(digits, 8) if digits.strip("01234567") == "" else None
-    # Python refuses to read thousands of decimal digits, and none of that many is a long.
-    return int(digits) if len(digits) <= _LONG_DIGITS else None
+    # Python refuses to read thousands of decimal digits. No long has that many.
+    return int(digits) if len(digits) <= _LONG_DIGITS_MAX else None
 
 
 def read_approximate(text: str) -> float | None:
-    """The value of a floating literal. None if it is too large, or is not zero and yet too small to be told from it."""
+    """Return the value of a floating literal. None if it is too large, or not zero but rounded to zero."""
     digits = text.rstrip("fFdD")
     value = _read_float(digits) if text[-1] in "fF" else float(digits)
     mantissa = digits.lower().partition("e")[0]
@@ -31,7 +32,8 @@ def read_approximate(text: str) -> float | None:
 
 
 def _read_float(digits: str) -> float:
-    """Round to 32 bits, once. To round to a double before would move what lies next to the middle of two floats."""
+    """Round to a float of 32 bits, once. Rounding to a double first could move a value across the middle of two
+    floats."""
     value = float(digits)
     if math.isinf(value):
         return value

@@ -1,7 +1,7 @@
-"""Identifiers: what names properties may have, in selectors and in messages.
+"""Identifiers: valid names of properties, in selectors and in messages.
 
-The letters are those of Java, told by Unicode category. Python's own rules differ: `str.isidentifier` takes "·" and "℘"
-and no currency signs, and a regular expression's `\\w` takes "²" and no combining marks.
+Letters are those of Java, by Unicode category. Python's own rules differ: `str.isidentifier` accepts "·" and "℘" but no
+currency signs, and `\\w` of regular expressions accepts "²" but no combining marks.
 """
 
 import re
@@ -10,26 +10,26 @@ from unicodedata import category
 
 RESERVED = frozenset({"NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE", "NULL", "TRUE", "FALSE"})
 HEADERS = frozenset({"JMSDeliveryMode", "JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType"})
-"""The headers that a selector may ask for."""
+"""Headers that a selector may use."""
 SET_ON_RECEIPT = frozenset({"JMSXDeliveryCount", "JMSXConsumerTXID", "JMSXRcvTimestamp"})
 """Properties that have no value yet when messages are selected."""
 
-_KEPT = 1024
-"""Messages have the same few names again and again."""
+_KEPT_MAX = 1024
+"""Names whose check is remembered, since messages repeat the same few names."""
 _FIRST = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"})
 _LATER = _FIRST | {"Nd", "Mn", "Mc"}
 _PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*+")
 
 
 def keyword(word: str) -> str | None:
-    """The reserved word that this one is, in capitals, whatever its case."""
-    # Only ASCII: "ſ" and "ı" have capitals that are, the Kelvin sign has a small letter that is.
+    """Return the reserved word that a word spells, in capitals; None if it spells none. Case does not matter."""
+    # ASCII only: the capitals of "ſ" and "ı" are ASCII letters, and so is the small letter of the Kelvin sign.
     upper = word.upper()
     return upper if upper in RESERVED and word.isascii() else None
 
 
 def name_length(text: str) -> int:
-    """So many characters at the start of a text can be a name, reserved words included."""
+    """Return how many characters at the start of a text form a name. Reserved words count as names."""
     plain = _PLAIN.match(text)
     length = plain.end() if plain else 0
     while length < len(text) and category(text[length]) in (_LATER if length else _FIRST):
@@ -37,12 +37,13 @@ def name_length(text: str) -> int:
     return length
 
 
-@lru_cache(_KEPT)
+@lru_cache(_KEPT_MAX)
 def is_identifier(text: str) -> bool:
-    """Whether a property may have this name."""
+    """Return True if a property may have this name."""
     return bool(text) and name_length(text) == len(text) and keyword(text) is None
 
 
 def is_usable(name: str) -> bool:
-    """Whether a selector may ask for it: of the names of JMS, some headers and the properties only."""
+    """Return True if a selector may use this name. Of names beginning with JMS, only properties and some headers are
+    allowed."""
     return not name.startswith("JMS") or name.startswith(("JMSX", "JMS_")) or name in HEADERS

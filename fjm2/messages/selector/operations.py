@@ -1,6 +1,6 @@
-"""Values while a selector is evaluated: comparison, and the arithmetic of Java's long and double.
+"""Comparison and arithmetic of selectors, with the semantics of Java's long and double.
 
-None is NULL, and as the result of a comparison unknown. A bool is no number here, though Python takes it for one.
+None is NULL, and an unknown result of a comparison. A bool is not a number here, unlike in Python.
 """
 
 import math
@@ -8,21 +8,21 @@ from collections.abc import Callable
 from typing import Any
 
 NUMBER = (int, float)
-"""For isinstance, which finds bool as well."""
+"""Argument for isinstance, which accepts bool, too."""
 LONG_MAX = (1 << 63) - 1
 _LONG_MIN = -LONG_MAX - 1
 
 _NO_NUMBER = object()
-"""What arithmetic makes of a string or a boolean. It is unlike everything, itself included."""
+"""Result of arithmetic on a string or boolean. It equals nothing, not even itself."""
 
 
 def wrap(value: int) -> int:
-    """The low 64 bits of a whole number."""
+    """Return the low 64 bits of an integer, as a signed long."""
     return value if _LONG_MIN <= value <= LONG_MAX else (value - _LONG_MIN) % (1 << 64) + _LONG_MIN
 
 
 def order(test: Callable[[Any, Any], bool], left: object, right: object) -> bool | None:
-    """Whether two numbers are so ordered."""
+    """Return True if two numbers are in this order; None if one is NULL."""
     if left is None or right is None:
         return None
     numbers = _promote(left, right)
@@ -30,7 +30,8 @@ def order(test: Callable[[Any, Any], bool], left: object, right: object) -> bool
 
 
 def equality(test: Callable[[Any, Any], bool], left: object, right: object) -> bool | None:
-    """Whether two values of like types are equal, or are not. Unlike ones are neither."""
+    """Return the result of comparing two values for equality; None if one is NULL. Values of unlike types are
+    neither equal nor unequal."""
     if left is None or right is None:
         return None
     numbers = _promote(left, right)
@@ -41,7 +42,7 @@ def equality(test: Callable[[Any, Any], bool], left: object, right: object) -> b
 
 
 def arithmetic(operation: Callable[[Any, Any], Any], left: object, right: object) -> object:
-    """A sum, difference, product or quotient."""
+    """Return a sum, difference, product or quotient; None if an operand is NULL."""
     if left is None or right is None:
         return None
     numbers = _promote(left, right)
@@ -52,7 +53,7 @@ def arithmetic(operation: Callable[[Any, Any], Any], left: object, right: object
 
 
 def divide(left: Any, right: Any) -> int | float | None:
-    """A quotient, for `arithmetic`. An exact one is cut towards zero; by zero there is none."""
+    """Return a quotient, for `arithmetic`. That of integers is truncated towards zero; None if the divisor is zero."""
     if isinstance(left, float):
         if right != 0.0:
             return left / float(right)
@@ -66,12 +67,12 @@ def divide(left: Any, right: Any) -> int | float | None:
 
 
 def plus(value: object) -> object:
-    """A number as it is."""
+    """Return a number unchanged."""
     return value if value is None or _is_number(value) else _NO_NUMBER
 
 
 def negate(value: Any) -> object:
-    """A number with the other sign."""
+    """Return a number with the opposite sign."""
     if value is None or not _is_number(value):
         return plus(value)
     return -value if isinstance(value, float) else wrap(-value)
@@ -82,7 +83,7 @@ def _is_number(value: object) -> bool:
 
 
 def _promote(left: Any, right: Any) -> tuple[Any, Any] | None:
-    """Two numbers as one type: Python would compare a whole number with a float exactly, Java does not."""
+    """Return two numbers converted to one type. Python compares an integer with a float exactly, Java as doubles."""
     if type(left) is type(right) and type(left) in NUMBER:
         return left, right
     if not (_is_number(left) and _is_number(right)):

@@ -1,4 +1,4 @@
-"""From the text of a selector to its program: precedence by an explicit stack, so that no nesting is too deep."""
+"""Parses a selector into its program. Precedence is handled with an explicit stack, so that no nesting is too deep."""
 
 from enum import Enum
 from re import Pattern
@@ -14,7 +14,7 @@ from .program import Instruction, Op, operand_count
 
 
 class _Kind(Enum):
-    """What is known of an operand before there is a message. Brackets change nothing of it."""
+    """Static type of an operand. Brackets do not change it."""
 
     NAME = "a name"
     NUMBER = "a number"
@@ -33,17 +33,17 @@ _NUMBERS = frozenset({_Kind.NAME, _Kind.NUMBER})
 _CONDITIONS = frozenset({_Kind.NAME, _Kind.BOOLEAN, _Kind.CONDITION})
 
 _BRACKET, _OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGN = range(8)
-"""How tightly operators bind. A bracket binds not at all: it waits for its end."""
+"""Binding strength of operators. A bracket does not bind: it waits to be closed."""
 
 
 class _Operator(NamedTuple):
-    """One that waits for what follows it. A bracket has no operation."""
+    """An operator that waits for its operands. A bracket has no operation."""
 
     op: Op | None
     level: int
     position: int = 0
     is_open: bool = False
-    """A BETWEEN whose AND has not come."""
+    """True for a BETWEEN whose AND has not been read."""
 
 
 _SIGNS = {"+": _Operator(Op.PLUS, _SIGN), "-": _Operator(Op.NEGATE, _SIGN)}
@@ -64,12 +64,12 @@ _INFIX = {
 
 
 def parse(text: str) -> list[Instruction]:
-    """The program of a selector, empty if it has none. Raises InvalidSelectorError."""
+    """Return the program of a selector, empty if the text is blank. Raise InvalidSelectorError if it is invalid."""
     return _Parser(text).parse()
 
 
 class _Parser:
-    """Shunts operators behind their operands, and looks at the kinds of those."""
+    """Shunting-yard parser: moves operators behind their operands, and checks the static types of the operands."""
 
     def __init__(self, text: str) -> None:
         self._tokens = tokens(text)
@@ -86,7 +86,7 @@ class _Parser:
             self._read_operator()
         self._reduce(_OR)
         if self._operators:
-            raise InvalidSelectorError("the bracket that opens here is never closed", self._operators[-1].position)
+            raise InvalidSelectorError("this bracket is not closed", self._operators[-1].position)
         self._expect_kinds(_CONDITIONS, 1, "a condition")
         return self._program
 
@@ -108,7 +108,7 @@ class _Parser:
         return token
 
     def _read_operand(self) -> None:
-        """Everything up to the next name or literal, that included: brackets, signs and NOTs."""
+        """Read everything up to the next name or literal, inclusive: brackets, signs and NOTs."""
         while not self._read_literal(token := self._advance()):
             match token.kind:
                 case "(":
@@ -118,7 +118,7 @@ class _Parser:
                 case "NOT":
                     self._push_not(token)
                 case "NULL":
-                    raise InvalidSelectorError("NULL is no value: ask for it by IS NULL", token.position)
+                    raise InvalidSelectorError("NULL is not a value: use IS NULL", token.position)
                 case _:
                     raise _unexpected(token, "a name, a literal or an opening bracket")
 
@@ -140,23 +140,23 @@ class _Parser:
     def _usable_name(self, token: Token) -> str:
         name = str(token.value)
         if not is_usable(name):
-            raise InvalidSelectorError("this header is not for selectors", token.position)
+            raise InvalidSelectorError("selectors cannot use this header", token.position)
         return name
 
     def _number_in_range(self, token: Token) -> str | int | float:
-        # The least long is written as the negative of what is no long.
+        # The smallest long is written as a negated number that is itself out of range.
         is_negative = bool(self._operators) and self._operators[-1].op is Op.NEGATE
         if isinstance(token.value, int) and token.value > LONG_MAX + is_negative:
-            raise InvalidSelectorError("this number is out of the range of a long", token.position)
+            raise InvalidSelectorError("this number is out of range for a long", token.position)
         return token.value
 
     def _push_not(self, token: Token) -> None:
         if self._operators and self._operators[-1].level > _NOT:
-            raise InvalidSelectorError("NOT stands before conditions, not before values", token.position)
+            raise InvalidSelectorError("NOT applies to conditions, not to values", token.position)
         self._operators.append(_Operator(Op.NOT, _NOT, token.position))
 
     def _read_operator(self) -> None:
-        """An operator and what follows it."""
+        """Read an operator, and the operand that follows it."""
         token = self._advance()
         match token.kind:
             case ")":
@@ -176,7 +176,7 @@ class _Parser:
     def _close_bracket(self, token: Token) -> None:
         self._reduce(_OR)
         if not self._operators:
-            raise InvalidSelectorError("the bracket that closes here was never opened", token.position)
+            raise InvalidSelectorError("this bracket was not opened", token.position)
         self._operators.pop()
         self._reduce(_SIGN)
 
@@ -245,11 +245,11 @@ class _Parser:
         token = self._expect_string("a character in quotes")
         escape = str(token.value)
         if len(escape) != 1:
-            raise InvalidSelectorError("ESCAPE takes one character", token.position)
+            raise InvalidSelectorError("ESCAPE expects one character", token.position)
         return like(pattern, escape)
 
     def _reduce(self, level: int) -> None:
-        """Apply the operators that bind as tightly, or more: their operands are complete."""
+        """Apply all operators that bind at least as tightly as `level`, since their operands are complete."""
         while self._operators and self._operators[-1].level >= level:
             operator = self._operators.pop()
             if operator.is_open:
@@ -277,24 +277,24 @@ class _Parser:
         self._program.append(instruction)
 
     def _expect_kinds(self, kinds: frozenset[_Kind], count: int, needed: str) -> int:
-        """Look at the last operands. Returns where they begin."""
+        """Check the kinds of the last operands. Return where they begin."""
         operands = self._operands[-count:]
         for kind, position in operands:
             if kind not in kinds:
-                raise InvalidSelectorError(f"{kind.value} stands here instead of {needed}", position)
+                raise InvalidSelectorError(f"expected {needed}, found {kind.value}", position)
         return operands[0].position
 
     def _expect_like_kinds(self, position: int) -> int:
         left, right = self._operands[-2:]
         if _Kind.CONDITION in (left.kind, right.kind):
-            raise InvalidSelectorError("conditions are not compared", position)
+            raise InvalidSelectorError("conditions cannot be compared", position)
         if left.kind is not right.kind and _Kind.NAME not in (left.kind, right.kind):
-            raise InvalidSelectorError(f"{left.kind.value} is not compared with {right.kind.value}", position)
+            raise InvalidSelectorError(f"cannot compare {left.kind.value} with {right.kind.value}", position)
         return left.position
 
 
 def _signed(op: Op, literal: Instruction) -> Instruction:
-    """A literal with the sign before it."""
+    """Return a literal with its sign applied."""
     value = literal.argument
     if op is Op.NEGATE and isinstance(value, int | float):
         value = wrap(-value) if isinstance(value, int) else -value
@@ -305,4 +305,4 @@ def _unexpected(token: Token, expected: str) -> InvalidSelectorError:
     if token.kind == "end":
         return InvalidSelectorError(f"the selector ends where {expected} is expected", token.position)
     found = f"a {token.kind}" if token.kind.islower() else token.kind
-    return InvalidSelectorError(f"{found} stands here instead of {expected}", token.position)
+    return InvalidSelectorError(f"expected {expected}, found {found}", token.position)

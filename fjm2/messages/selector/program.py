@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class Op(Enum):
-    """What an instruction does with the operands before it."""
+    """Operation of an instruction on the operands before it."""
 
     NAME = auto()
-    """The value of a header or property; as a condition, whether it is true."""
+    """Value of a header or property. As a condition, it is true if the value is true."""
     LITERAL = auto()
     PLUS = auto()
     NEGATE = auto()
@@ -25,7 +25,7 @@ class Op(Enum):
     AT_LEAST = auto()
     BETWEEN = auto()
     NOT_BETWEEN = auto()
-    """Not the negation: unlike types are neither between nor not between."""
+    """Not the negation of BETWEEN: values of unlike types are neither between nor not between."""
     IN = auto()
     LIKE = auto()
     IS_NULL = auto()
@@ -40,7 +40,7 @@ LOGIC_OPS = frozenset({Op.NOT, Op.AND, Op.OR})
 
 
 def operand_count(op: Op) -> int:
-    """So many operands stand before an instruction."""
+    """Return the number of operands before an instruction."""
     if op in (Op.NAME, Op.LITERAL):
         return 0
     if op in UNARY_OPS:
@@ -49,7 +49,7 @@ def operand_count(op: Op) -> int:
 
 
 class Instruction(NamedTuple):
-    """One operation. Names, literals, lists of IN and patterns of LIKE are its argument."""
+    """One operation. Its argument is a name, a literal, a list of IN or a pattern of LIKE."""
 
     op: Op
     argument: str | int | float | frozenset[str] | Pattern[str] | None = None

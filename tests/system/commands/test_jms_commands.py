@@ -405,7 +405,7 @@ MISTAKES = [
         "Invalid value for '--uri' (env var: 'FJM2_URI'): rate_bps=fast: expected bits",
     ),
     ("sub t --uri fjm2://?interface=eth77", "interface='eth77': expected the name or the IPv4 address of an interface"),
-    ("sub t --selector a>>3", "Invalid value for '--selector': 'a>>3': > stands here instead of a name, a literal"),
+    ("sub t --selector a>>3", "Invalid value for '--selector': 'a>>3': expected a name, a literal"),
     ("sub t --overflow burst", "Invalid value for '--overflow': 'burst' is not one of 'block', 'drop_oldest'"),
     ("sub t --count 0", "Invalid value for '--count': 0 is not in the range x>=1."),
     ("request t", "Missing argument 'BODY'."),
