@@ -23,7 +23,7 @@ SIDE_BY_SIDE := $(SUITE) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Where something is marked so: to read all other files for it would take longer.
 marked = $(shell grep -rlw --include='test_*.py' --exclude-dir=lab 'mark\.$(1)' tests)
 
-.PHONY: help demo test nightly lab test-fast lint fmt api map changelog fuzz micro bench docs packaging system-deps clean
+.PHONY: help demo test nightly lab test-fast lint fmt api map counters changelog fuzz micro bench docs packaging system-deps clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,6 +68,9 @@ fmt: $(INSTALLED)  ## format and fix what can be fixed
 
 api: $(INSTALLED)  ## list the public names and signatures anew, after a change of them that is meant
 	$(PY) tests/unit/test_public_api.py
+
+counters: $(INSTALLED)  ## write the lists of counters into dataclasses and documentation
+	$(PY) tests/unit/test_counters.py
 
 map: $(INSTALLED)  ## write the table of layers into docs/dev/map.md
 	$(PY) tests/unit/test_layers.py

@@ -1,26 +1,25 @@
-"""What a gateway counts, as traces record it: a source for each link, each group of the LAN, and what went nowhere."""
+"""Counters of a gateway for traces: a source for each link, one for each group on the LAN, and one for the gateway."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from enum import Enum
 from typing import TypeVar
 
 from fjm2.base.readings import Reading
 
 from .gateway import Gateway
+from .instruments import LAN_INSTRUMENTS, LINK_COUNTERS
 from .lan import LanGroup
 from .tunnel import Peer
-from .tunnel.peer_stats import PeerStats
 from .values import show
 
 _LINKS_MAX = 1024
-_PEER_COUNTERS = tuple(item.name for item in fields(PeerStats) if item.name != "drops")
+"""Links that traces record. It bounds the lines of a gateway with very many peers."""
 
 _Reason = TypeVar("_Reason", bound=Enum)
 
 
 class GatewayCounters:
-    """A gateway, to be attached to a TraceRecorder."""
+    """A gateway as a `TraceRecorder` reads it."""
 
     system, layer, role = "fjm2d", "gateway", "gateway"
 
@@ -28,7 +27,7 @@ class GatewayCounters:
         self._gateway = gateway
 
     def readings(self) -> list[Reading]:
-        """Of all that is there at the moment; peers and groups come and go."""
+        """Return a reading of the gateway, of each link and of each group. Peers and groups come and go."""
         gateway = self._gateway
         peers = list(gateway.endpoint.peers.values())[:_LINKS_MAX]
         drops = _named("wan", gateway.endpoint.drops) | _named("lan", gateway.forwarder.refusals)
@@ -38,7 +37,7 @@ class GatewayCounters:
 
 def _link(peer: Peer) -> Reading:
     peer_id = f"{peer.id:08x}"
-    counters = {name: getattr(peer.stats, name) for name in _PEER_COUNTERS}
+    counters = {one.trace: getattr(peer.stats, one.name) for one in LINK_COUNTERS if one.trace}
     gauges = {
         "rtt_s": peer.rtt_s,
         "loss_sent": peer.loss_sent,
@@ -49,16 +48,11 @@ def _link(peer: Peer) -> Reading:
 
 
 def _lan(group: LanGroup) -> Reading:
-    counters = {
-        "datagrams_received": group.datagrams_received,
-        "bytes_received": group.bytes_received,
-        "datagrams_sent": group.datagrams_sent,
-        "bytes_sent": group.bytes_sent,
-    }
+    counters = {one.trace: getattr(group, one.name) for one in LAN_INSTRUMENTS if one.trace}
     return Reading(f"lan:{show(group.address)}", counters, {}, {"lan_full": group.dropped})
 
 
 def _named(side: str, drops: Mapping[_Reason, int]) -> dict[str, int]:
-    """By name. A copy first: the gateway's own thread goes on counting."""
+    """Return the drops by name, from a copy: the gateway's own thread goes on counting."""
     prefix = f"{side}_" if side else ""
     return {f"{prefix}{reason.name.lower()}": count for reason, count in dict(drops).items() if count}

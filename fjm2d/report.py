@@ -1,24 +1,26 @@
-"""What a gateway says of itself: for people and programs (/status), for Prometheus (/metrics), for the node list."""
+"""Reports of a gateway: its status for people and programs, metrics for Prometheus, samples for the node list."""
 
 import heapq
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fjm2 import __version__
-from fjm2.base.exposition import Family, Kind, text
+from fjm2.base.exposition import Family, text
+from fjm2.base.instruments import Instrument
 
 from .directory import Directory
 from .gateway import Gateway
+from .instruments import GATEWAY_INSTRUMENTS, LAN_INSTRUMENTS, LINK_INSTRUMENTS
 from .tunnel import Peer
 from .values import show
 
 Labels = dict[str, str]
 _LINKS_MAX = 64
-"""The node list shows so many of a gateway's links, the busiest."""
+"""Links in a sample. The node list shows no more, and the busiest are chosen."""
 
 
 def status_of(gateway: Gateway, directory: Directory | None) -> dict[str, Any]:
-    """Everything, ready for JSON."""
+    """Return the whole status, ready for JSON."""
     now = gateway.now()
     return {
         "name": gateway.config.shown_name,
@@ -77,7 +79,7 @@ def _peer(gateway: Gateway, peer: Peer, now: float) -> dict[str, Any]:
 
 
 def _rtt_ms(peer: Peer) -> float | None:
-    """As long as it is connected."""
+    """Return the round-trip time in milliseconds; None unless the peer is connected."""
     return round(1000 * peer.rtt_s, 3) if peer.is_up and peer.rtt_s is not None else None
 
 
@@ -114,7 +116,7 @@ def _name(item: tuple[Any, int]) -> str:
 
 
 def sample_of(gateway: Gateway) -> dict[str, Any]:
-    """What the node list is told with each heartbeat."""
+    """Return what each heartbeat reports to the node list."""
     peers = heapq.nlargest(_LINKS_MAX, gateway.endpoint.peers.values(), _traffic)
     return {
         "uptime_s": gateway.now() - gateway.started_at,
@@ -124,7 +126,7 @@ def sample_of(gateway: Gateway) -> dict[str, Any]:
 
 
 def _traffic(peer: Peer) -> tuple[int, bool]:
-    """What a link has carried, and whether it could."""
+    """Return the sort key of the busiest links: bytes carried, connected peers first among equals."""
     return peer.stats.bytes_received + peer.stats.bytes_sent, peer.is_up
 
 
@@ -145,84 +147,55 @@ def _link(peer: Peer) -> dict[str, Any]:
     }
 
 
-# Prometheus.
-
-
 def metrics_of(gateway: Gateway, directory: Directory | None) -> str:
-    """The text form that Prometheus reads."""
-    families = _families(status_of(gateway, directory))
-    return text(Family(f"fjm2d_{name}", kind, told, samples) for name, kind, told, samples in families)
+    """Return the text that Prometheus reads."""
+    return text(_families(status_of(gateway, directory)))
 
 
-_Family = tuple[str, Kind, str, Iterable[tuple[Labels, float]]]
-
-_PEER_GAUGES = (
-    ("peer_queue_bytes", "queue_bytes", 1.0, "What waits for the link."),
-    ("peer_rtt_seconds", "rtt_ms", 0.001, "Round trip, smoothed."),
-    ("peer_loss_sent_ratio", "loss_sent", 1.0, "Part of what is sent that does not arrive."),
-    ("peer_loss_received_ratio", "loss_received", 1.0, "Part of what the peer sends that does not arrive."),
-    ("peer_rate_bits_per_second", "rate_bps", 1.0, "What the link is paced to; none without a limit."),
-    ("peer_mtu_bytes", "mtu_bytes", 1.0, "Longest IP packet that is sent."),
-)
-_PEER_COUNTERS = (
-    ("peer_sent_bytes_total", "bytes_sent", "Bytes of tunnel datagrams sent."),
-    ("peer_sent_datagrams_total", "datagrams_sent", "Tunnel datagrams sent."),
-    ("peer_received_bytes_total", "bytes_received", "Bytes of authentic tunnel datagrams received."),
-    ("peer_received_datagrams_total", "datagrams_received", "Authentic tunnel datagrams received."),
-    ("peer_handshakes_total", "handshakes_completed", "Handshakes completed."),
-)
-_GROUP_COUNTERS = (
-    ("lan_received_bytes_total", "bytes_received", "Bytes received from the LAN."),
-    ("lan_received_datagrams_total", "datagrams_received", "Datagrams received from the LAN."),
-    ("lan_sent_bytes_total", "bytes_sent", "Bytes sent into the LAN."),
-    ("lan_sent_datagrams_total", "datagrams_sent", "Datagrams sent into the LAN."),
-    ("nodes_refused_total", "nodes_refused", "Times that there was no room for a node."),
-)
+_Entries = list[tuple[Labels, dict[str, Any]]]
+"""Parts of the status, with their labels."""
 
 
-def _families(status: dict[str, Any]) -> Iterator[_Family]:
-    peers = [({"peer": peer["name"], "id": peer["id"]}, peer) for peer in status["peers"]]
-    groups = [({"group": group["group"]}, group) for group in status["groups"]]
-    yield (
-        "info",
-        "gauge",
-        "Always 1.",
-        [({"name": status["name"], "id": status["id"], "version": status["version"]}, 1)],
-    )
-    yield "uptime_seconds", "gauge", "Since the start.", [({}, status["uptime_s"])]
-    yield "forwarder", "gauge", "Whether it forwards for its LAN.", [({}, status["is_forwarder"])]
-    yield "mates", "gauge", "Other gateways of this LAN that live.", [({}, len(status["mates"]))]
+def _families(status: dict[str, Any]) -> Iterator[Family]:
+    peers: _Entries = [({"peer": peer["name"], "id": peer["id"]}, peer) for peer in status["peers"]]
+    groups: _Entries = [({"group": group["group"]}, group) for group in status["groups"]]
+    sides: _Entries = [({"side": side}, {"drops": drops}) for side, drops in status["drops"].items()]
+    names: Labels = {name: status[name] for name in ("name", "id", "version")}
+    yield Family("fjm2d_info", "gauge", "Always 1.", [(names, 1)])
+    yield _gauge("fjm2d_uptime_seconds", "Seconds since the start.", status["uptime_s"])
+    yield _gauge("fjm2d_forwarder", "1 if this gateway forwards for its LAN.", status["is_forwarder"])
+    yield _gauge("fjm2d_mates", "Other gateways of this LAN that are alive.", len(status["mates"]))
     others = len(status["other_gateways"])
-    yield "other_gateways", "gauge", "Gateways heard on this LAN that are no mates: a fault.", [({}, others)]
+    yield _gauge("fjm2d_other_gateways", "Gateways heard on this LAN that are not its mates: a fault.", others)
     if status["admin"] is not None:
-        yield "admin_reached", "gauge", "Whether the node-list service answers.", [({}, status["admin"]["is_reached"])]
-    yield (
-        "peer_up",
-        "gauge",
-        "Whether a peer is connected.",
-        [(labels, peer["state"] == "up") for labels, peer in peers],
-    )
-    for name, key, factor, told in _PEER_GAUGES:
-        yield name, "gauge", told, [(labels, peer[key] * factor) for labels, peer in peers if peer[key] is not None]
-    for name, key, told in _PEER_COUNTERS:
-        yield name, "counter", told, [(labels, peer[key]) for labels, peer in peers]
-    told = "Times that the kernel had no room for what was sent to peers."
-    yield "kernel_sends_blocked_total", "counter", told, [({}, status["kernel_sends_blocked"])]
-    told = "Datagrams not sent to a peer, or of its that were not acted on, by reason."
-    yield "peer_drops_total", "counter", told, list(_drops(peers))
-    for name, key, told in _GROUP_COUNTERS:
-        yield name, "counter", told, [(labels, group[key]) for labels, group in groups]
-    yield "lan_drops_total", "counter", "Datagrams that found no room on the LAN's side.", list(_drops(groups))
-    told = "Nodes that are known, by side."
+        is_reached = status["admin"]["is_reached"]
+        yield _gauge("fjm2d_admin_reached", "1 if the node-list service answers.", is_reached)
+    up = [(labels, peer["state"] == "up") for labels, peer in peers]
+    yield Family("fjm2d_peer_up", "gauge", "1 if the peer is connected.", up)
+    yield from _listed(LINK_INSTRUMENTS, peers)
+    yield from _listed(LAN_INSTRUMENTS, groups)
     nodes = [({**labels, "side": "lan"}, group["nodes_on_lan"]) for labels, group in groups]
     nodes += [({**labels, "side": "wan"}, group["nodes_behind_peers"]) for labels, group in groups]
-    yield "nodes", "gauge", told, nodes
-    told = "Datagrams that did not go on, by side and reason."
-    sides = [({"side": side}, {"drops": drops}) for side, drops in status["drops"].items()]
-    yield "drops_total", "counter", told, list(_drops(sides))
+    yield Family("fjm2d_nodes", "gauge", "Known nodes, by side.", nodes)
+    yield from _listed(GATEWAY_INSTRUMENTS, [({}, {"kernel_sends_blocked": status["kernel_sends_blocked"]}), *sides])
 
 
-def _drops(of: Iterable[tuple[Labels, dict[str, Any]]]) -> Iterator[tuple[Labels, float]]:
-    for labels, entry in of:
-        for reason, count in entry["drops"].items():
-            yield {**labels, "reason": reason}, count
+def _gauge(name: str, sentence: str, value: float) -> Family:
+    return Family(name, "gauge", sentence, [({}, value)])
+
+
+def _listed(instruments: Iterable[Instrument], entries: _Entries) -> Iterator[Family]:
+    """Yield the families of a list of counters, with samples of the entries that have a value."""
+    for one in instruments:
+        if one.metric and one.field:
+            yield Family(one.metric, one.kind, one.sentence, list(_samples(one, one.field, entries)))
+
+
+def _samples(one: Instrument, key: str, entries: _Entries) -> Iterator[tuple[Labels, float]]:
+    for labels, entry in entries:
+        value = entry.get(key)
+        if value is not None and one.label is not None:
+            for reason, count in value.items():
+                yield {**labels, one.label: reason}, count
+        elif value is not None:
+            yield labels, value * 0.001 if one.unit == "ms" else value  # Prometheus has seconds

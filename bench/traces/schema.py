@@ -1,24 +1,31 @@
-"""What a trace's line holds, and what becomes of it: names, types and bounds. Nothing here needs Spark."""
+"""Schema of trace lines and of the tables made from them: names, types and bounds. Nothing here needs Spark."""
 
 from typing import Final
 
+from fjm2.base.instruments import columns
+from fjm2.bus.statistics import BUS_INSTRUMENTS
+from fjm2.norm.net.statistics import SESSION_INSTRUMENTS
+from fjm2.traces.process import CPU as PROCESS_CPU
+from fjm2.traces.process import PROCESS_INSTRUMENTS
+from fjm2d.instruments import GATEWAY_INSTRUMENTS, LAN_INSTRUMENTS, LINK_INSTRUMENTS
+
 VERSION: Final = 1
 LINE_BYTES_MAX: Final = 64 << 10
-"""Longer lines are put aside, and only their beginning is kept."""
+"""Longest line. Of longer ones only the beginning is kept, in the table of bad lines."""
 COUNTER_MAX: Final = float(1 << 53)
-"""Whole numbers are exact up to here, whoever reads them."""
+"""Largest count: up to here a double holds every whole number exactly."""
 T_MIN: Final = 1_577_836_800.0
-"""2020-01-01: a clock that tells less was never set."""
+"""Earliest Unix time, 2020-01-01: a clock that shows less was never set."""
 AHEAD_S: Final = 86_400.0
-"""How far a line may be ahead of the clock of who reads it."""
+"""Seconds that a line may be ahead of the reader's clock."""
 DT_MIN_S: Final = 1e-6
 DT_MAX_S: Final = 86_400.0
 CPU_MAX_S: Final = 1e9
 
 NAME: Final = r"[A-Za-z0-9._:+-]{1,128}"
-"""What `run` and `node` look like."""
+"""Pattern of `run` and `node`."""
 TEXT: Final = r"\P{Cntrl}{1,128}"
-"""And the other labels."""
+"""Pattern of the other labels that are texts."""
 
 LABELS: Final = {
     "run": "string",
@@ -34,46 +41,26 @@ LABELS: Final = {
     "link": "string",
     "source": "string",
 }
-"""What every line says of where it comes from."""
+"""Labels of every line, with their types in Spark."""
 REQUIRED_LABELS: Final = ("run", "node", "system", "layer", "role", "source")
 
-COUNTERS: Final = (
-    "datagrams_sent",
-    "bytes_sent",
-    "datagrams_received",
-    "bytes_received",
-    "objects_sent",
-    "objects_received",
-    "objects_lost",
-    "payload_bytes_sent",
-    "payload_bytes_received",
-    "segments_sent",
-    "duplicate_segments_received",
-    "segments_decoded",
-    "nacks_sent",
-    "nacks_suppressed",
-    "nacks_received",
-    "acks_sent",
-    "acks_received",
-    "repair_segments_sent",
-    "parity_segments_sent",
-    "flushes_sent",
-    "squelches_sent",
-    "probes_sent",
-    "window_waits",
-    "messages_sent",
-    "messages_received",
-    "messages_lost",
-    "bytes_lost",
+INSTRUMENTS: Final = (
+    *SESSION_INSTRUMENTS,
+    *BUS_INSTRUMENTS,
+    *LINK_INSTRUMENTS,
+    *LAN_INSTRUMENTS,
+    *GATEWAY_INSTRUMENTS,
+    *PROCESS_INSTRUMENTS,
 )
-"""Whole numbers, each a column of its own. Others stay in the map `more`."""
-CPU: Final = "cpu_s"
-"""The one counter that is no whole number."""
-GAUGES: Final = ("grtt_s", "rtt_s", "loss_sent", "queue_bytes", "paced_bps", "rss_bytes")
-"""Likewise; others stay in the map `more_gauges`."""
+CPU: Final = PROCESS_CPU
+"""The only counter that is not a whole number."""
+COUNTERS: Final = tuple(name for name in columns(INSTRUMENTS, "counter") if name != CPU)
+"""Counters with a column of their own, as whole numbers. Others are in the map `more`."""
+GAUGES: Final = columns(INSTRUMENTS, "gauge")
+"""Gauges with a column of their own. Others are in the map `more_gauges`."""
 
 MAPS: Final = ("c", "g", "drops", "r")
-"""Keys of a line that are objects of numbers."""
+"""Keys of a line whose values are objects of numbers."""
 LINE_TYPE: Final = ",".join(
     [
         "v:bigint",
@@ -86,10 +73,10 @@ LINE_TYPE: Final = ",".join(
         "labels:map<string,string>",
     ]
 )
-"""A line as Spark parses it."""
+"""Type of a line as Spark parses it."""
 
 SPLITS_TYPE: Final = "splits string"
-"""What a task reads, as JSON: see `lines.Split`."""
+"""Input of a task, as JSON: see `lines.Split`."""
 LINES_TYPE: Final = "file string, offset bigint, text string, fault string"
 
 SAMPLE_COLUMNS: Final = (
@@ -128,4 +115,4 @@ REASONS: Final = {
     "number": "a negative or too large count, or a number that is not finite",
     "duplicate": "a name that comes twice",
 }
-"""Why a line is bad."""
+"""Reasons why a line is bad, and what they mean."""

@@ -1,10 +1,10 @@
-"""The text form that Prometheus reads: families of samples, each with a name, a kind and a sentence about it."""
+"""Prometheus text format: families of samples, each with a name, a kind and a help text."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""Of what `render` gives."""
+"""Content type of the text."""
 
 Kind = Literal["counter", "gauge"]
 Labels = Mapping[str, object]
@@ -13,21 +13,21 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class Family(NamedTuple):
-    """All samples of one name."""
+    """All samples of one metric."""
 
     name: str
     kind: Kind
-    told: str
+    help: str
     samples: Iterable[tuple[Labels, float]]
 
 
 def text(families: Iterable[Family]) -> str:
-    """Families without samples are left out."""
+    """Return the text of all families, leaving out those without samples."""
     lines: list[str] = []
-    for name, kind, told, samples in families:
+    for name, kind, help_text, samples in families:
         shown = [f"{name}{_labels(labels)} {_value(value)}" for labels, value in samples]
         if shown:
-            lines += [f"# HELP {name} {told}", f"# TYPE {name} {kind}", *shown]
+            lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", *shown]
     return "\n".join(lines) + "\n"
 
 
@@ -42,7 +42,7 @@ def _escaped(value: str) -> str:
 
 
 def _value(value: float) -> str:
-    """All digits: of a counter that is cut to six, no rate can be told."""
+    """Return a number with all its digits: a large counter cut to six digits would show no rate."""
     if type(value) is int:
         return str(value)
     return str(int(value)) if float(value).is_integer() else repr(float(value))

@@ -54,7 +54,7 @@ from .reports import (
     SubscriberEvicted,
 )
 from .router import Router
-from .statistics import BusStatistics
+from .statistics import BusStatistics, BusStats
 
 log = Log("fjm2.jms")
 
@@ -117,8 +117,9 @@ class Bus:
         self._lanes = [Lane(number, config, self._handle) for number in range(LANE_COUNT)]
         self._main = self._lanes[0].session
         self._main.on_events = self._take_now
-        self.router = Router(self._main.node_id, self._report, on_resume=self._resume)
-        self.presence = PresenceTable()
+        self.stats = BusStats()
+        self.router = Router(self._main.node_id, self._report, on_resume=self._resume, stats=self.stats)
+        self.presence = PresenceTable(stats=self.stats)
         self._listeners: list[Listener] = []
         self._announced: dict[int, tuple[str | None, Collection[int]]] = {}
         """Of our connections: client id and hashes of the topics."""
@@ -135,9 +136,6 @@ class Bus:
         self._refresh = FrameWriter(0).write(Message(), _REFRESH_TOPIC, 0, 0, 0)
         self._redraws = 0
         self._reported_at, self._reported = 0.0, 0
-        self.reports_suppressed = 0
-        self.messages_dropped = 0
-        """By consumers that were full."""
 
     # Life.
 
@@ -397,7 +395,7 @@ class Bus:
     def _note_announcement(self, node_id: int, content: bytes) -> None:
         announcement = decode(content)
         if announcement is None:
-            self.presence.refused += 1
+            self.stats.announcements_refused += 1
             return
         if announcement.connection_id in self._announced:
             return
@@ -599,7 +597,7 @@ class Bus:
             self._reported_at, self._reported = now, 0
         self._reported += 1
         if self._reported > _REPORTS_PER_S:
-            self.reports_suppressed += 1
+            self.stats.reports_suppressed += 1
             return
         for listener in list(self._listeners):
             listener(report)
@@ -618,13 +616,9 @@ class Bus:
         """What traces record: a lane each, and with the first one what the router counts of all that comes."""
         readings = [self._reading(lane) for lane in {self._lanes[0], *self._open_lanes()}]
         first = next(index for index, reading in enumerate(readings) if reading.source == "lane0")
-        stats, drops = self.router.stats, self.router.drops
-        received = {
-            "messages_received": stats.delivered,
-            "messages_lost": self.messages_dropped + stats.malformed + sum(drops.values()),
-            "frames_received": stats.frames,
-            "frames_expired": stats.expired,
-        }
+        drops = self.router.drops
+        lost = self.stats.messages_dropped + self.stats.frames_malformed + sum(drops.values())
+        received = {**self.stats.traced(), "messages_lost": lost}
         reading = readings[first]
         frame_drops = {f"frame_{reason.name.lower()}": count for reason, count in drops.items()}
         readings[first] = reading._replace(
@@ -641,21 +635,14 @@ class Bus:
 
     def statistics(self) -> BusStatistics:
         """What it has done so far, and how it stands."""
-        stats, subscriptions = self.router.stats, self.router.subscriptions
+        subscriptions = self.router.subscriptions
         lanes = {lane.number: lane.statistics() for lane in self._lanes if lane.stream is not None or not lane.number}
         return BusStatistics(
+            **self.stats.counters(),
             connections=len(self._announced),
             peers=len(self.presence),
             messages_sent=sum(lane.messages_sent for lane in lanes.values()),
-            frames_received=stats.frames,
-            deliveries=stats.delivered,
-            messages_dropped=self.messages_dropped,
-            frames_expired=stats.expired,
-            frames_malformed=stats.malformed,
             frame_drops={reason.name.lower(): count for reason, count in self.router.drops.items()},
-            streams_cut=stats.overruns,
-            announcements_refused=self.presence.refused,
-            reports_suppressed=self.reports_suppressed,
             transactions_held=len(self.router.transactions),
             consumers=len(subscriptions),
             consumers_full=sum(one.is_full for one in subscriptions),

@@ -22,6 +22,8 @@ from enum import IntFlag
 from random import Random
 from typing import Final, Protocol
 
+from .statistics import BusStats
+
 VERSION: Final = 1
 _HEAD = struct.Struct("!BBHQBBH")
 CLIENT_ID_BYTES_MAX: Final = 255
@@ -127,14 +129,13 @@ class Peer:
 class PresenceTable:
     """All peers that are known: bounded, whatever is announced."""
 
-    def __init__(self, peers_max: int = PEERS_MAX, topics_max: int = TOPICS_MAX) -> None:
+    def __init__(self, peers_max: int = PEERS_MAX, topics_max: int = TOPICS_MAX, stats: BusStats | None = None) -> None:
+        self.stats = BusStats() if stats is None else stats
         self._peers: dict[int, Peer] = {}
         self._peers_max = peers_max
         self._topics_max = topics_max
         self._topics = 0
         self._looked_at = -_LOOK_S
-        self.refused = 0
-        """Announcements that make no sense, contradict others, or for which there is no room."""
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -153,14 +154,14 @@ class PresenceTable:
         connection_id = announcement.connection_id
         peer = self._peers.get(connection_id)
         if peer is not None and peer.node_id != node_id and peer.expires_at > now:
-            self.refused += 1  # nobody speaks for others
+            self.stats.announcements_refused += 1  # nobody speaks for others
             return False
         if announcement.flags & Flag.GOODBYE:
             return self._forget(connection_id)
         if peer is None or peer.node_id != node_id:
             self._forget(connection_id)
             if len(self._peers) >= self._peers_max and not self._make_room(now):
-                self.refused += 1
+                self.stats.announcements_refused += 1
                 return False
             peer = self._peers[connection_id] = Peer(node_id, announcement)
         return self._note(peer, announcement, now)

@@ -28,6 +28,7 @@ from fjm2.messages.selector import Selector
 from fjm2.norm.events import StreamReceived
 
 from .reports import BusReport
+from .statistics import BusStats
 from .transactions import Transactions
 
 HELD_BYTES_MAX: Final = 256 << 20
@@ -119,23 +120,6 @@ class _Sender:
 _Part = tuple[Frame, _Sender]
 
 
-class RouterStats:
-    """What a router has done since it began."""
-
-    __slots__ = ("delivered", "expired", "frames", "malformed", "overruns")
-
-    def __init__(self) -> None:
-        self.frames = 0
-        """Frames received from other processes."""
-        self.delivered = 0
-        """Deliveries: a frame that goes to two subscriptions counts twice."""
-        self.expired = 0
-        self.malformed = 0
-        """Frames dropped as a selector, or their transaction, could not be read."""
-        self.overruns = 0
-        """Streams that had to start over as frames that had begun took too much memory."""
-
-
 class Router:
     """Finds who wants what."""
 
@@ -148,9 +132,10 @@ class Router:
         frame_bytes_max: int = DEFAULT_RECEIVED_BYTES_MAX,
         held_bytes_max: int = HELD_BYTES_MAX,
         clock: Callable[[], float] = monotonic,
+        stats: BusStats | None = None,
     ) -> None:
         """`on_resume` is called when a router that was blocked is so no more."""
-        self.stats = RouterStats()
+        self.stats = BusStats() if stats is None else stats
         self.transactions: Transactions[_Part] = Transactions(self._release, report)
         self._on_resume = on_resume
         self._frame_bytes_max = frame_bytes_max
@@ -246,7 +231,7 @@ class Router:
         held = reader.held_bytes
         frames = reader.feed(data, marks)
         if frames:
-            self.stats.frames += len(frames)
+            self.stats.frames_received += len(frames)
             self._route(frames, sender)
         if reader.held_bytes != held:
             self._held_bytes += reader.held_bytes - held
@@ -346,7 +331,7 @@ class Router:
         buffer, start, body, end, header = frame
         expiration = header[EXPIRATION]
         if expiration and expiration <= time() * 1000:
-            self.stats.expired += 1
+            self.stats.frames_expired += 1
             return
         for target in targets:
             if is_sent_to(buffer, start, header, target.destination):
@@ -367,7 +352,7 @@ class Router:
                 one.deliver(Received(received.head, received.body, header, sender.node_id, True))
             else:
                 one.deliver(received)
-            self.stats.delivered += 1
+            self.stats.deliveries += 1
             if one.is_full:
                 self._full[one] = None
 
@@ -375,7 +360,7 @@ class Router:
         try:
             return selector.evaluate(partial(look_up, buffer, start, header))
         except MessageFormatError:
-            self.stats.malformed += 1
+            self.stats.frames_malformed += 1
             return False
 
     def _take_part(self, frame: Frame, targets: _Targets | None, sender: _Sender) -> None:
@@ -384,7 +369,7 @@ class Router:
         try:
             transaction = transaction_of(buffer, header, start)
         except MessageFormatError:
-            self.stats.malformed += 1
+            self.stats.frames_malformed += 1
             return
         if transaction is None:
             return
@@ -438,6 +423,6 @@ class Router:
             ((sender, stream) for sender in self._senders.values() for stream in sender.streams.values()),
             key=lambda item: item[1].reader.held_bytes,
         )
-        self.stats.overruns += 1
+        self.stats.streams_cut += 1
         self._reset(stream)
         self._mark_gap(sender)

@@ -1,120 +1,258 @@
-"""What connections, sessions, producers and consumers say of themselves: pictures of a moment, which do not change."""
+"""Statistics of buses, connections, sessions, producers and consumers: snapshots that do not change.
+
+And the list of what a bus counts, with the object that counts it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from fjm2.base.instruments import counter, gauge
 
 if TYPE_CHECKING:
     from fjm2.norm import SessionStatistics as LaneStatistics
 
+BUS_INSTRUMENTS: Final = (
+    gauge("connections", "connections", "Connections of this process that share the bus.", metric="fjm2_connections"),
+    gauge("peers", "connections", "Known connections of other processes.", metric="fjm2_peers"),
+    counter("messages_sent", "messages", "Messages that entered the send buffer of a lane: the sum over the lanes."),
+    counter(
+        "frames_received",
+        "messages",
+        "Messages received from other processes, whether or not a consumer here wants them.",
+        metric="fjm2_received_messages_total",
+        trace="frames_received",
+    ),
+    counter(
+        "deliveries",
+        "messages",
+        "Messages given to consumers of this process: one that goes to two consumers counts twice.",
+        metric="fjm2_delivered_messages_total",
+        trace="messages_received",
+        is_column=True,
+    ),
+    counter(
+        "messages_dropped",
+        "messages",
+        "Messages dropped by consumers that were full.",
+        metric="fjm2_dropped_messages_total",
+    ),
+    counter(
+        "frames_expired",
+        "messages",
+        "Messages for a consumer here that had expired when they arrived.",
+        metric="fjm2_expired_messages_total",
+        trace="frames_expired",
+    ),
+    counter(
+        "frames_malformed",
+        "messages",
+        "Messages that could not be read: a selector failed on them, or their transaction is malformed.",
+        metric="fjm2_malformed_messages_total",
+    ),
+    counter(
+        "frame_drops",
+        "messages",
+        "Data received on streams that were no messages, by reason: `unknown`, `malformed`, `too_large`, `cut`.",
+        metric="fjm2_frame_drops_total",
+        label="reason",
+    ),
+    counter(
+        "streams_cut",
+        "times",
+        "Times that a sender's stream had to start over, because its incomplete messages took too much memory.",
+        metric="fjm2_cut_streams_total",
+    ),
+    counter(
+        "announcements_refused",
+        "announcements",
+        "Announcements of other connections that are inconsistent, or for which there is no room.",
+        metric="fjm2_refused_announcements_total",
+    ),
+    counter(
+        "reports_suppressed",
+        "reports",
+        "Problems not reported to exception listeners, because there were too many in a second.",
+        metric="fjm2_suppressed_reports_total",
+    ),
+    gauge(
+        "transactions_held",
+        "transactions",
+        "Transactions received in part, and not complete yet.",
+        metric="fjm2_held_transactions",
+    ),
+    gauge("consumers", "consumers", "Consumers of this process.", metric="fjm2_consumers"),
+    gauge(
+        "consumers_full",
+        "consumers",
+        "Consumers that are full. While there are any, nothing more is read from the network, and senders wait.",
+        metric="fjm2_full_consumers",
+    ),
+    gauge(
+        "messages_held",
+        "messages",
+        "Messages held by consumers: waiting, or taken and not acknowledged.",
+        metric="fjm2_held_messages",
+    ),
+    gauge("held_bytes", "bytes", "Bytes of these messages.", metric="fjm2_held_bytes"),
+    counter(
+        None,
+        "messages",
+        "Messages lost here: dropped by full consumers, malformed, or not readable as messages.",
+        trace="messages_lost",
+        is_column=True,
+    ),
+)
+"""Counters and gauges of a bus, in the order of the fields of `BusStatistics`. What its lanes count comes besides."""
+BUS_COUNTERS: Final = tuple(one for one in BUS_INSTRUMENTS if one.kind == "counter" and one.metric and not one.label)
+"""Those that `BusStats` counts. Lanes count the messages sent, and readers of streams the frames dropped."""
+
+
+@dataclass(slots=True)
+class BusStats:
+    """Counters of a bus since it opened. The bus, its router and its table of presence count in one object."""
+
+    # Fields of BusStats: begin (make counters)
+    frames_received: int = 0
+    """Messages received from other processes, whether or not a consumer here wants them."""
+    deliveries: int = 0
+    """Messages given to consumers of this process: one that goes to two consumers counts twice."""
+    messages_dropped: int = 0
+    """Messages dropped by consumers that were full."""
+    frames_expired: int = 0
+    """Messages for a consumer here that had expired when they arrived."""
+    frames_malformed: int = 0
+    """Messages that could not be read: a selector failed on them, or their transaction is malformed."""
+    streams_cut: int = 0
+    """Times that a sender's stream had to start over, because its incomplete messages took too much memory."""
+    announcements_refused: int = 0
+    """Announcements of other connections that are inconsistent, or for which there is no room."""
+    reports_suppressed: int = 0
+    """Problems not reported to exception listeners, because there were too many in a second."""
+    # Fields of BusStats: end
+
+    def counters(self) -> dict[str, int]:
+        """Return the counters by name."""
+        return {name: getattr(self, name) for name in _NAMES}
+
+    def traced(self) -> dict[str, int]:
+        """Return the counters that traces record, by their keys there."""
+        return {key: getattr(self, name) for name, key in _TRACED.items()}
+
+
+_NAMES: Final = tuple(one.name for one in BUS_COUNTERS)
+_TRACED: Final = {one.name: one.trace for one in BUS_COUNTERS if one.trace}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusStatistics:
-    """A bus so far: what all connections of the process to the same URI share of the network."""
+    """Counters and state of a bus: what all connections of the process to the same URI share."""
 
+    # Fields of BusStatistics: begin (make counters)
     connections: int
-    """Connections of this process that share it."""
+    """Connections of this process that share the bus."""
     peers: int
-    """Connections of other processes that are known."""
+    """Known connections of other processes."""
     messages_sent: int
-    """Messages that the network is fed with, or was."""
+    """Messages that entered the send buffer of a lane: the sum over the lanes."""
     frames_received: int
-    """Messages that came from other processes, wanted here or not."""
+    """Messages received from other processes, whether or not a consumer here wants them."""
     deliveries: int
-    """Messages given to consumers of this process: one that goes to two counts twice."""
+    """Messages given to consumers of this process: one that goes to two consumers counts twice."""
     messages_dropped: int
-    """By consumers that were full."""
+    """Messages dropped by consumers that were full."""
     frames_expired: int
-    """Wanted here, but too old when they came."""
+    """Messages for a consumer here that had expired when they arrived."""
     frames_malformed: int
-    """Of which a selector, or their transaction, could not be read."""
+    """Messages that could not be read: a selector failed on them, or their transaction is malformed."""
     frame_drops: Mapping[str, int]
-    """What came and was no message, by reason: `unknown`, `malformed`, `too_large`, `cut`."""
+    """Data received on streams that were no messages, by reason: `unknown`, `malformed`, `too_large`, `cut`."""
     streams_cut: int
-    """Times that a sender's stream had to start over, as messages that had begun took too much memory."""
+    """Times that a sender's stream had to start over, because its incomplete messages took too much memory."""
     announcements_refused: int
-    """What others said of themselves that makes no sense, or for which there is no room."""
+    """Announcements of other connections that are inconsistent, or for which there is no room."""
     reports_suppressed: int
-    """Problems that exception listeners did not hear of, as there were too many in a second."""
+    """Problems not reported to exception listeners, because there were too many in a second."""
     transactions_held: int
-    """Begun, and not complete yet."""
+    """Transactions received in part, and not complete yet."""
     consumers: int
-    """Of this process."""
+    """Consumers of this process."""
     consumers_full: int
-    """While there are any, nothing more is taken from the network, and senders wait."""
+    """Consumers that are full. While there are any, nothing more is read from the network, and senders wait."""
     messages_held: int
-    """By consumers: waiting, or taken and not acknowledged."""
+    """Messages held by consumers: waiting, or taken and not acknowledged."""
     held_bytes: int
-    """Likewise in bytes."""
+    """Bytes of these messages."""
+    # Fields of BusStatistics: end
     lanes: Mapping[int, "LaneStatistics"]
-    """By number, the NORM session of each range of priorities that was sent with; the first one also receives."""
+    """NORM sessions by lane number, one for each range of priorities that was sent with. Lane 0 also receives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionStatistics:
-    """A connection so far, and its bus."""
+    """Counters and state of a connection, and of its bus."""
 
     sessions: int
-    """Open ones."""
+    """Sessions that are open."""
     messages_sent: int
-    """Messages sent by its producers, those of transactions not yet committed, or rolled back, included."""
+    """Messages sent by its producers, including those of transactions that are open or were rolled back."""
     messages_unconfirmed: int
-    """Persistent messages that were sent, and not yet confirmed by all subscribers that are known; 0 when closed."""
+    """Persistent messages sent that some known subscriber has not confirmed yet; 0 when closed."""
     messages_dropped: int
-    """By consumers that were full."""
+    """Messages dropped by consumers that were full."""
     consumers: int
-    """Open ones."""
+    """Consumers that are open."""
     consumers_full: int
-    """Of those that hold the senders back."""
+    """Consumers that are full and hold the senders back."""
     messages_held: int
-    """By consumers: waiting, or taken and not acknowledged."""
+    """Messages held by consumers: waiting, or taken and not acknowledged."""
     held_bytes: int
-    """Likewise in bytes."""
+    """Bytes of these messages."""
     bus: BusStatistics
-    """What it shares with the other connections of this process to the same URI."""
+    """The bus, which other connections of this process to the same URI share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStatistics:
-    """A session at present."""
+    """Current state of a session."""
 
     consumers: int
-    """Open ones."""
+    """Consumers that are open."""
     messages_unacknowledged: int
-    """Taken, and not acknowledged; in AUTO and DUPS_OK mode those that loops are working on."""
+    """Messages taken and not acknowledged. In AUTO and DUPS_OK mode: those being processed by loops."""
     messages_uncommitted: int
-    """Sent in the open transaction."""
+    """Messages sent in the open transaction."""
     outcomes_awaited: int
-    """Asynchronous sends of which the outcome is not known, or not told, yet."""
+    """Asynchronous sends whose outcome is not known, or not reported to the completion listener, yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerStatistics:
-    """A producer so far."""
+    """Counters of a producer since it was created."""
 
     messages_sent: int
-    """Messages accepted by `send`, those of transactions included."""
+    """Messages accepted by `send`, including those of transactions."""
     sends_waited: int
     """Sends that found no room and waited: receivers, or the rate, hold the sender back."""
     waited_s: float
-    """For how long they did, in all."""
+    """Total time that these sends waited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStatistics:
-    """A consumer so far. Those of a temporary queue say what holds for the queue as a whole."""
+    """Counters and state of a consumer. For a temporary queue they describe the queue as a whole."""
 
     messages_received: int
-    """Messages that it got from the bus, those that it dropped later included."""
+    """Messages received from the bus, including those that were dropped later."""
     messages_waiting: int
-    """Not taken yet."""
+    """Messages that were not taken yet."""
     messages_held: int
-    """These, and those that were taken and are not acknowledged: `messages_max` is their bound."""
+    """Messages waiting, or taken and not acknowledged. `messages_max` limits them."""
     held_bytes: int
-    """Likewise in bytes: `bytes_max` is their bound."""
+    """Bytes of these messages. `bytes_max` limits them."""
     messages_dropped: int
-    """As it was full."""
+    """Messages dropped because the consumer was full."""
     times_full: int
-    """How often it had to hold the senders back."""
+    """Times that the consumer became full and held the senders back."""
     is_full: bool
-    """It does so at present."""
+    """True while the consumer is full and holds the senders back."""

@@ -179,6 +179,6 @@ class Endpoint:
     def _report_drops(self, inbox: Inbox) -> None:
         dropped = inbox.take_dropped()
         if dropped:
-            self.bus.messages_dropped += dropped
+            self.bus.stats.messages_dropped += dropped
             self._messages_dropped += dropped
             self.report(MessagesDroppedError(inbox.destination, dropped))

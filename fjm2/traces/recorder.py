@@ -2,7 +2,6 @@
 
 import atexit
 import logging
-import mmap
 import os
 import sys
 import threading
@@ -19,6 +18,7 @@ from fjm2.base.readings import Counted, Reading, watchers
 
 from . import lines
 from .labels import Labels
+from .process import CPU, RSS, cpu_and_memory
 from .series import Sample, Series
 from .writer import BYTES_MAX, TraceWriter
 
@@ -31,7 +31,6 @@ _ENDED_MAX: Final = 1000
 """So many that are closed wait for the disk."""
 _CLOSE_S: Final = 5.0
 """Who closes a recorder waits no longer for a disk that hangs."""
-_PAGE: Final = mmap.PAGESIZE
 
 log = Log("fjm2.record")
 
@@ -204,7 +203,7 @@ class TraceRecorder:
 
     def _due(self, now: float, is_last: bool) -> list[_Due]:
         due: list[_Due] = []
-        process = _process()
+        process = cpu_and_memory()
         for entry in self._entries:
             if entry.last is not None:
                 readings, at = entry.last
@@ -237,14 +236,14 @@ class TraceRecorder:
 
     def _tell_process_by(self, series: Series) -> None:
         self._cpu_series = series
-        series.begin_counter("cpu_s", self._cpu_told)
+        series.begin_counter(CPU, self._cpu_told)
 
     def _with_process(self, series: Series, reading: Reading, process: tuple[float, int | None]) -> Reading:
         if series is not self._cpu_series:
             return reading
         cpu_s, rss_bytes = process
-        counters = {**reading.counters, "cpu_s": cpu_s}
-        return reading._replace(counters=counters, gauges={**reading.gauges, "rss_bytes": rss_bytes})
+        counters = {**reading.counters, CPU: cpu_s}
+        return reading._replace(counters=counters, gauges={**reading.gauges, RSS: rss_bytes})
 
     def _lines(self, entry: _Entry, series: Series, samples: Sequence[Sample], offset: float) -> list[bytes]:
         first = self._writer.next_seq(series.name)
@@ -280,7 +279,7 @@ class TraceRecorder:
             if done:
                 self._writer.note_seq(series.name, self._writer.next_seq(series.name) + done - 1)
             if series is self._cpu_series:
-                self._cpu_told = series.told("cpu_s")
+                self._cpu_told = series.told(CPU)
             if entry.last is not None and done == len(samples):
                 entry.series.pop(reading.source, None)
                 self._forget(series)
@@ -335,16 +334,6 @@ def _readings_of(thing: Counted) -> Sequence[Reading] | None:
         return thing.readings()
     except RuntimeError:
         return None
-
-
-def _process() -> tuple[float, int | None]:
-    """Processor time and memory of this process."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            rss_bytes = int(file.read().split()[1]) * _PAGE
-    except (OSError, ValueError, IndexError):
-        return time.process_time(), None
-    return time.process_time(), rss_bytes
 
 
 def _rounded(counters: Mapping[str, float]) -> dict[str, float]:

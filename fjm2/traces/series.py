@@ -7,9 +7,11 @@ from typing import Final
 
 from fjm2.base.readings import Reading
 
+from .process import CPU, RSS
+
 IDLE_S: Final = 1.0
 """While nothing happens, one line covers so much."""
-RESTLESS: Final = frozenset({"cpu_s", "rss_bytes"})
+RESTLESS: Final = frozenset({CPU, RSS})
 """These change though nothing happens."""
 _NOTHING: Final[Mapping[str, float]] = {}
 

@@ -36,9 +36,9 @@ class Connections:
 
     def update(self, node_id: int, announcement: Announcement, now: float) -> None:
         """Handle an announcement: a connection is present, or says goodbye."""
-        connection_id, refused = announcement.connection_id, self.presence.refused
+        connection_id, refused = announcement.connection_id, self.presence.stats.announcements_refused
         self.presence.update(node_id, announcement, now)
-        if self.presence.refused > refused:
+        if self.presence.stats.announcements_refused > refused:
             return
         known = self._known.get(connection_id)
         if not announcement.flags & Flag.GOODBYE:

@@ -1,4 +1,4 @@
-"""Counters of a peer, read alike by tests, metrics and the status page."""
+"""Counters of a peer, which tests, metrics, traces and the status page all read."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
@@ -8,45 +8,59 @@ from .wire import Drop
 
 @dataclass(slots=True)
 class PeerStats:
-    """What has gone to a peer and come from it. Bytes are those of UDP datagrams."""
+    """Counters of the link to a peer. Bytes are those of UDP datagrams, without UDP and IP headers."""
 
+    # Fields of PeerStats: begin (make counters)
     datagrams_sent: int = 0
+    """Tunnel datagrams sent."""
     bytes_sent: int = 0
+    """Bytes of tunnel datagrams sent."""
     trains_sent: int = 0
+    """Trains of tunnel datagrams sent."""
     datagrams_received: int = 0
+    """Authentic tunnel datagrams received."""
     bytes_received: int = 0
+    """Bytes of authentic tunnel datagrams received."""
     trains_received: int = 0
+    """Trains of authentic tunnel datagrams received."""
     handshakes_sent: int = 0
+    """Handshakes begun."""
     handshakes_answered: int = 0
+    """Handshakes of the peer answered."""
     handshakes_completed: int = 0
+    """Handshakes completed."""
     probes_sent: int = 0
+    """Probes of round-trip time and loss sent."""
     probes_answered: int = 0
-    """Of ours."""
+    """Probes sent that the peer answered."""
     split: int = 0
-    """Datagrams sent in parts."""
+    """Datagrams sent in parts, because the path takes no longer ones."""
     moves: int = 0
+    """Times that the peer changed its address."""
+    # Fields of PeerStats: end
     drops: Counter[Drop] = field(default_factory=Counter)
+    """Datagrams not sent to the peer, or received from it and not acted on, by reason."""
 
     def note_sent(self, count: int, size: int) -> None:
-        """A train has been sealed."""
+        """Count a train that was sealed."""
         self.trains_sent += 1
         self.datagrams_sent += count
         self.bytes_sent += size
 
     def note_received(self, count: int, size: int) -> None:
-        """A train has proved authentic."""
+        """Count a train that proved authentic."""
         self.trains_received += 1
         self.datagrams_received += count
         self.bytes_received += size
 
     def as_dict(self) -> dict[str, object]:
-        """All counters by name, ready for JSON."""
+        """Return all counters by name, ready for JSON."""
         drops = {reason.name.lower(): self.drops[reason] for reason in Drop if self.drops[reason]}
         return {**asdict(self), "drops": drops}
 
 
 class Flow:
-    """What goes to a peer and comes from it now, from looking at its counters every second or so."""
+    """Current traffic of a link in both directions, from looking at its counters every second or so."""
 
     __slots__ = ("_at", "_received", "_sent", "received_bps", "sent_bps")
 
@@ -57,7 +71,7 @@ class Flow:
         self.received_bps = 0.0
 
     def look(self, stats: PeerStats, now: float) -> None:
-        """Bits a second since the last look."""
+        """Update the rates, in bits a second, to the average since the last look."""
         if now <= self._at:
             return
         self.sent_bps = 8 * (stats.bytes_sent - self._sent) / (now - self._at)

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import pytest
 
-from fjm2 import metrics
 from fjm2.base.logs import TELL_AGAIN_S, JsonLines, Limiter, Log, TextLines
 from fjm2.bus.errors import BusError, ListenerError, MessagesLostError, UnconfirmedError
 from fjm2.bus.problems import ADVICE, event_of, log_problem
+from fjm2.bus.statistics import BUS_INSTRUMENTS
 from fjm2.messages.errors import IllegalStateError, InvalidClientIDError, JMSError
+from fjm2.norm.net.statistics import SESSION_INSTRUMENTS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "observability.md").read_text()
@@ -115,13 +116,13 @@ def test_the_page_and_the_services_have_the_same_events(service: str) -> None:
 
 
 def test_the_page_names_every_metric_and_no_other() -> None:
-    counters = {name for name, *_ in (*metrics.SESSION_COUNTERS, *metrics.BUS_COUNTERS)} | {"drops", "frame_drops"}
-    gauges = {name for name, *_ in (*metrics.SESSION_GAUGES, *metrics.BUS_GAUGES)} | {"info"}
-    table = PAGE[PAGE.index("| of | counters") :]
-    told = set(re.findall(r"`fjm2_(\w+)`", table[: table.index("\n\n")]))
-    assert told == counters | gauges
-    used = set(re.findall(r"fjm2_(\w+)", PAGE[: PAGE.index("| of | counters")]))
-    assert used <= {f"{name}_total" for name in counters} | gauges
+    """Every counter as it is served, with `_total`."""
+    metrics = {one.metric for one in (*SESSION_INSTRUMENTS, *BUS_INSTRUMENTS) if one.metric} | {"fjm2_info"}
+    start = PAGE.index("<!-- counters of session: begin")
+    described = set(re.findall(r"`(fjm2_\w+)`", PAGE[start : PAGE.index("### Metrics of gateways")]))
+    assert described == metrics
+    used = set(re.findall(r"fjm2_\w+", PAGE[:start]))
+    assert used <= metrics
 
 
 # What is said.

@@ -1,103 +1,175 @@
-"""What sessions and streams say of themselves: pictures of a moment, which do not change."""
+"""Statistics of sessions and streams: snapshots that do not change. And the list of what a session counts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+from fjm2.base.instruments import counter, gauge
+from fjm2.norm.core.stats import COUNTERS, DROPS, GRTT
+
+SESSION_INSTRUMENTS: Final = (
+    *COUNTERS,
+    counter(
+        "send_errors",
+        "sends",
+        "Sends that the kernel refused. Their data are lost for now, and repaired later.",
+        metric="fjm2_send_errors_total",
+    ),
+    counter(
+        "sends_blocked",
+        "times",
+        "Times that the kernel's send buffer was full and the session waited for it.",
+        metric="fjm2_blocked_sends_total",
+    ),
+    counter(
+        "kernel_drops",
+        "datagrams",
+        "Datagrams that the kernel dropped because a socket's receive buffer was full. Starts again from 0 with new "
+        "sockets, and is 0 when closed.",
+        metric="fjm2_kernel_drops_total",
+    ),
+    DROPS,
+    GRTT,
+    gauge(
+        "queue_bytes",
+        "bytes",
+        "Bytes written to streams that have no place in a send buffer yet.",
+        metric="fjm2_queue_bytes",
+        trace="queue_bytes",
+        is_column=True,
+    ),
+    gauge(
+        "events_waiting",
+        "events",
+        "Events received that the application has not taken yet.",
+        metric="fjm2_waiting_events",
+    ),
+    gauge("events_waiting_bytes", "bytes", "Bytes held by these events.", metric="fjm2_waiting_event_bytes"),
+    gauge("receivers", "nodes", "Receivers that flow control waits for.", metric="fjm2_receivers"),
+    gauge(
+        "receivers_evicted",
+        "nodes",
+        "Receivers that flow control gave up waiting for, and that have neither come back nor left.",
+        metric="fjm2_evicted_receivers",
+    ),
+    gauge(
+        "is_paused",
+        "bool",
+        "True while nothing more is received until the application takes events.",
+        metric="fjm2_paused",
+    ),
+    gauge(
+        "is_down",
+        "bool",
+        "True while there is no way out: the interface is down, or the last send found no route.",
+        metric="fjm2_down",
+    ),
+    gauge(
+        "warnings",
+        "warnings",
+        "Problems that the operator of this host should fix; `Session.warnings` has their texts.",
+        metric="fjm2_warnings",
+    ),
+)
+"""Counters and gauges of a session, in the order of the fields of `SessionStatistics`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStatistics:
-    """A session so far. Counters begin at 0 when it opens and never fall, but for `kernel_drops`."""
+    """Counters of a session since it opened, and its current state. No counter falls, except `kernel_drops`."""
 
+    # Fields of SessionStatistics: begin (make counters)
     datagrams_sent: int
-    """Of all kinds."""
+    """Datagrams sent, of all message types."""
     bytes_sent: int
-    """NORM messages, UDP and IP headers excluded."""
+    """Bytes of NORM messages sent, without UDP and IP headers."""
     datagrams_received: int
-    """Of all kinds, those dropped included."""
+    """Datagrams received, including those dropped."""
     bytes_received: int
-    """Likewise in bytes."""
+    """Bytes of NORM messages received, without UDP and IP headers, including those dropped."""
     segments_sent: int
-    """Source segments, the first time each."""
+    """Source segments sent for the first time."""
     payload_bytes_sent: int
-    """Application bytes, likewise."""
+    """Application bytes sent for the first time."""
     messages_sent: int
-    """Messages handed over to streams."""
+    """Messages that entered a stream's send buffer."""
     objects_sent: int
-    """Objects of which every segment has been sent once."""
+    """Objects of which every segment was sent once."""
     objects_received: int
-    """Objects that arrived complete."""
+    """Objects received completely."""
     objects_lost: int
     """Objects, or parts of streams, given up."""
     payload_bytes_received: int
-    """Application bytes handed up."""
+    """Application bytes delivered to the application."""
     bytes_lost: int
-    """Of streams: bytes that will not be handed up, though what follows them is."""
+    """Bytes of streams that are lost for good: delivery went on after the gap."""
     duplicate_segments_received: int
-    """Segments that were there already."""
+    """Segments received that were already there."""
     segments_decoded: int
-    """Source segments made from parity."""
+    """Source segments rebuilt from parity."""
     nacks_sent: int
-    """Requests for repair."""
+    """Repair requests (NACKs) sent."""
     nacks_suppressed: int
-    """Requests not sent because others, or the sender, had said it all."""
+    """NACKs not sent because other receivers, or the sender, had covered everything in them."""
     nacks_received: int
-    """Requests for repair, meant for this sender."""
+    """NACKs received by this sender."""
     acks_sent: int
-    """Confirmations."""
+    """Acknowledgements (ACKs) sent."""
     acks_received: int
-    """Confirmations, meant for this sender."""
+    """ACKs received by this sender."""
     repair_segments_sent: int
-    """Source segments, sent again."""
+    """Source segments sent again as repair."""
     parity_segments_sent: int
-    """Proactive and as repair."""
+    """Parity segments sent, both proactively and as repair."""
     flushes_sent: int
-    """Commands by which receivers learn at the end what they miss."""
+    """CMD(FLUSH) messages sent: they tell receivers where the data ends, so that these can ask for what they miss."""
     squelches_sent: int
-    """Answers that what was asked for is not held any more."""
+    """CMD(SQUELCH) messages sent: they answer requests for data that is no longer held."""
     probes_sent: int
-    """Commands by which round trips are measured."""
+    """CMD(CC) messages sent, which measure round-trip times."""
     window_waits: int
-    """Times that a stream's writer found no room: receivers, or the rate, hold the sender back."""
+    """Times that a writer of a stream found no room: receivers, or the rate, hold the sender back."""
     send_errors: int
-    """Sends that the kernel refused: what was to be sent is gone, and is repaired later."""
+    """Sends that the kernel refused. Their data are lost for now, and repaired later."""
     sends_blocked: int
-    """Times that the kernel was full, and was waited for."""
+    """Times that the kernel's send buffer was full and the session waited for it."""
     kernel_drops: int
-    """Datagrams that came and found the sockets' buffers full; from 0 again with new sockets, and 0 when closed."""
+    """Datagrams that the kernel dropped because a socket's receive buffer was full. Starts again from 0 with new
+    sockets, and is 0 when closed."""
     drops: Mapping[str, int]
-    """What was received and not acted on, by reason: the names of `Drop` in lower case."""
-
+    """Datagrams received and not acted on, by reason: the names of `Drop` in lower case."""
     grtt_s: float
-    """The sender's estimate of the group's greatest round-trip time."""
+    """Greatest round-trip time of the group, as the sender estimates it."""
     queue_bytes: int
-    """Written to streams, and without a place in their buffers yet."""
+    """Bytes written to streams that have no place in a send buffer yet."""
     events_waiting: int
-    """Received, and not taken by the application yet."""
+    """Events received that the application has not taken yet."""
     events_waiting_bytes: int
-    """What these events hold."""
+    """Bytes held by these events."""
     receivers: int
-    """Nodes that flow control waits for."""
+    """Receivers that flow control waits for."""
     receivers_evicted: int
-    """Nodes that it waited for in vain, and that have neither come back nor left."""
+    """Receivers that flow control gave up waiting for, and that have neither come back nor left."""
     is_paused: bool
-    """Nothing more is received until the application takes events."""
+    """True while nothing more is received until the application takes events."""
     is_down: bool
-    """There is no way out: the interface is down, or the last send found none."""
+    """True while there is no way out: the interface is down, or the last send found no route."""
     warnings: int
-    """What the operator of this host should know: `Session.warnings` says it."""
+    """Problems that the operator of this host should fix; `Session.warnings` has their texts."""
+    # Fields of SessionStatistics: end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamStatistics:
-    """A stream so far, as its writer sees it."""
+    """Counters of a stream since it opened, as its writer sees it."""
 
     messages_sent: int
-    """Messages that have a place in the buffer that the network is fed from, or had one."""
+    """Messages that entered the send buffer."""
     payload_bytes_sent: int
-    """Likewise in bytes."""
+    """Bytes of these messages."""
     queue_messages: int
-    """Written, and without a place there yet."""
+    """Messages written that have no place in the send buffer yet."""
     queue_bytes: int
-    """Likewise in bytes."""
+    """Bytes of these messages."""
     is_closed: bool
-    """Nothing more can be written."""
+    """True if nothing more can be written."""

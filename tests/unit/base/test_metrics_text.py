@@ -1,15 +1,10 @@
-"""The text that Prometheus reads, by its own parser: names, labels and digits."""
-
-import dataclasses
+"""The text format of metrics, read by Prometheus's own parser: names, labels and digits."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from fjm2 import metrics
 from fjm2.base.exposition import Family, text
-from fjm2.bus.statistics import BusStatistics
-from fjm2.norm import SessionStatistics
 
 label_values = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 values = st.integers(0, 1 << 60) | st.floats(allow_nan=False, allow_infinity=False, width=32) | st.booleans()
@@ -30,18 +25,3 @@ def test_a_large_counter_is_told_to_the_last_digit() -> None:
 
 def test_a_family_without_samples_is_left_out() -> None:
     assert text([Family("fjm2_bytes_total", "counter", "Bytes.", [])]) == "\n"
-
-
-def test_every_field_of_the_statistics_has_a_metric() -> None:
-    """But what other metrics say: drops by reason, and the sums over lanes."""
-    told = [field for _, field, _ in metrics.SESSION_COUNTERS + metrics.SESSION_GAUGES]
-    assert {*told, "drops"} == {item.name for item in dataclasses.fields(SessionStatistics)}
-    told_of_buses = [field for _, field, _ in metrics.BUS_COUNTERS + metrics.BUS_GAUGES]
-    fields = {item.name for item in dataclasses.fields(BusStatistics)}
-    assert {*told_of_buses, "frame_drops", "messages_sent", "lanes"} == fields
-
-
-def test_no_name_stands_for_two_things() -> None:
-    rows = (*metrics.SESSION_COUNTERS, *metrics.BUS_COUNTERS, *metrics.SESSION_GAUGES, *metrics.BUS_GAUGES)
-    names = [name for name, _, _ in rows]
-    assert len(set(names)) == len(names)

@@ -119,7 +119,7 @@ def test_nobody_speaks_for_others() -> None:
     table.update(10, Announcement(1, (), "me", frozenset((100,)), valid_s=15), 0.0)
     assert not table.update(66, Announcement(1, flags=Flag.GOODBYE), 1.0)
     assert not table.update(66, Announcement(1, (), "them", frozenset((200,))), 1.0)
-    assert table.refused == 2
+    assert table.stats.announcements_refused == 2
     assert table.receivers({100}) == {10}
     assert table.update(66, Announcement(1, (), "them", frozenset((200,))), 15.0)  # which was forgotten by then
     assert table.receivers({200}) == {66}
@@ -131,7 +131,7 @@ def test_a_flood_of_newcomers_finds_an_end() -> None:
     for number in range(2, 2000):
         table.update(number, Announcement(number, (), None, frozenset(range(300)), valid_s=15), number / 1000)
     assert len(table) == 50
-    assert table.refused == 1949
+    assert table.stats.announcements_refused == 1949
     assert table.has_client("first") == 1
     assert sum(len(peer.topics) for peer in table.peers) <= 1000
     assert len(table.receivers({299})) == 49  # those for whose topics there was no room may want anything
