@@ -14,9 +14,9 @@ _COMMANDS = {
     "echo": "fjm2bench.commands.ping",
     "peer": "fjm2bench.commands.peer",
     "micro": "fjm2bench.commands.micro",
-    "scale": "fjm2bench.scale",
+    "scale": "fjm2bench.commands.scale",
     "traces": "fjm2bench.traces.cli",
-    "wan": "fjm2bench.wan",
+    "wan": "fjm2bench.commands.wan",
 }
 
 

@@ -16,12 +16,12 @@ from fjm2.commands.support.common import run
 from fjm2.errors import ConfigError
 from fjm2.uri import BusConfig
 
-from .. import netns
-from ..contest import FIRST_PORT, OURS, SYSTEMS, Contest, Plan, Sample
+from ..comparison.standings import print_settings, print_table, rows_of
+from ..comparison.trial import FIRST_PORT, OURS, SYSTEMS, Contest, Plan, Sample
+from ..networks import namespaces
 from ..peers import load
 from ..rate import rate_bps
-from ..standings import print_settings, print_table, rows_of
-from ..workload import PROPERTIES_MAX
+from ..workload.messages import PROPERTIES_MAX
 from .options import Rate, object_option
 
 _SEGMENT_BYTES = 8000
@@ -168,7 +168,7 @@ def compare(
     is_fanout_given = click.get_current_context().get_parameter_source("fanout") is ParameterSource.COMMANDLINE
     if round_trips is not None and is_fanout_given:
         raise click.UsageError("--fanout is for throughput: round trips are to one echo")
-    lack = netns.missing()
+    lack = namespaces.missing()
     if lack is not None:
         raise click.ClickException(lack)
     plan = Plan(
@@ -202,7 +202,7 @@ async def _compare(plan: Plan, as_json: bool) -> int:
         with _progress(len(systems) * len(plan.fanouts) * len(plan.sizes) * plan.repeat) as advance:
             for fanout in plan.fanouts:
                 await _compare_to(fanout, plan, systems, samples, advance)
-    except netns.NetworkError as error:
+    except namespaces.NetworkError as error:
         raise OSError(str(error)) from error
     rows = list(rows_of(plan, samples))
     settings = {system: load(system).settings for system in systems if system not in OURS}
@@ -223,7 +223,7 @@ async def _compare_to(
     advance: Callable[[str], None],
 ) -> None:
     """All sizes to so many subscribers, on a network with just these: multicast is flooded to whoever is there."""
-    with netns.Lab(fanout, rate_bps=plan.rate_bps, loss=plan.loss, is_offloaded=plan.is_offloaded) as lab:
+    with namespaces.Lab(fanout, rate_bps=plan.rate_bps, loss=plan.loss, is_offloaded=plan.is_offloaded) as lab:
         contest = Contest(plan, lab)
         for size, turn in itertools.product(plan.sizes, range(plan.repeat)):
             first = turn % len(systems) if systems else 0

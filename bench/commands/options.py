@@ -11,7 +11,7 @@ from fjm2.errors import ConfigError
 
 from ..layers import LAYERS
 from ..rate import rate_bps
-from ..workload import MESSAGE_BYTES_MIN, PROPERTIES_MAX
+from ..workload.messages import MESSAGE_BYTES_MIN, PROPERTIES_MAX
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

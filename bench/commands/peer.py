@@ -11,9 +11,9 @@ from fjm2.commands.support.common import INTERRUPTED
 
 from ..peers import RAW, SYSTEMS, load
 from ..peers.base import PeerOptions, PeerTimeoutError
-from ..workload import PROPERTIES_MAX
+from ..workload.messages import PROPERTIES_MAX
+from ..workload.results import print_result
 from .options import check_how_much, how_much_options, object_option, size_option, timeout_option
-from .results import print_result
 
 _COUNT = 5000
 

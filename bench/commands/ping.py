@@ -8,8 +8,8 @@ from fjm2.commands.support.common import run
 
 from ..layers import load
 from ..layers.base import Layer
+from ..workload.results import EchoResult, TimedOutError, ping_result, print_ready, print_result
 from .options import json_option, layer_option, size_option, timeout_option, uri_option
-from .results import EchoResult, TimedOutError, ping_result, print_ready, print_result
 
 count_option = click.option(
     "--count", default=5000, show_default=True, type=click.IntRange(min=1), help="Round trips that are measured."

@@ -9,6 +9,7 @@ from fjm2.commands.support.common import run
 
 from ..layers import load
 from ..layers.base import Publisher, PubOptions
+from ..workload.results import TimedOutError, print_result
 from .options import (
     Rate,
     check_how_much,
@@ -22,7 +23,6 @@ from .options import (
     timeout_option,
     uri_option,
 )
-from .results import TimedOutError, print_result
 
 
 @click.command()

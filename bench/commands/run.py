@@ -13,12 +13,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from fjm2.commands.support.common import run as run_to_its_end
 from fjm2.errors import FJM2Error
 
-from .. import netns
-from ..runs.book import Book, BookError, ownership
+from ..networks import namespaces
 from ..runs.matrix import Cell, cells_of
 from ..runs.plan import RunPlan, load
-from ..runs.reading import PlanError
+from ..runs.result_folder import Book, BookError, ownership
 from ..runs.runner import Result, Runner, Summary, Told
+from ..runs.values import PlanError
 
 
 @click.command()
@@ -54,7 +54,7 @@ def run(
     if is_listed:
         _list(cells)
         return
-    lack = netns.missing()
+    lack = namespaces.missing()
     if lack is not None and any(cell.field for cell in cells):
         raise click.ClickException(lack)
     run_to_its_end(_run(plan, cells, folder, again))
@@ -100,7 +100,7 @@ async def _run(plan: RunPlan, cells: list[Cell], folder: Path, again: bool) -> i
             if before:
                 click.echo(f"{before} of {len(cells)} runs are in {folder} already; --again repeats them", err=True)
             return await _run_cells(left, book, before)
-    except (BookError, netns.NetworkError) as error:
+    except (BookError, namespaces.NetworkError) as error:
         raise FJM2Error(str(error)) from error
 
 

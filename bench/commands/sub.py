@@ -9,8 +9,8 @@ from fjm2.commands.support.common import run
 
 from ..layers import APIS, load
 from ..layers.base import SubOptions, Subscriber
+from ..workload.results import print_ready, print_result
 from .options import check_layer, json_option, layer_option, properties_option, size_option, timeout_option, uri_option
-from .results import print_ready, print_result
 
 
 @click.command()

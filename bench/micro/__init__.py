@@ -1,0 +1,1 @@
+"""Microbenchmarks: the cost of single functions."""

@@ -11,7 +11,7 @@ from fjm2.jms import BytesMessage, Selector, Topic
 from fjm2.messages.frame import FrameWriter
 from fjm2.norm.events import StreamReceived
 
-from ..workload import Maker, property_values
+from ..workload.messages import Maker, property_values
 
 SIZE = 1024
 PROPERTIES = 2

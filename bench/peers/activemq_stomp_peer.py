@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from ..commands.results import StopWatch
-from .activemq_peer import PROGRAM, java_broker
+from ..workload.results import StopWatch
 from .base import Deadline, PeerOptions
 from .broker import SharedWatch
-from .turns import Role, Topic, TurnPeer
+from .java.activemq_peer import PROGRAM, java_broker
+from .polling import Role, Topic, TurnPeer
 
 _TICK_S = 0.1
 _PREFETCH = 32766

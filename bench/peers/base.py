@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..commands.results import EchoResult, PingResult, PubResult, Reception, SubResult
-from ..workload import END_NUMBER, WORD_BYTES, Maker, word
+from ..workload.messages import END_NUMBER, WORD_BYTES, Maker, word
+from ..workload.results import EchoResult, PingResult, PubResult, Reception, SubResult
 
 HELLO_INTERVAL_S = 0.4
 _END_WORD = word(END_NUMBER).to_bytes(8)

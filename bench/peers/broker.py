@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..commands.results import StopWatch
+from ..workload.results import StopWatch
 from .base import Deadline, PeerOptions, PeerTimeoutError
 
 _SBIN = ("/usr/sbin", "/usr/local/sbin")

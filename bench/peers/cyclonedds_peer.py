@@ -8,7 +8,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from .base import Deadline, PeerOptions
-from .turns import Role, Topic, TurnPeer
+from .polling import Role, Topic, TurnPeer
 
 _TAKEN_AT_ONCE = 256
 _LOOPBACK = ("lo", "127.0.0.1", "::1")

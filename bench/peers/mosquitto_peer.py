@@ -10,10 +10,10 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from ..commands.results import StopWatch
+from ..workload.results import StopWatch
 from .base import Deadline, PeerOptions
 from .broker import CONFIGURATION, SharedWatch, broker, lack_of
-from .turns import Role, Topic, TurnPeer
+from .polling import Role, Topic, TurnPeer
 
 _MESSAGE_BYTES_MAX = 268_435_000
 """MQTT's own limit, with room for the rest of the packet."""

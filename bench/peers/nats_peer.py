@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from ..commands.results import (
+from ..workload.messages import Maker
+from ..workload.results import (
     EchoResult,
     PingResult,
     PubResult,
@@ -20,7 +21,6 @@ from ..commands.results import (
     print_ready,
     pub_result,
 )
-from ..workload import Maker
 from .base import (
     HELLO_INTERVAL_S,
     Deadline,

@@ -4,7 +4,8 @@ import time
 from importlib.util import find_spec
 from typing import Any
 
-from ..commands.results import (
+from ..workload.messages import Maker
+from ..workload.results import (
     EchoResult,
     PingResult,
     PubResult,
@@ -15,7 +16,6 @@ from ..commands.results import (
     print_ready,
     pub_result,
 )
-from ..workload import Maker
 from .base import END_BYTES, Deadline, PeerOptions, end_message, messages_at_once, messages_to_send, total_of
 
 _TICK_MS = 100

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from .base import Deadline, PeerOptions
-from .turns import Role, Topic, TurnPeer
+from .polling import Role, Topic, TurnPeer
 
 
 class Zenoh(TurnPeer):

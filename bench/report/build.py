@@ -1,10 +1,10 @@
-"""The report's files: the page, a picture and a table for each plot, and FJM2's standing in Markdown."""
+"""The report's files: the page, a picture and a table for each plot, and FJM2 beside the others in Markdown."""
 
 from pathlib import Path
 
-from . import draw, plots, remarks, standing, traces
+from . import drawing, plots, ratios, tables, trace_plots
+from .csv_tables import csv_of
 from .page import page_of
-from .tables import csv_of
 from .warehouse import Warehouse
 
 _TITLE = "FJM2: benchmarks and traces"
@@ -14,14 +14,14 @@ def build(warehouse: Path, to: Path) -> Path:
     """Write the report of a warehouse into a folder, and give the page's path. WarehouseError if there is nothing."""
     store = Warehouse(warehouse)
     results = store.results()
-    found = [*plots.of_results(results), *traces.of_traces(store, {result.run for result in results})]
-    tables = remarks.tables_of(results, store.rows("aggregates/anomalies"))
+    found = [*plots.of_results(results), *trace_plots.of_traces(store, {result.run for result in results})]
+    shown = tables.tables_of(results, store.rows("aggregates/anomalies"))
     to.mkdir(parents=True, exist_ok=True)
     for plot in found:
-        (to / f"{plot.key}.png").write_bytes(draw.png(plot))
+        (to / f"{plot.key}.png").write_bytes(drawing.png(plot))
         (to / f"{plot.key}.csv").write_text(csv_of(plot))
-    machine = next((table.rows for table in tables if table.key == "machine"), ())
-    (to / "standing.md").write_text(standing.markdown_of(results, machine))
+    machine = next((table.rows for table in shown if table.key == "machine"), ())
+    (to / "standing.md").write_text(ratios.markdown_of(results, machine))
     page = to / "report.html"
-    page.write_text(page_of(_TITLE, remarks.lead_of(results), found, tables))
+    page.write_text(page_of(_TITLE, tables.lead_of(results), found, shown))
     return page

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
-from . import draw
-from .points import Plot
+from . import drawing
+from .csv_tables import csv_of
+from .plot_data import Plot
 from .style import name_of
-from .tables import csv_of
 
 _NARROW = "(max-width: 640px)"
 
@@ -66,7 +66,7 @@ def alt_of(plot: Plot) -> str:
 
 def _figure(plot: Plot) -> str:
     thesis = f" <small>the thesis's {escape(plot.thesis)}</small>" if plot.thesis else ""
-    wide, narrow = (_data("image/svg+xml", draw.svg(plot, is_narrow=is_narrow)) for is_narrow in (False, True))
+    wide, narrow = (_data("image/svg+xml", drawing.svg(plot, is_narrow=is_narrow)) for is_narrow in (False, True))
     csv = csv_of(plot)
     link = f'<a download="{plot.key}.csv" href="{_data("text/csv", csv)}">{plot.key}.csv</a>'
     return (

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TypeVar
 
-from .points import Panel, lines_of
+from .plot_data import Panel, lines_of
 from .warehouse import Result
 
 SIZE_LABEL = "message size (bytes)"

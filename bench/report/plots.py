@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from .panels import SIZE_LABEL, by_fanout, by_loss, by_size, grouped, link_of
-from .points import Panel, Plot, Series, lines_of
+from .plot_data import Panel, Plot, Series, lines_of
 from .warehouse import Result
 
 ETHERNET_BPS = 1e8

@@ -1,38 +1,198 @@
-"""Figures as tables: a row for each point that is drawn, with the runs that it comes from."""
+"""What a report says besides its plots: who did how well, what everything was, and what went wrong."""
 
-import csv
-import io
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
 
-from .points import Panel, Plot, Series
+from .page import Table
+from .style import name_of, order_of
+from .warehouse import Result
 
-COLUMNS = ("plot", "panel", "system", "figure", "x", "y", "low", "high", "measurements", "x_label", "y_label", "runs")
-
-
-def csv_of(plot: Plot) -> str:
-    """With a line of headings. Numbers are written so that nothing of them is lost."""
-    return written(COLUMNS, rows_of(plot))
-
-
-def rows_of(plot: Plot) -> Iterator[tuple[str, ...]]:
-    for panel in plot.panels:
-        for series in panel.series:
-            yield from _rows(plot, panel, series)
-
-
-def _rows(plot: Plot, panel: Panel, series: Series) -> Iterator[tuple[str, ...]]:
-    is_rows = panel.x_scale == "rows"
-    x_label, y_label = ("", panel.x_label) if is_rows else (panel.x_label, panel.y_label)
-    for point in series.points:
-        x = "" if is_rows else repr(point.x)
-        numbers = (x, repr(point.y), repr(point.low), repr(point.high), str(len(point.runs)))
-        runs = " ".join(point.runs)
-        yield (plot.key, panel.title, series.system, series.name, *numbers, x_label, y_label, runs)
+OURS = ("fjm2-jms", "fjm2")
+_MACHINE = {
+    "cpu": "Processor",
+    "cores": "Cores",
+    "memory_gb": "Memory (GB)",
+    "kernel": "Kernel",
+    "python": "Python",
+    "numpy": "numpy",
+    "udp_offload": "UDP offload of the kernel",
+    "nice": "Niceness of the runs",
+}
+_FAULTS_MAX = 200
+_ANOMALIES_MAX = 100
 
 
-def written(columns: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return out.getvalue()
+def tables_of(results: Sequence[Result], anomalies: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """All of them; those of which there is nothing to say are left out."""
+    made = (
+        _standings(results),
+        _systems(results),
+        _machine(results),
+        _missing(results),
+        _faults(results),
+        _anomalies(anomalies),
+    )
+    return [table for table in made if table is not None]
+
+
+# How FJM2 stands.
+
+
+def standings(results: Iterable[Result]) -> list[tuple[str, str, float, str]]:
+    """(what, system of ours, ratio to the best other, that other), for each cell of both. More than 1 is better."""
+    found: dict[tuple[str, ...], dict[str, float]] = {}
+    for name, is_better_high in (("msgs_per_s", True), ("p50_us", False)):
+        for what, values in _values(results, name).items():
+            found[(*what, "1" if is_better_high else "")] = values
+    return [
+        (what, ours, values[ours] / values[best] if is_high else values[best] / values[ours], best)
+        for (what, is_high), values in found.items()
+        if (others := [system for system in values if system not in OURS])
+        and (best := (max if is_high else min)(others, key=lambda system: values[system]))
+        for ours in OURS
+        if ours in values
+    ]
+
+
+def _values(results: Iterable[Result], name: str) -> dict[tuple[str], dict[str, float]]:
+    """Medians by what was measured, then by system."""
+    found: dict[tuple[str], dict[str, list[float]]] = {}
+    for result in sorted(results, key=_place):
+        is_other = result.layer in ("udp", "fec") or result.scenario == "wan" or result.fault
+        if not is_other and name in result.r:
+            found.setdefault((_what(result),), {}).setdefault(result.system, []).append(result.r[name])
+    return {what: {system: median(values) for system, values in by.items()} for what, by in found.items()}
+
+
+def _place(result: Result) -> tuple[Any, ...]:
+    return result.scenario or "", result.rate_bps or 0, result.loss, result.fanout or 0, result.size or 0
+
+
+def _what(result: Result) -> str:
+    """In words."""
+    link = "" if result.rate_bps is None else f" at {result.rate_bps / 1e6:g} Mbit/s"
+    lost = f", {result.loss:.1%} lost" if result.loss else ""
+    if "p50_us" in result.r:
+        return f"round trip, {result.scenario}{link}{lost}, {result.size} B"
+    return f"throughput, {result.scenario}{link}{lost}, {result.size} B to {result.fanout}"
+
+
+def _standings(results: Sequence[Result]) -> Table | None:
+    by_what: dict[str, dict[str, str]] = {}
+    for what, ours, ratio, best in standings(results):
+        by_what.setdefault(what, {})[ours] = f"{ratio:.2f} × {name_of(best)}"
+    rows = [(what, *(ratios.get(system, "") for system in OURS)) for what, ratios in by_what.items()]
+    if not rows:
+        return None
+    return Table(
+        "top-standings",
+        "FJM2 beside the best of the others",
+        "Medians; more than 1 is better: more messages a second, or a shorter round trip. Below 1 FJM2 loses. Others "
+        "carry bare bytes; FJM2 (JMS) carries JMS messages, FJM2 (NORM) a stream of bytes.",
+        ("what", *map(name_of, OURS)),
+        rows,
+    )
+
+
+# What everything was.
+
+
+def _systems(results: Sequence[Result]) -> Table | None:
+    last = {(result.system, result.labels.get("settings", "")): result for result in results if "cell" in result.labels}
+    rows = [
+        (name_of(system), result.labels.get("version", ""), settings)
+        for (system, settings), result in sorted(last.items(), key=lambda item: (order_of(item[0][0]), item[0][1]))
+    ]
+    text = "Each in the fastest form that we know and that loses nothing. Bare UDP promises nothing."
+    return (
+        Table("systems", "Systems and their settings", text, ("system", "version", "settings"), rows) if rows else None
+    )
+
+
+def _machine(results: Sequence[Result]) -> Table | None:
+    rows = []
+    for label, name in _MACHINE.items():
+        values = sorted({result.labels[label] for result in results if label in result.labels})
+        if values:
+            rows.append((name, "; ".join(values)))
+    loads = [float(result.labels["load"]) for result in results if "load" in result.labels]
+    if loads:
+        rows.append(
+            ("Load when runs ended (processes)", f"{min(loads):.1f} to {max(loads):.1f}, median {median(loads):.1f}")
+        )
+    text = (
+        "Figures are of this machine; only their proportions travel. A load above the number of cores means that other "
+    )
+    text += "work, or the run itself, had processes waiting."
+    return Table("machine", "The machine", text, ("", ""), rows) if rows else None
+
+
+# What went wrong.
+
+
+def _missing(results: Sequence[Result]) -> Table | None:
+    found = {result.system: result for result in results if "missing" in result.labels}
+    measured = {(result.system, name) for result in results if "cell" in result.labels for name in _names(result)}
+    rows = []
+    for system, result in sorted(found.items(), key=lambda item: order_of(item[0])):
+        names = [name for name in _names(result) if (system, name) not in measured]
+        if names:
+            rows.append((name_of(system), result.labels["missing"], ", ".join(names)))
+    text = "Asked for by the plan, and not installed."
+    return Table("missing", "Missing systems", text, ("system", "why", "experiments"), rows) if rows else None
+
+
+def _names(result: Result) -> list[str]:
+    return result.labels.get("experiment", "").split(", ")
+
+
+def _faults(results: Sequence[Result]) -> Table | None:
+    bad = [result for result in results if result.fault and "missing" not in result.labels]
+    rows = [(name_of(result.system), _what(result), result.fault, result.run) for result in bad[:_FAULTS_MAX]]
+    more = f" The first {_FAULTS_MAX} of {len(bad)}." if len(bad) > _FAULTS_MAX else ""
+    text = f"These runs count in no figure.{more}"
+    return Table("faults", "Runs that failed", text, ("system", "what", "fault", "run"), rows) if rows else None
+
+
+def _anomalies(anomalies: Sequence[Mapping[str, Any]]) -> Table | None:
+    """The oldest first, each in one line: its series' other labels are in its row of the warehouse."""
+    if not anomalies:
+        return None
+    by_time = sorted(anomalies, key=lambda row: (row["start"], row["run"], row["node"], row["source"]))
+    rows = [_anomaly(row) for row in by_time[:_ANOMALIES_MAX]]
+    more = f" The first {_ANOMALIES_MAX} of {len(anomalies)}." if len(anomalies) > _ANOMALIES_MAX else ""
+    text = f"What the pipeline flagged in the traces, beside the mean of the ten seconds before.{more}"
+    headings = ("from (UTC)", "lasted", "what", "worst second", "before", "run, node and source")
+    return Table("anomalies", "Anomalies", text, headings, rows, frozenset({0, 1, 3, 4}))
+
+
+def _anomaly(row: Mapping[str, Any]) -> tuple[str, ...]:
+    kind = row["kind"]
+    worst, usual = (_amount(kind, row[name]) for name in ("value", "usual"))
+    lasted, where = f"{row['seconds']} s", f"{row['run']} {row['node']} {row['source']}"
+    return f"{row['start']:%Y-%m-%d %H:%M:%S}", lasted, kind, worst, usual, where
+
+
+def _amount(kind: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    if kind == "nack_storm":
+        return f"{value:,.0f} NACKs/s"
+    return f"{value / 1e6:,.0f} Mbit/s" if value >= 1e8 else f"{value / 1e6:.3g} Mbit/s"
+
+
+def lead_of(results: Sequence[Result]) -> list[str]:
+    """The first sentences."""
+    if not results:
+        return ["There are no results of the bench in this warehouse."]
+    plans = sorted({result.labels["plan"] for result in results if "plan" in result.labels})
+    first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(at)) for at in (results[0].t, results[-1].t))
+    good = [result for result in results if not result.fault]
+    return [
+        f"{len(good)} runs of {len({result.system for result in good})} systems, {first} to {last} UTC"
+        + (f"; plan: {', '.join(plans)}." if plans else "."),
+        "Every point is the median of the runs that stand beside it in its CSV file, and each run is a row in the "
+        "warehouse's results/.",
+    ]

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ..contest import OURS
+from ..comparison.trial import OURS
 
 _TOOL_TIMEOUT_S = 10.0
 _PYTHON_PACKAGES = {

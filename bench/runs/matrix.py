@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..contest import LAYER_OF, layer_of
+from ..comparison.trial import LAYER_OF, layer_of
 from .plan import Experiment, RunPlan
 
 _START_S = {"fjm2d": 5.0, "plain-relay": 3.0, "activemq": 6.0, "activemq-stomp": 6.0, "jgroups": 5.0}

@@ -9,9 +9,9 @@ from typing import Any
 from fjm2.errors import ConfigError
 from fjm2.uri import BusConfig
 
-from ..contest import SYSTEMS
-from ..workload import MESSAGE_BYTES_MIN, PROPERTIES_MAX
-from .reading import Choice, List, Name, PlanError, Rate, Real, Switch, Text, Whole, check_keys
+from ..comparison.trial import SYSTEMS
+from ..workload.messages import MESSAGE_BYTES_MIN, PROPERTIES_MAX
+from .values import Choice, List, Name, PlanError, Rate, Real, Switch, Text, Whole, check_keys
 
 TASKS = ("throughput", "round-trips", "fec")
 NETWORKS = ("loopback", "lan", "wan")

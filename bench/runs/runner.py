@@ -6,14 +6,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
-from .. import netns, peers
-from ..contest import OURS, Contest, Line, Sample, Task, free_ports
+from .. import peers
+from ..comparison.trial import OURS, Contest, Line, Sample, Task, free_ports
+from ..networks import namespaces
+from ..networks.gateways import GatewayError, standing
+from ..networks.selection import Sites, ground_of
 from . import fec_cost, machine
-from .book import Book, figures_of
-from .gateways import GatewayError, standing
-from .grounds import Sites, ground_of
 from .matrix import Cell, Field, ends_of
 from .plan import WAYS
+from .result_folder import Book, figures_of
 
 _NO_FAULT = ""
 
@@ -80,7 +81,7 @@ class Runner:
                 self._enter(cell, result)
                 told(cell, result)
 
-    async def _measured(self, cell: Cell, ground: netns.Lab) -> Result:
+    async def _measured(self, cell: Cell, ground: namespaces.Lab) -> Result:
         around = partial(self._book.surroundings, cell)
         if not isinstance(ground, Sites):
             sample = await Contest(task_of(cell), ground, ports=self._ports, around=around).run(cell.system, cell.size)

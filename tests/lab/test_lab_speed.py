@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("fjm2bench", reason="the package is not installed")
 
-from fjm2bench.wan import DIRECT, OURS, PLAIN, Plan, measure, rows_of
+from fjm2bench.commands.wan import DIRECT, OURS, PLAIN, Plan, measure, rows_of
 from internet import Internet
 
 pytestmark = [pytest.mark.root, pytest.mark.alone]

@@ -219,7 +219,8 @@ def test_extra_gateway(installed: Environment, tmp_path: Path) -> None:
 
 def test_extra_bench(installed: Environment) -> None:
     code = (
-        "import importlib.util\nfrom fjm2bench.contest import OURS, SYSTEMS\nfrom fjm2bench.peers import load\n"
+        "import importlib.util\nfrom fjm2bench.comparison.trial import OURS, SYSTEMS\n"
+        "from fjm2bench.peers import load\n"
         "print([lack for one in SYSTEMS if one not in OURS and (lack := load(one).missing())])\n"
         "assert all(map(importlib.util.find_spec, ('matplotlib', 'zfec')))"
     )

@@ -17,8 +17,8 @@ import made_warehouse
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from fjm2bench.report import build, draw, plots, remarks, traces
-from fjm2bench.report.points import Plot
+from fjm2bench.report import build, drawing, plots, tables, trace_plots
+from fjm2bench.report.plot_data import Plot
 from fjm2bench.report.style import LOOKS, look_of
 from fjm2bench.report.warehouse import Warehouse
 from fjm2bench.traces.warehouse import WarehouseError
@@ -64,7 +64,7 @@ def drawn(warehouse: Path) -> list[Plot]:
     """All plots, before they are pictures."""
     store = Warehouse(warehouse)
     results = store.results()
-    return [*plots.of_results(results), *traces.of_traces(store, {result.run for result in results})]
+    return [*plots.of_results(results), *trace_plots.of_traces(store, {result.run for result in results})]
 
 
 def rows_of(report: Path, key: str) -> list[dict[str, str]]:
@@ -206,7 +206,7 @@ def test_there_is_a_picture_and_a_table_of_everything(report: Path, drawn: list[
 
 def test_lines_are_drawn_where_the_figures_are(drawn: list[Plot]) -> None:
     for plot in drawn:
-        for axes, panel in zip(draw.figure_of(plot).axes, plot.panels, strict=True):
+        for axes, panel in zip(drawing.figure_of(plot).axes, plot.panels, strict=True):
             if panel.x_scale == "rows":
                 marks = [line.get_xdata() for line in axes.lines]
                 wanted = [point.y for series in panel.series for point in series.points]
@@ -230,7 +230,7 @@ def test_axes_are_labelled_with_units(drawn: list[Plot]) -> None:
             labels = [panel.x_label] if panel.x_scale == "rows" else [panel.x_label, panel.y_label]
             for label in labels:
                 assert any(unit in label for unit in UNITS), (plot.key, label)
-        for axes, panel in zip(draw.figure_of(plot).axes, plot.panels, strict=True):
+        for axes, panel in zip(drawing.figure_of(plot).axes, plot.panels, strict=True):
             assert axes.get_xlabel() == panel.x_label
             assert axes.get_ylabel() == panel.y_label
 
@@ -238,7 +238,7 @@ def test_axes_are_labelled_with_units(drawn: list[Plot]) -> None:
 @pytest.mark.parametrize("is_narrow", [False, True])
 def test_no_text_lies_on_another(drawn: list[Plot], is_narrow: bool) -> None:
     for plot in drawn:
-        figure = draw.figure_of(plot, is_narrow=is_narrow)
+        figure = drawing.figure_of(plot, is_narrow=is_narrow)
         boxes = dict(texts_of(figure))
         assert len(boxes) > 3
         for (one, a), (other, b) in itertools.combinations(boxes.items(), 2):
@@ -278,11 +278,11 @@ def titles(text: Text) -> list[Any]:
 
 def test_legends_name_all_lines(drawn: list[Plot]) -> None:
     for plot in drawn:
-        figure = draw.figure_of(plot)
+        figure = drawing.figure_of(plot)
         names = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
         for panel in plot.panels:
             if panel.x_scale != "rows":
-                assert {draw._label_of(series) for series in panel.series} <= names
+                assert {drawing._label_of(series) for series in panel.series} <= names
 
 
 def luminance(colour: str) -> float:
@@ -303,7 +303,7 @@ def test_names_may_hold_whatever_labels_may(tmp_path: Path) -> None:
     page = build(tmp_path / "warehouse", tmp_path / "report").read_text()
     assert r"$\frac{$ &lt;b&gt;&amp;" in page
     found = {plot.key: plot for plot in plots.of_results(Warehouse(tmp_path / "warehouse").results())}
-    (legend,) = draw.figure_of(found["throughput-by-size"]).legends
+    (legend,) = drawing.figure_of(found["throughput-by-size"]).legends
     assert set(names.values()) <= {text.get_text() for text in legend.get_texts()}
 
 
@@ -323,7 +323,7 @@ def test_systems_can_be_told_apart_without_colours() -> None:
 
 def test_standings_are_ratios_to_the_best_other(warehouse: Path) -> None:
     results = [result for result in Warehouse(warehouse).results() if not result.fault]
-    found = {(what, ours): (ratio, best) for what, ours, ratio, best in remarks.standings(results)}
+    found = {(what, ours): (ratio, best) for what, ours, ratio, best in tables.standings(results)}
 
     def of(system: str, name: str, size: int) -> float:
         return median(
@@ -348,10 +348,10 @@ def test_standings_are_ratios_to_the_best_other(warehouse: Path) -> None:
 
 def test_a_cell_measured_after_all_is_not_missing(warehouse: Path) -> None:
     results = Warehouse(warehouse).results()
-    tables = {table.key: table for table in remarks.tables_of(results, [])}
-    assert "missing" not in tables
+    by_key = {table.key: table for table in tables.tables_of(results, [])}
+    assert "missing" not in by_key
     alone = [result for result in results if result.system != "activemq-stomp" or "missing" in result.labels]
-    (row,) = {table.key: table for table in remarks.tables_of(alone, [])}["missing"].rows
+    (row,) = {table.key: table for table in tables.tables_of(alone, [])}["missing"].rows
     assert tuple(row) == ("ActiveMQ (STOMP)", "java is not installed", "made")
 
 
@@ -369,7 +369,7 @@ def test_the_page_needs_nothing_else_and_names_everything(report: Path) -> None:
 
 
 def test_anomalies_are_told_with_units_the_oldest_first() -> None:
-    (table,) = remarks.tables_of([], [made_warehouse.ANOMALY, made_warehouse.COLLAPSE])
+    (table,) = tables.tables_of([], [made_warehouse.ANOMALY, made_warehouse.COLLAPSE])
     where = f"{made_warehouse.ANOMALY['run']} feed session"
     assert table.rows == [
         ("2026-03-02 09:10:05", "4 s", "throughput_collapse", "1.2 Mbit/s", "4,260 Mbit/s", where),

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
 
-from fjm2bench.report.standing import markdown_of
+from fjm2bench.report.ratios import markdown_of
 from fjm2bench.report.warehouse import Result
 
 

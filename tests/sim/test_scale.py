@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from fjm2bench.cli import main
-from fjm2bench.scale import (
+from fjm2bench.commands.scale import (
     BLOCK_SEGMENTS,
     DELAY_S,
     count_cycles,

@@ -9,12 +9,12 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
 
-from fjm2bench.contest import Line
+from fjm2bench.comparison.trial import Line
 from fjm2bench.report import build
 from fjm2bench.report.warehouse import Warehouse as Read
-from fjm2bench.runs.book import Book
 from fjm2bench.runs.matrix import Cell, cells_of
 from fjm2bench.runs.plan import load
+from fjm2bench.runs.result_folder import Book
 from fjm2bench.traces.ingest import ingest
 from fjm2bench.traces.refresh import aggregate
 from fjm2bench.traces.warehouse import Warehouse

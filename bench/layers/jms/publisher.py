@@ -8,10 +8,10 @@ from typing import Any
 
 from fjm2.jms import BytesMessage, DeliveryMode, MessageProducer, UnconfirmedError
 
-from ...commands.results import PubResult, StopWatch, pub_result
-from ...workload import PERIOD, Maker, property_values
+from ...workload.messages import PERIOD, Maker, property_values
+from ...workload.results import PubResult, StopWatch, pub_result
 from ..base import PubOptions
-from .place import CONTROL, DATA, Word, connect, encode, lane_statistics, say, wait_for
+from .rendezvous import CONTROL, DATA, Word, connect, encode, lane_statistics, say, wait_for
 
 _CONFIRM_S = 3600.0
 """The command has a time limit of its own."""

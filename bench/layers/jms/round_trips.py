@@ -6,10 +6,10 @@ import time
 
 from fjm2.jms import BytesMessage, DeliveryMode, Message, MessageProducer, Session
 
-from ...commands.results import TimedOutError
-from ...workload import Maker
+from ...workload.messages import Maker
+from ...workload.results import TimedOutError
 from ..base import Ready
-from .place import BACK, CONTROL, DATA, Word, connect, decode, say, wait_for
+from .rendezvous import BACK, CONTROL, DATA, Word, connect, decode, say, wait_for
 
 
 def _producer(session: Session, is_back: bool) -> MessageProducer:

@@ -9,11 +9,11 @@ import click
 
 from fjm2.jms import Message, MessageConsumer, Selector
 
-from ...commands.results import Reception
 from ...peers.base import messages_at_once
-from ...workload import PERIOD, Series, number_of, property_values
+from ...workload.messages import PERIOD, Series, number_of, property_values
+from ...workload.results import Reception
 from ..base import LINGER_S, Ready, SubOptions
-from .place import CONTROL, DATA, Word, connect, decode
+from .rendezvous import CONTROL, DATA, Word, connect, decode
 
 _LOOK_S = 0.1
 _FAREWELL_S = 0.5

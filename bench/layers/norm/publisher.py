@@ -11,11 +11,11 @@ from fjm2.norm import OutgoingStream, Session
 from fjm2.norm.events import CommandReceived, CommandSent, NodeIdCollided, ReceiverEvicted
 from fjm2.uri import BusConfig
 
-from ...commands.results import PubResult, StopWatch, pub_result
 from ...rate import rate_bps
-from ...workload import Maker
+from ...workload.messages import Maker
+from ...workload.results import PubResult, StopWatch, pub_result
 from ..base import PubOptions
-from . import hello
+from . import handshake
 from .session import open_session
 
 _FAREWELL_S = 3.0
@@ -119,7 +119,7 @@ class Publisher:
         return []
 
     async def _say_goodbye(self, session: Session) -> None:
-        self._say(session, hello.Hello(hello.Word.END, 0, self._maker.next_number))
+        self._say(session, handshake.Hello(handshake.Word.END, 0, self._maker.next_number))
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 await self._said.wait()
@@ -131,8 +131,8 @@ class Publisher:
         async for event in session:
             match event:
                 case CommandReceived(_, content):
-                    said = hello.decode(content)
-                    if said is not None and said.word is hello.Word.HERE:
+                    said = handshake.decode(content)
+                    if said is not None and said.word is handshake.Word.HERE:
                         self._welcome(session, said.node_id)
                 case CommandSent():
                     self._unsaid -= 1
@@ -151,9 +151,9 @@ class Publisher:
             if self._maker.next_number:
                 session.set_receivers(self._nodes)
             self._came.set()
-        self._say(session, hello.Hello(hello.Word.WELCOME, node_id, self._maker.next_number))
+        self._say(session, handshake.Hello(handshake.Word.WELCOME, node_id, self._maker.next_number))
 
-    def _say(self, session: Session, said: hello.Hello) -> None:
+    def _say(self, session: Session, said: handshake.Hello) -> None:
         self._unsaid += 1
         self._said.clear()
-        session.send_command(said.encode(), is_robust=said.word is hello.Word.END)
+        session.send_command(said.encode(), is_robust=said.word is handshake.Word.END)

@@ -8,10 +8,10 @@ from fjm2.norm import OutgoingStream, Session
 from fjm2.norm.events import CommandReceived, CommandSent, SenderVanished, StreamReceived
 from fjm2.uri import BusConfig
 
-from ...commands.results import TimedOutError
-from ...workload import Maker
+from ...workload.messages import Maker
+from ...workload.results import TimedOutError
 from ..base import Ready
-from . import hello
+from . import handshake
 from .session import open_session
 
 _FAREWELL_S = 2.0
@@ -53,14 +53,14 @@ class Pinger:
 
     async def _find_echo(self, session: Session) -> int:
         async for event in session:
-            said = hello.decode(event.content) if isinstance(event, CommandReceived) else None
-            if said is not None and said.word is hello.Word.HERE:
-                session.send_command(hello.Hello(hello.Word.WELCOME, said.node_id).encode())
+            said = handshake.decode(event.content) if isinstance(event, CommandReceived) else None
+            if said is not None and said.word is handshake.Word.HERE:
+                session.send_command(handshake.Hello(handshake.Word.WELCOME, said.node_id).encode())
                 return said.node_id
         raise TimedOutError("the session was closed")
 
     async def _say_goodbye(self, session: Session, count: int) -> None:
-        session.send_command(hello.Hello(hello.Word.END, 0, count).encode(), is_robust=True)
+        session.send_command(handshake.Hello(handshake.Word.END, 0, count).encode(), is_robust=True)
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 while not isinstance(await anext(session), CommandSent):
@@ -87,7 +87,7 @@ class Echoer:
                     await self._serve(session)
 
     async def _serve(self, session: Session) -> None:
-        announcer = asyncio.create_task(hello.announce(session, self._answered))
+        announcer = asyncio.create_task(handshake.announce(session, self._answered))
         try:
             stream = await session.open_stream()
             async for event in session:
@@ -96,7 +96,7 @@ class Echoer:
                         self._find(sender_id)  # what it says may come later than what it sends
                         await self._send_back(stream, event)
                     case CommandReceived(sender_id, content):
-                        self._hear(sender_id, hello.decode(content), session.node_id)
+                        self._hear(sender_id, handshake.decode(content), session.node_id)
                     case SenderVanished(sender_id) if sender_id == self._partner:
                         return
                     case _:
@@ -114,10 +114,10 @@ class Echoer:
         await stream.write(event.data, is_start=bool(event.marks))
         self.messages += len(event.marks)
 
-    def _hear(self, sender_id: int, said: hello.Hello | None, node_id: int) -> None:
+    def _hear(self, sender_id: int, said: handshake.Hello | None, node_id: int) -> None:
         if said is None:
             return
-        if said.word is hello.Word.WELCOME and said.node_id == node_id and self._partner is None:
+        if said.word is handshake.Word.WELCOME and said.node_id == node_id and self._partner is None:
             self._find(sender_id)
-        elif said.word is hello.Word.END and sender_id == self._partner:
+        elif said.word is handshake.Word.END and sender_id == self._partner:
             self.is_ended = True

@@ -19,9 +19,9 @@ from fjm2.norm.events import (
 )
 from fjm2.uri import BusConfig
 
-from ...commands.results import Reception
+from ...workload.results import Reception
 from ..base import LINGER_S, Ready, SubOptions
-from . import hello
+from . import handshake
 from .session import open_session
 
 _COMPLAINTS_MAX = 10
@@ -51,7 +51,7 @@ class Subscriber:
                     await self._take_all(session, deadline)
 
     async def _take_all(self, session: Session, deadline: asyncio.Timeout) -> None:
-        announcer = asyncio.create_task(hello.announce(session, self._answered))
+        announcer = asyncio.create_task(handshake.announce(session, self._answered))
         try:
             async for event in session:
                 self._take(event, session.node_id)
@@ -75,7 +75,7 @@ class Subscriber:
                 self.reception.take_object(event.data)
                 self._look_for_end()
             case CommandReceived(sender_id, content):
-                said = hello.decode(content)
+                said = handshake.decode(content)
                 if said is not None:
                     self._hear(sender_id, said, node_id)
             case StreamLost() if not self.reception.is_ended:
@@ -120,13 +120,13 @@ class Subscriber:
         self._answered.set()
         return True
 
-    def _hear(self, sender_id: int, said: hello.Hello, node_id: int) -> None:
-        if said.word is hello.Word.WELCOME and said.node_id == node_id and self._publisher in (None, sender_id):
+    def _hear(self, sender_id: int, said: handshake.Hello, node_id: int) -> None:
+        if said.word is handshake.Word.WELCOME and said.node_id == node_id and self._publisher in (None, sender_id):
             self._publisher = sender_id
             if said.messages == 0:
                 self.reception.begin(0)
             self._answered.set()
-        elif said.word is hello.Word.END and sender_id == self._publisher:
+        elif said.word is handshake.Word.END and sender_id == self._publisher:
             self.reception.is_ended = True
             self.reception.total = said.messages if self._count is None else self._count
             self._look_for_end()

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from fjm2bench.cli import main
 from fjm2bench.layers import LAYERS
 from fjm2bench.micro import jms
-from fjm2bench.netns import DEVICE, Host, Lab
+from fjm2bench.networks.namespaces import DEVICE, Host, Lab
 from fjm2bench.peers import RAW, RELIABLE, SYSTEMS, load
 from fjm2bench.peers.window import Reports, Window
 
@@ -734,7 +734,9 @@ def test_an_interrupted_comparison_leaves_nothing_behind(start: Start) -> None:
 def test_a_system_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fjm2bench.peers.zenoh_peer.find_spec", lambda _: None)
     brief = ["--sizes", "1024", "--fanout", "1", "--seconds", "0.1", "--repeat", "1", "--settings", "ttl=0"]
-    monkeypatch.setattr("fjm2bench.contest._COMMAND", (sys.executable, "-c", "raise SystemExit('it is broken')"))
+    monkeypatch.setattr(
+        "fjm2bench.comparison.trial._COMMAND", (sys.executable, "-c", "raise SystemExit('it is broken')")
+    )
     result = CliRunner().invoke(main, ["compare", "--systems", "fjm2,zenoh", *brief])
     assert result.exit_code == 1
     assert "it is broken (1 x)" in result.output

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from fjm2bench import netns
 from fjm2bench.cli import main
-from fjm2bench.runs.book import BookError, ownership
+from fjm2bench.networks import namespaces
+from fjm2bench.runs.result_folder import BookError, ownership
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("require_root_and_netns")]
 
@@ -78,7 +78,7 @@ class Run:
 
     def namespaces(self) -> list[str]:
         """Those that it has made."""
-        return [name for name in netns.names() if name.startswith(netns.prefix_of(self.popen.pid))]
+        return [name for name in namespaces.names() if name.startswith(namespaces.prefix_of(self.popen.pid))]
 
     def wait_until(self, condition: Any) -> None:
         deadline = time.monotonic() + DEADLINE_S
@@ -190,14 +190,14 @@ def test_after_a_kill_the_rest_is_done_and_nothing_is_left_behind(tmp_path: Path
     assert "1 of 2 runs are in" in said
     assert "1 runs, 0 with faults" in said
     assert len({it["labels"]["repeat"] for it in results_so_far(run.folder)}) == 2
-    assert not set(left) & set(netns.names())
+    assert not set(left) & set(namespaces.names())
     assert not any(os.path.exists(f"/proc/{pid}") for pid in processes)
 
 
 KILLED = """
 import signal, subprocess, sys
-from fjm2bench import netns
-with netns.Lab(1) as lab:
+from fjm2bench.networks import namespaces
+with namespaces.Lab(1) as lab:
     subprocess.Popen(lab.publisher.inside("sleep", "60"), stdout=subprocess.DEVNULL)
     print("ready", flush=True)
     signal.pause()
@@ -206,17 +206,17 @@ with netns.Lab(1) as lab:
 
 def test_whoever_makes_a_network_takes_away_those_of_the_killed() -> None:
     """And no others."""
-    with netns.Lab(1) as other, subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE) as killed:
+    with namespaces.Lab(1) as other, subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE) as killed:
         assert killed.stdout is not None
         assert killed.stdout.readline() == b"ready\n"
-        left = [name for name in netns.names() if name.startswith(netns.prefix_of(killed.pid))]
-        processes = [pid for name in left for pid in netns.processes(name)]
+        left = [name for name in namespaces.names() if name.startswith(namespaces.prefix_of(killed.pid))]
+        processes = [pid for name in left for pid in namespaces.processes(name)]
         assert len(left) == 3
         assert len(processes) == 1
         killed.kill()
         killed.wait()
-        with netns.Lab(1) as next_one:
-            names = netns.names()
+        with namespaces.Lab(1) as next_one:
+            names = namespaces.names()
             assert not set(left) & set(names)
             deadline = time.monotonic() + DEADLINE_S
             while any(os.path.exists(f"/proc/{pid}") for pid in processes):  # until somebody has noted their end
@@ -241,7 +241,7 @@ def results_so_far(folder: Path) -> list[dict[str, Any]]:
 
 def inside(run: Run) -> list[int]:
     """Processes in its namespaces."""
-    return [pid for name in run.namespaces() for pid in netns.processes(name)]
+    return [pid for name in run.namespaces() for pid in namespaces.processes(name)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -255,7 +255,7 @@ def test_an_interrupted_run_cleans_up_and_keeps_what_is_done(tmp_path: Path, num
     assert run.popen.returncode == 130
     assert "1 of 3 runs are done and kept; the same command goes on from there" in said
     assert [it["labels"]["experiment"] for it in results(run.folder)] == ["code"]
-    assert not set(left) & set(netns.names())
+    assert not set(left) & set(namespaces.names())
     assert not any(os.path.exists(f"/proc/{pid}") for pid in processes)
 
 
@@ -268,7 +268,9 @@ def test_a_folder_belongs_to_one_run_at_a_time(tmp_path: Path) -> None:
 
 def test_faults_and_missing_systems_are_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fjm2bench.peers.zenoh_peer.find_spec", lambda _: None)
-    monkeypatch.setattr("fjm2bench.contest._COMMAND", (sys.executable, "-c", "raise SystemExit('it is broken')"))
+    monkeypatch.setattr(
+        "fjm2bench.comparison.trial._COMMAND", (sys.executable, "-c", "raise SystemExit('it is broken')")
+    )
     plan = tmp_path / "plan.toml"
     plan.write_text(f"{BRIEF}[[experiment]]\nname = 'both'\nsystems = ['fjm2', 'zenoh']\n{SETTINGS}")
     folder = tmp_path / "to"

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from fjm2bench.cli import main
-from fjm2bench.contest import SYSTEMS
+from fjm2bench.comparison.trial import SYSTEMS
 from fjm2bench.peers import RELIABLE
 from fjm2bench.runs.matrix import Cell, cells_of
 from fjm2bench.runs.plan import load
-from fjm2bench.runs.reading import PlanError
+from fjm2bench.runs.values import PlanError
 
 PLANS = Path(__file__).parents[3] / "bench" / "plans"
 MATRIX = """

@@ -5,7 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from fjm2bench.workload import (
+from fjm2bench.workload.messages import (
     END_NUMBER,
     NUMBER_MAX,
     PATTERNS,

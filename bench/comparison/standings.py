@@ -1,0 +1,148 @@
+"""What a comparison comes to: medians, how the systems stand to each other, and the table of that."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from ..peers import RAW
+from .trial import OURS, Plan, Sample
+
+_PAGE_COLUMNS = 120
+_RATIO_COLUMNS = 5
+
+Samples = Mapping[tuple[str, int, int], Sequence[Sample]]
+"""By system, size and fan-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A system at one size and fan-out: the medians of its samples."""
+
+    system: str
+    size: int
+    fanout: int
+    msgs_per_s: float | None
+    gbit_per_s: float | None
+    cpu_s_per_gb: float | None
+    p50_us: float | None
+    p99_us: float | None
+    p999_us: float | None
+    ratio: float | None
+    """To the best of the others, in messages a second, or of p50. Another API of ours is none, nor is bare UDP."""
+    ratios: dict[str, float]
+    """To each of the other systems."""
+    samples: tuple[float, ...]
+    """Messages a second, or p50."""
+    faults: tuple[str, ...]
+    lost: float | None
+    """The part of messages that did not arrive, the worst of all runs and subscribers; None for what loses nothing."""
+
+
+def rows_of(plan: Plan, samples: Samples) -> Iterator[Row]:
+    is_throughput = plan.round_trips is None
+    values = {key: _median(taken, "msgs_per_s" if is_throughput else "p50_us") for key, taken in samples.items()}
+    for (system, size, fanout), runs in samples.items():
+        value = values[system, size, fanout]
+        others = {
+            key[0]: other for key, other in values.items() if other and key[1:] == (size, fanout) and key[0] != system
+        }
+        rivals = [
+            other for name, other in others.items() if name not in RAW and (system not in OURS or name not in OURS)
+        ]
+        best = (max(rivals) if is_throughput else min(rivals)) if rivals else None
+        yield Row(
+            system=system,
+            size=size,
+            fanout=fanout,
+            msgs_per_s=value if is_throughput else None,
+            gbit_per_s=value * size * 8e-9 if value and is_throughput else None,
+            cpu_s_per_gb=_median(runs, "cpu_s_per_gb") if is_throughput else None,
+            p50_us=None if is_throughput else value,
+            p99_us=None if is_throughput else _median(runs, "p99_us"),
+            p999_us=None if is_throughput else _median(runs, "p999_us"),
+            ratio=value / best if value and best else None,
+            ratios={name: value / other for name, other in others.items()} if value else {},
+            samples=tuple(sample.msgs_per_s if is_throughput else sample.p50_us for sample in runs),
+            faults=tuple(sample.fault for sample in runs if sample.fault),
+            lost=max(map(_lost, runs)) if system in RAW and is_throughput else None,
+        )
+
+
+def _median(samples: Sequence[Sample], name: str) -> float | None:
+    """Of those where nothing went wrong."""
+    good: list[float] = [getattr(sample, name) for sample in samples if not sample.fault]
+    return median(good) if good else None
+
+
+def _lost(sample: Sample) -> float:
+    """The part of what was published that the subscriber who lost most did not get."""
+    if not sample.lines:
+        return 0.0
+    published, *received = [line.values["messages"] for line in sample.lines]
+    return 1 - min(received, default=0) / published if published else 0.0
+
+
+def print_table(plan: Plan, rows: Sequence[Row], missing: Mapping[str, str]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console.width = _PAGE_COLUMNS
+    table = Table(title=_title(plan), caption=f"median of {plan.repeat}; /system: as many times as much as there")
+    figures = ("messages/s", "Gbit/s", "CPU s/GB") if plan.round_trips is None else ("p50 us", "p99 us", "p99.9 us")
+    systems = [system for system in plan.systems if system not in missing]
+    # A column for each of the others, as long as there is room; otherwise for the one that was named first.
+    compared = systems if 1 < len(systems) <= _RATIO_COLUMNS else systems[: len(systems) - 1][:1]
+    versus = [f"/{system}" for system in compared]
+    for heading in ("bytes", "to", "system", *figures, *versus, "spread", "remarks"):
+        table.add_column(heading, justify="left" if heading in ("system", "remarks") else "right")
+    before: tuple[int, int] | None = None
+    for row in sorted(rows, key=lambda row: (row.fanout, row.size, plan.systems.index(row.system))):
+        if before not in (None, (row.size, row.fanout)):
+            table.add_section()
+        before = (row.size, row.fanout)
+        ratios = [f"{row.ratios[name]:.2f}" if name in row.ratios else "" for name in compared]
+        table.add_row(str(row.size), str(row.fanout), row.system, *_figures(row), *ratios, _spread(row), _remarks(row))
+    console.print(table)
+    for system, lack in missing.items():
+        console.print(f"{system}: {lack}", highlight=False)
+
+
+def print_settings(settings: Mapping[str, str]) -> None:
+    """How each of the others is set."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = _PAGE_COLUMNS
+    for system, text in settings.items():
+        console.print(f"{system}: {text}", highlight=False)
+
+
+def _figures(row: Row) -> list[str]:
+    if row.p50_us is not None:
+        return [f"{figure:,.1f}" for figure in (row.p50_us, row.p99_us, row.p999_us) if figure is not None]
+    if row.msgs_per_s is None or row.gbit_per_s is None or row.cpu_s_per_gb is None:
+        return ["", "", ""]
+    return [f"{row.msgs_per_s:,.0f}", f"{row.gbit_per_s:.3f}", f"{row.cpu_s_per_gb:.2f}"]
+
+
+def _spread(row: Row) -> str:
+    """Of the samples, in parts of their median."""
+    good = sorted(value for value in row.samples if value)
+    return f"{good[0] / median(good):.2f}-{good[-1] / median(good):.2f}" if good else ""
+
+
+def _remarks(row: Row) -> str:
+    lost = [f"{row.lost:.0%} lost"] if row.lost else []
+    return "; ".join([*lost, *dict.fromkeys(row.faults)]) + (f" ({len(row.faults)} x)" if row.faults else "")
+
+
+def _title(plan: Plan) -> str:
+    link = "an unlimited link" if plan.rate_bps is None else f"a link of {plan.rate_bps / 1e6:g} Mbit/s"
+    offload = "" if plan.is_offloaded else ", without offload"
+    loss = f", {plan.loss:.2%} lost" if plan.loss else ""
+    properties = f" with {plan.properties} properties" if plan.properties else ""
+    if plan.round_trips is not None:
+        return f"{plan.round_trips} round trips over {link}{offload}{loss}"
+    checked = "every message checked" if plan.is_verified else "content not checked"
+    return f"{plan.form}{properties}, {plan.seconds:g} s over {link}{offload}{loss}; {checked}"

@@ -1,0 +1,1 @@
+"""Networks that benchmarks run in, made of network namespaces, and the gateways between them."""

@@ -1,0 +1,98 @@
+"""What a gateway would be without trains and without keys: multicast in, unicast out, and back, datagram by datagram.
+
+    python -m fjm2bench.networks.plain_relay asyncio|threads GROUP PORT LAN_ADDRESS WAN_ADDRESS PEER_ADDRESS
+
+Written for `fjm2-bench wan`, in the two plain ways: asyncio's datagram protocols, or a thread each way that waits in
+`recv` and calls `sendto`. Buffers are as large as FJM2's. Nothing keeps strangers out. It says that it is ready in a
+line of JSON, and runs until SIGTERM.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+import sys
+import threading
+
+_WAN_PORT = 5741
+_BUFFER_BYTES = 8 << 20
+_SO_RCVBUFFORCE = 33
+_DATAGRAM_BYTES_MAX = 65_507
+
+Address = tuple[str, int]
+
+
+class OneWay(asyncio.DatagramProtocol):
+    """Sends on what it receives."""
+
+    def __init__(self, out: asyncio.DatagramTransport, destination: Address) -> None:
+        self._send = out.sendto
+        self._destination = destination
+
+    def datagram_received(self, data: bytes, addr: Address) -> None:  # noqa: ARG002
+        self._send(data, self._destination)
+
+
+def open_group(group: Address, lan: str) -> socket.socket:
+    """Receives what is sent to the group on the LAN."""
+    opened = open_udp(group)
+    opened.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(group[0]) + socket.inet_aton(lan))
+    return opened
+
+
+def open_out(lan: str) -> socket.socket:
+    """Sends to the group; what it sends does not come back to this host."""
+    opened = open_udp((lan, 0))
+    opened.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(lan))
+    opened.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
+    return opened
+
+
+def open_udp(address: Address) -> socket.socket:
+    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with contextlib.suppress(PermissionError):
+        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+    opened.bind(address)
+    return opened
+
+
+def say_ready() -> None:
+    print(json.dumps({"ready": True}), flush=True)
+
+
+async def relay_by_asyncio(group: Address, lan: str, wan: Address, peer: Address) -> None:
+    """Until it is cancelled."""
+    loop = asyncio.get_running_loop()
+    out, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=open_out(lan))
+    tunnel, _ = await loop.create_datagram_endpoint(lambda: OneWay(out, group), sock=open_udp(wan))
+    await loop.create_datagram_endpoint(lambda: OneWay(tunnel, peer), sock=open_group(group, lan))
+    say_ready()
+    await asyncio.Event().wait()
+
+
+def relay_by_threads(group: Address, lan: str, wan: Address, peer: Address) -> None:
+    """Until the process ends."""
+    inside, out, tunnel = open_group(group, lan), open_out(lan), open_udp(wan)
+    back = threading.Thread(target=pump, args=(tunnel, out, group), daemon=True)
+    back.start()
+    say_ready()
+    pump(inside, tunnel, peer)
+
+
+def pump(source: socket.socket, out: socket.socket, destination: Address) -> None:
+    """One way."""
+    while True:
+        out.sendto(source.recv(_DATAGRAM_BYTES_MAX), destination)
+
+
+def main(way: str, group: str, port: str, lan: str, wan: str, peer: str) -> None:
+    places = (group, int(port)), lan, (wan, _WAN_PORT), (peer, _WAN_PORT)
+    if way == "asyncio":
+        asyncio.run(relay_by_asyncio(*places))
+    else:
+        relay_by_threads(*places)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

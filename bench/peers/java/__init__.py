@@ -1,0 +1,1 @@
+"""Peers in Java: programs of this folder, compiled on first use."""

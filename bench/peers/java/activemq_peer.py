@@ -1,0 +1,75 @@
+"""ActiveMQ Classic by its own Java client: see `ActiveMqBench.java`. The broker of `activemq-stomp` is the same."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from ...workload.results import PingResult, PubResult
+from ..base import Deadline, PeerOptions
+from .program import WARM_UP_S, JavaProgram, child, next_line
+
+PROGRAM = JavaProgram(
+    "ActiveMqBench",
+    "libactivemq-java",
+    (
+        "activemq-client",
+        "activemq-broker",
+        "activemq-openwire-legacy",
+        "activemq-stomp",
+        "geronimo-jms_1.1_spec",
+        "geronimo-j2ee-management-1.1-spec",
+        "hawtbuf",
+        "slf4j-api",
+        "slf4j-nop",
+    ),
+)
+
+
+class ActiveMq:
+    """The adapter."""
+
+    name = "activemq"
+    settings = (
+        "OpenWire over TCP without delay, loosely encoded; non-persistent messages on a topic, sent without waiting "
+        "for the broker and without a copy of the message, with neither ids nor timestamps; acknowledged lazily and "
+        "in batches; as many prefetched as can be; listeners called by the thread that reads the socket. The broker, "
+        "a process beside the publisher, keeps everything in memory (64 MiB a topic) and stores nothing; a topic that "
+        f"is full holds the publisher back. Before a run of so many seconds, messages are sent for {WARM_UP_S:g} s "
+        "that do not count, so that everything is machine code when it begins."
+    )
+
+    def missing(self) -> str | None:
+        return PROGRAM.missing()
+
+    def pub(self, options: PeerOptions) -> PubResult:
+        more: dict[str, object] = {"--receivers": options.receivers}
+        if options.count is not None:
+            more["--count"] = options.count
+        if options.seconds is not None:
+            more |= {"--seconds": options.seconds, "--warm-up-seconds": WARM_UP_S}
+        deadline = Deadline(options.timeout_s)
+        with java_broker(options, deadline) as pid:
+            return PubResult(**PROGRAM.run("pub", options, {**more, "--broker": pid}, deadline))
+
+    def sub(self, options: PeerOptions) -> NoReturn:
+        PROGRAM.become("sub", options, {} if options.is_verified else {"--no-verify": 1})
+
+    def ping(self, options: PeerOptions) -> PingResult:
+        more = {"--count": options.count or 1, "--warm-up": options.warm_up}
+        deadline = Deadline(options.timeout_s)
+        with java_broker(options, deadline) as pid:
+            return PingResult(**PROGRAM.run("ping", options, {**more, "--broker": pid}, deadline))
+
+    def echo(self, options: PeerOptions) -> NoReturn:
+        PROGRAM.become("echo", options, {})
+
+
+@contextmanager
+def java_broker(options: PeerOptions, deadline: Deadline, *, is_stomp: bool = False) -> Iterator[int]:
+    """A broker that is there to be connected to; its process id. It writes no file."""
+    with child(PROGRAM.argv("broker", options, {"--stomp": 1} if is_stomp else {})) as process:
+        next_line(process, deadline, "starting the broker")
+        yield process.pid
+
+
+PEER = ActiveMq()

@@ -1,0 +1,64 @@
+"""JGroups over UDP multicast: see `JGroupsBench.java`."""
+
+import socket
+from typing import NoReturn
+
+from ...workload.results import PingResult, PubResult
+from ..base import Deadline, PeerOptions
+from .program import WARM_UP_S, JavaProgram
+
+_PROGRAM = JavaProgram("JGroupsBench", "libjgroups-java", ("jgroups",), ("-Djava.net.preferIPv4Stack=true",))
+
+_DATAGRAM, _SMALL_DATAGRAM = 64_000, 1428
+_CREDITS_MAX, _RECEIVE_BUFFER = 2_000_000, 32 << 20
+
+
+class JGroups:
+    """The adapter."""
+
+    name = "jgroups"
+    settings = (
+        "JGroups 2.12, UDP multicast; NAKACK (repairs by multicast, first asked for after 20 ms), STABLE at each 8 MB, "
+        "bundles of 64,000 B, left to IP to fragment (1,428 B where packets are lost); receive buffers of up to 32 MB. "
+        "Flow control by MFC with 2 MB of credit, or what the kernel grants for receive buffers if that is less: with "
+        "more, what a busy subscriber has no room for has to be repaired, and a run takes tens of times as long. "
+        "No failure detection, nobody's own messages. Before a run of so many seconds, messages are sent for "
+        f"{WARM_UP_S:g} s that do not count, so that everything is machine code when it begins."
+    )
+
+    def missing(self) -> str | None:
+        return _PROGRAM.missing()
+
+    def pub(self, options: PeerOptions) -> PubResult:
+        more = {**_place(options), "--receivers": options.receivers}
+        if options.count is not None:
+            more["--count"] = options.count
+        if options.seconds is not None:
+            more |= {"--seconds": options.seconds, "--warm-up-seconds": WARM_UP_S}
+        return PubResult(**_PROGRAM.run("pub", options, more, Deadline(options.timeout_s)))
+
+    def sub(self, options: PeerOptions) -> NoReturn:
+        _PROGRAM.become("sub", options, {**_place(options), **({} if options.is_verified else {"--no-verify": 1})})
+
+    def ping(self, options: PeerOptions) -> PingResult:
+        more = {**_place(options), "--count": options.count or 1, "--warm-up": options.warm_up}
+        return PingResult(**_PROGRAM.run("ping", options, more, Deadline(options.timeout_s)))
+
+    def echo(self, options: PeerOptions) -> NoReturn:
+        _PROGRAM.become("echo", options, _place(options))
+
+
+def _place(options: PeerOptions) -> dict[str, object]:
+    datagram = _SMALL_DATAGRAM if options.segment_bytes <= _SMALL_DATAGRAM else _DATAGRAM
+    more = {"--datagram": datagram, "--credits": min(_CREDITS_MAX, _receive_buffer())}
+    return {"--group": options.group, "--interface": options.interface, **more}
+
+
+def _receive_buffer() -> int:
+    """How much the kernel grants to who may not force it."""
+    with socket.socket(type=socket.SOCK_DGRAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+        return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # it counts what the packets are kept in
+
+
+PEER = JGroups()

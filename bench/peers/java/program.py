@@ -1,0 +1,138 @@
+"""Peers that are Java programs of our own, compiled on first use: building them, and running processes of them."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..base import Deadline, PeerOptions, PeerTimeoutError
+from ..broker import dying_with_us, lack_of
+from ..build_cache import is_fresh, place
+
+_SHARED = Path(__file__).with_name("Bench.java")
+_JAVA = Path("/usr/share/java")
+"""Debian's place for what others have built."""
+_SETTINGS = ("-XX:+UseParallelGC", "-Xms256m", "-Xmx1g")
+_STOP_S = 5.0
+_GRACE_S = 2.0
+"""So much longer we wait: what it says itself when time is up tells what it was doing."""
+WARM_UP_S = 3.0
+"""So long messages are sent that do not count, so that everything is machine code when those that count follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaProgram:
+    """A class with a main function beside this file, and what it stands on."""
+
+    main: str
+    package: str
+    """Debian's, which all jars come with."""
+    jars: tuple[str, ...]
+    settings: tuple[str, ...] = ()
+    """More for the virtual machine."""
+
+    def missing(self) -> str | None:
+        """What it lacks here, or None. Compiles it."""
+        for needed in ("java", "javac"):
+            if lack := lack_of(needed):
+                return lack
+        for jar in self.jars:
+            if not _jar(jar).exists():
+                return f"{_jar(jar)} is not there: {self.package} is not installed"
+        return None if all(is_fresh(self._classes, source) for source in self._sources) else self._build()
+
+    def argv(self, role: str, options: PeerOptions, more: Mapping[str, object]) -> list[str]:
+        arguments: dict[str, object] = {
+            "--address": options.publisher,
+            "--port": options.port,
+            "--size": options.size,
+            "--properties": options.properties,
+            "--timeout": f"{options.timeout_s:g}",
+        }
+        flat = [str(part) for pair in {**arguments, **more}.items() for part in pair]
+        class_path = os.pathsep.join(map(str, (self._classes, *map(_jar, self.jars))))
+        return ["java", *_SETTINGS, *self.settings, "-cp", class_path, self.main, role, *flat]
+
+    def become(self, role: str, options: PeerOptions, more: Mapping[str, object]) -> NoReturn:
+        argv = self.argv(role, options, more)
+        sys.stdout.flush()
+        os.execvp(argv[0], argv)
+
+    def run(self, role: str, options: PeerOptions, more: Mapping[str, object], deadline: Deadline) -> dict[str, Any]:
+        """The line that a process of it ends with."""
+        with child(self.argv(role, options, {**more, "--left": f"{deadline.left_s:.3f}"})) as process:
+            result: dict[str, Any] = json.loads(next_line(process, deadline, f"{role} of {self.main}"))
+            return result
+
+    @property
+    def _sources(self) -> tuple[Path, Path]:
+        return _SHARED.with_name(f"{self.main}.java"), _SHARED
+
+    @property
+    def _classes(self) -> Path:
+        return place(f"{self.main}.jar")
+
+    def _build(self) -> str | None:
+        """What went wrong, if anything."""
+        final = self._classes
+        final.parent.mkdir(parents=True, exist_ok=True)
+        # Made beside it and moved, so that two runs at once both see a whole program.
+        with tempfile.TemporaryDirectory(dir=final.parent) as directory:
+            classes, fresh = Path(directory, "classes"), Path(directory, "fresh.jar")
+            jars = os.pathsep.join(map(str, map(_jar, self.jars)))
+            lint = "-Xlint:all,-path,-classfile,-processing"
+            for argv in (
+                ["javac", lint, "-d", str(classes), "-cp", jars, *map(str, self._sources)],
+                ["jar", "--create", "--file", str(fresh), "-C", str(classes), "."],
+            ):
+                done = subprocess.run(argv, capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    return f"it cannot be built: {done.stderr.strip()}"
+            fresh.replace(final)
+        return None
+
+
+@contextmanager
+def child(argv: list[str]) -> Iterator["subprocess.Popen[str]"]:
+    """A process with pipes, which is ended with the block."""
+    process = subprocess.Popen(
+        dying_with_us(argv),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def next_line(process: "subprocess.Popen[str]", deadline: Deadline, doing: str) -> str:
+    """The next line that it prints. PeerTimeoutError with what it said instead."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    if not select.select([process.stdout], [], [], deadline.left_s + _GRACE_S)[0]:
+        deadline.check(doing)
+    line = process.stdout.readline()
+    if line:
+        return line
+    said = process.stderr.read().strip().splitlines()
+    raise PeerTimeoutError(said[-1] if said else f"{doing}: it ended and said nothing")
+
+
+def _jar(name: str) -> Path:
+    return _JAVA / f"{name}.jar"

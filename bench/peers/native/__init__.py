@@ -1,0 +1,1 @@
+"""Peers in C: programs of this folder, compiled on first use."""

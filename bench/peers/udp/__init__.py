@@ -1,0 +1,1 @@
+"""Bare UDP, from Python: what the network can do without a protocol."""

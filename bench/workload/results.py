@@ -1,0 +1,277 @@
+"""What the benchmarks print: one JSON line a run, the same for every system, and how the figures come about."""
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+
+import click
+
+from fjm2.errors import FJM2Error
+
+from .messages import ALL, Buffer, Checker, Series, Tally
+
+
+class TimedOutError(FJM2Error):
+    """Something did not happen in time; says what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PubResult:
+    """What a publisher did, from its first message until all was acknowledged."""
+
+    system: str
+    object: str
+    """"stream" or "data"."""
+    size: int
+    batch: int = 1
+    """Messages handed over in one write."""
+    properties: int = 0
+    """Of each message, where there are such things."""
+    receivers: int
+    not_acked: list[str] = field(default_factory=list)
+    """Receivers that did not confirm the end."""
+    messages: int
+    bytes: int
+    seconds: float
+    msgs_per_s: float
+    gbit_per_s: float
+    cpu_s: float
+    nacks: int | None = None
+    """None, here and below, where the system has none or does not tell."""
+    repairs: int | None = None
+    window_waits: int | None = None
+
+    def text(self) -> str:
+        return (
+            f"{self.messages} messages of {self.size} B to {self.receivers} in {self.seconds:.3f} s: "
+            f"{self.msgs_per_s:,.0f}/s, {self.gbit_per_s:.3f} Gbit/s, {self.cpu_s:.2f} s of CPU, "
+            f"{self.nacks or 0} NACKs, {self.repairs or 0} repairs, {self.window_waits or 0} window waits"
+            + (f"; not confirmed by {', '.join(self.not_acked)}" if self.not_acked else "")
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubResult:
+    """What a subscriber got, from its first message to its last."""
+
+    system: str
+    size: int
+    ended: bool
+    """Whether the publisher's end was seen."""
+    verified: bool
+    messages: int
+    bytes: int
+    seconds: float
+    msgs_per_s: float
+    gbit_per_s: float
+    lost: int
+    duplicated: int
+    out_of_order: int
+    corrupt: int
+    loss_reports: int | None = None
+    """How often the system itself said that something was lost; None where it does not tell."""
+    cpu_s: float
+
+    @property
+    def is_lossless(self) -> bool:
+        faults = self.lost or self.duplicated or self.corrupt or self.loss_reports
+        return self.ended and self.messages > 0 and not faults
+
+    def text(self) -> str:
+        return (
+            f"{self.messages} messages of {self.size} B in {self.seconds:.3f} s: {self.msgs_per_s:,.0f}/s, "
+            f"{self.gbit_per_s:.3f} Gbit/s, {self.cpu_s:.2f} s of CPU; {self.lost} lost, {self.duplicated} duplicated, "
+            f"{self.out_of_order} out of order, {self.corrupt} corrupt"
+            + ("" if self.verified else " (content not verified)")
+            + ("" if self.ended else "; the publisher's end was not seen")
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PingResult:
+    """Round-trip times, in microseconds."""
+
+    system: str
+    size: int
+    count: int
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+
+    def text(self) -> str:
+        return (
+            f"{self.count} round trips of {self.size} B: p50 {self.p50_us:.1f}, p99 {self.p99_us:.1f}, "
+            f"p99.9 {self.p999_us:.1f}, longest {self.max_us:.1f} us"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EchoResult:
+    """How much was sent back."""
+
+    system: str
+    messages: int
+
+    def text(self) -> str:
+        return f"{self.messages} messages sent back"
+
+
+def print_ready(as_json: bool) -> None:
+    """Say that from now on nothing is missed."""
+    click.echo(json.dumps({"ready": True}) if as_json else "ready", err=not as_json)
+
+
+def print_result(result: PubResult | SubResult | PingResult | EchoResult, as_json: bool) -> None:
+    """The one line at the end."""
+    click.echo(json.dumps(asdict(result)) if as_json else result.text())
+
+
+def pub_result(
+    *, system: str, form: str, size: int, messages: int, watch: "StopWatch", receivers: int, **more: object
+) -> PubResult:
+    """A publisher's line, with what follows from the others worked out."""
+    seconds, cpu_s = watch.elapsed()
+    rate = messages / seconds if seconds else 0.0
+    known = {
+        "messages": messages,
+        "bytes": messages * size,
+        "seconds": round(seconds, 6),
+        "msgs_per_s": round(rate, 1),
+        "gbit_per_s": round(rate * size * 8e-9, 6),
+        "cpu_s": round(cpu_s, 3),
+    }
+    return PubResult(system=system, object=form, size=size, receivers=receivers, **known, **more)  # type: ignore[arg-type]
+
+
+def ping_result(system: str, size: int, times_ns: list[int]) -> PingResult:
+    """A ping's line. Percentiles are of what was measured, not interpolated."""
+    ordered = sorted(times_ns)
+
+    def at(part: float) -> float:
+        return ordered[min(len(ordered) - 1, int(len(ordered) * part))] / 1000 if ordered else 0.0
+
+    return PingResult(
+        system=system,
+        size=size,
+        count=len(ordered),
+        p50_us=at(0.5),
+        p99_us=at(0.99),
+        p999_us=at(0.999),
+        max_us=at(1.0),
+    )
+
+
+class StopWatch:
+    """Time, and this process's time on CPUs, since it was made."""
+
+    def __init__(self) -> None:
+        self._cpu = time.process_time()
+        self.start = time.perf_counter()
+
+    def elapsed(self) -> tuple[float, float]:
+        """Both, in seconds."""
+        return time.perf_counter() - self.start, time.process_time() - self._cpu
+
+
+class Reception:
+    """A subscriber's messages: checked, counted and timed, whatever brings them.
+
+    The rate is that of all that came after the first piece, in the time from it to the last one.
+    """
+
+    def __init__(self, system: str, size: int, *, is_verified: bool, series: Series = ALL) -> None:
+        self.system = system
+        self.size = size
+        self.total: int | None = None
+        """How many messages there are in all, once that is known."""
+        self.is_ended = False
+        self.loss_reports: int | None = None
+        self._bad_properties = 0
+        self._checker = Checker(size, series) if is_verified else None
+        self._unchecked_bytes = 0
+        self._begun_messages = 0
+        self._watch: StopWatch | None = None
+        self._last_at = 0.0
+
+    @property
+    def messages(self) -> int:
+        return self._unchecked_bytes // self.size if self._checker is None else self._checker.messages
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it is known how many there are, and all are there."""
+        if self.total is None:
+            return False
+        return self.messages >= self.total if self._checker is None else self._checker.is_complete(self.total)
+
+    def begin(self, first: int) -> None:
+        """All from this one on have to come."""
+        if self._checker is not None:
+            self._checker.begin(first)
+
+    def skip_to(self, position: int) -> None:
+        """Bytes are missing before this place."""
+        if self._checker is not None:
+            self._checker.skip_to(position)
+
+    def take(self, data: Buffer) -> None:
+        """A piece of messages laid end to end."""
+        if self._checker is None:
+            self._unchecked_bytes += len(data)
+        else:
+            self._checker.take(data)
+        self._note_time()
+
+    def take_object(self, data: memoryview) -> None:
+        """One whole message."""
+        if len(data) == self.size:
+            self.take(data)
+        else:
+            self.take_many([bytes(data)])
+
+    def take_many(self, messages: list[bytes]) -> None:
+        """Whole messages."""
+        if self._checker is None:
+            self._unchecked_bytes += sum(map(len, messages))
+        else:
+            self._checker.take_many(messages)
+        self._note_time()
+
+    def note_corrupt(self) -> None:
+        """A message's body may be as it should be, but its properties are not."""
+        self._bad_properties += 1
+
+    def _note_time(self) -> None:
+        if self._watch is None:
+            self._watch = StopWatch()
+            self._begun_messages = self.messages
+        self._last_at = time.perf_counter()
+
+    def result(self) -> SubResult:
+        seconds = cpu_s = 0.0
+        if self._watch is not None:
+            seconds = self._last_at - self._watch.start
+            cpu_s = self._watch.elapsed()[1]  # to ask for it with each piece would cost more than the pieces do
+        if self._checker is None:
+            tally = Tally(self.messages, max(0, (self.total or 0) - self.messages))
+        else:
+            tally = self._checker.result(self.total)
+        rate = (tally.messages - self._begun_messages) / seconds if seconds else 0.0
+        return SubResult(
+            system=self.system,
+            size=self.size,
+            ended=self.is_ended,
+            verified=self._checker is not None,
+            messages=tally.messages,
+            bytes=tally.messages * self.size,
+            seconds=round(seconds, 6),
+            msgs_per_s=round(rate, 1),
+            gbit_per_s=round(rate * self.size * 8e-9, 6),
+            lost=tally.lost,
+            duplicated=tally.duplicated,
+            out_of_order=tally.out_of_order,
+            corrupt=tally.corrupt + self._bad_properties,
+            loss_reports=self.loss_reports,
+            cpu_s=round(cpu_s, 3),
+        )
