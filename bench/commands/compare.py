@@ -16,9 +16,11 @@ from fjm2.commands.support.common import run
 from fjm2.errors import ConfigError
 from fjm2.uri import BusConfig
 
+from ..comparison.plan import ComparisonPlan
 from ..comparison.standings import print_settings, print_table, rows_of
-from ..comparison.trial import FIRST_PORT, OURS, SYSTEMS, Contest, Plan, Sample
+from ..comparison.trial import FIRST_PORT, OURS, SYSTEMS, Trial, TrialRunner
 from ..networks import namespaces
+from ..networks.lan import Lan
 from ..peers import load
 from ..rate import rate_bps
 from ..workload.messages import PROPERTIES_MAX
@@ -171,7 +173,7 @@ def compare(
     lack = namespaces.missing()
     if lack is not None:
         raise click.ClickException(lack)
-    plan = Plan(
+    plan = ComparisonPlan(
         systems=systems,
         sizes=sizes,
         fanouts=fanout if round_trips is None else (1,),
@@ -194,17 +196,17 @@ def compare(
     run(_compare(plan, as_json))
 
 
-async def _compare(plan: Plan, as_json: bool) -> int:
+async def _compare(plan: ComparisonPlan, as_json: bool) -> int:
     missing = {system: lack for system in plan.systems if (lack := _missing(system))}
     systems = [system for system in plan.systems if system not in missing]
-    samples: dict[tuple[str, int, int], list[Sample]] = {}
+    trials: dict[tuple[str, int, int], list[Trial]] = {}
     try:
         with _progress(len(systems) * len(plan.fanouts) * len(plan.sizes) * plan.repeat) as advance:
             for fanout in plan.fanouts:
-                await _compare_to(fanout, plan, systems, samples, advance)
+                await _compare_to(fanout, plan, systems, trials, advance)
     except namespaces.NetworkError as error:
         raise OSError(str(error)) from error
-    rows = list(rows_of(plan, samples))
+    rows = list(rows_of(plan, trials))
     settings = {system: load(system).settings for system in systems if system not in OURS}
     if as_json:
         result = {"plan": asdict(plan), "rows": [asdict(row) for row in rows], "missing": missing}
@@ -217,19 +219,19 @@ async def _compare(plan: Plan, as_json: bool) -> int:
 
 async def _compare_to(
     fanout: int,
-    plan: Plan,
+    plan: ComparisonPlan,
     systems: list[str],
-    samples: dict[tuple[str, int, int], list[Sample]],
+    trials: dict[tuple[str, int, int], list[Trial]],
     advance: Callable[[str], None],
 ) -> None:
     """All sizes to so many subscribers, on a network with just these: multicast is flooded to whoever is there."""
-    with namespaces.Lab(fanout, rate_bps=plan.rate_bps, loss=plan.loss, is_offloaded=plan.is_offloaded) as lab:
-        contest = Contest(plan, lab)
+    with Lan(fanout, rate_bps=plan.rate_bps, loss=plan.loss, is_offloaded=plan.is_offloaded) as network:
+        runner = TrialRunner(plan, network)
         for size, turn in itertools.product(plan.sizes, range(plan.repeat)):
             first = turn % len(systems) if systems else 0
             for system in systems[first:] + systems[:first]:
                 advance(f"{system}, {size} B to {fanout}")
-                samples.setdefault((system, size, fanout), []).append(await contest.run(system, size))
+                trials.setdefault((system, size, fanout), []).append(await runner.run(system, size))
 
 
 def _missing(system: str) -> str | None:

@@ -1,65 +1,17 @@
-"""`fjm2-bench wan`: what crosses from LAN to LAN, through FJM2's gateways, plain relays of two makes, and none."""
+"""`fjm2-bench wan`: throughput and latency from LAN to LAN, with and without gateways."""
 
-import asyncio
-import itertools
 import json
-import statistics
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from fjm2.commands.support.common import run as run_to_its_end
-from fjm2.errors import FJM2Error
 
-from ..comparison.trial import FIRST_PORT, LAYER_OF, Contest, Sample, Task
+from ..comparison.wan import THREADS, WanError, WanPlan, WanRow, measured, rows_of
 from ..networks import namespaces
-from ..networks.gateways import GatewayError, standing
-from ..networks.selection import Sites
-
-DIRECT, OURS, PLAIN, THREADS = WAYS = ("direct", "fjm2d", "plain-relay", "plain-relay-threads")
-_PING_BYTES = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One measurement."""
-
-    gbit_per_s: float
-    """Of messages, from the first until the last is confirmed."""
-    gateway_cpu_s_per_gb: float
-    """Of both gateways, for each gigabyte of messages."""
-    p50_us: float
-    p99_us: float
-    """Of round trips: a message crosses twice."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One way: medians."""
-
-    system: str
-    gbit_per_s: float
-    gateway_cpu_s_per_gb: float
-    p50_us: float
-    p99_us: float
-    added_p50_us: float | None
-    """What crossing once takes longer than without gateways; None where that was not measured."""
-    of_plain: float | None
-    """Throughput, as a multiple of the plain relay's by asyncio."""
-    runs: list[Run] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is measured."""
-
-    layer: str
-    size: int
-    seconds: float
-    round_trips: int
-    settings: str
+from ..networks.gateways import GatewayError
 
 
 @click.command()
@@ -88,13 +40,13 @@ def wan(layer: str, size: int, seconds: float, round_trips: int, repeat: int, se
     lack = namespaces.missing()
     if lack is not None:
         raise click.ClickException(lack)
-    plan = Plan(layer=layer, size=size, seconds=seconds, round_trips=round_trips, settings=settings)
+    plan = WanPlan(layer=layer, size=size, seconds=seconds, round_trips=round_trips, settings=settings)
     run_to_its_end(_compare(plan, repeat, as_json))
 
 
-async def _compare(plan: Plan, repeat: int, as_json: bool) -> int:
+async def _compare(plan: WanPlan, repeat: int, as_json: bool) -> int:
     try:
-        rows = rows_of(await _measure(plan, repeat))
+        rows = rows_of(await measured(plan, repeat))
     except (namespaces.NetworkError, GatewayError) as error:
         raise WanError(str(error)) from error
     if as_json:
@@ -104,82 +56,7 @@ async def _compare(plan: Plan, repeat: int, as_json: bool) -> int:
     return 0
 
 
-class WanError(FJM2Error):
-    """A program of the comparison failed; says what."""
-
-
-def measure(plan: Plan, repeat: int) -> dict[str, list[Run]]:
-    """All ways, in turns."""
-    return asyncio.run(_measure(plan, repeat))
-
-
-async def _measure(plan: Plan, repeat: int) -> dict[str, list[Run]]:
-    runs: dict[str, list[Run]] = {way: [] for way in WAYS}
-    with Sites(None, 0.0, is_offloaded=True) as network:
-        for turn in range(repeat):
-            first = turn % len(WAYS)
-            for way in WAYS[first:] + WAYS[:first]:
-                runs[way].append(await _run(network, way, plan))
-    return runs
-
-
-def rows_of(runs: dict[str, list[Run]]) -> list[Row]:
-    """Medians, and how they compare."""
-    middle = {way: _median_of(found) for way, found in runs.items() if found}
-    plain, direct = middle.get(PLAIN), middle.get(DIRECT)
-    return [
-        Row(
-            system=way,
-            **asdict(run),
-            added_p50_us=(run.p50_us - direct.p50_us) / 2 if direct and way != DIRECT else None,
-            of_plain=run.gbit_per_s / plain.gbit_per_s if plain and way != PLAIN else None,
-            runs=runs[way],
-        )
-        for way, run in middle.items()
-    ]
-
-
-def _median_of(runs: list[Run]) -> Run:
-    names = asdict(runs[0])
-    return Run(**{name: statistics.median(getattr(run, name) for run in runs) for name in names})
-
-
-async def _run(network: Sites, way: str, plan: Plan) -> Run:
-    """Throughput, then round trips, through the same gateways."""
-    task = Task(
-        form="stream",
-        properties=0,
-        round_trips=None,
-        rate_bps=None,
-        seconds=plan.seconds,
-        is_offloaded=True,
-        is_verified=False,
-        settings=plan.settings,
-        segment_bytes=0,
-    )
-    network.use(way)
-    async with standing(network, way, FIRST_PORT, None, None) as cpu_s:
-        before_s = cpu_s()
-        sent = await _sample(network, way, task, plan, plan.size)
-        used_s = cpu_s() - before_s
-        trips = await _sample(network, way, replace(task, round_trips=plan.round_trips), plan, _PING_BYTES)
-    return Run(
-        gbit_per_s=sent.msgs_per_s * plan.size * 8e-9,
-        gateway_cpu_s_per_gb=used_s / (sent.lines[0].values["bytes"] * 1e-9),
-        p50_us=trips.p50_us,
-        p99_us=trips.p99_us,
-    )
-
-
-async def _sample(network: Sites, way: str, task: Task, plan: Plan, size: int) -> Sample:
-    system = next(system for system, layer in LAYER_OF.items() if layer == plan.layer)
-    sample = await Contest(task, network, ports=itertools.repeat(FIRST_PORT)).run(system, size)
-    if sample.fault:
-        raise WanError(f"{way}: {sample.fault}")
-    return sample
-
-
-def _print(rows: list[Row], plan: Plan) -> None:
+def _print(rows: list[WanRow], plan: WanPlan) -> None:
     table = Table(title=f"From LAN to LAN, messages of {plan.size} B")
     for head in ("through", "Gbit/s", "x plain", "gateways' CPU s/GB", "round trip p50 us", "p99 us", "added p50 us"):
         is_name = head == "through"

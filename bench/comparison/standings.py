@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ..peers import RAW
-from .trial import OURS, Plan, Sample
+from .plan import ComparisonPlan
+from .trial import OURS, Trial
 
 _PAGE_COLUMNS = 120
 _RATIO_COLUMNS = 5
 
-Samples = Mapping[tuple[str, int, int], Sequence[Sample]]
+Trials = Mapping[tuple[str, int, int], Sequence[Trial]]
 """By system, size and fan-out."""
 
 
@@ -41,7 +42,7 @@ class Row:
     """The part of messages that did not arrive, the worst of all runs and subscribers; None for what loses nothing."""
 
 
-def rows_of(plan: Plan, samples: Samples) -> Iterator[Row]:
+def rows_of(plan: ComparisonPlan, samples: Trials) -> Iterator[Row]:
     is_throughput = plan.round_trips is None
     values = {key: _median(taken, "msgs_per_s" if is_throughput else "p50_us") for key, taken in samples.items()}
     for (system, size, fanout), runs in samples.items():
@@ -65,27 +66,27 @@ def rows_of(plan: Plan, samples: Samples) -> Iterator[Row]:
             p999_us=None if is_throughput else _median(runs, "p999_us"),
             ratio=value / best if value and best else None,
             ratios={name: value / other for name, other in others.items()} if value else {},
-            samples=tuple(sample.msgs_per_s if is_throughput else sample.p50_us for sample in runs),
-            faults=tuple(sample.fault for sample in runs if sample.fault),
+            samples=tuple(trial.msgs_per_s if is_throughput else trial.p50_us for trial in runs),
+            faults=tuple(trial.fault for trial in runs if trial.fault),
             lost=max(map(_lost, runs)) if system in RAW and is_throughput else None,
         )
 
 
-def _median(samples: Sequence[Sample], name: str) -> float | None:
+def _median(samples: Sequence[Trial], name: str) -> float | None:
     """Of those where nothing went wrong."""
-    good: list[float] = [getattr(sample, name) for sample in samples if not sample.fault]
+    good: list[float] = [getattr(trial, name) for trial in samples if not trial.fault]
     return median(good) if good else None
 
 
-def _lost(sample: Sample) -> float:
+def _lost(trial: Trial) -> float:
     """The part of what was published that the subscriber who lost most did not get."""
-    if not sample.lines:
+    if not trial.processes:
         return 0.0
-    published, *received = [line.values["messages"] for line in sample.lines]
+    published, *received = [result.values["messages"] for result in trial.processes]
     return 1 - min(received, default=0) / published if published else 0.0
 
 
-def print_table(plan: Plan, rows: Sequence[Row], missing: Mapping[str, str]) -> None:
+def print_table(plan: ComparisonPlan, rows: Sequence[Row], missing: Mapping[str, str]) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = _PAGE_COLUMNS
@@ -137,7 +138,7 @@ def _remarks(row: Row) -> str:
     return "; ".join([*lost, *dict.fromkeys(row.faults)]) + (f" ({len(row.faults)} x)" if row.faults else "")
 
 
-def _title(plan: Plan) -> str:
+def _title(plan: ComparisonPlan) -> str:
     link = "an unlimited link" if plan.rate_bps is None else f"a link of {plan.rate_bps / 1e6:g} Mbit/s"
     offload = "" if plan.is_offloaded else ", without offload"
     loss = f", {plan.loss:.2%} lost" if plan.loss else ""

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..workload.results import PubResult, Reception
+from ..workload.reception import Reception
+from ..workload.results import PubResult
 
 LINGER_S = 3.0
 """So long a subscriber that has all it was to get answers the publisher, if that does not end."""

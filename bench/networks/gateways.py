@@ -1,4 +1,4 @@
-"""What stands between two LANs while a run lasts: gateways of ours, plain relays, or nothing."""
+"""Gateways between the LANs of a `Wan`: fjm2d, plain relays, or none."""
 
 import asyncio
 import os
@@ -8,47 +8,53 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from ..comparison.trial import Surroundings
-from . import namespaces
-from .selection import Sites
-from .wan import LAN_DEVICE, LEFT_LAN, LEFT_WAN, RIGHT_LAN, RIGHT_WAN
+from .namespaces import EnvironmentOf, Host
+from .wan import LAN_DEVICE, LEFT_LAN, LEFT_WAN, RIGHT_LAN, RIGHT_WAN, Wan
 
 _GROUP, _WAN_PORT = "239.192.57.40", 5741
-_START_S, _STOP_S = 20.0, 5.0
+"""FJM2's default group, and the default port of gateways."""
+_START_S = 20.0
+"""Longest time for a gateway to be ready. Two gateways import, connect and exchange keys on a busy machine."""
+_STOP_S = 5.0
+"""Longest time for a gateway to end after SIGTERM."""
 _RATE_SHARE = 0.95
-"""Of the line's rate: what an operator would let a gateway send. The rest is for headers below."""
+"""Share of the line's rate that fjm2d may use, as an operator would set it. The rest is for the headers below it."""
+_LAST_WORDS_CHARACTERS = 500
+"""Length of a gateway's error output that a message quotes."""
+_LOG_CHUNK_BYTES = 1 << 16
+"""Size of a pipe on Linux."""
 _PYTHON = (sys.executable, "-m")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
-Gauge = Callable[[], float]
-"""CPU seconds that the gateways have used so far."""
+CpuClock = Callable[[], float]
+"""Returns the CPU seconds that the gateways have used so far."""
 
 
 class GatewayError(Exception):
-    """A gateway does not start; says what it said."""
+    """A gateway does not start. The message quotes its output."""
 
 
 @asynccontextmanager
-async def standing(
-    sites: Sites, way: str, port: int, rate_bps: float | None, around: Surroundings | None
-) -> AsyncIterator[Gauge]:
-    """Gateways that carry the default group's port, until the context is left."""
+async def running_gateways(
+    wan: Wan, way: str, port: int, rate_bps: float | None, environment_of: EnvironmentOf | None
+) -> AsyncIterator[CpuClock]:
+    """Run gateways that carry a port of the default group until the context is left. Yields their CPU clock."""
     async with AsyncExitStack() as stack:
         match way:
             case "fjm2d":
-                pids = await _start_ours(sites, port, rate_bps, around, stack)
+                pids = await _start_ours(wan, port, rate_bps, environment_of, stack)
             case "plain-relay" | "plain-relay-threads":
-                pids = await _start_plain(sites, port, "asyncio" if way == "plain-relay" else "threads", stack)
+                pids = await _start_plain(wan, port, "asyncio" if way == "plain-relay" else "threads", stack)
             case _:
                 pids = []
         yield lambda: sum(map(_cpu_s, pids))
 
 
-async def _start_plain(sites: Sites, port: int, make: str, stack: AsyncExitStack) -> list[int]:
+async def _start_plain(wan: Wan, port: int, make: str, stack: AsyncExitStack) -> list[int]:
     pids = []
     for host, addresses in (
-        (sites.left, (LEFT_LAN, LEFT_WAN, RIGHT_WAN)),
-        (sites.right, (RIGHT_LAN, RIGHT_WAN, LEFT_WAN)),
+        (wan.left, (LEFT_LAN, LEFT_WAN, RIGHT_WAN)),
+        (wan.right, (RIGHT_LAN, RIGHT_WAN, LEFT_WAN)),
     ):
         command = ("fjm2bench.networks.plain_relay", make, _GROUP, str(port), *addresses)
         process = await stack.enter_async_context(_started(host, command, {}))
@@ -59,19 +65,19 @@ async def _start_plain(sites: Sites, port: int, make: str, stack: AsyncExitStack
 
 
 async def _start_ours(
-    sites: Sites, port: int, rate_bps: float | None, around: Surroundings | None, stack: AsyncExitStack
+    wan: Wan, port: int, rate_bps: float | None, environment_of: EnvironmentOf | None, stack: AsyncExitStack
 ) -> list[int]:
-    """Gateways with keys of their own, that have each other in their settings."""
+    """Start two gateways with new keys. Each has the other as its peer."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fjm2-bench-")))
     left, right = folder / "left", folder / "right"
     keys = {side: await _keygen(side) for side in (left, right)}
     _configure(left, port, rate_bps, keys[right], RIGHT_WAN)
     _configure(right, port, rate_bps, keys[left], LEFT_WAN)
     processes = []
-    for host, side in ((sites.left, left), (sites.right, right)):
+    for host, side in ((wan.left, left), (wan.right, right)):
         name = f"gateway-{side.name}"
         command = ("fjm2d", "run", "--config", f"{side}.toml")
-        started = _started(host, command, around("gateway", name) if around else {})
+        started = _started(host, command, environment_of("gateway", name) if environment_of else {})
         processes.append(await stack.enter_async_context(started))
     for process in processes:
         assert process.stderr is not None
@@ -81,7 +87,7 @@ async def _start_ours(
 
 
 async def _keygen(file: Path) -> str:
-    """The public key of a new pair."""
+    """Make a key pair and return its public key."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*_PYTHON, "fjm2d", "keygen", str(file), stdout=pipe, stderr=pipe)
     out, err = await process.communicate()
@@ -110,16 +116,16 @@ endpoints = ["{peer_address}:{_WAN_PORT}"]
 
 @asynccontextmanager
 async def _started(
-    host: namespaces.Host, arguments: Sequence[str], environment: Mapping[str, str]
+    host: Host, arguments: Sequence[str], environment: Mapping[str, str]
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A Python program in a namespace. It ends with the context at the latest."""
+    """Run a Python program in a namespace until the context is left."""
     process = await asyncio.create_subprocess_exec(
         *host.inside(*_PYTHON, *arguments),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, **environment},
-        start_new_session=True,  # Ctrl-C is for us; they are told when their time has come
+        start_new_session=True,  # Ctrl-C reaches only us; we end the processes
     )
     try:
         yield process
@@ -135,7 +141,7 @@ async def _started(
 
 
 async def _until(process: asyncio.subprocess.Process, stream: asyncio.StreamReader, word: str) -> None:
-    """Read what it says until this comes."""
+    """Read a program's output until a line contains a word."""
     said = ""
     try:
         async with asyncio.timeout(_START_S):
@@ -147,17 +153,19 @@ async def _until(process: asyncio.subprocess.Process, stream: asyncio.StreamRead
         raise GatewayError(f"a gateway did not say {word} within {_START_S:g} s; last: {said or 'nothing'}") from None
     assert process.stderr is not None
     said = (await process.stderr.read()).decode().strip() or said
-    raise GatewayError(f"a gateway ended: {said[-500:] or 'nothing said'}")
+    raise GatewayError(f"a gateway ended: {said[-_LAST_WORDS_CHARACTERS:] or 'it said nothing'}")
 
 
 async def _drain(stream: asyncio.StreamReader) -> None:
-    """Nobody reads a log: it must not fill the pipe."""
-    while await stream.read(1 << 16):
+    """Discard a log, so that it does not fill its pipe and stop the program."""
+    while await stream.read(_LOG_CHUNK_BYTES):
         pass
 
 
 def _cpu_s(pid: int) -> float:
+    """Return the CPU seconds that a process has used; 0 if it has ended."""
     try:
+        # Fields 14 and 15 of proc(5) are the 12th and 13th after the program's name, which may contain anything.
         values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..workload.messages import END_NUMBER, WORD_BYTES, Maker, word
-from ..workload.results import EchoResult, PingResult, PubResult, Reception, SubResult
+from ..workload.reception import Reception, messages_at_once
+from ..workload.results import EchoResult, PingResult, PubResult, SubResult
 
 HELLO_INTERVAL_S = 0.4
 _END_WORD = word(END_NUMBER).to_bytes(8)
@@ -104,11 +105,6 @@ def end_message(total: int) -> bytes:
 def total_of(message: bytes) -> int | None:
     """How many messages there were, if this is the one that says so."""
     return int.from_bytes(message[WORD_BYTES:]) if len(message) == END_BYTES and message.startswith(_END_WORD) else None
-
-
-def messages_at_once(size: int) -> int:
-    """So many messages are gathered before they are checked."""
-    return max(1, min(256, (128 << 10) // size))
 
 
 def intake(reception: Reception) -> tuple[Callable[[bytes], bool], Callable[[], int]]:

@@ -11,16 +11,8 @@ from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from ..workload.messages import Maker
-from ..workload.results import (
-    EchoResult,
-    PingResult,
-    PubResult,
-    Reception,
-    SubResult,
-    ping_result,
-    print_ready,
-    pub_result,
-)
+from ..workload.reception import Reception
+from ..workload.results import EchoResult, PingResult, PubResult, SubResult, ping_result, print_ready, pub_result
 from .base import (
     HELLO_INTERVAL_S,
     Deadline,

@@ -8,11 +8,11 @@ from enum import Enum
 from typing import ClassVar, Literal, Protocol
 
 from ..workload.messages import Maker
+from ..workload.reception import Reception
 from ..workload.results import (
     EchoResult,
     PingResult,
     PubResult,
-    Reception,
     StopWatch,
     SubResult,
     ping_result,

@@ -5,18 +5,18 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..workload.messages import Maker
+from ..workload.reception import Reception, messages_at_once
 from ..workload.results import (
     EchoResult,
     PingResult,
     PubResult,
-    Reception,
     StopWatch,
     SubResult,
     ping_result,
     print_ready,
     pub_result,
 )
-from .base import END_BYTES, Deadline, PeerOptions, end_message, messages_at_once, messages_to_send, total_of
+from .base import END_BYTES, Deadline, PeerOptions, end_message, messages_to_send, total_of
 
 _TICK_MS = 100
 _QUEUE_BYTES = 64 << 20

@@ -64,7 +64,7 @@ def figure_of(plot: Plot, *, is_narrow: bool = False) -> Figure:
         columns = 1 if is_narrow else min(len(plot.panels), 2)
         rows = math.ceil(len(plot.panels) / columns)
         handles: dict[str, Line2D] = {}
-        names = {_label_of(series) for panel in plot.panels for series in panel.series}
+        names = {label_of(series) for panel in plot.panels for series in panel.series}
         legend_columns = max(1, int((_NARROW_IN if is_narrow else _WIDE_IN) / _legend_in(max(map(len, names)))))
         legend_in = 0.0 if _has_rows(plot) else 0.25 * math.ceil(len(names) / legend_columns) + 0.1
         height = sum(_height(plot.panels[row * columns : (row + 1) * columns]) for row in range(rows))
@@ -97,7 +97,7 @@ def _height(panels: Sequence[Panel]) -> float:
     return max(_PANEL_IN if panel.x_scale != "rows" else 0.9 + _ROW_IN * len(_rows(panel)) for panel in panels)
 
 
-def _label_of(series: Series) -> str:
+def label_of(series: Series) -> str:
     return series.name or name_of(series.system)
 
 
@@ -111,7 +111,7 @@ def _draw_panel(axes: "Axes", panel: Panel, handles: "dict[str, Line2D]", *, is_
     for number, series in enumerate(panel.series):
         # FJM2 comes first in the legend, and lies above the others.
         line = _draw_line(axes, series, look_of(series.system, number), len(panel.series) - number)
-        handles.setdefault(_label_of(series), line)
+        handles.setdefault(label_of(series), line)
     if panel.limit is not None:
         handles.setdefault(
             panel.limit_name, axes.axhline(panel.limit, color=FAINT, linewidth=1.0, linestyle=(0, (1, 2)))

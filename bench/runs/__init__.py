@@ -1,5 +1,5 @@
-"""Experiments by plan: a matrix of runs in networks made for the purpose, with results as trace lines.
+"""Plans of experiments: many runs in networks made for them, with results as trace lines.
 
-`plan` reads what is to be measured, `matrix` lays it out as cells, `field` makes the network of a cell, `book` keeps
-what is done, and `runner` goes from cell to cell.
+`plan` reads a plan and `values` checks its values. `matrix` lays it out as cells, and `runner` runs one cell after
+another. `result_folder` keeps the results. `machine` describes the machine, and `fec_cost` measures codes.
 """

@@ -1,4 +1,4 @@
-"""A plan laid out: cells, each of which is one run, and the networks that they take place in."""
+"""The cells of a plan: every combination of systems and settings, each of which is one run."""
 
 import itertools
 import zlib
@@ -6,24 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..comparison.trial import LAYER_OF, layer_of
+from ..networks.spec import NetworkSpec
 from .plan import Experiment, RunPlan
 
-_START_S = {"fjm2d": 5.0, "plain-relay": 3.0, "activemq": 6.0, "activemq-stomp": 6.0, "jgroups": 5.0}
-"""What it takes to have a run begin and end, beside the time for sending: a guess, for the time left."""
-_START_OTHERS_S = 2.0
+_START_UP_S = {"fjm2d": 5.0, "plain-relay": 3.0, "activemq": 6.0, "activemq-stomp": 6.0, "jgroups": 5.0}
+"""Estimated time for a run to begin and end, without the time for sending. Only for the estimate of the time left."""
+_START_UP_OTHERS_S = 2.0
+_START_UP_A_SUBSCRIBER_S = 0.3
 _ROUND_TRIP_S = 0.0003
 _FEC_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A network that a group of cells shares."""
-
-    network: str
-    fanout: int
-    loss: float
-    rate_bps: float | None
-    is_offloaded: bool
+"""Estimates as well: a slow system's round trip, and one measurement of a code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +37,16 @@ class Cell:
         return self.experiment.scenario or (None if self.symbol is None else f"symbols-{self.symbol}")
 
     @property
-    def field(self) -> Field | None:
-        """None where no network is needed."""
+    def network(self) -> NetworkSpec | None:
+        """The network to run in. None if the task needs none."""
         if self.experiment.task == "fec":
             return None
         experiment = self.experiment
-        return Field(experiment.network, self.fanout, self.loss, self.rate_bps, experiment.offload)
+        return NetworkSpec(experiment.network, self.fanout, self.loss, self.rate_bps, experiment.offload)
 
     @property
     def name(self) -> str:
-        """A word that tells it from all others of the plan, of the letters that a run's id may have."""
+        """Unique name in the plan, made of characters that the id of a run may have."""
         parts = [self.experiment.name, self.system, self.layer, f"{self.size}B", f"x{self.fanout}"]
         parts += [f"loss{self.loss:g}"] if self.loss else []
         parts += [] if self.rate_bps is None else [f"{self.rate_bps / 1e6:g}mbit"]
@@ -63,12 +55,12 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The same, with a check of all settings: what was measured with others is not this cell."""
+        """The name with a checksum of all settings. A result of other settings is not a result of this cell."""
         experiment = self.experiment
         settings = (
             experiment.task,
             self.scenario,
-            self.field,
+            self.network,
             experiment.round_trips,
             experiment.properties,
             experiment.seconds,
@@ -81,16 +73,16 @@ class Cell:
 
     @property
     def expected_s(self) -> float:
-        """How long it may take."""
+        """Estimated duration of the run."""
         if self.experiment.task == "fec":
             return _FEC_S
-        start_s = _START_S.get(self.system, _START_OTHERS_S) + 0.3 * self.fanout
+        start_s = _START_UP_S.get(self.system, _START_UP_OTHERS_S) + _START_UP_A_SUBSCRIBER_S * self.fanout
         if self.experiment.task == "round-trips":
             return start_s + _ROUND_TRIP_S * self.experiment.round_trips
         return start_s + self.experiment.seconds
 
     def __str__(self) -> str:
-        """For people."""
+        """Describe the cell for people."""
         link = "" if self.rate_bps is None else f", {self.rate_bps / 1e6:g} Mbit/s"
         lost = f", {self.loss:.2%} lost" if self.loss else ""
         to = f" to {self.fanout}" if self.experiment.task == "throughput" else ""
@@ -99,9 +91,9 @@ class Cell:
 
 
 def cells_of(plan: RunPlan) -> list[Cell]:
-    """All cells, in the order in which they are to be run.
+    """Return all cells in the order to run them.
 
-    Those of a network come together. Systems take turns, and every turn begins with another one.
+    Cells of the same network follow each other. Systems take turns, and each repeat begins with another system.
     """
     return [cell for experiment in plan.experiments for cell in _cells(experiment)]
 
@@ -128,8 +120,8 @@ def _cells(experiment: Experiment) -> Iterator[Cell]:
                 )
 
 
-def ends_of(cell: Cell) -> str:
-    """The system at both ends: on a WAN one of ours, whatever lies between."""
+def end_system(cell: Cell) -> str:
+    """Return the system of publisher and subscribers. On a WAN that is FJM2, whatever the gateways are."""
     if cell.experiment.network != "wan":
         return cell.system
     return next(system for system, layer in LAYER_OF.items() if layer == cell.layer)

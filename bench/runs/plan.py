@@ -11,7 +11,7 @@ from fjm2.uri import BusConfig
 
 from ..comparison.trial import SYSTEMS
 from ..workload.messages import MESSAGE_BYTES_MIN, PROPERTIES_MAX
-from .values import Choice, List, Name, PlanError, Rate, Real, Switch, Text, Whole, check_keys
+from .values import Boolean, Choice, Integer, List, Name, Number, PlanError, Rate, Text, check_keys
 
 TASKS = ("throughput", "round-trips", "fec")
 NETWORKS = ("loopback", "lan", "wan")
@@ -206,20 +206,20 @@ _READERS: dict[str, Callable[[object, str], Any]] = {
     "scenario": Name(),
     "systems": List(Text()),
     "layers": List(Choice(*LAYERS)),
-    "sizes": List(Whole(MESSAGE_BYTES_MIN, SIZE_MAX)),
-    "fanout": List(Whole(1, FANOUT_MAX)),
-    "loss": List(Real(0.0, LOSS_MAX)),
+    "sizes": List(Integer(MESSAGE_BYTES_MIN, SIZE_MAX)),
+    "fanout": List(Integer(1, FANOUT_MAX)),
+    "loss": List(Number(0.0, LOSS_MAX)),
     "rate": List(Rate()),
-    "symbols": List(Whole(512, 8192)),
-    "round_trips": Whole(1, ROUND_TRIPS_MAX),
-    "properties": Whole(0, PROPERTIES_MAX),
-    "seconds": Real(0.1, SECONDS_MAX),
-    "repeat": Whole(1, REPEAT_MAX),
+    "symbols": List(Integer(512, 8192)),
+    "round_trips": Integer(1, ROUND_TRIPS_MAX),
+    "properties": Integer(0, PROPERTIES_MAX),
+    "seconds": Number(0.1, SECONDS_MAX),
+    "repeat": Integer(1, REPEAT_MAX),
     "object": Choice("stream", "data"),
     "settings": Text(),
-    "segment_bytes": Whole(64, 65_000),
-    "offload": Switch(),
-    "verify": Switch(),
+    "segment_bytes": Integer(64, 65_000),
+    "offload": Boolean(),
+    "verify": Boolean(),
 }
 _DEFAULTS = ("seconds", "repeat", "offload", "verify")
 """Keys that may stand above all experiments, for those that do not say otherwise."""

@@ -1,4 +1,4 @@
-"""What has been measured: result lines in the folder that the run writes to. They say, too, which cells are done."""
+"""The folder of a run's results. Its lines also tell which cells have been measured."""
 
 import fcntl
 import json
@@ -10,12 +10,12 @@ from typing import Any
 
 from fjm2.record import Labels, TraceWriter
 
-from ..comparison.trial import Line
-from .matrix import Cell, ends_of
+from ..comparison.trial import ProcessResult
+from .matrix import Cell, end_system
 
 _LOCK = "fjm2-bench.lock"
 _NODE = "bench"
-_COUNTED = (
+_FIGURES = (
     "messages",
     "bytes",
     "seconds",
@@ -36,27 +36,27 @@ _COUNTED = (
     "repairs",
     "window_waits",
 )
-"""Figures of a process's line that go into its result."""
+"""Numbers of a process's result line that are recorded."""
 
 
-class BookError(Exception):
-    """The folder cannot be written to; says why."""
+class ResultFolderError(Exception):
+    """The folder cannot be used. The message says why."""
 
 
-class Book:
-    """One folder of results, which belongs to one process at a time."""
+class ResultFolder:
+    """Result lines of one run of a plan. One process at a time writes to a folder: see `ownership`."""
 
     def __init__(self, folder: Path, plan: str) -> None:
         self.folder = folder
         self._plan = plan
         self._stamp = time.strftime("%Y%m%dT%H%M%S")
 
-    def run_of(self, cell: Cell) -> str:
-        """The id of a cell's run, if it is measured now."""
+    def run_id(self, cell: Cell) -> str:
+        """Return the id of a cell's run if it is measured now."""
         return f"{self._stamp}.{cell.name}"
 
     def done(self) -> set[str]:
-        """Keys of cells that have a result of their own, whole or with a fault."""
+        """Return the keys of cells that have a result, with or without a fault."""
         keys: set[str] = set()
         for path in self.folder.glob(f"run=*/node={_NODE}.jsonl"):
             for line in _lines(path):
@@ -65,13 +65,13 @@ class Book:
                     keys.add(labels["cell"])
         return keys
 
-    def surroundings(self, cell: Cell, role: str, node: str) -> dict[str, str]:
-        """What makes a process of ours write samples that belong to this run."""
+    def environment_of(self, cell: Cell, role: str, node: str) -> dict[str, str]:
+        """Return environment variables that make an FJM2 process record its samples as part of this run."""
         is_gateway = role == "gateway"
         labels = {
-            "run": self.run_of(cell),
+            "run": self.run_id(cell),
             "node": node,
-            "system": "fjm2d" if is_gateway else ends_of(cell),
+            "system": "fjm2d" if is_gateway else end_system(cell),
             "layer": "gateway" if is_gateway else cell.layer,
             "role": role,
             "scenario": cell.scenario,
@@ -82,16 +82,16 @@ class Book:
         }
         return {"FJM2_TRACE_DIR": str(self.folder.absolute()), "FJM2_TRACE_LABELS": json.dumps(labels)}
 
-    def enter(
+    def write(
         self,
         cell: Cell,
         figures: Mapping[str, float],
         labels: Mapping[str, str],
-        lines: tuple[Line, ...] = (),
+        processes: tuple[ProcessResult, ...] = (),
     ) -> None:
-        """A run is over: a result for each process, and last the one of all, which makes the cell done."""
+        """Record a run: a result for each process, then the one of the whole run, which marks the cell as done."""
         common = Labels(
-            run=self.run_of(cell),
+            run=self.run_id(cell),
             node=_NODE,
             system=cell.system,
             layer=cell.layer,
@@ -102,53 +102,55 @@ class Book:
             loss=None if cell.symbol else cell.loss,
             rate_bps=cell.rate_bps,
         )
-        told = {"plan": self._plan, "experiment": cell.experiment.name, "repeat": str(cell.turn)} | dict(labels)
+        details = {"plan": self._plan, "experiment": cell.experiment.name, "repeat": str(cell.turn)} | dict(labels)
         with TraceWriter(self.folder, common) as writer:
-            for line in lines:
-                own = figures_of(line.values)
-                writer.write_result(own, told, node=line.node, role=line.role, system=ends_of(cell))
-            is_written = writer.write_result(figures, told | {"cell": cell.key})
+            for process in processes:
+                own = figures_of(process.values)
+                writer.write_result(own, details, node=process.node, role=process.role, system=end_system(cell))
+            is_written = writer.write_result(figures, details | {"cell": cell.key})
         if not is_written:
-            raise BookError(f"{self.folder}: a result cannot be written there; see the warning above")
+            raise ResultFolderError(f"{self.folder}: a result cannot be written there; see the warning above")
 
-    def enter_missing(self, experiments: str, system: str, layer: str, reason: str, labels: Mapping[str, str]) -> None:
-        """A system that is not there is named as missing."""
+    def write_missing(self, experiments: str, system: str, layer: str, reason: str, labels: Mapping[str, str]) -> None:
+        """Record that a system is not installed."""
         run = f"{self._stamp}.missing.{system}"
         with TraceWriter(self.folder, Labels(run=run, node=_NODE, system=system, layer=layer, role="run")) as writer:
-            told = {"plan": self._plan, "experiment": experiments, "missing": reason, "fault": f"missing: {reason}"}
-            writer.write_result({}, told | dict(labels))
+            details = {"plan": self._plan, "experiment": experiments, "missing": reason, "fault": f"missing: {reason}"}
+            writer.write_result({}, details | dict(labels))
 
 
 def figures_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a process's line."""
-    return {name: values[name] for name in _COUNTED if isinstance(values.get(name), int | float)}
+    """Return the numbers of a process's result line that are recorded."""
+    return {name: values[name] for name in _FIGURES if isinstance(values.get(name), int | float)}
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Those that are whole."""
+    """Yield the lines of a file that are whole."""
     for text in path.read_text(errors="replace").splitlines():
         try:
             line = json.loads(text)
         except ValueError:
-            continue  # somebody was killed while writing it
+            continue  # its writer was killed
         if isinstance(line, dict):
             yield line
 
 
 @contextmanager
 def ownership(folder: Path) -> Iterator[None]:
-    """The folder is ours until the context is left. BookError if another run has it.
+    """Lock the folder until the context is left. Raise ResultFolderError if another run has it.
 
-    The lock is the kernel's, so it ends with the process whatever happens.
+    The kernel holds the lock, so that it ends with the process.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / _LOCK).open("a")
     except OSError as error:
-        raise BookError(f"{folder}: {error.strerror}") from error
+        raise ResultFolderError(f"{folder}: {error.strerror}") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BookError(f"{folder}: another run writes there; wait for it, or choose another folder") from None
+            raise ResultFolderError(
+                f"{folder}: another run writes there; wait for it, or choose another folder"
+            ) from None
         yield

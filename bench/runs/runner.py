@@ -1,4 +1,4 @@
-"""From cell to cell: make the network, run the system, enter what came of it."""
+"""The runner of a plan: makes each network, runs the systems in it, and records the results."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -7,28 +7,29 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from .. import peers
-from ..comparison.trial import OURS, Contest, Line, Sample, Task, free_ports
-from ..networks import namespaces
-from ..networks.gateways import GatewayError, standing
-from ..networks.selection import Sites, ground_of
+from ..comparison.trial import OURS, ProcessResult, Task, Trial, TrialRunner, free_ports
+from ..networks.gateways import GatewayError, running_gateways
+from ..networks.network import Network
+from ..networks.spec import NetworkSpec
+from ..networks.wan import Wan
 from . import fec_cost, machine
-from .matrix import Cell, Field, ends_of
+from .matrix import Cell, end_system
 from .plan import WAYS
-from .result_folder import Book, figures_of
+from .result_folder import ResultFolder, figures_of
 
 _NO_FAULT = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a cell came to."""
+    """The result of a cell."""
 
     figures: Mapping[str, float]
     fault: str = _NO_FAULT
-    lines: tuple[Line, ...] = ()
+    processes: tuple[ProcessResult, ...] = ()
 
     def __str__(self) -> str:
-        """For people."""
+        """Describe the result for people."""
         if self.fault:
             return self.fault
         for name, text in (("msgs_per_s", "{:,.0f} messages/s"), ("p50_us", "p50 {:,.0f} us")):
@@ -39,73 +40,76 @@ class Result:
 
 @dataclass(slots=True)
 class Summary:
-    """What a run came to."""
+    """The outcome of all cells."""
 
     done: int = 0
+    """Cells that were run, with or without a fault."""
     faults: list[str] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
-    """Why, by system."""
+    """Systems that are not installed, and the reason of each."""
 
 
-Told = Callable[[Cell, Result | None], None]
+Progress = Callable[[Cell, Result | None], None]
+"""Called with each cell before it is run, with None, and after it with the result."""
 
 
 class Runner:
-    """Runs the cells that it is given, and writes to its book."""
+    """Runs cells and writes their results to a folder."""
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, results: ResultFolder) -> None:
+        self._results = results
         self._ports = free_ports()
         self.summary = Summary()
 
     def present(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Those whose systems are installed. The others are entered as missing."""
+        """Return the cells whose systems are installed. Record the other systems as missing."""
         lacks = {(cell.system, cell.layer): missing(cell) for cell in cells}
         for (system, layer), lack in lacks.items():
             if lack is not None:
                 names = dict.fromkeys(cell.experiment.name for cell in cells if cell.system == system)
-                self._book.enter_missing(", ".join(names), system, layer, lack, machine.description())
+                self._results.write_missing(", ".join(names), system, layer, lack, machine.description())
                 self.summary.missing[system] = lack
         return [cell for cell in cells if lacks[cell.system, cell.layer] is None]
 
-    async def run(self, cells: Sequence[Cell], told: Told) -> None:
-        """All of them, network by network. `told` is called with each before it begins, and with its result after."""
-        for ground, group in itertools.groupby(cells, key=lambda cell: cell.field):
-            await self._run_on(ground, list(group), told)
+    async def run(self, cells: Sequence[Cell], progress: Progress) -> None:
+        """Run all cells, one network after another."""
+        for network, group in itertools.groupby(cells, key=lambda cell: cell.network):
+            await self._run_on(network, list(group), progress)
 
-    async def _run_on(self, field: Field | None, cells: list[Cell], told: Told) -> None:
-        with nullcontext() if field is None else ground_of(field) as ground:
+    async def _run_on(self, spec: NetworkSpec | None, cells: list[Cell], progress: Progress) -> None:
+        with nullcontext() if spec is None else spec.open() as network:
             for cell in cells:
-                told(cell, None)
-                result = _coded(cell) if ground is None else await self._measured(cell, ground)
-                self._enter(cell, result)
-                told(cell, result)
+                progress(cell, None)
+                result = _coded(cell) if network is None else await self._measured(cell, network)
+                self._write(cell, result)
+                progress(cell, result)
 
-    async def _measured(self, cell: Cell, ground: namespaces.Lab) -> Result:
-        around = partial(self._book.surroundings, cell)
-        if not isinstance(ground, Sites):
-            sample = await Contest(task_of(cell), ground, ports=self._ports, around=around).run(cell.system, cell.size)
-            return _result(cell, sample, 0.0)
+    async def _measured(self, cell: Cell, network: Network) -> Result:
+        environment_of = partial(self._results.environment_of, cell)
+        task = task_of(cell)
+        if not isinstance(network, Wan):
+            runner = TrialRunner(task, network, ports=self._ports, environment_of=environment_of)
+            return _result(cell, await runner.run(cell.system, cell.size), 0.0)
         port = next(self._ports)
-        ground.use(cell.system)
+        network.use(cell.system)
         try:
-            async with standing(ground, cell.system, port, cell.rate_bps, around) as cpu_s:
+            async with running_gateways(network, cell.system, port, cell.rate_bps, environment_of) as cpu_s:
                 before_s = cpu_s()
-                contest = Contest(task_of(cell), ground, ports=iter((port,)), around=around)
-                sample = await contest.run(ends_of(cell), cell.size)
-                return _result(cell, sample, cpu_s() - before_s)
+                runner = TrialRunner(task, network, ports=iter((port,)), environment_of=environment_of)
+                trial = await runner.run(end_system(cell), cell.size)
+                return _result(cell, trial, cpu_s() - before_s)
         except GatewayError as error:
             return Result({}, str(error))
 
-    def _enter(self, cell: Cell, result: Result) -> None:
-        self._book.enter(cell, result.figures, _labels(cell, result), result.lines)
+    def _write(self, cell: Cell, result: Result) -> None:
+        self._results.write(cell, result.figures, _labels(cell, result), result.processes)
         self.summary.done += 1
         if result.fault:
             self.summary.faults.append(f"{cell}: {result.fault}")
 
 
 def missing(cell: Cell) -> str | None:
-    """What a cell's system lacks here, or None."""
+    """Say what a cell's system lacks on this machine, or return None if it can run."""
     if cell.experiment.task == "fec":
         return fec_cost.missing(cell.system)
     if cell.system in (*OURS, *WAYS):
@@ -114,7 +118,7 @@ def missing(cell: Cell) -> str | None:
 
 
 def task_of(cell: Cell) -> Task:
-    """What the processes of a cell's run are to do."""
+    """Return the task of the processes of a cell's run."""
     experiment = cell.experiment
     return Task(
         form=experiment.object,
@@ -134,16 +138,16 @@ def _coded(cell: Cell) -> Result:
     return Result(fec_cost.measure(cell.system, cell.size, cell.symbol))
 
 
-def _result(cell: Cell, sample: Sample, gateways_cpu_s: float) -> Result:
-    if sample.fault:
-        return Result({}, sample.fault, sample.lines)
-    own = figures_of(sample.lines[0].values)
+def _result(cell: Cell, trial: Trial, gateways_cpu_s: float) -> Result:
+    if trial.fault:
+        return Result({}, trial.fault, trial.processes)
+    own = figures_of(trial.processes[0].values)
     if cell.experiment.task == "round-trips":
-        return Result(own, lines=sample.lines)
-    others = [line.values for line in sample.lines[1:]]
+        return Result(own, processes=trial.processes)
+    others = [process.values for process in trial.processes[1:]]
     figures = own | {
-        "msgs_per_s": sample.msgs_per_s,
-        "gbit_per_s": sample.msgs_per_s * cell.size * 8e-9,
+        "msgs_per_s": trial.msgs_per_s,
+        "gbit_per_s": trial.msgs_per_s * cell.size * 8e-9,
         "cpu_s": own["cpu_s"] + sum(line["cpu_s"] for line in others) + gateways_cpu_s,
     }
     figures["cpu_s_per_gb"] = figures["cpu_s"] / (own["bytes"] / 1e9)
@@ -151,7 +155,7 @@ def _result(cell: Cell, sample: Sample, gateways_cpu_s: float) -> Result:
         figures[name] = float(sum(line.get(name) or 0 for line in others))
     if cell.experiment.network == "wan":
         figures["gateway_cpu_s_per_gb"] = gateways_cpu_s / (own["bytes"] / 1e9)
-    return Result(figures, lines=sample.lines)
+    return Result(figures, processes=trial.processes)
 
 
 def _labels(cell: Cell, result: Result) -> dict[str, str]:
@@ -176,12 +180,12 @@ def _labels(cell: Cell, result: Result) -> dict[str, str]:
 
 
 def settings_of(cell: Cell) -> str:
-    """How a system is configured, in words."""
+    """Describe how a system is configured, for people."""
     experiment = cell.experiment
     if experiment.task == "fec":
         return "one block, a parity symbol for every four source symbols"
     if experiment.network == "wan":
-        return f"{_WAY_SETTINGS[cell.system]}; at the ends {ends_of(cell)}, ?{experiment.settings}"
+        return f"{_WAY_SETTINGS[cell.system]}; at the ends {end_system(cell)}, ?{experiment.settings}"
     if cell.system in OURS:
         return f"?{experiment.settings}"
     return peers.load(cell.system).settings

@@ -1,4 +1,4 @@
-"""What a plan's values may be. Each reader takes a value and where it stands; PlanError says what is allowed."""
+"""Checks of the values in a plan. Each takes a value and its place in the file, and raises PlanError if it is wrong."""
 
 import math
 import re
@@ -13,10 +13,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+-]{0,31}")
 
 
 class PlanError(Exception):
-    """The plan cannot be carried out; says where, which key, and what is allowed."""
+    """The plan has a mistake. The message names the place and the key, and says what is allowed."""
 
 
 def check_keys(where: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise PlanError for a key that is not known."""
     for key in table:
         if key not in known:
             raise PlanError(f"{where}: {key}: is unknown; expected some of {', '.join(known)}")
@@ -32,7 +33,7 @@ class Text:
 
 
 class Name:
-    """A word that may be part of a run's id."""
+    """A word that may be part of the id of a run."""
 
     def __call__(self, value: object, where: str) -> str:
         if not isinstance(value, str) or not _NAME.fullmatch(value):
@@ -41,6 +42,8 @@ class Name:
 
 
 class Choice:
+    """One of several texts."""
+
     def __init__(self, *choices: str) -> None:
         self._choices = choices
 
@@ -50,7 +53,9 @@ class Choice:
         return str(value)
 
 
-class Whole:
+class Integer:
+    """A whole number in a range."""
+
     def __init__(self, least: int, most: int) -> None:
         self._least, self._most = least, most
 
@@ -60,7 +65,9 @@ class Whole:
         return value
 
 
-class Real:
+class Number:
+    """A number in a range."""
+
     def __init__(self, least: float, most: float) -> None:
         self._least, self._most = least, most
 
@@ -71,7 +78,9 @@ class Real:
         return float(value)  # type: ignore[arg-type]
 
 
-class Switch:
+class Boolean:
+    """True or false."""
+
     def __call__(self, value: object, where: str) -> bool:
         if not isinstance(value, bool):
             raise PlanError(f"{where}: {value!r}: expected true or false")
@@ -79,7 +88,7 @@ class Switch:
 
 
 class Rate:
-    """ "none", "100mbit", or bits per second."""
+    """A rate: "none", a text such as "100mbit", or bits per second."""
 
     def __call__(self, value: object, where: str) -> float | None:
         try:
@@ -92,7 +101,7 @@ class Rate:
 
 
 class List:
-    """One or more of something, none of them twice."""
+    """A list of one or more values. Duplicates are dropped."""
 
     def __init__(self, item: Callable[[object, str], Any]) -> None:
         self._item = item

@@ -64,7 +64,7 @@ class Warehouse:
         with self._locked("lock", wait_s):
             self.check()
             if self.read(_LAYOUT_FILE, None) is None:
-                _write(self._state / _LAYOUT_FILE, LAYOUT)
+                write_json(self._state / _LAYOUT_FILE, LAYOUT)
             self._finish()
             yield
 
@@ -107,7 +107,7 @@ class Warehouse:
     def apply(self, change: Change) -> None:
         """All of it, or, if this process dies before the journal is written, nothing."""
         moves = [[move.source, move.target] for move in change.moves]
-        _write(self._journal, {"moves": moves, "state": change.state})
+        write_json(self._journal, {"moves": moves, "state": change.state})
         self._finish()
 
     def new_staging(self) -> Path:
@@ -123,9 +123,9 @@ class Warehouse:
         journal = self.read(self._journal.name, None)
         if journal is not None:
             for source, target in journal["moves"]:
-                _move(self.path / source, self.path / target)
+                move(self.path / source, self.path / target)
             for name, value in journal["state"].items():
-                _write(self._state / name, value)
+                write_json(self._state / name, value)
             self._journal.unlink()
         shutil.rmtree(self._staging, ignore_errors=True)
 
@@ -138,7 +138,7 @@ def _take(lock: IO[str]) -> bool:
     return True
 
 
-def _move(source: Path, target: Path) -> None:
+def move(source: Path, target: Path) -> None:
     """Done before, if there is no source any more."""
     if not source.exists():
         return
@@ -148,7 +148,7 @@ def _move(source: Path, target: Path) -> None:
     source.rename(target)
 
 
-def _write(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any) -> None:
     """Whole or not at all, and on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")

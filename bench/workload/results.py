@@ -8,11 +8,21 @@ import click
 
 from fjm2.errors import FJM2Error
 
-from .messages import ALL, Buffer, Checker, Series, Tally
-
 
 class TimedOutError(FJM2Error):
     """Something did not happen in time; says what."""
+
+
+class StopWatch:
+    """Time, and this process's time on CPUs, since it was made."""
+
+    def __init__(self) -> None:
+        self._cpu = time.process_time()
+        self.start = time.perf_counter()
+
+    def elapsed(self) -> tuple[float, float]:
+        """Both, in seconds."""
+        return time.perf_counter() - self.start, time.process_time() - self._cpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +138,7 @@ def print_result(result: PubResult | SubResult | PingResult | EchoResult, as_jso
 
 
 def pub_result(
-    *, system: str, form: str, size: int, messages: int, watch: "StopWatch", receivers: int, **more: object
+    *, system: str, form: str, size: int, messages: int, watch: StopWatch, receivers: int, **more: object
 ) -> PubResult:
     """A publisher's line, with what follows from the others worked out."""
     seconds, cpu_s = watch.elapsed()
@@ -160,118 +170,3 @@ def ping_result(system: str, size: int, times_ns: list[int]) -> PingResult:
         p999_us=at(0.999),
         max_us=at(1.0),
     )
-
-
-class StopWatch:
-    """Time, and this process's time on CPUs, since it was made."""
-
-    def __init__(self) -> None:
-        self._cpu = time.process_time()
-        self.start = time.perf_counter()
-
-    def elapsed(self) -> tuple[float, float]:
-        """Both, in seconds."""
-        return time.perf_counter() - self.start, time.process_time() - self._cpu
-
-
-class Reception:
-    """A subscriber's messages: checked, counted and timed, whatever brings them.
-
-    The rate is that of all that came after the first piece, in the time from it to the last one.
-    """
-
-    def __init__(self, system: str, size: int, *, is_verified: bool, series: Series = ALL) -> None:
-        self.system = system
-        self.size = size
-        self.total: int | None = None
-        """How many messages there are in all, once that is known."""
-        self.is_ended = False
-        self.loss_reports: int | None = None
-        self._bad_properties = 0
-        self._checker = Checker(size, series) if is_verified else None
-        self._unchecked_bytes = 0
-        self._begun_messages = 0
-        self._watch: StopWatch | None = None
-        self._last_at = 0.0
-
-    @property
-    def messages(self) -> int:
-        return self._unchecked_bytes // self.size if self._checker is None else self._checker.messages
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether it is known how many there are, and all are there."""
-        if self.total is None:
-            return False
-        return self.messages >= self.total if self._checker is None else self._checker.is_complete(self.total)
-
-    def begin(self, first: int) -> None:
-        """All from this one on have to come."""
-        if self._checker is not None:
-            self._checker.begin(first)
-
-    def skip_to(self, position: int) -> None:
-        """Bytes are missing before this place."""
-        if self._checker is not None:
-            self._checker.skip_to(position)
-
-    def take(self, data: Buffer) -> None:
-        """A piece of messages laid end to end."""
-        if self._checker is None:
-            self._unchecked_bytes += len(data)
-        else:
-            self._checker.take(data)
-        self._note_time()
-
-    def take_object(self, data: memoryview) -> None:
-        """One whole message."""
-        if len(data) == self.size:
-            self.take(data)
-        else:
-            self.take_many([bytes(data)])
-
-    def take_many(self, messages: list[bytes]) -> None:
-        """Whole messages."""
-        if self._checker is None:
-            self._unchecked_bytes += sum(map(len, messages))
-        else:
-            self._checker.take_many(messages)
-        self._note_time()
-
-    def note_corrupt(self) -> None:
-        """A message's body may be as it should be, but its properties are not."""
-        self._bad_properties += 1
-
-    def _note_time(self) -> None:
-        if self._watch is None:
-            self._watch = StopWatch()
-            self._begun_messages = self.messages
-        self._last_at = time.perf_counter()
-
-    def result(self) -> SubResult:
-        seconds = cpu_s = 0.0
-        if self._watch is not None:
-            seconds = self._last_at - self._watch.start
-            cpu_s = self._watch.elapsed()[1]  # to ask for it with each piece would cost more than the pieces do
-        if self._checker is None:
-            tally = Tally(self.messages, max(0, (self.total or 0) - self.messages))
-        else:
-            tally = self._checker.result(self.total)
-        rate = (tally.messages - self._begun_messages) / seconds if seconds else 0.0
-        return SubResult(
-            system=self.system,
-            size=self.size,
-            ended=self.is_ended,
-            verified=self._checker is not None,
-            messages=tally.messages,
-            bytes=tally.messages * self.size,
-            seconds=round(seconds, 6),
-            msgs_per_s=round(rate, 1),
-            gbit_per_s=round(rate * self.size * 8e-9, 6),
-            lost=tally.lost,
-            duplicated=tally.duplicated,
-            out_of_order=tally.out_of_order,
-            corrupt=tally.corrupt + self._bad_properties,
-            loss_reports=self.loss_reports,
-            cpu_s=round(cpu_s, 3),
-        )

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("fjm2bench", reason="the package is not installed")
 
-from fjm2bench.commands.wan import DIRECT, OURS, PLAIN, Plan, measure, rows_of
+from fjm2bench.comparison.wan import DIRECT, OURS, PLAIN, WanPlan, measure, rows_of
 from internet import Internet
 
 pytestmark = [pytest.mark.root, pytest.mark.alone]
@@ -14,7 +14,7 @@ OF_PLAIN_LEAST = 5.0
 ADDED_US_MOST = 300.0
 # The gateways' own measure is NORM: the less publisher and subscriber take of the processors, the more it is theirs.
 # The window takes most of a second to open, which is the start of a run and not what gateways carry.
-PLAN = Plan(layer="norm", size=8192, seconds=5.0, round_trips=1000, settings="rate=none&flow=min&loopback=off")
+PLAN = WanPlan(layer="norm", size=8192, seconds=5.0, round_trips=1000, settings="rate=none&flow=min&loopback=off")
 
 
 def test_gateways_are_fast(lab: Internet) -> None:  # noqa: ARG001, where it cannot be made this is skipped

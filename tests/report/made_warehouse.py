@@ -187,7 +187,7 @@ class Samples:
                 yield {**nothing, **names, **program, **shared, "bytes": moved, "bytes_sent": moved}
 
 
-_TYPES = {
+TYPES = {
     "size": pa.int64(),
     "fanout": pa.int64(),
     "loss": pa.float64(),
@@ -228,7 +228,7 @@ def make(folder: Path, seed: int = 1) -> list[dict[str, Any]]:
         write(folder, f"results/day={day}", rows[number::2], RESULTS)
     samples = Samples(seed)
     for name, made in (("by_run", list(samples.runs())), ("by_minute", list(samples.minutes()))):
-        columns = [(column, _TYPES.get(column, pa.string())) for column in made[0]]
+        columns = [(column, TYPES.get(column, pa.string())) for column in made[0]]
         write(folder, f"aggregates/{name}", made, pa.schema(columns))
     write(folder, "aggregates/anomalies", [ANOMALY, COLLAPSE])
     return rows

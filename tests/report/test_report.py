@@ -181,7 +181,7 @@ def test_traffic_over_time_is_what_the_minutes_say(warehouse: Path, report: Path
 def test_a_long_time_is_shown_in_wider_steps(tmp_path: Path) -> None:
     samples = list(made_warehouse.Samples(3).minutes())
     more = [row | {"minute": row["minute"].replace(hour=9 + hour)} for row in samples for hour in range(14)]
-    columns = {name: made_warehouse._TYPES.get(name) or "string" for name in more[0]}
+    columns = {name: made_warehouse.TYPES.get(name) or "string" for name in more[0]}
     import pyarrow as pa
 
     made_warehouse.write(tmp_path, "aggregates/by_minute", more, pa.schema(list(columns.items())))
@@ -282,7 +282,7 @@ def test_legends_name_all_lines(drawn: list[Plot]) -> None:
         names = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
         for panel in plot.panels:
             if panel.x_scale != "rows":
-                assert {drawing._label_of(series) for series in panel.series} <= names
+                assert {drawing.label_of(series) for series in panel.series} <= names
 
 
 def luminance(colour: str) -> float:

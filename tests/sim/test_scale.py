@@ -13,18 +13,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from fjm2bench.cli import main
-from fjm2bench.commands.scale import (
-    BLOCK_SEGMENTS,
-    DELAY_S,
-    count_cycles,
-    expected_mixed_nacks,
-    expected_nacks,
-    rfc_nacks,
-    run,
-    sender_config,
-    star,
-    tap_nacks,
-)
+from fjm2bench.scaling.analysis import expected_mixed_nacks, expected_nacks, rfc_nacks
+from fjm2bench.scaling.simulation import BLOCK_SEGMENTS, DELAY_S, count_cycles, run, sender_config, star, tap_nacks
 
 from fjm2.norm.core import engine
 from fjm2.norm.core.train import Train

@@ -9,12 +9,12 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
 
-from fjm2bench.comparison.trial import Line
+from fjm2bench.comparison.trial import ProcessResult
 from fjm2bench.report import build
 from fjm2bench.report.warehouse import Warehouse as Read
 from fjm2bench.runs.matrix import Cell, cells_of
 from fjm2bench.runs.plan import load
-from fjm2bench.runs.result_folder import Book
+from fjm2bench.runs.result_folder import ResultFolder
 from fjm2bench.traces.ingest import ingest
 from fjm2bench.traces.refresh import aggregate
 from fjm2bench.traces.warehouse import Warehouse
@@ -43,14 +43,17 @@ def figures(cell: Cell, random: Random) -> dict[str, float]:
 
 def test_what_runs_enter_comes_through_spark_to_the_report(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(PLAN)
-    random, book = Random(5), Book(tmp_path / "traces", "made")
+    random, book = Random(5), ResultFolder(tmp_path / "traces", "made")
     cells = cells_of(load(tmp_path / "plan.toml"))
     for cell in cells:
         is_bad = cell.system == "zenoh" and cell.turn == 0
-        lines = (Line("pub", "pub", {"msgs_per_s": 1e12, "cpu_s": 1}), Line("sub", "sub1", {"lost": 0}))
+        processes = (
+            ProcessResult("pub", "pub", {"msgs_per_s": 1e12, "cpu_s": 1}),
+            ProcessResult("sub", "sub1", {"lost": 0}),
+        )
         labels = {"fault": "3 lost"} if is_bad else {"symbol_bytes": str(cell.symbol)} if cell.symbol else {}
-        book.enter(cell, {} if is_bad else figures(cell, random), labels, lines)
-    book.enter_missing("sizes", "nats", "messages", "nats-server is not installed", {})
+        book.write(cell, {} if is_bad else figures(cell, random), labels, processes)
+    book.write_missing("sizes", "nats", "messages", "nats-server is not installed", {})
 
     done = ingest(spark, tmp_path / "traces", Warehouse(tmp_path / "warehouse"), settle_s=0)
     aggregate(spark, Warehouse(tmp_path / "warehouse"))

@@ -274,7 +274,7 @@ def test_a_crash_at_any_point_leaves_each_line_once(
 ) -> None:
     """Before the journal is written, before anything is moved, or in between."""
     write(folder, "a.jsonl", [*samples(3), sample(t=T + 86_400, seq=3), "broken"])
-    write_state, move = storage._write, storage._move
+    write_state, move = storage.write_json, storage.move
     left = [moves]
 
     def dying_move(source: Path, target: Path) -> None:
@@ -289,8 +289,8 @@ def test_a_crash_at_any_point_leaves_each_line_once(
         write_state(path, value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "_move", dying_move)
-        patch.setattr(storage, "_write", dying_write)
+        patch.setattr(storage, "move", dying_move)
+        patch.setattr(storage, "write_json", dying_write)
         with pytest.raises(_Died):
             ingest(spark, folder, warehouse, settle_s=0)
     again = ingest(spark, folder, warehouse, settle_s=0)

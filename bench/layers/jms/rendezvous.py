@@ -58,8 +58,7 @@ def decode(message: Message) -> tuple[Word, int] | None:
 
 async def wait_for(count: int, connection: Connection, topic: Topic, tell: Callable[[int], None]) -> int:
     """Wait for so many subscribers; `tell` is told how many are there."""
-    bus = connection._check_open().bus
-    while (found := bus.subscribers(topic)) < count:
+    while (found := connection.subscribers(topic)) < count:
         tell(found)
         await asyncio.sleep(_POLL_S)
     return found

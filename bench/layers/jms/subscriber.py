@@ -9,9 +9,8 @@ import click
 
 from fjm2.jms import Message, MessageConsumer, Selector
 
-from ...peers.base import messages_at_once
 from ...workload.messages import PERIOD, Series, number_of, property_values
-from ...workload.results import Reception
+from ...workload.reception import Reception, messages_at_once
 from ..base import LINGER_S, Ready, SubOptions
 from .rendezvous import CONTROL, DATA, Word, connect, decode
 

@@ -19,7 +19,7 @@ from fjm2.norm.events import (
 )
 from fjm2.uri import BusConfig
 
-from ...workload.results import Reception
+from ...workload.reception import Reception
 from ..base import LINGER_S, Ready, SubOptions
 from . import handshake
 from .session import open_session

@@ -16,18 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...workload.messages import Expected, Maker
+from ...workload.reception import Reception, messages_at_once
 from ...workload.results import (
     EchoResult,
     PingResult,
     PubResult,
-    Reception,
     StopWatch,
     SubResult,
     ping_result,
     print_ready,
     pub_result,
 )
-from ..base import HELLO_INTERVAL_S, Deadline, PeerOptions, end_message, messages_at_once, messages_to_send, total_of
+from ..base import HELLO_INTERVAL_S, Deadline, PeerOptions, end_message, messages_to_send, total_of
 
 DATAGRAM_BYTES_MAX = 65_507
 _SEGMENT_BYTES = 1472

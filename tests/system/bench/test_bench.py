@@ -18,7 +18,9 @@ from click.testing import CliRunner
 from fjm2bench.cli import main
 from fjm2bench.layers import LAYERS
 from fjm2bench.micro import jms
-from fjm2bench.networks.namespaces import DEVICE, Host, Lab
+from fjm2bench.networks.lan import Lan
+from fjm2bench.networks.namespaces import Host
+from fjm2bench.networks.network import DEVICE
 from fjm2bench.peers import RAW, RELIABLE, SYSTEMS, load
 from fjm2bench.peers.window import Reports, Window
 
@@ -498,12 +500,12 @@ def test_bare_datagrams_are_counted(start: Start, system: str, port: int, size: 
 @pytest.mark.parametrize("size", [1024, 100_000])
 def test_what_the_network_loses_is_told(start: Start, system: str, size: int) -> None:
     require(system)
-    with Lab(1, loss=0.01) as lab:
-        place = ("--publisher", lab.publisher.address, "--interface", DEVICE, "--size", size, "--timeout", 30)
-        sub = start("peer", system, "sub", *place, host=lab.subscribers[0])
+    with Lan(1, loss=0.01) as lan:
+        place = ("--publisher", lan.publisher.address, "--interface", DEVICE, "--size", size, "--timeout", 30)
+        sub = start("peer", system, "sub", *place, host=lan.subscribers[0])
         sub.wait_until_ready()
         count = 2000 if size == 1024 else 100
-        sent = the_only_line(start("peer", system, "pub", *place, "--count", count, host=lab.publisher).end())
+        sent = the_only_line(start("peer", system, "pub", *place, "--count", count, host=lan.publisher).end())
         received = the_only_line(sub.end())
     assert received["ended"]
     assert received["messages"] + received["lost"] == sent["messages"] == count
@@ -516,12 +518,12 @@ def test_what_the_network_loses_is_told(start: Start, system: str, size: int) ->
 @pytest.mark.parametrize("system", ["cyclonedds", "jgroups"])
 def test_multicast_peers_repair_what_is_lost(start: Start, system: str) -> None:
     require(system)
-    with Lab(2, loss=0.01) as lab:
-        place = ("--publisher", lab.publisher.address, "--interface", DEVICE, "--timeout", 30, "--segment-size", 1428)
-        subs = [start("peer", system, "sub", *place, host=host) for host in lab.subscribers]
+    with Lan(2, loss=0.01) as lan:
+        place = ("--publisher", lan.publisher.address, "--interface", DEVICE, "--timeout", 30, "--segment-size", 1428)
+        subs = [start("peer", system, "sub", *place, host=host) for host in lan.subscribers]
         for sub in subs:
             sub.wait_until_ready()
-        pub = start("peer", system, "pub", *place, "--count", 3000, "--receivers", 2, host=lab.publisher)
+        pub = start("peer", system, "pub", *place, "--count", 3000, "--receivers", 2, host=lan.publisher)
         assert the_only_line(pub.end())["messages"] == 3000
         for sub in subs:
             check_received(the_only_line(sub.end()), 3000, 1024)

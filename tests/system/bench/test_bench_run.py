@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 from fjm2bench.cli import main
 from fjm2bench.networks import namespaces
-from fjm2bench.runs.result_folder import BookError, ownership
+from fjm2bench.networks.lan import Lan
+from fjm2bench.runs.result_folder import ResultFolderError, ownership
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("require_root_and_netns")]
 
@@ -196,9 +197,9 @@ def test_after_a_kill_the_rest_is_done_and_nothing_is_left_behind(tmp_path: Path
 
 KILLED = """
 import signal, subprocess, sys
-from fjm2bench.networks import namespaces
-with namespaces.Lab(1) as lab:
-    subprocess.Popen(lab.publisher.inside("sleep", "60"), stdout=subprocess.DEVNULL)
+from fjm2bench.networks.lan import Lan
+with Lan(1) as lan:
+    subprocess.Popen(lan.publisher.inside("sleep", "60"), stdout=subprocess.DEVNULL)
     print("ready", flush=True)
     signal.pause()
 """
@@ -206,7 +207,7 @@ with namespaces.Lab(1) as lab:
 
 def test_whoever_makes_a_network_takes_away_those_of_the_killed() -> None:
     """And no others."""
-    with namespaces.Lab(1) as other, subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE) as killed:
+    with Lan(1) as other, subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE) as killed:
         assert killed.stdout is not None
         assert killed.stdout.readline() == b"ready\n"
         left = [name for name in namespaces.names() if name.startswith(namespaces.prefix_of(killed.pid))]
@@ -215,7 +216,7 @@ def test_whoever_makes_a_network_takes_away_those_of_the_killed() -> None:
         assert len(processes) == 1
         killed.kill()
         killed.wait()
-        with namespaces.Lab(1) as next_one:
+        with Lan(1) as next_one:
             names = namespaces.names()
             assert not set(left) & set(names)
             deadline = time.monotonic() + DEADLINE_S
@@ -260,7 +261,7 @@ def test_an_interrupted_run_cleans_up_and_keeps_what_is_done(tmp_path: Path, num
 
 
 def test_a_folder_belongs_to_one_run_at_a_time(tmp_path: Path) -> None:
-    with ownership(tmp_path), pytest.raises(BookError, match="another run writes there"), ownership(tmp_path):
+    with ownership(tmp_path), pytest.raises(ResultFolderError, match="another run writes there"), ownership(tmp_path):
         pass
     with ownership(tmp_path):
         pass

@@ -54,7 +54,7 @@ def test_a_matrix_is_all_combinations(tmp_path: Path) -> None:
 
 def test_cells_of_a_network_come_together_and_systems_take_turns(tmp_path: Path) -> None:
     found = cells(tmp_path, MATRIX)
-    fields = [cell.field for cell in found]
+    fields = [cell.network for cell in found]
     changes = sum(one != other for one, other in itertools.pairwise(fields))
     assert changes == len(set(fields)) - 1
     assert [cell.system for cell in found[:4]] == ["fjm2", "zenoh", "zenoh", "fjm2"]

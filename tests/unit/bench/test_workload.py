@@ -5,15 +5,14 @@ from random import Random
 
 import numpy as np
 import pytest
+from fjm2bench.workload.checker import Checker, Tally
 from fjm2bench.workload.messages import (
     END_NUMBER,
     NUMBER_MAX,
     PATTERNS,
-    Checker,
     Expected,
     Maker,
     Series,
-    Tally,
     number_of,
     patterns,
     property_values,

@@ -1,0 +1,218 @@
+"""How a group scales with its receivers: NACKs, suppression, repairs and time, in a simulated network.
+
+One sender and its receivers meet at a router. What is lost before the router is lost for all (`shared`), what is lost
+behind it for one. The engine is the real one; time is virtual.
+"""
+
+import gc
+import math
+import resource
+import statistics
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from fjm2.norm.core.config import Fec, SenderConfig
+from fjm2.norm.core.train import Train
+from fjm2.norm.core.wire import MessageType
+from fjm2.norm.sim import Network, Node
+
+from .analysis import expected_mixed_nacks, expected_nacks, rfc_nacks
+
+RECEIVERS = (10, 100, 1000, 10_000)
+DELAY_S = 0.005
+"""Of each link: a round trip takes four of them, and a NACK reaches the others after two, half of it."""
+BLOCK_SEGMENTS = 64
+PARITY_SEGMENTS = 16
+_DEADLINE_S = 120.0
+_TAIL = bytes(64)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleRow:
+    """One group size."""
+
+    receivers: int
+    completed: int
+    """Receivers that got all of it, unaltered."""
+    nacks_sent: int
+    """Messages: where one is too short for all that is missing, it takes several."""
+    nacks_suppressed: int
+    suppression: float
+    """Of all NACKs that were about to be sent, the fraction that was not."""
+    cycles: int
+    """Repair cycles: times at which receivers began to ask."""
+    nacks_first_cycle: int
+    expected_first_cycle: float
+    """By the analysis: see `expected_nacks` and `expected_mixed_nacks`."""
+    expected_by_rfc: float
+    """RFC 5401's rule of thumb, which is for receivers that all miss the same."""
+    repair_segments: int
+    """Source and parity segments sent because somebody asked."""
+    completion_median_s: float
+    completion_p99_s: float
+    completion_max_s: float
+    bytes_per_receiver: int | None
+    """Resident memory of one more receiver; None where it can't be had."""
+    run_s: float
+    """How long the simulation took."""
+
+
+def count_cycles(times: Sequence[float], span_s: float) -> list[int]:
+    """NACKs of each cycle: one begins with the first NACK after the last one's span."""
+    counts: list[int] = []
+    start = -math.inf
+    for at in times:
+        if at > start + span_s:
+            start = at
+            counts.append(0)
+        counts[-1] += 1
+    return counts
+
+
+def star(
+    receivers: int,
+    *,
+    loss: float,
+    shared: bool,
+    config: SenderConfig,
+    seed: int = 1,
+    delay_s: float = DELAY_S,
+) -> tuple[Network, Node, list[Node]]:
+    """A sender and its receivers around a router, with losses before it or behind it."""
+    net = Network(seed, delay_s=delay_s)
+    pub, router = net.sender(config), net.router()
+    trunk = net.link(pub, router)
+    if shared:
+        trunk.lose(loss)
+    nodes = [net.receiver() for _ in range(receivers)]
+    for node in nodes:
+        node.log.keep = False
+        branch = net.link(router, node)
+        if not shared:
+            branch.lose(loss)
+    return net, pub, nodes
+
+
+def sender_config(receivers: int, fec: str = "rs", segment_bytes: int = 64) -> SenderConfig:
+    """Settings that fit the star: its round-trip time and its size are known."""
+    is_rs = fec == "rs"
+    return SenderConfig(
+        segment_bytes=segment_bytes,
+        block_segments=BLOCK_SEGMENTS,
+        fec=Fec(fec),
+        parity_segments=PARITY_SEGMENTS if is_rs else 0,
+        grtt_s=4 * DELAY_S,
+        group_size=receivers,
+    )
+
+
+def run(
+    receivers: Sequence[int] = RECEIVERS,
+    *,
+    loss: float = 0.01,
+    shared: bool = False,
+    fec: str = "rs",
+    segments: int = 320,
+    segment_bytes: int = 64,
+    seed: int = 1,
+    on_row: Callable[[ScaleRow], None] | None = None,
+) -> list[ScaleRow]:
+    """Send an object of so many segments to groups of several sizes."""
+    rows = []
+    for count in receivers:
+        row = _run_one(count, loss, shared, sender_config(count, fec, segment_bytes), segments, seed)
+        rows.append(row)
+        if on_row is not None:
+            on_row(row)
+    return rows
+
+
+def _run_one(receivers: int, loss: float, shared: bool, config: SenderConfig, segments: int, seed: int) -> ScaleRow:
+    gc.collect()
+    memory = _resident_bytes()
+    started = time.perf_counter()
+    net, pub, nodes = star(receivers, loss=loss, shared=shared, config=config, seed=seed)
+    asked_at = tap_nacks(net)
+    content = Random(seed).randbytes(segments * config.segment_bytes)
+    pub.send(content)
+    # A second object tells at once that the first is whole. Else its last block would be asked for later, after the
+    # FLUSH, in a second wave of the same cycle.
+    pub.send(_TAIL)
+    waiting = list(nodes)
+
+    def is_done() -> bool:
+        while waiting and waiting[-1].log.objects_completed == 2:
+            waiting.pop()
+        return not waiting
+
+    net.run_until(is_done, _DEADLINE_S)
+    run_s = time.perf_counter() - started
+    gc.collect()
+    grown = _resident_bytes() - memory if memory else None
+    whole = {zlib.crc32(content + _TAIL), zlib.crc32(_TAIL + content)}
+    done = [node for node in nodes if node.log.digest in whole]
+    times = sorted(node.log.completed_at for node in done) or [math.nan]
+    sent = sum(node.stats.nacks_sent for node in nodes)
+    suppressed = sum(node.stats.nacks_suppressed for node in nodes)
+    cycles = count_cycles(asked_at, (config.backoff_factor + 1) * pub.engine.grtt_s)
+    backoff_s = config.backoff_factor * pub.engine.grtt_s
+    return ScaleRow(
+        receivers=receivers,
+        completed=len(done),
+        nacks_sent=sent,
+        nacks_suppressed=suppressed,
+        suppression=suppressed / (sent + suppressed) if sent else 0.0,
+        cycles=len(cycles),
+        nacks_first_cycle=cycles[0] if cycles else 0,
+        expected_first_cycle=_expected(receivers, loss, shared, config, segments, backoff_s, seed),
+        expected_by_rfc=rfc_nacks(receivers, backoff_s / (4 * DELAY_S)),
+        repair_segments=pub.stats.repair_segments_sent + pub.stats.parity_segments_sent,
+        completion_median_s=statistics.median(times),
+        completion_p99_s=times[min(len(times) - 1, int(len(times) * 0.99))],
+        completion_max_s=times[-1],
+        bytes_per_receiver=None if grown is None else max(0, grown) // receivers,
+        run_s=run_s,
+    )
+
+
+def tap_nacks(net: Network) -> list[float]:
+    """A list that fills with the times at which somebody NACKs; one NACK may be several messages."""
+    times: list[float] = []
+    last: tuple[Node, float] | None = None
+
+    def note(node: Node, train: Train) -> None:
+        nonlocal last
+        if train.data[0] & 0x0F == MessageType.NACK and last != (node, net.now):
+            last = node, net.now
+            times.append(net.now)
+
+    net.on_send = note
+    return times
+
+
+def _expected(
+    receivers: int, loss: float, shared: bool, config: SenderConfig, segments: int, backoff_s: float, seed: int
+) -> float:
+    if shared:
+        return expected_nacks(receivers, config.group_size, backoff_s, 2 * DELAY_S)
+    draws = np.random.default_rng(seed)
+    if config.parity_segments:
+        needs = draws.binomial(config.block_segments, loss, (receivers, -(-segments // config.block_segments)))
+    else:
+        needs = draws.binomial(1, loss, (receivers, segments))
+    return expected_mixed_nacks(needs, config.group_size, backoff_s, 2 * DELAY_S, Random(seed))
+
+
+def _resident_bytes() -> int:
+    """Memory of this process; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * resource.getpagesize()
