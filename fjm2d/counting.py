@@ -41,8 +41,8 @@ def _link(peer: Peer) -> Reading:
     gauges = {
         "rtt_s": peer.rtt_s,
         "loss_sent": peer.loss_sent,
-        "queue_bytes": peer.queued_bytes,
-        "paced_bps": peer.rate_bps,
+        "queue_bytes": peer.outbound.queue.queued_bytes,
+        "paced_bps": peer.outbound.queue.rate_bps,
     }
     return Reading(f"link:{peer_id}", counters, gauges, _named("", peer.stats.drops), peer_id)
 

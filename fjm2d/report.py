@@ -62,18 +62,18 @@ def _peer(gateway: Gateway, peer: Peer, now: float) -> dict[str, Any]:
         "name": peer.name,
         "id": f"{peer.id:08x}",
         "state": peer.state.value,
-        "address": None if peer.address is None else show(peer.address),
+        "address": None if peer.path.address is None else show(peer.path.address),
         "up_s": None if peer.up_since is None else round(now - peer.up_since, 1),
         "is_forwarder": status is not None and status.is_forwarder,
         "rtt_ms": _rtt_ms(peer),
         "loss_sent": round(peer.loss_sent, 5),
         "loss_received": round(peer.loss_received, 5),
-        "rate_bps": peer.rate_bps,
+        "rate_bps": peer.outbound.queue.rate_bps,
         "is_rate_measured": peer.config.is_measured,
         "sent_bps": round(peer.flow.sent_bps),
         "received_bps": round(peer.flow.received_bps),
-        "queue_bytes": peer.queued_bytes,
-        "mtu_bytes": peer.mtu_bytes,
+        "queue_bytes": peer.outbound.queue.queued_bytes,
+        "mtu_bytes": peer.path.mtu_bytes,
         **peer.stats.as_dict(),
     }
 
@@ -141,9 +141,9 @@ def _link(peer: Peer) -> dict[str, Any]:
         "drops": _named(stats.drops),
         "rtt_ms": _rtt_ms(peer),
         "loss": peer.loss_sent if peer.is_up else None,
-        "queue_bytes": peer.queued_bytes,
+        "queue_bytes": peer.outbound.queue.queued_bytes,
         "is_up": peer.is_up,
-        "rate_bps": peer.rate_bps,
+        "rate_bps": peer.outbound.queue.rate_bps,
     }
 
 

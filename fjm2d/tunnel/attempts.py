@@ -1,86 +1,81 @@
-"""Handshakes with one peer: when to begin one and how long to wait, and which of the other side's to answer."""
+"""Timing of handshakes with one peer: when to begin one, how long to wait, and which of the peer's to answer."""
 
 import math
 from collections.abc import Callable
 from random import Random
 
-from .crypto.handshake import Opening
 from .wire import Drop
 
 NEVER = math.inf
 _RETRY_S = 0.5
+"""First wait for a response: longer than nearly every round trip."""
 _RETRY_S_MAX = 5.0
-_DOUBLINGS = 4
-_JITTER = 0.2
+"""Longest wait: a peer that comes back is connected to within seconds, at one small packet each time."""
+_DOUBLINGS_MAX = 4
+"""Exponent at which the wait exceeds `_RETRY_S_MAX` in any case."""
+_JITTER_PART = 0.2
+"""Random part of each wait, so that both sides do not keep calling at the same moment."""
 _YIELD_S = 1.0
-"""Whoever withdraws its own handshake leaves the other's so much time."""
+"""Time that the side which withdraws its handshake leaves to the other side's."""
 _ANSWER_S_MIN = 0.05
-"""Handshakes of a peer are answered no more often than this."""
+"""Least time between two answers to a peer: an answer costs several key exchanges."""
 
 
-class Calls:
-    """Our own. They are repeated until somebody says stop."""
+class Attempts:
+    """When to begin our own handshakes. They are repeated until `stop`."""
 
-    __slots__ = ("_forget", "_random", "_stamped_ns", "_wall_ns", "attempts", "next_at", "opening")
+    __slots__ = ("_random", "_stamped_ns", "_wall_ns", "count", "next_at")
 
-    def __init__(self, wall_ns: Callable[[], int], random: Random, forget: Callable[[int], object]) -> None:
-        """`forget` is told the index of a handshake that is given up."""
+    def __init__(self, wall_ns: Callable[[], int], random: Random) -> None:
         self._wall_ns = wall_ns
         self._random = random
-        self._forget = forget
         self._stamped_ns = 0
-        self.opening: Opening | None = None
-        """The one under way."""
-        self.attempts = 0
-        """So many have been in vain. It says whose turn it is of several addresses, so it is never cut off."""
+        self.count = 0
+        """Attempts in a row without success. It also selects one of several addresses, so it is never capped."""
         self.next_at = NEVER
-        """When to try again; never: there is no need."""
+        """Time of the next attempt; infinite if no handshake is needed."""
 
     @property
-    def is_calling(self) -> bool:
-        """Whether there is a need."""
+    def is_needed(self) -> bool:
+        """True if a handshake is wanted."""
         return self.next_at < NEVER
 
     def timestamp_ns(self) -> int:
-        """For the next one, or for an answer: the time, and greater than the one before whatever the clock does."""
+        """Return the wall time for a message, always greater than the one before, even if the clock was set back."""
         self._stamped_ns = max(self._wall_ns(), self._stamped_ns + 1)
         return self._stamped_ns
 
     def wait(self, now: float) -> None:
-        """One has been begun, or could not be: try again later, and ever later."""
-        wait_s = min(_RETRY_S * 2 ** min(self.attempts, _DOUBLINGS), _RETRY_S_MAX)
+        """Plan the next attempt, later after each one that failed."""
+        wait_s = min(_RETRY_S * 2 ** min(self.count, _DOUBLINGS_MAX), _RETRY_S_MAX)
         self.next_at = now + wait_s * self._jitter()
-        self.attempts += 1
+        self.count += 1
 
     def give_way(self, now: float) -> None:
-        """The other side's handshake counts. Ours comes after it, if it leads to nothing."""
-        self.stop()
+        """Leave the peer's own handshake time to succeed before the next attempt."""
         self.next_at = now + _YIELD_S * self._jitter()
 
     def stop(self) -> None:
-        """There is no need for one."""
-        if self.opening is not None:
-            self._forget(self.opening.index)
-            self.opening = None
+        """Plan no further attempt."""
         self.next_at = NEVER
 
     def _jitter(self) -> float:
-        return self._random.uniform(1 - _JITTER, 1 + _JITTER)
+        return self._random.uniform(1 - _JITTER_PART, 1 + _JITTER_PART)
 
 
-class Doorkeeper:
-    """The other side's: each is answered once, none from before our time or the present session's, and not too many."""
+class InitiationFilter:
+    """Which initiations of the peer to answer: each once, none from before our start, and not too many."""
 
     __slots__ = ("_answered_at", "_newest_ns", "_oldest_ns")
 
     def __init__(self, oldest_ns: int) -> None:
         self._oldest_ns = oldest_ns
         self._newest_ns = oldest_ns
-        """Timestamp of the newest that was answered, or of the newest answer to one of ours."""
+        """Newest timestamp of the peer, of an initiation that was answered or of a response."""
         self._answered_at = -NEVER
 
     def refusal(self, timestamp_ns: int, now: float) -> Drop | None:
-        """Why one is not answered."""
+        """Return why an initiation is not answered; None if it is."""
         if timestamp_ns <= self._oldest_ns:
             return Drop.HANDSHAKE_STALE
         if timestamp_ns <= self._newest_ns:
@@ -90,14 +85,14 @@ class Doorkeeper:
         return None
 
     def behind_s(self, timestamp_ns: int) -> float:
-        """How far one is from being new enough."""
+        """Return how much older a timestamp is than the newest accepted one."""
         return (self._newest_ns - timestamp_ns) / 1e9
 
-    def answered(self, timestamp_ns: int, now: float) -> None:
-        """One has proved authentic, and been answered."""
-        self.has_seen(timestamp_ns)
+    def note_answered(self, timestamp_ns: int, now: float) -> None:
+        """Record an authentic initiation that was answered."""
+        self.note_timestamp(timestamp_ns)
         self._answered_at = now
 
-    def has_seen(self, timestamp_ns: int) -> None:
-        """The other side has answered one of ours by this time of its: what it began before is over."""
+    def note_timestamp(self, timestamp_ns: int) -> None:
+        """Record the timestamp of a response: handshakes that the peer began earlier are over."""
         self._newest_ns = max(self._newest_ns, timestamp_ns)

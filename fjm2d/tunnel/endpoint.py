@@ -1,7 +1,7 @@
-"""One gateway's side of the Internet: all its peers behind one UDP socket, without the socket.
+"""One gateway's tunnel: all its peers behind its UDP sockets, without the sockets.
 
-What comes is laid to a session by its index, handshakes to a peer by their sender's id and MAC. What can't be is
-counted and forgotten: there is no datagram that a stranger gets an answer to.
+A sealed datagram is assigned to a session by its index, a handshake to a peer by its sender's id and its MAC. Whatever
+fits neither is counted and dropped: no datagram of a stranger is ever answered.
 """
 
 import math
@@ -18,12 +18,15 @@ from fjm2.errors import ConfigError
 from fjm2.norm import Address, Train
 
 from ..keys import KeyPair
+from ..kinds import Kind
 from .config import EndpointConfig, PeerConfig
 from .crypto.handshake import Entropy, Pair
-from .events import Event
+from .events import Event, Received
 from .link_queue import LinkBucket
-from .peer import Peer, Received, Surroundings
+from .peer import Peer
 from .session import Bytes, common_prefix, count_of, prefixes_of
+from .session_owner import SessionOwner
+from .shared import Shared
 from .wire import (
     CARRIED,
     HOP_LIMIT_MAX,
@@ -33,7 +36,6 @@ from .wire import (
     SEALED,
     Drop,
     Initiation,
-    Kind,
     Prefix,
     Response,
 )
@@ -41,14 +43,14 @@ from .workspace import Workspace
 
 NEVER = math.inf
 _MESSAGES_MAX = 4096
-"""Handshakes and probes that wait for the kernel; older ones are of no use any more."""
+"""Handshakes and probes kept while the kernel is full. Older ones are dropped: by then they are of no use."""
 
 
 class Endpoint:
-    """All peers of a gateway. Times are monotonic seconds; nothing here waits, and nothing received is raised.
+    """All peers of a gateway, without I/O. Times are monotonic seconds, and nothing received raises.
 
-    After any input send what `poll_train` gives until it gives None, take what `poll_event` gives, and come back at
-    `poll_timeout`.
+    After any input, send the trains of `poll_train` until it returns None, handle the events of `poll_event`, and call
+    `handle_timeout` at `poll_timeout`.
     """
 
     def __init__(
@@ -63,32 +65,33 @@ class Endpoint:
         self.keys = keys
         self.config = config
         self.drops: Counter[Drop] = Counter()
-        """What came and could not be laid to a peer."""
+        """Received datagrams that belong to no peer."""
         self._peers: dict[int, Peer] = {}
         self.peers: Mapping[int, Peer] = MappingProxyType(self._peers)
-        """By id."""
-        uplink = None if config.uplink_bps is None else LinkBucket(config.uplink_bps)
+        """Peers by id."""
+        self._indexes: dict[int, SessionOwner] = {}
+        self.indexes: Mapping[int, SessionOwner] = MappingProxyType(self._indexes)
+        """Peers by the session indexes that their datagrams bear."""
         self._sealing: Iterator[Train] = iter(())
+        """The sealed trains of the parcel that is being sent."""
         self._paced_at = NEVER
-        """When the rates allow more of what waits."""
-        self._around = Surroundings(
+        """Time at which the rates allow more of the waiting data."""
+        self._shared = Shared(
             config,
             random,
             entropy,
             wall_ns,
             wall_ns(),
-            {},
+            self._indexes,
             deque(maxlen=_MESSAGES_MAX),
             {},
             deque(),
             Workspace(),
-            uplink,
+            None if config.uplink_bps is None else LinkBucket(config.uplink_bps),
         )
 
-    # Commands.
-
     def add_peer(self, config: PeerConfig, now: float) -> Peer:
-        """Let a gateway in, and call it if its address is known. Raises ConfigError for our own key, and one twice."""
+        """Accept a peer, and call it if its address is known. Raise ConfigError for our own key, or a key known."""
         key = config.public_key
         if key == self.keys.public:
             raise ConfigError(f"public_key={key.text}: is this gateway's own; expected another gateway's")
@@ -98,12 +101,12 @@ class Endpoint:
             pair = Pair(self.keys, key)
         except ValueError:
             raise ConfigError(f"public_key={key.text}: is a key that gives everybody the same secret") from None
-        peer = self._peers[key.id] = Peer(pair, config, self._around, now)
+        peer = self._peers[key.id] = Peer(pair, config, self._shared, now)
         peer.connect(now)
         return peer
 
     def remove_peer(self, peer: Peer, now: float) -> None:
-        """Say goodbye to it, and let it in no more."""
+        """Say goodbye to a peer, and accept it no more."""
         if self._peers.pop(peer.id, None) is not None:
             peer.close("removed", now)
 
@@ -120,48 +123,47 @@ class Endpoint:
         is_urgent: bool = False,
         hop_limit: int = 1,
     ) -> None:
-        """Let a train wait for the links to some peers. It is copied, once; what finds no room is counted at the peer.
+        """Queue a train for some peers. It is copied once; what a queue has no room for is counted at the peer.
 
-        `source` is whoever sent it: senders share a link fairly. What is urgent overtakes what is not.
+        `source` identifies the sender: senders share a link fairly. Urgent trains overtake the others.
         """
         if kind not in CARRIED or not 1 <= hop_limit <= HOP_LIMIT_MAX or segment_bytes < 1:
             raise ValueError(
-                f"{kind!r}, hop_limit={hop_limit}, segment_bytes={segment_bytes}: expected a kind of CARRIED"
+                f"{kind!r}, hop_limit={hop_limit}, segment_bytes={segment_bytes}: expected a kind of CARRIED, "
+                f"hop_limit 1 to {HOP_LIMIT_MAX}, segment_bytes > 0"
             )
         content = np.array(np.frombuffer(data, np.uint8))
         if not content.size:
             return
         segment_bytes = min(segment_bytes, content.size)
         for peer in peers:
-            peer.offer(kind, group, content, segment_bytes, now, source, is_urgent, hop_limit)
+            peer.outbound.offer(kind, group, content, segment_bytes, now, source, is_urgent, hop_limit)
 
     def pass_through(
         self, peer: Peer, kind: Kind, group: int, data: Bytes, segment_bytes: int, now: float, *, hop_limit: int = 1
     ) -> Train | None:
-        """A train sealed from where it lies, if it may go to a peer this moment and as it is; else None: `send` it.
+        """Seal a train without a copy, if it may go to a peer at once; otherwise return None, and `send` has to do.
 
-        Borrowed until the next call. If the kernel is full, keep it and do not call.
+        The result is borrowed until the next call. If the kernel is full, keep the train and do not call.
         """
-        if self._around.busy or self._around.messages:
+        if self._shared.busy or self._shared.messages:
             return None
-        return peer.pass_through(kind, group, data, min(segment_bytes, data.size), now, hop_limit)
+        return peer.outbound.pass_through(kind, group, data, min(segment_bytes, data.size), now, hop_limit)
 
     def note_too_long(self, address: Address, datagram_bytes: int, now: float) -> None:
-        """The kernel would not send a UDP datagram of this length, its headers not counted (EMSGSIZE)."""
+        """Record that the kernel refused a UDP payload of this length (EMSGSIZE)."""
         for peer in self._peers.values():
-            if peer.address == address:
+            if peer.path.address == address:
                 peer.note_too_long(datagram_bytes, now)
 
     def close(self, now: float) -> None:
-        """Say goodbye to all. `poll_train` gives what is still to be sent."""
+        """Say goodbye to all peers. `poll_train` returns what is still to be sent."""
         for peer in list(self._peers.values()):
             self.remove_peer(peer, now)
         self._sealing = iter(())
 
-    # Inputs.
-
     def receive_train(self, train: Train, now: float) -> list[Received]:
-        """What has come for the LAN. Borrowed until the next call."""
+        """Open a train from the Internet, and return what is for the LAN, borrowed until the next call."""
         data, segment_bytes = train.data, train.segment_bytes
         whole = count_of(data.size, segment_bytes)
         if whole < train.count or segment_bytes < OVERHEAD_BYTES:
@@ -174,29 +176,36 @@ class Endpoint:
         prefix = common_prefix(data, segment_bytes)
         if prefix is not None:
             return self._receive_run(prefix, data, segment_bytes, train.address, now)
+        return self._receive_mixed(data, segment_bytes, whole, train.address, now)
+
+    def _receive_mixed(
+        self, data: Bytes, segment_bytes: int, whole: int, address: Address, now: float
+    ) -> list[Received]:
+        """Open a train whose datagrams do not all begin alike, as runs of those that do."""
         prefixes = prefixes_of(data, segment_bytes)
         received: list[Received] = []
         starts = [0, *(np.flatnonzero(prefixes[1:] != prefixes[:-1]) + 1).tolist(), whole]
         for start, end in pairwise(starts):
             run = data[start * segment_bytes : end * segment_bytes]
-            # The next run is opened where this one lies.
+            # The next run is opened into the same memory, so copy what the earlier ones gave.
             received = [item._replace(data=item.data.copy()) for item in received]
-            received += self._receive_run(int(prefixes[start]), run, segment_bytes, train.address, now)
+            received += self._receive_run(int(prefixes[start]), run, segment_bytes, address, now)
         return received
 
     def handle_timeout(self, now: float) -> None:
-        """It is later than `poll_timeout` said."""
+        """Do what is due. Call it at `poll_timeout`."""
         for peer in list(self._peers.values()):
             if now >= peer.wake_at:
                 peer.handle_timeout(now)
 
-    # Outputs.
-
     def poll_train(self, now: float) -> Train | None:
-        """The next train to be sent; borrowed until the next call. If the kernel is full, keep it and do not call."""
-        messages = self._around.messages
+        """Return the next train to send, borrowed until the next call.
+
+        If the kernel is full, keep the train and do not call.
+        """
+        messages = self._shared.messages
         if messages:
-            _, address, message = messages.popleft()
+            address, message = messages.popleft()
             data = np.frombuffer(message, np.uint8)
             return Train(data, data.size, address)
         while True:
@@ -209,41 +218,41 @@ class Endpoint:
             self._sealing = trains
 
     def poll_event(self) -> Event | None:
-        """What has happened; None when that is all."""
-        events = self._around.events
+        """Return the next event; None if there are no more."""
+        events = self._shared.events
         return events.popleft() if events else None
 
     def poll_timeout(self) -> float:
-        """When to call `handle_timeout`, or `poll_train` for what is paced; infinite for never."""
+        """Return when to call `handle_timeout`, and `poll_train` for paced data; infinite for never."""
         at = min((peer.wake_at for peer in self._peers.values()), default=NEVER)
         return min(at, self._paced_at)
 
     def _next_trains(self, now: float) -> Iterator[Train] | None:
-        """Whoever's turn it is and whose rate allows it.
+        """Return the sealed trains of the next link whose turn it is and whose rate allows it.
 
-        Who waits for the uplink keeps its turn: shorter trains of others would take all of it for ever.
+        A link that waits for the uplink keeps its turn: otherwise shorter trains of other links would take all of it.
         """
-        busy = self._around.busy
+        busy = self._shared.busy
         self._paced_at = NEVER
-        for peer in list(busy):
-            trains = peer.poll(now)
+        for link in list(busy):
+            trains = link.poll(now)
             if trains is not None:
-                del busy[peer]
-                busy[peer] = None  # to the end
+                del busy[link]
+                busy[link] = None  # to the end
                 return trains
-            self._paced_at = min(self._paced_at, peer.queue.ready_at(now))
-            if peer.queue.waits_for_others(now):
+            self._paced_at = min(self._paced_at, link.queue.ready_at(now))
+            if link.queue.waits_for_others(now):
                 break
         return None
 
     def _receive_run(
         self, number: int, data: Bytes, segment_bytes: int, address: Address, now: float
     ) -> list[Received]:
-        """Datagrams whose headers begin alike."""
+        """Open datagrams whose first seven bytes are the same, given as a number."""
         prefix = Prefix.of_number(number)
         count = -(-data.size // segment_bytes)
         if prefix is not None and prefix.kind in SEALED:
-            peer = self._around.indexes.get(prefix.index)
+            peer = self._indexes.get(prefix.index)
             if peer is not None:
                 return peer.receive_sealed(prefix, data, segment_bytes, address, now)
             self.drops[Drop.UNKNOWN_INDEX] += count
@@ -270,20 +279,16 @@ class Endpoint:
         peer = self._peers.get(initiation.sender_id)
         if peer is None:
             self.drops[Drop.UNKNOWN_PEER] += 1
-        elif not peer.pair.is_genuine(message):
-            peer.stats.drops[Drop.HANDSHAKE_FORGED] += 1
         else:
-            peer.receive_initiation(initiation, address, now)
+            peer.receive_initiation(initiation, message, address, now)
 
     def _receive_response(self, message: bytes, address: Address, now: float) -> None:
         response = Response.decode(message)
         if response is None:
             self.drops[Drop.MALFORMED] += 1
             return
-        peer = self._around.indexes.get(response.receiver_index)
+        peer = self._indexes.get(response.receiver_index)
         if peer is None:
             self.drops[Drop.UNKNOWN_INDEX] += 1
-        elif not peer.pair.is_genuine(message):
-            peer.stats.drops[Drop.HANDSHAKE_FORGED] += 1
         else:
-            peer.receive_response(response, address, now)
+            peer.receive_response(response, message, address, now)

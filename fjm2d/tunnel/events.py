@@ -1,13 +1,18 @@
-"""What happened to peers, for logs and for what lies above the tunnel."""
+"""What comes up from the tunnel: trains of peers, and events for logs and for the gateway."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fjm2.norm import Address
 
+from ..kinds import Kind
 
-class EventPeer(Protocol):
-    """The part of a `Peer` that those who take events need: whose event it is."""
+
+class NamedPeer(Protocol):
+    """The part of a `Peer` that readers of trains and events need."""
 
     @property
     def id(self) -> int: ...
@@ -15,49 +20,61 @@ class EventPeer(Protocol):
     def name(self) -> str: ...
 
 
+class Received(NamedTuple):
+    """A train that a peer sent for the LAN, opened and checked."""
+
+    peer: NamedPeer
+    kind: Kind
+    group: int
+    hop_limit: int
+    data: NDArray[np.uint8]
+    """Borrowed until the endpoint receives the next train."""
+    segment_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class PeerUp:
     """A peer can be sent to."""
 
-    peer: EventPeer
+    peer: NamedPeer
     address: Address
 
 
 @dataclass(frozen=True, slots=True)
 class PeerDown:
-    """A peer can't be sent to any more."""
+    """A peer can no longer be sent to."""
 
-    peer: EventPeer
+    peer: NamedPeer
     reason: str
-    """It is "silent", "deaf" (it is heard, and does not hear us), has said "goodbye", its keys have "expired", or it
-    was "removed"."""
+    """One of "silent", "deaf" (it is heard but does not hear us), "goodbye", "expired" (its keys), "removed"."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerMoved:
     """A peer is heard from another address, and is sent to there from now on."""
 
-    peer: EventPeer
+    peer: NamedPeer
     before: Address
     address: Address
 
 
 @dataclass(frozen=True, slots=True)
 class PathMtuChanged:
-    """Longer packets than before get through, or only shorter ones."""
+    """The longest packet that gets through to a peer has become longer or shorter."""
 
-    peer: EventPeer
+    peer: NamedPeer
     mtu_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class ClockBehind:
-    """A peer that is not connected calls with a time long before any that is accepted: a replay, or a clock to be set.
+    """A peer that is down calls with a timestamp far older than any that is accepted.
 
-    It may also have been ahead, before the peer was restarted: what it said then counts.
+    Either the message is a replay, or the peer's clock is behind. The clock may also have been ahead until the peer
+    was restarted: then the newest timestamp from before the restart still counts.
     """
 
-    peer: EventPeer
+    peer: NamedPeer
     behind_s: float
 
 

@@ -1,4 +1,4 @@
-"""What the probes of a link show: its round trip, and what part of the datagrams gets lost, either way."""
+"""Round trip and losses of a link, in both directions, from the probes and their answers."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -6,25 +6,28 @@ from typing import NamedTuple
 
 from .rate import Report
 
-_OPEN_MAX = 256
+_OPEN_QUESTIONS_MAX = 256
+"""Questions remembered: at the shortest probe interval, those of the last six seconds."""
 _RTT_WEIGHT = 1 / 8
+"""Weight of a new round trip in the average, as for TCP (RFC 6298, section 2)."""
 _LOSS_WEIGHT = 1 / 4
-_SAMPLE_MIN = 16
-"""Of fewer datagrams no fraction is taken,"""
+"""Weight of a new loss sample: about four samples have to agree before the average follows."""
+_SAMPLE_DATAGRAMS_MIN = 16
+"""Fewer datagrams give too coarse a fraction."""
 _SAMPLE_S_MIN = 0.2
-"""nor more often than this."""
+"""Least time between two samples, so that a short burst of losses is one sample."""
 
 
-class _Asked(NamedTuple):
+class _Question(NamedTuple):
     at: float
     sent: int
     sent_bytes: int
-    size: int
+    packet_bytes: int
     was_limited: bool
 
 
 class _Point(NamedTuple):
-    """How far both sides were at some time."""
+    """Datagrams sent on one side, and received on the other, up to some time."""
 
     at: float
     sent: int
@@ -32,79 +35,89 @@ class _Point(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What an answer tells."""
+    """What an answer shows."""
 
-    size: int
-    """Length of the question, as it was given to `ask`."""
+    packet_bytes: int
+    """Length of the question, as passed to `ask`."""
     report: Report
 
 
 class LinkMeter:
-    """Questions and answers of one session after the other."""
+    """Questions and answers of one session after another."""
 
-    __slots__ = ("_asked", "_draw", "_heard", "_told", "_was_limited", "loss_received", "loss_sent", "rtt_s")
+    __slots__ = (
+        "_draw",
+        "_last_answer",
+        "_last_question",
+        "_questions",
+        "_was_limited",
+        "loss_received",
+        "loss_sent",
+        "rtt_s",
+    )
 
     def __init__(self, draw: Callable[[int], bytes]) -> None:
-        """`draw` gives so many random bytes."""
+        """`draw` returns that many random bytes."""
         self._draw = draw
         self.rtt_s: float | None = None
-        """Smoothed."""
+        """Round trip, smoothed."""
         self.loss_sent = 0.0
-        """Of what we send, 0 to 1; smoothed."""
+        """Part of what we send that gets lost, 0 to 1, smoothed."""
         self.loss_received = 0.0
-        """Of what we are sent."""
-        self._asked: OrderedDict[int, _Asked] = OrderedDict()
-        self._told: _Point | None = None
-        """What the last answer said."""
-        self._heard: _Point | None = None
-        """What the last question said that was sent, and what of it had been received."""
+        """Part of what the peer sends that gets lost, 0 to 1, smoothed."""
+        self._questions: OrderedDict[int, _Question] = OrderedDict()
+        """Open questions by number, oldest first."""
+        self._last_answer: _Point | None = None
+        """What we had sent, and the peer received, at the last sample."""
+        self._last_question: _Point | None = None
+        """What the peer had sent, and we received, at the last sample."""
         self._was_limited = False
 
     def begin(self) -> None:
-        """Another session, whose counters begin anew, or another address: older questions have no answer."""
-        self._asked.clear()
-        self._told = None
-        self._heard = None
+        """Forget open questions: a new session counts from zero, and another address answers none of them."""
+        self._questions.clear()
+        self._last_answer = None
+        self._last_question = None
 
     def note_limited(self) -> None:
-        """The rate keeps data waiting."""
+        """Record that the rate makes data wait."""
         self._was_limited = True
 
-    def ask(self, now: float, sent: int, sent_bytes: int, size: int) -> int:
-        """The number of a question that is about to be asked. `sent_bytes`: all headers included."""
-        number = int.from_bytes(self._draw(4))  # nobody can answer but who is at the address that it was sent to
-        self._asked[number] = _Asked(now, sent, sent_bytes, size, self._was_limited)
+    def ask(self, now: float, sent: int, sent_bytes: int, packet_bytes: int) -> int:
+        """Return the number for a question that is about to be sent. `sent_bytes` includes all headers."""
+        number = int.from_bytes(self._draw(4))  # random, so that only whoever got the question can answer it
+        self._questions[number] = _Question(now, sent, sent_bytes, packet_bytes, self._was_limited)
         self._was_limited = False
-        if len(self._asked) > _OPEN_MAX:
-            self._asked.popitem(last=False)
+        if len(self._questions) > _OPEN_QUESTIONS_MAX:
+            self._questions.popitem(last=False)
         return number
 
-    def question(self, sent: int, received: int, now: float) -> None:
-        """A question has come: the other side had sent so many, and so many have been received."""
-        point = _Point(now, sent, received)
-        if self._heard is None or _is_sample(self._heard, point):
-            if self._heard is not None:
-                self.loss_received += _LOSS_WEIGHT * (_loss(self._heard, point) - self.loss_received)
-            self._heard = point
+    def note_question(self, sent: int, received: int, now: float) -> None:
+        """Record a question of the peer, which had sent `sent` datagrams, of which `received` arrived."""
+        point, before = _Point(now, sent, received), self._last_question
+        if before is None or _is_sample(before, point):
+            if before is not None:
+                self.loss_received += _LOSS_WEIGHT * (_loss(before, point) - self.loss_received)
+            self._last_question = point
 
-    def answer(self, number: int, received: int, now: float) -> Answered | None:
-        """An answer has come; None if it is to no question of this session's, or the second to one."""
-        asked = self._asked.pop(number, None)
-        if asked is None:
+    def note_answer(self, number: int, received: int, now: float) -> Answered | None:
+        """Record an answer. Return None if it answers no open question of this session."""
+        question = self._questions.pop(number, None)
+        if question is None:
             return None
-        rtt_s = now - asked.at
+        rtt_s = now - question.at
         self.rtt_s = rtt_s if self.rtt_s is None else self.rtt_s + _RTT_WEIGHT * (rtt_s - self.rtt_s)
-        point = _Point(asked.at, asked.sent, received)
-        if self._told is None or _is_sample(self._told, point):
-            if self._told is not None:
-                self.loss_sent += _LOSS_WEIGHT * (_loss(self._told, point) - self.loss_sent)
-            self._told = point
-        report = Report(asked.at, now, asked.sent, asked.sent_bytes, received, asked.was_limited)
-        return Answered(asked.size, report)
+        point, before = _Point(question.at, question.sent, received), self._last_answer
+        if before is None or _is_sample(before, point):
+            if before is not None:
+                self.loss_sent += _LOSS_WEIGHT * (_loss(before, point) - self.loss_sent)
+            self._last_answer = point
+        report = Report(question.at, now, question.sent, question.sent_bytes, received, question.was_limited)
+        return Answered(question.packet_bytes, report)
 
 
 def _is_sample(before: _Point, point: _Point) -> bool:
-    return point.sent - before.sent >= _SAMPLE_MIN and point.at - before.at >= _SAMPLE_S_MIN
+    return point.sent - before.sent >= _SAMPLE_DATAGRAMS_MIN and point.at - before.at >= _SAMPLE_S_MIN
 
 
 def _loss(before: _Point, point: _Point) -> float:

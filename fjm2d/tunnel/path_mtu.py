@@ -1,8 +1,8 @@
-"""How long a packet may be on its way to a peer: found by padded probes, none of which is ever fragmented.
+"""Search for the longest packet that gets through to a peer, by padded probes that are never fragmented.
 
-Lengths are of whole IP packets. The longest is tried first, since it nearly always fits; then the interval is halved.
-What was found is confirmed while data flows, and when that fails where short probes are answered, the path swallows
-long packets: the search begins again from what every path takes.
+Lengths are those of whole IP packets. The longest allowed length is tried first, because it usually fits; after that
+the interval is halved. While data flows, the length found is confirmed from time to time. If that fails although short
+probes are answered, the path has begun to drop long packets, and the search starts over from the minimum.
 """
 
 import math
@@ -10,16 +10,23 @@ from enum import Enum, auto
 
 NEVER = math.inf
 MTU_MIN = 1280
-"""What every path of IPv6 takes, and nearly every other."""
+"""Bytes that every IPv6 path carries (RFC 8200, section 5), and nearly every IPv4 path."""
 MTU_LOWEST, MTU_HIGHEST = 576, 65_535
-_TRIES = 3
+"""Bounds of a configured length, in bytes: what every IPv4 host accepts (RFC 791), and the longest IP packet."""
+_PROBES_MAX = 3
+"""Probes of one length before it counts as too long: losing three in a row by chance is rare."""
 _STEP_BYTES = 4
-"""Nearer than this nothing is looked for."""
+"""Stop the search when the interval is this narrow: a few more bytes are not worth another probe."""
 _CONFIRM_S = 2.0
-_AGAIN_S = 600.0
-_TIMEOUT_TRIPS = 3.0
+"""Confirm the length found this often, so that a path that shrinks is noticed within seconds."""
+_SEARCH_AGAIN_S = 600.0
+"""Try longer packets again after this time, as RFC 8899 does (PMTU_RAISE_TIMER, 600 s)."""
+_TIMEOUT_RTTS = 3.0
+"""Round trips to wait for an answer: queues on the path may double or triple one."""
 _TIMEOUT_S_MIN = 0.2
+"""Least time to wait, because a busy host answers late however short the path is."""
 _TIMEOUT_S_MAX = 2.0
+"""Longest time to wait, so that a search over a slow path still ends within a minute."""
 
 
 class _Phase(Enum):
@@ -29,62 +36,65 @@ class _Phase(Enum):
 
 
 def timeout_s(rtt_s: float) -> float:
-    """After so long a probe is not answered any more."""
-    return min(max(_TIMEOUT_TRIPS * rtt_s, _TIMEOUT_S_MIN), _TIMEOUT_S_MAX)
+    """Return how long to wait for an answer to a probe."""
+    return min(max(_TIMEOUT_RTTS * rtt_s, _TIMEOUT_S_MIN), _TIMEOUT_S_MAX)
 
 
 class PathMtu:
     """The search for one peer. Probes that get lost by chance are repeated."""
 
-    __slots__ = ("_fixed", "_high", "_most", "_next_at", "_phase", "_searched_at", "_size", "_tries", "mtu")
+    __slots__ = ("_fixed", "_high", "_most", "_next_at", "_phase", "_probes", "_searched_at", "_size", "mtu")
 
     def __init__(self, fixed: int | None, most: int) -> None:
+        """Use `fixed` bytes without a search, or search up to `most` bytes."""
         self._fixed = fixed is not None
         self._most = max(most, MTU_MIN)
         self.mtu = fixed if fixed is not None else MTU_MIN
-        """The longest packet known to arrive."""
+        """Longest packet known to arrive, in bytes."""
         self._high = self._most
-        """The longest that may."""
+        """Longest packet that may still arrive, in bytes."""
         self._phase = _Phase.OFF
         self._size = 0
-        """Of the probe under way; 0: none."""
-        self._tries = 0
+        """Length of the probe under way; 0 if there is none."""
+        self._probes = 0
+        """Probes sent of that length."""
         self._next_at = NEVER
         self._searched_at = -NEVER
 
     @property
     def next_at(self) -> float:
-        """When to come back: the search is due, or a probe has not been answered."""
+        """Time at which to call `poll`: a search is due, or a probe was not answered."""
         return self._next_at
 
     def begin(self) -> None:
-        """There is a session, or it goes over another path: what was found before need not hold.
+        """Forget what was found: there is a new session, or it goes over another path.
 
-        Nothing long is sent before a short probe is answered from there: whoever names an address need not have it.
+        Nothing long is sent before a short probe is answered from there: a forged source address must not let anyone
+        direct long packets to a third party.
         """
         self.stop()
         if not self._fixed:
             self.mtu = MTU_MIN
 
-    def proven(self, now: float) -> None:
-        """A probe has been answered from where they go."""
+    def confirm(self, now: float) -> None:
+        """Begin the search, unless it has begun: a probe was answered from the peer's address."""
         if self._phase is _Phase.OFF and not self._fixed:
             self._search(now, self._most)
 
     def stop(self) -> None:
-        """There is no session."""
+        """Send no more probes."""
         self._phase = _Phase.OFF
-        self._size, self._tries = 0, 0
+        self._size, self._probes = 0, 0
         self._next_at = NEVER
 
     def poll(self, now: float, rtt_s: float, is_flowing: bool, is_answering: bool) -> int | None:
-        """The length of a probe to be sent now; None if none is due.
+        """Return the length of the probe to send now, or None.
 
-        `is_flowing`: data is being sent, `is_answering`: short probes are answered.
+        `is_flowing`: data is being sent or received. `is_answering`: short probes are answered.
         """
         if now < self._next_at:
             return None
-        if self._size and self._tries >= _TRIES:
+        if self._size and self._probes >= _PROBES_MAX:
             self._give_up(now, is_answering)
         if self._phase is _Phase.FOUND:
             self._plan_confirmation(now, is_flowing)
@@ -92,16 +102,16 @@ class PathMtu:
             self._plan_search(now)
         if not self._size:
             return None
-        self._tries += 1
+        self._probes += 1
         self._next_at = now + timeout_s(rtt_s)
         return self._size
 
-    def answered(self, size: int, now: float) -> bool:
-        """A probe of this length has arrived. Whether longer datagrams than before may be sent."""
+    def note_arrived(self, size: int, now: float) -> bool:
+        """Record that a probe of this length arrived. Return True if longer packets than before may be sent."""
         if self._phase is _Phase.OFF or size > self._most:
             return False
         if size >= self._size:
-            self._size, self._tries = 0, 0
+            self._size, self._probes = 0, 0
             self._next_at = now if self._phase is _Phase.SEARCHING else now + _CONFIRM_S
         if size <= self.mtu:
             return False
@@ -109,8 +119,8 @@ class PathMtu:
         self._high = max(self._high, size)
         return True
 
-    def too_long(self, size: int, now: float) -> bool:
-        """The kernel does not send packets of this length. Whether shorter ones than before must be sent."""
+    def note_too_long(self, size: int, now: float) -> bool:
+        """Record that the kernel refused packets of this length. Return True if packets must be shorter than before."""
         if self._phase is _Phase.OFF or size <= MTU_MIN or size > self._high:
             return False
         is_shorter = self.mtu >= size
@@ -121,12 +131,12 @@ class PathMtu:
     def _search(self, now: float, high: int) -> None:
         self._phase = _Phase.SEARCHING
         self._high = high
-        self._size, self._tries = 0, 0
+        self._size, self._probes = 0, 0
         self._next_at = now
         self._searched_at = now
 
     def _plan_search(self, now: float) -> None:
-        """The next length to try; none is left: it has been found."""
+        """Choose the next length to try. If none is left, the search is over."""
         if self._high - self.mtu < _STEP_BYTES and self._high != self._most:
             self._phase = _Phase.FOUND
             self._next_at = now + _CONFIRM_S
@@ -137,23 +147,23 @@ class PathMtu:
             self._next_at = now + _CONFIRM_S
         else:
             self._size = (self.mtu + self._high + 1) // 2
-        self._tries = 0
+        self._probes = 0
 
     def _plan_confirmation(self, now: float, is_flowing: bool) -> None:
-        if self.mtu < self._most and now - self._searched_at >= _AGAIN_S:
+        if self.mtu < self._most and now - self._searched_at >= _SEARCH_AGAIN_S:
             self._search(now, self._most)
             self._plan_search(now)
         elif not self._size and is_flowing and self.mtu > MTU_MIN:
-            self._size, self._tries = self.mtu, 0
+            self._size, self._probes = self.mtu, 0
         elif not self._size:
             self._next_at = now + _CONFIRM_S
 
     def _give_up(self, now: float, is_answering: bool) -> None:
-        """The probe has been sent often enough."""
+        """Take the length of the probe for too long, if short probes are answered."""
         size = self._size
-        self._size, self._tries = 0, 0
+        self._size, self._probes = 0, 0
         if not is_answering:
-            self._next_at = now + _CONFIRM_S  # nothing arrives: that says nothing about lengths
+            self._next_at = now + _CONFIRM_S  # nothing arrives, so nothing is known about lengths
         elif self._phase is _Phase.FOUND:
             self.mtu = MTU_MIN
             self._search(now, size - 1)

@@ -207,7 +207,7 @@ class RateEstimate:
             self._own_loss = self._aim_bps = self._jitter_s = 0.0
             self._last_trip_s = None
 
-    def take(self, report: Report) -> float:
+    def receive_report(self, report: Report) -> float:
         """The rate from now on."""
         self._note_jitter(report.trip_s)
         if report.asked_at < self._fell_at:

@@ -7,6 +7,8 @@ from enum import Enum, IntEnum
 from functools import lru_cache
 from typing import Final
 
+from ..kinds import Kind
+
 VERSION = 1
 HEADER_BYTES = 12
 TAG_BYTES = 16
@@ -21,24 +23,6 @@ GROUP_NONE = 0
 """The group of what concerns no group."""
 
 _VERSION_SHIFT, _HOP_SHIFT, _KIND_MASK = 6, 4, 0x0F
-
-
-class Kind(IntEnum):
-    """What a datagram is: the low four bits of its first byte."""
-
-    INITIATION = 1
-    RESPONSE = 2
-    NORM = 3
-    """To be multicast to the group."""
-    FEEDBACK = 4
-    """A NACK or ACK by unicast, to be sent on to the sender."""
-    CONTROL = 5
-    """From gateway to gateway."""
-    PROBE = 6
-    """From tunnel to tunnel: liveness, round trip, loss, path MTU."""
-    NORM_PART = 8 | NORM
-    FEEDBACK_PART = 8 | FEEDBACK
-    CONTROL_PART = 8 | CONTROL
 
 
 PART_FLAG = 8

@@ -125,8 +125,8 @@ def test_a_train_that_the_kernel_has_no_room_for_stays_whole() -> None:
     train = passed(a, b, b"".join(contents))
     assert train is not None
     probes = a.peer(b).stats.probes_sent
-    a.peer(b)._send_probe(0, net.now)
-    a.peer(b)._send_probe(0, net.now, packet_bytes=1500)
+    a.peer(b)._prober.send_question(net.now)
+    a.peer(b)._prober.send_question(net.now, packet_bytes=1500)
     assert a.peer(b).stats.probes_sent == probes + 2
     net.carry(a, train)
     a.settle()

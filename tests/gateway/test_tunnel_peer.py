@@ -48,7 +48,7 @@ def test_a_session_takes_one_round_trip() -> None:
     assert took <= 0.05, "two times 20 ms"
     net.run(0.05)
     assert b.peer(a).is_up, "confirmed half a round trip later"
-    assert b.peer(a).address == a.address
+    assert b.peer(a).path.address == a.address
     assert (a.peer(b).stats.handshakes_sent, b.peer(a).stats.handshakes_sent) == (1, 0)
     assert exchange(a, b)
 
@@ -204,7 +204,7 @@ def test_whatever_happens_they_find_each_other_again(
     assert exchange(a, b, 2)
     for node in (a, b):
         assert not any(peer.stats.drops[Drop.FORGED] for peer in node.endpoint.peers.values())
-        assert len(node.endpoint._around.indexes) <= 4, "sessions that are over are forgotten"
+        assert len(node.endpoint.indexes) <= 4, "sessions that are over are forgotten"
 
 
 def test_keys_are_renewed_without_losing_anything() -> None:
@@ -361,7 +361,7 @@ def test_what_waits_for_a_dead_peer_is_dropped_and_counted() -> None:
     net.run(4)
     sent = a.peer(b).stats.datagrams_sent
     assert not a.peer(b).is_up
-    assert a.peer(b).queued_bytes == 0
+    assert a.peer(b).outbound.queue.queued_bytes == 0
     drops = a.peer(b).stats.drops
     assert drops[Drop.NOT_UP] > 5
     assert drops[Drop.NOT_UP] + drops[Drop.QUEUE_FULL] < 60 <= drops[Drop.NOT_UP] + drops[Drop.QUEUE_FULL] + sent
@@ -389,9 +389,9 @@ def test_a_lost_confirmation_is_repeated_soon() -> None:
 def test_an_answer_counts_once() -> None:
     meter = LinkMeter(Random(1).randbytes)
     number = meter.ask(1.0, 10, 1000, 0)
-    assert meter.answer(number, 10, 1.5) is not None
-    assert meter.answer(number, 10, 9.0) is None
-    assert meter.answer(number ^ 1, 10, 9.0) is None
+    assert meter.note_answer(number, 10, 1.5) is not None
+    assert meter.note_answer(number, 10, 9.0) is None
+    assert meter.note_answer(number ^ 1, 10, 9.0) is None
     assert meter.rtt_s == 0.5
 
 
@@ -418,11 +418,11 @@ def test_a_peer_that_moves_is_followed_by_its_newest_datagram() -> None:
     b.address = ("203.0.113.9", 999)
     b.send(a, b"from elsewhere")
     net.run(0.1)
-    assert a.peer(b).address == b.address
+    assert a.peer(b).path.address == b.address
     assert [(event.before, event.address) for _, event in a.events_of(PeerMoved)] == [(old, b.address)]
     a.receive(late.data.tobytes(), late.segment_bytes, old)
     assert b"before, and delivered late" in a.contents
-    assert a.peer(b).address == b.address, "what came before does not move it back"
+    assert a.peer(b).path.address == b.address, "what came before does not move it back"
     assert exchange(a, b)
     assert a.peer(b).stats.moves == 1
 
@@ -431,7 +431,7 @@ def test_who_moves_while_idle_is_found_by_its_keepalive() -> None:
     net, a, b = connected()
     net.run(20)
     b.address = ("203.0.113.9", 999)
-    assert net.until(lambda: a.peer(b).address == b.address, 30) <= 10.1
+    assert net.until(lambda: a.peer(b).path.address == b.address, 30) <= 10.1
     assert exchange(a, b)
 
 
@@ -478,8 +478,8 @@ def test_the_path_mtu_is_found(mtu: int) -> None:
     a.add(b)
     b.add(a)
     net.run(15)
-    assert mtu - 4 <= a.peer(b).mtu_bytes <= mtu
-    assert b.peer(a).mtu_bytes == 1500, "the other way it is another"
+    assert mtu - 4 <= a.peer(b).path.mtu_bytes <= mtu
+    assert b.peer(a).path.mtu_bytes == 1500, "the other way it is another"
     before = net.path(a, b).dropped["too long"]
     a.send(b, *datagrams(10, 1444))
     net.run(0.5)
@@ -496,28 +496,28 @@ def test_a_jumbo_path_is_found_where_it_is_allowed() -> None:
     a.add(b)
     b.add(a)
     net.run(20)
-    assert 7996 <= a.peer(b).mtu_bytes <= 8000
+    assert 7996 <= a.peer(b).path.mtu_bytes <= 8000
 
 
 def test_a_fixed_mtu_is_not_probed() -> None:
     net, a, b = connected(config=EndpointConfig(mtu_bytes=1400))
     a.send(b, bytes(1400))
     net.run(30)
-    assert a.peer(b).mtu_bytes == 1400
+    assert a.peer(b).path.mtu_bytes == 1400
     assert b.contents == [bytes(1400)]
     assert a.peer(b).stats.split == 1
 
 
 def test_a_path_that_swallows_long_packets_is_noticed() -> None:
     net, a, b = connected()
-    assert a.peer(b).mtu_bytes == 1500
+    assert a.peer(b).path.mtu_bytes == 1500
     net.path(a, b).mtu = 1420
     b.keeps = True
     for _ in range(100):
         a.send(b, bytes(1444))
         net.run(0.1)
     assert [event.mtu_bytes for _, event in a.events_of(PathMtuChanged)][1] == 1280
-    assert 1416 <= a.peer(b).mtu_bytes <= 1420
+    assert 1416 <= a.peer(b).path.mtu_bytes <= 1420
     assert net.path(a, b).dropped["too long"] < 60
     b.received.clear()
     a.send(b, bytes(1444))
@@ -529,9 +529,9 @@ def test_the_kernels_word_on_lengths_counts_at_once() -> None:
     net, a, b = connected()
     net.path(a, b).mtu = 1300
     a.endpoint.note_too_long(b.address, 1500 - 28, net.now)
-    assert a.peer(b).mtu_bytes == 1280
+    assert a.peer(b).path.mtu_bytes == 1280
     net.run(10)
-    assert 1296 <= a.peer(b).mtu_bytes <= 1300
+    assert 1296 <= a.peer(b).path.mtu_bytes <= 1300
 
 
 def over_ipv6() -> tuple[Net, Node, Node]:
@@ -549,7 +549,7 @@ def test_over_ipv6_there_is_less_room(size: int, parts: int) -> None:
     """The longest datagrams that JMS sends by default go in two; those of `segment_bytes=1300` fit."""
     net, a, b = over_ipv6()
     peer = a.peer(b)
-    assert (peer.mtu_bytes, peer.datagram_bytes) == (1500, 1424)
+    assert (peer.path.mtu_bytes, peer.path.datagram_bytes) == (1500, 1424)
     contents = list(datagrams(44, size))
     sent = peer.stats.datagrams_sent
     a.send(b, *contents)
@@ -565,12 +565,12 @@ def test_a_length_that_the_kernel_refuses_is_that_of_the_udp_datagram() -> None:
         peer = a.peer(b)
         for path in net.both(a, b):
             path.mtu = 1400
-        a.endpoint.note_too_long(b.address, peer.datagram_bytes + 28, net.now)
+        a.endpoint.note_too_long(b.address, peer.path.datagram_bytes + 28, net.now)
         a.settle()
-        assert peer.mtu_bytes < 1500
+        assert peer.path.mtu_bytes < 1500
         net.run(10)
-        assert 1396 <= peer.mtu_bytes <= 1400
-        assert peer.datagram_bytes == peer.mtu_bytes - ip_bytes - 28
+        assert 1396 <= peer.path.mtu_bytes <= 1400
+        assert peer.path.datagram_bytes == peer.path.mtu_bytes - ip_bytes - 28
 
 
 def test_a_dead_path_says_nothing_about_lengths() -> None:
@@ -580,7 +580,7 @@ def test_a_dead_path_says_nothing_about_lengths() -> None:
     for path in net.both(a, b):
         path.is_cut = True
     net.run(2.9)
-    assert a.peer(b).mtu_bytes == 1500
+    assert a.peer(b).path.mtu_bytes == 1500
 
 
 @settings(max_examples=20)
@@ -642,7 +642,7 @@ def test_short_datagrams_for_one_peer_do_not_keep_long_ones_for_another_from_the
     start = net.now
     while net.now < start + 5:
         for other, size in zip(others, (1400, 60), strict=True):
-            while a.peer(other).queued_bytes < 50_000:
+            while a.peer(other).outbound.queue.queued_bytes < 50_000:
                 a.send(other, *[bytes(size)] * 20)
         net.run(0.01)
     trains = [other.peer(a).stats.datagrams_received for other in others]
@@ -673,7 +673,7 @@ def test_who_is_removed_is_told_and_not_let_in_again() -> None:
     assert [event.reason for _, event in b.events_of(PeerDown)] == ["goodbye"]
     assert not b.peer(a).is_up
     assert a.endpoint.drops[Drop.UNKNOWN_PEER] > 3
-    assert not a.endpoint._around.indexes
+    assert not a.endpoint.indexes
 
 
 def test_peers_must_differ() -> None:

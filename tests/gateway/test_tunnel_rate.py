@@ -27,7 +27,7 @@ class Flood:
     def _speak(self) -> None:
         net, peer = self.a.net, self.a.peer(self.b)
         if self.is_on:
-            while peer.queued_bytes < max(1.5 * TRAIN_BYTES, peer.rate_bps / 8 * 0.02):
+            while peer.outbound.queue.queued_bytes < max(1.5 * TRAIN_BYTES, peer.outbound.queue.rate_bps / 8 * 0.02):
                 self.a.send(self.b, *[bytes(self.size)] * (TRAIN_BYTES // self.size))
             net.at(net.now + 0.005, self._speak)
 
@@ -38,7 +38,7 @@ class Flood:
 
     @property
     def rate_bps(self) -> float:
-        return self.a.peer(self.b).rate_bps
+        return self.a.peer(self.b).outbound.queue.rate_bps
 
     def goodput_bps(self, seconds: float) -> float:
         before = self.b.received_bytes
@@ -68,7 +68,7 @@ def measured(
     a.add(b, is_measured=True, rate_bps=most_bps)
     b.add(a, is_measured=True, rate_bps=most_bps)
     net.run(4)
-    assert a.peer(b).mtu_bytes == config.mtu_max_bytes
+    assert a.peer(b).path.mtu_bytes == config.mtu_max_bytes
     path = net.path(a, b)
     path.rate_bps, path.loss = rate_bps, loss
     path.queue_s = max(0.1, 24_000 * 8 / rate_bps)
@@ -339,7 +339,7 @@ class Story:
             self.sent += sent
             self.received += round(sent * (1 - loss))
             asked = self.now, self.now + self.trip_s + queue_s
-            self.estimate.take(Report(*asked, self.sent, 1000 * self.sent, self.received, is_limited))
+            self.estimate.receive_report(Report(*asked, self.sent, 1000 * self.sent, self.received, is_limited))
         return self.estimate.bps
 
 

@@ -18,7 +18,7 @@ from fjm2d.keys import KeyPair
 from fjm2d.tunnel import OVERHEAD_BYTES, Drop, EndpointConfig, Kind
 from fjm2d.tunnel.crypto.handshake import Opening, Pair
 from fjm2d.tunnel.events import ClockBehind, PeerDown, PeerMoved
-from fjm2d.tunnel.wire import INITIATION_BYTES, RESPONSE_BYTES, Initiation, ProbeFlag
+from fjm2d.tunnel.wire import INITIATION_BYTES, RESPONSE_BYTES, Initiation
 from fjm2d.tunnel.workspace import Workspace
 
 STRANGER = ("198.51.100.66", 666)
@@ -143,7 +143,7 @@ def test_every_bit_turned_of_every_kind_of_datagram(kind: str) -> None:
         if content:
             a.send(b, content, kind=Kind.FEEDBACK if kind == "FEEDBACK" else Kind.NORM)
         else:
-            a.peer(b)._ask(net.now)
+            a.peer(b)._prober.ask(net.now)
             a.settle()
         victim, train = b, a.sent[-1]
         message = train.data.tobytes()[: train.segment_bytes]
@@ -173,7 +173,7 @@ def test_replays_of_everything_from_anywhere() -> None:
     for victim in (a, b):
         for source in (STRANGER, a.address, b.address):
             attack(victim, wires, allowed, source)
-    assert a.peer(b).address == b.address
+    assert a.peer(b).path.address == b.address
 
 
 def test_replays_after_the_keys_are_gone() -> None:
@@ -207,12 +207,12 @@ def test_a_handshake_is_of_use_once_even_to_those_who_delay_it() -> None:
     net.paths["a", "b"].is_cut = True
     assert net.until(lambda: any(train.segment_bytes == INITIATION_BYTES for train in a.sent), 200) < 200
     message = next(train for train in a.sent if train.segment_bytes == INITIATION_BYTES).data
-    where = b.peer(a).address
+    where = b.peer(a).path.address
     b.endpoint.receive_train(Train(message, message.size, STRANGER), net.now)
     answer = b.endpoint.poll_train(net.now)
     assert answer is not None
     assert answer.data.size <= message.size
-    assert b.peer(a).address == where
+    assert b.peer(a).path.address == where
     attack(b, [message.tobytes()], {Drop.HANDSHAKE_REPLAYED})
 
 
@@ -228,14 +228,14 @@ def test_what_a_gateway_began_before_the_present_session_is_never_answered() -> 
     assert len(recorded) > 1
     net.path(a, b).is_cut = False
     a.sent.clear()
-    a.peer(b)._calls.stop()
+    a.peer(b)._handshakes.stop()
     b.add(a)
     net.run(1)
     assert b.peer(a).is_up
     assert not any(train.segment_bytes == INITIATION_BYTES for train in a.sent), "the session is of b's making"
-    where = b.peer(a).address
+    where = b.peer(a).path.address
     attack(b, recorded, {Drop.HANDSHAKE_REPLAYED})
-    assert b.peer(a).address == where
+    assert b.peer(a).path.address == where
     assert b.peer(a).stats.handshakes_answered == 0
 
 
@@ -247,7 +247,7 @@ def test_answers_are_never_longer_than_questions() -> None:
     b.sent.clear()
     for node, other in ((a, b), (b, a)):
         for _ in range(3):
-            node.peer(other)._ask(net.now)
+            node.peer(other)._prober.ask(net.now)
         node.settle()
     net.run(0.1)
     for node in (a, b):
@@ -273,13 +273,13 @@ def test_who_names_addresses_of_others_has_less_sent_there_than_he_sends() -> No
     assert len(a.events_of(PeerMoved)) < 5
     b.address = home
     b.send(a, b"back")
-    assert net.until(lambda: a.peer(b).mtu_bytes == 1500, 5) < 5
+    assert net.until(lambda: a.peer(b).path.mtu_bytes == 1500, 5) < 5
 
 
 def test_old_answers_prove_no_new_address() -> None:
     net, a, b = connected()
     b.records = True
-    a.peer(b)._ask(net.now)
+    a.peer(b)._prober.ask(net.now)
     a.settle()
     net.path(b, a).is_cut = True
     net.run(0.1)
@@ -287,7 +287,7 @@ def test_old_answers_prove_no_new_address() -> None:
     net.path(b, a).is_cut = False
     a.records = True
     a.receive(answer, len(answer), STRANGER)
-    assert a.peer(b).address == STRANGER
+    assert a.peer(b).path.address == STRANGER
     b.is_running = False
     net.run(15)
     assert STRANGER in [train.address for train in a.sent]
@@ -299,8 +299,8 @@ def test_goodbye_over_and_over_makes_no_storm() -> None:
 
     def leave() -> None:
         if b.peer(a).is_up:
-            b.peer(a)._send_probe(ProbeFlag.GOODBYE, net.now)
-        b.peer(a)._calls.stop()
+            b.peer(a)._prober.say_goodbye(net.now)
+        b.peer(a)._handshakes.stop()
         b.settle()
         net.at(net.now + 0.001, leave)
 
@@ -332,9 +332,9 @@ def test_public_keys_alone_do_not_make_a_mac() -> None:
     as_a, as_b = Pair(eve, b.keys.public), Pair(eve, a.keys.public)
     message = Opening(Pair(a.keys, b.keys.public), 1, 2, Random(1).randbytes).message
     for pair in (as_a, as_b):
-        assert not b.endpoint.peers[a.keys.public.id].pair.is_genuine(pair.stamp(message))
-    assert b.endpoint.peers[a.keys.public.id].pair.is_genuine(message)
-    assert not a.endpoint.peers[b.keys.public.id].pair.is_genuine(message), "nor is it good the other way"
+        assert not b.endpoint.peers[a.keys.public.id]._handshakes.pair.is_genuine(pair.stamp(message))
+    assert b.endpoint.peers[a.keys.public.id]._handshakes.pair.is_genuine(message)
+    assert not a.endpoint.peers[b.keys.public.id]._handshakes.pair.is_genuine(message), "nor is it good the other way"
 
 
 def test_a_mac_without_the_rest_is_not_enough() -> None:
@@ -360,7 +360,7 @@ def test_genuine_handshakes_are_answered_no_more_than_twenty_times_a_second() ->
         answers += b.endpoint.poll_train(now) is not None
     assert 15 <= answers <= 20
     assert drops_of(b)[Drop.HANDSHAKE_TOO_SOON] == 1000 - answers
-    assert len(b.endpoint._around.indexes) <= 3, "each takes the place of the one before"
+    assert len(b.endpoint.indexes) <= 3, "each takes the place of the one before"
 
 
 @given(st.binary(min_size=1, max_size=3000), st.integers(1, 2000))
@@ -381,7 +381,7 @@ NOISE_VICTIM = connected()[2]
 @given(st.integers(0, 255), st.integers(1, 1500), st.integers(0, 3), st.binary(max_size=64))
 def test_forgeries_for_a_session_that_there_is(first: int, size: int, hops: int, content: bytes) -> None:
     """The index is on the wire for all to read."""
-    index = next(iter(NOISE_VICTIM.endpoint._around.indexes)).to_bytes(4)
+    index = next(iter(NOISE_VICTIM.endpoint.indexes)).to_bytes(4)
     header = bytes([first]) + b"\0\7" + index + bytes(4) + bytes([hops])
     message = (header + content).ljust(size + OVERHEAD_BYTES, b"\0")
     attack(NOISE_VICTIM, [message], TAMPERED)
@@ -425,7 +425,7 @@ def test_reordered_trains_are_all_taken_once() -> None:
 def test_garbage_takes_bounded_time_and_memory() -> None:
     """A core keeps up with a flood of half a million short datagrams a second of any kind, as the kernel joins them."""
     net, a, b = connected()
-    index = next(iter(b.endpoint._around.indexes)).to_bytes(4)
+    index = next(iter(b.endpoint.indexes)).to_bytes(4)
     a_id = a.keys.public.id.to_bytes(4)
     random = Random(7)
     floods = {
@@ -456,7 +456,15 @@ def test_secrets_are_in_no_repr_and_no_pickle() -> None:
     keys = KeyPair.generate()
     _, a, b = connected()
     secret = a.keys._private.private_bytes_raw()
-    things = [keys, a.keys, a.endpoint, a.peer(b), a.peer(b)._epochs.current, a.peer(b)._around, a.peer(b).pair]
+    things = [
+        keys,
+        a.keys,
+        a.endpoint,
+        a.peer(b),
+        a.peer(b)._epochs.current,
+        a.endpoint._shared,
+        a.peer(b)._handshakes.pair,
+    ]
     for thing in things:
         for text in (repr(thing), str(thing)):
             assert secret.hex() not in text

@@ -1,79 +1,81 @@
-"""The sessions that there are with one peer: the one of today, the one before, and the one that may be next."""
+"""The sessions with one peer: the current one, the one before, and the one that may come next."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from ..session import Session
+from ..session_owner import SessionOwner
 from ..workspace import Workspace
 from .handshake import Agreed
 
 NEVER = math.inf
 REKEY_DATAGRAMS = 1 << 32
+"""Renew the keys after this many datagrams, far below the 2**40 counters of an epoch."""
 OVERLAP_S = 5.0
-"""So long after a new epoch has begun, what is still under way of the old one is accepted."""
-_LIFETIME = 1.5
-"""In times between renewals: the end of keys that could not be renewed."""
-_RESPONDER = 1.08
-"""In the same: the side that answered the last handshake leaves the next one to the other a little longer."""
-
-_Owner = TypeVar("_Owner")
+"""Accept datagrams of the previous epoch for this long, which is longer than any is on its way."""
+_LIFETIME_INTERVALS = 1.5
+"""Lifetime of keys in renewal intervals: half an interval is left for renewals that fail."""
+_RESPONDER_INTERVALS = 1.08
+"""Renewal interval of the side that answered the last handshake: a little longer, so that not both renew at once."""
 
 
 @dataclass(slots=True)
 class Epoch:
-    """A session and its time."""
+    """A session and its lifetime."""
 
     session: Session
     began_at: float
     is_ours: bool
-    """Whether we began the handshake."""
+    """True if we began the handshake."""
     ends_at: float
 
 
-class Epochs(Generic[_Owner]):
-    """Their indexes stand in a table of the endpoint's for as long as they are accepted."""
+class Epochs:
+    """The sessions with one peer, which the endpoint finds by their indexes for as long as they are accepted."""
 
     __slots__ = ("_indexes", "_owner", "_rekey_s", "_workspace", "current", "next", "previous")
 
-    def __init__(self, owner: _Owner, indexes: dict[int, _Owner], workspace: Workspace, rekey_s: float) -> None:
+    def __init__(
+        self, owner: SessionOwner, indexes: dict[int, SessionOwner], workspace: Workspace, rekey_s: float
+    ) -> None:
+        """`indexes` is the endpoint's table, in which `owner` is entered under each session's index."""
         self._owner = owner
         self._indexes = indexes
         self._workspace = workspace
         self._rekey_s = rekey_s
         self.current: Epoch | None = None
-        """What we send with."""
+        """The epoch to send with."""
         self.previous: Epoch | None = None
         self.next: Epoch | None = None
-        """Answered by us, and not used by the other side yet."""
+        """An epoch whose handshake we answered, and which the peer has not used yet."""
 
     def find(self, index: int) -> Epoch | None:
-        """Whose index it is."""
+        """Return the epoch with a session index."""
         for epoch in (self.current, self.next, self.previous):
             if epoch is not None and epoch.session.index == index:
                 return epoch
         return None
 
-    def answered(self, agreed: Agreed, now: float) -> None:
-        """We have answered a handshake."""
+    def add_answered(self, agreed: Agreed, now: float) -> None:
+        """Keep the session of a handshake that we answered for its first use."""
         self._drop(self.next)
         self.next = self._begin(agreed, now, is_ours=False)
 
-    def completed(self, agreed: Agreed, now: float) -> None:
-        """A handshake of ours has been answered: that is what is sent with from now on."""
+    def add_completed(self, agreed: Agreed, now: float) -> None:
+        """Use the session of a handshake of ours that was answered."""
         self._drop(self.next)
         self.next = None
         self._adopt(self._begin(agreed, now, is_ours=True), now)
 
-    def confirmed(self, now: float) -> None:
-        """The other side uses the next epoch: so do we."""
+    def adopt_next(self, now: float) -> None:
+        """Use the next epoch: the peer does."""
         if self.next is not None:
             epoch, self.next = self.next, None
             self._adopt(epoch, now)
 
     def expire(self, now: float) -> bool:
-        """Forget keys whose time is over. Whether those of today were among them."""
+        """Forget epochs that have ended. Return True if the current one was among them."""
         for epoch in self._all():
             if now >= epoch.ends_at:
                 self._drop(epoch)
@@ -87,22 +89,22 @@ class Epochs(Generic[_Owner]):
         return False
 
     def forget(self) -> None:
-        """Forget all keys."""
+        """Forget all epochs."""
         for epoch in self._all():
             self._drop(epoch)
         self.current = self.previous = self.next = None
 
     def rekey_at(self) -> float:
-        """When to renew the keys of today."""
+        """Return the time at which to renew the current keys."""
         epoch = self.current
         if epoch is None:
             return NEVER
         if max(epoch.session.sent, epoch.session.newest) >= REKEY_DATAGRAMS:
             return -NEVER
-        return epoch.began_at + self._rekey_s * (1.0 if epoch.is_ours else _RESPONDER)
+        return epoch.began_at + self._rekey_s * (1.0 if epoch.is_ours else _RESPONDER_INTERVALS)
 
     def end_at(self) -> float:
-        """When the first of them ends."""
+        """Return the time at which the first of them ends."""
         return min((epoch.ends_at for epoch in self._all()), default=NEVER)
 
     def _all(self) -> Iterator[Epoch]:
@@ -112,7 +114,7 @@ class Epochs(Generic[_Owner]):
         keys = agreed.send_key, agreed.receive_key
         session = Session(*keys, agreed.index, agreed.remote_index, self._workspace)
         self._indexes[agreed.index] = self._owner
-        return Epoch(session, now, is_ours, now + self._rekey_s * _LIFETIME)
+        return Epoch(session, now, is_ours, now + self._rekey_s * _LIFETIME_INTERVALS)
 
     def _adopt(self, epoch: Epoch, now: float) -> None:
         self._drop(self.previous)

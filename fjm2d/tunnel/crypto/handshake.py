@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...keys import KEY_BYTES, KeyPair, PublicKey
-from ..wire import INDEX_END, MAC_BYTES, Initiation, Response
+from ..wire import MAC_BYTES, Initiation, Response
 from .noise import Initiator, NoiseError, Responder
 
 _PROLOGUE = b"fjm2d tunnel 1"
@@ -93,14 +93,6 @@ def answer(
     response = Response(message.index, ephemeral, sealed)
     agreed = Agreed(send_key, receive_key, index, message.index, message.timestamp_ns)
     return agreed, pair.stamp(response.encode())
-
-
-def draw_index(entropy: Entropy, taken: Callable[[int], bool]) -> int:
-    """A random session index that is not in use."""
-    while True:
-        index = int.from_bytes(entropy(4)) % INDEX_END
-        if not taken(index):
-            return index
 
 
 def _mac_key(secret: bytes, sender: PublicKey, receiver: PublicKey) -> bytes:

@@ -1,0 +1,102 @@
+"""The way to one peer: its address, and how long a packet may be on the way there."""
+
+import math
+from collections import deque
+
+from fjm2.norm import Address
+
+from .events import Event, NamedPeer, PathMtuChanged, PeerMoved
+from .liveness import Liveness
+from .path_mtu import PathMtu, timeout_s
+from .wire import OVERHEAD_BYTES
+
+NEVER = math.inf
+IPV4_BYTES = 28
+"""Headers of IPv4 (20 bytes, RFC 791) and UDP (8 bytes, RFC 768)."""
+IPV6_BYTES = 48
+"""Headers of IPv6 (40 bytes, RFC 8200) and UDP."""
+_MOVE_EVENT_S = 1.0
+"""Report moves at most this often: an address translator may alternate between two ports for every packet."""
+_ASSUMED_RTT_S = 0.3
+"""Round trip until one is measured: longer than most, so that slow paths are not given up early."""
+
+
+class Path:
+    """The way to one peer. Emits PeerMoved and PathMtuChanged."""
+
+    __slots__ = ("_events", "_moved_event_at", "_mtu", "_peer", "address", "datagram_bytes", "ip_bytes")
+
+    def __init__(self, peer: NamedPeer, events: deque[Event], mtu_bytes: int | None, mtu_max_bytes: int) -> None:
+        self.address: Address | None = None
+        """Source of the peer's newest authentic datagram; None before the first session."""
+        self.ip_bytes = IPV4_BYTES
+        """Length of the IP and UDP headers of each packet."""
+        self.datagram_bytes = 0
+        """Longest plain datagram that fits into one packet, before sealing."""
+        self._peer = peer
+        self._events = events
+        self._mtu = PathMtu(mtu_bytes, mtu_max_bytes)
+        self._moved_event_at = -NEVER
+        self._resize()
+
+    @property
+    def mtu_bytes(self) -> int:
+        """Longest IP packet that is sent to the peer."""
+        return self._mtu.mtu
+
+    @property
+    def next_at(self) -> float:
+        """Time at which `poll` is due."""
+        return self._mtu.next_at
+
+    def move_to(self, address: Address, now: float) -> bool:
+        """Send to this address from now on. Return True if the peer was at another one before."""
+        before, self.address = self.address, address
+        self.ip_bytes = IPV6_BYTES if ":" in address[0] else IPV4_BYTES
+        if before is not None:
+            if now - self._moved_event_at >= _MOVE_EVENT_S:
+                self._moved_event_at = now
+                self._events.append(PeerMoved(self._peer, before, address))
+            self._mtu.begin()
+        self._resize()
+        return before is not None
+
+    def begin(self) -> None:
+        """Start over for a peer that has come up: what was known of the path need not hold any more."""
+        self._mtu.begin()
+        self._resize()
+
+    def stop(self) -> None:
+        """Send no more probes: the peer is down."""
+        self._mtu.stop()
+
+    def confirm(self, now: float) -> None:
+        """Begin the search, if it is due: the peer has answered a probe from its address."""
+        self._mtu.confirm(now)
+
+    def poll(self, now: float, rtt_s: float | None, liveness: Liveness) -> int | None:
+        """Return the length of the packet to probe the path with now, if any."""
+        before = self._mtu.mtu
+        rtt_s = _ASSUMED_RTT_S if rtt_s is None else rtt_s
+        is_answering = liveness.is_answering(now, timeout_s(rtt_s))
+        packet_bytes = self._mtu.poll(now, rtt_s, liveness.is_flowing(now), is_answering)
+        if self._mtu.mtu < before:
+            self._report_mtu()
+        return packet_bytes
+
+    def note_arrived(self, packet_bytes: int, now: float) -> None:
+        """Record that the peer answered a probe of this length."""
+        if self._mtu.note_arrived(packet_bytes, now):
+            self._report_mtu()
+
+    def note_too_long(self, datagram_bytes: int, now: float) -> None:
+        """Record that the kernel refused a UDP payload of this length (EMSGSIZE)."""
+        if self._mtu.note_too_long(datagram_bytes + self.ip_bytes, now):
+            self._report_mtu()
+
+    def _report_mtu(self) -> None:
+        self._resize()
+        self._events.append(PathMtuChanged(self._peer, self._mtu.mtu))
+
+    def _resize(self) -> None:
+        self.datagram_bytes = self._mtu.mtu - self.ip_bytes - OVERHEAD_BYTES
