@@ -17,9 +17,9 @@ from fjm2.norm import Address, Train
 
 from .config import GatewayConfig, GroupConfig
 from .forwarding.election import Election, Other
+from .forwarding.forwarder import Forwarder, Outward
 from .forwarding.headers import application
 from .forwarding.interest import STATUS_S
-from .forwarding.rules import Forwarder, Outward
 from .keys import KeyPair
 from .lan import LanGroup, Take
 from .peer_registry import Peering

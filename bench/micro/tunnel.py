@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from fjm2.norm import Address, Train
-from fjm2d.forwarding.rules import Forwarder
+from fjm2d.forwarding.forwarder import Forwarder
 from fjm2d.keys import KeyPair
 from fjm2d.tunnel import OVERHEAD_BYTES, Drop, Endpoint, EndpointConfig, Kind, PeerConfig
 from fjm2d.tunnel.session import Session

@@ -23,10 +23,10 @@ from fjm2.norm.core.wire import (
     ObjectFlag,
     decode,
 )
+from fjm2d.forwarding.forwarder import Forwarder, Inward, Outward, Refusal
 from fjm2d.forwarding.headers import application, application_content, head_of, parts_of
 from fjm2d.forwarding.interest import HINT_S, STATUS_VALID_S, LanInterest, PeerInterest, Status
-from fjm2d.forwarding.rules import Forwarder, Inward, Outward, Refusal
-from fjm2d.forwarding.table import FORGET_S, HOLD_S, MOVE_S, NodeTable
+from fjm2d.forwarding.node_table import FORGET_S, HOLD_S, MOVE_S, NodeTable
 from fjm2d.keys import KeyPair
 from fjm2d.tunnel import Endpoint, EndpointConfig, Kind, PeerConfig
 from fjm2d.tunnel.wire import GROUP_NONE

@@ -10,8 +10,8 @@ import pytest
 from fjm2.bus.presence import Announcement, Flag
 from fjm2.norm import Address, Train
 from fjm2.norm.core.wire import Application
+from fjm2d.forwarding.forwarder import Forwarder, Refusal
 from fjm2d.forwarding.interest import Status
-from fjm2d.forwarding.rules import Forwarder, Refusal
 from fjm2d.tunnel import Kind, Peer, Received
 
 GROUP = 7

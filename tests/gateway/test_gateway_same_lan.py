@@ -15,9 +15,9 @@ from test_gateway_forwarding import data
 
 from fjm2.norm import Address, Train
 from fjm2d.forwarding.election import HERE_S, Election
+from fjm2d.forwarding.forwarder import Forwarder, Refusal
 from fjm2d.forwarding.interest import Status
-from fjm2d.forwarding.rules import Forwarder, Refusal
-from fjm2d.forwarding.table import MOVE_S
+from fjm2d.forwarding.node_table import MOVE_S
 from fjm2d.tunnel import Kind, Peer, Received
 
 GROUP = 7

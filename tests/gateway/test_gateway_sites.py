@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 from gateway_sites import GROUP, PORT, ROOT, Gateway, Internet, Peer, internet_here, until
 
-from fjm2d.forwarding.table import NODES_MAX
+from fjm2d.forwarding.node_table import NODES_MAX
 
 pytestmark = [pytest.mark.root, pytest.mark.calm]
 

@@ -17,7 +17,7 @@ from fjm2.norm import Address, Train
 from ..tunnel import Kind, Peer, Received
 from .headers import Head, application_content, head_of, parts_of
 from .interest import LanInterest, PeerInterest, Status, is_wish
-from .table import NodeTable
+from .node_table import NodeTable
 
 Bytes = NDArray[np.uint8]
 _NOBODY: Final[tuple[Peer, ...]] = ()
