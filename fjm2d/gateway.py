@@ -55,7 +55,7 @@ class Gateway:
         self.endpoint = Endpoint(keys, _endpoint_config(config), wall_ns=time.time_ns, random=Random())
         self._node_id = SystemRandom().randrange(1, 0xFFFFFFFF)
         """What our own words on the LAN bear as source."""
-        self.forwarder = Forwarder(self.endpoint.peers, self._is_same_lan, self._node_id)
+        self.forwarder = Forwarder[Peer](self.endpoint.peers, self._is_same_lan, self._node_id)
         self.election = Election(keys.public.id, os.urandom, self.started_at, self._key_of)
         self.groups: dict[int, LanGroup] = {}
         self._beacons: LanGroup | None = None
@@ -197,7 +197,7 @@ class Gateway:
         for outward in self.forwarder.from_receivers(lan.hash, train, now):
             self._send_out(outward, now)
 
-    def _send_out(self, outward: Outward, now: float) -> None:
+    def _send_out(self, outward: Outward[Peer], now: float) -> None:
         """From where it lies, if nothing is in the way. Otherwise it is copied and waits."""
         waiting = [peer for peer in outward.peers if not self._pass_through(peer, outward, now)]
         if not waiting:
@@ -213,7 +213,7 @@ class Gateway:
             is_urgent=outward.is_feedback,
         )
 
-    def _pass_through(self, peer: Peer, outward: Outward, now: float) -> bool:
+    def _pass_through(self, peer: Peer, outward: Outward[Peer], now: float) -> bool:
         if self._turns.held is not None:
             return False
         train = self.endpoint.pass_through(peer, outward.kind, outward.group, outward.data, outward.segment_bytes, now)
@@ -352,8 +352,8 @@ class Gateway:
             self._tick_slowly(now)
         if now - self._status_at >= STATUS_S:
             self._send_status(now)
-        if self.forwarder.is_asking:
-            self.forwarder.is_asking = False
+        if self.forwarder.is_presence_wanted:
+            self.forwarder.is_presence_wanted = False
             self._is_asking = True
         if self._is_asking and now - self._asked_at >= _ASK_S and self.forwarder.is_forwarder:
             self._ask_lan(now)

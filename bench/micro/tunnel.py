@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fjm2.norm import Address, Train
 from fjm2d.forwarding.forwarder import Forwarder
 from fjm2d.keys import KeyPair
-from fjm2d.tunnel import OVERHEAD_BYTES, Drop, Endpoint, EndpointConfig, Kind, PeerConfig
+from fjm2d.tunnel import OVERHEAD_BYTES, Drop, Endpoint, EndpointConfig, Kind, Peer, PeerConfig
 from fjm2d.tunnel.session import Session
 
 from .wire import stamped_train
@@ -180,8 +180,8 @@ class _Gateways:
         assert self._peer.is_up
 
     @staticmethod
-    def _forwarder(endpoint: Endpoint) -> Forwarder:
-        forwarder = Forwarder(endpoint.peers, lambda _one, _other: False)
+    def _forwarder(endpoint: Endpoint) -> Forwarder[Peer]:
+        forwarder = Forwarder[Peer](endpoint.peers, lambda _one, _other: False)
         forwarder.set_groups({_GROUP: True})
         forwarder.is_forwarder = True
         for peer in endpoint.peers.values():

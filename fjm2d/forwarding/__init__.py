@@ -1,1 +1,1 @@
-"""What a gateway decides: who is where, what goes on, and which gateway of a LAN does it. No sockets and no clocks."""
+"""The decisions of a gateway, without sockets or clocks: where nodes are, what is forwarded, and who forwards."""

@@ -1,119 +1,119 @@
-"""What becomes of a train: to which peers it goes, or whether it comes into the LAN.
+"""Forwarding of trains: from the LAN to which peers, and from a peer into the LAN or not.
 
-From the LAN goes on what a node of this LAN has sent, to those peers that want it; from a peer comes into the LAN what
-nodes behind that peer have sent. Nothing goes from peer to peer, and only one gateway of a LAN does any of it.
+A train of the LAN is forwarded if its sender is on this LAN, to those peers that want it. A train of a peer is
+forwarded if its sender is behind that peer. Nothing goes from peer to peer, and only one gateway of a LAN forwards.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fjm2.norm import Address, Train
 
-from ..tunnel import Kind, Peer, Received
+from ..kinds import Kind
 from .headers import Head, application_content, head_of, parts_of
 from .interest import LanInterest, PeerInterest, Status, is_wish
 from .node_table import NodeTable
+from .peers import ForwardingPeer, ReceivedTrain
 
 Bytes = NDArray[np.uint8]
-_NOBODY: Final[tuple[Peer, ...]] = ()
+PeerT = TypeVar("PeerT", bound=ForwardingPeer)
 
 
 class Refusal(Enum):
-    """Why a datagram did not go on."""
+    """Reasons not to forward a datagram."""
 
     NOT_NORM = "no NORM message"
     NOT_FORWARDER = "another gateway forwards for this LAN"
     NOT_WANTED = "no peer wants the group"
-    LOOP = "its sender is elsewhere, or this gateway"
+    LOOP = "its sender is elsewhere, or is this gateway"
     SAME_LAN = "of a peer that is on this LAN"
-    GROUP_NOT_ALLOWED = "of a group that is not allowed"
-    NO_SENDER = "feedback for a sender that is not known, or not up"
-    NOT_FEEDBACK = "to the gateway itself, but neither NACK nor ACK"
-    BAD_STATUS = "a peer's status that makes no sense"
+    GROUP_NOT_ALLOWED = "of a group that is not carried"
+    NO_SENDER = "feedback for a sender that is unknown, or not connected"
+    NOT_FEEDBACK = "sent to the gateway itself, but neither NACK nor ACK"
+    BAD_STATUS = "a peer's status that cannot be decoded"
 
 
-class Outward(NamedTuple):
-    """What goes to peers."""
+class Outward(NamedTuple, Generic[PeerT]):
+    """A train to send to peers."""
 
-    peers: tuple[Peer, ...]
+    peers: tuple[PeerT, ...]
     kind: Kind
     group: int
     data: Bytes
     segment_bytes: int
     source: int
+    """Node id of the sender."""
     is_feedback: bool
-    """NACK or ACK: it goes first."""
+    """True for NACK and ACK, which go first."""
 
 
 class Inward(NamedTuple):
-    """What goes into the LAN."""
+    """A train to send into the LAN."""
 
     group: int
     data: Bytes
     segment_bytes: int
     address: Address | None
-    """To whom; None: to the group."""
+    """Destination; None: multicast it to the group."""
 
 
 class Loop(NamedTuple):
-    """Something came from where its sender is not."""
+    """Proof of a loop: a datagram came from where its sender is not."""
 
     group: int
     node: int
     place: str
-    """Where it came from, for people."""
+    """Where it came from, for logs: an address of the LAN, or the name of a peer."""
 
 
-class Group:
-    """What is known of a group."""
+class Group(Generic[PeerT]):
+    """Knowledge about one group."""
 
-    __slots__ = ("all_takers", "hash", "interest", "table", "takers")
+    __slots__ = ("carriers", "hash", "interest", "table", "takers")
 
     def __init__(self, group_hash: int, is_always: bool) -> None:
         self.hash = group_hash
         self.interest = LanInterest(is_always)
         self.table = NodeTable()
-        self.takers: tuple[Peer, ...] | None = None
-        """The peers that want it; None: to be looked up."""
-        self.all_takers: tuple[Peer, ...] | None = None
-        """Those that carry it."""
+        self.takers: tuple[PeerT, ...] | None = None
+        """Peers that want the group; None if that has to be looked up again."""
+        self.carriers: tuple[PeerT, ...] | None = None
+        """Peers that carry the group, wanted or not; None if that has to be looked up again."""
 
 
-class Forwarder:
-    """The decisions of one gateway."""
+class Forwarder(Generic[PeerT]):
+    """The forwarding decisions of one gateway."""
 
     def __init__(
-        self, peers: Mapping[int, Peer], is_same_lan: Callable[[int, int], bool], own_node: int | None = None
+        self, peers: Mapping[int, PeerT], is_same_lan: Callable[[int, int], bool], own_node: int | None = None
     ) -> None:
-        """`peers`: all there are, by id. `is_same_lan` says of two of them if they are gateways of one LAN.
+        """`peers` holds all peers by id. `is_same_lan` returns True for two of them that are gateways of one LAN.
 
-        `own_node` is what the gateway's own words on the LAN bear as source: they come from nowhere else.
+        `own_node` is the source of the gateway's own messages on the LAN: a datagram with it has looped.
         """
-        self.groups: dict[int, Group] = {}
+        self.groups: dict[int, Group[PeerT]] = {}
         self.refusals: Counter[Refusal] = Counter()
         self.peer_interest = PeerInterest()
         self.is_status_due = True
-        """Whether peers are to be told something new at once."""
-        self.is_asking = False
-        """Whether the LAN's connections should announce themselves, as a peer has not heard them yet."""
+        """True if peers have to get a new status at once."""
+        self.is_presence_wanted = False
+        """True if the LAN's connections should announce themselves, because a peer has not heard them yet."""
         self._peers = peers
         self._is_same_lan = is_same_lan
         self._own_node = own_node
         self._is_forwarder = False
         self._same_lan: frozenset[int] = frozenset()
         self.loop: Loop | None = None
-        """The last one, for the log."""
-
-    # Commands.
+        """The last loop found, for the log."""
 
     @property
     def is_forwarder(self) -> bool:
-        """Whether this gateway forwards for its LAN."""
+        """True if this gateway forwards for its LAN."""
         return self._is_forwarder
 
     @is_forwarder.setter
@@ -123,7 +123,7 @@ class Forwarder:
             self.is_status_due = True
 
     def set_groups(self, groups: Mapping[int, bool]) -> None:
-        """Carry these, by hash, always or where they are wanted. What is known of those that stay is kept."""
+        """Carry these groups, by hash; True: always, False: where they are wanted. Keep what is known of the others."""
         for group in set(self.groups) - set(groups):
             del self.groups[group]
         for group, is_always in groups.items():
@@ -132,50 +132,48 @@ class Forwarder:
             else:
                 self.groups[group] = Group(group, is_always)
         self.is_status_due = True
-        self._look_up_anew()
+        self._forget_takers()
 
     def note_mates(self, group: int, addresses: Iterable[Address]) -> None:
-        """From these, other gateways of the LAN send: who seemed to be there is not on the LAN."""
+        """Forget nodes at these addresses of the LAN: other gateways multicast from there, not the nodes themselves."""
         self.groups[group].table.forget_at(frozenset(addresses))
 
     def note_same_lan(self, peers: frozenset[int]) -> None:
-        """These peers are on this LAN: nothing goes to them, nor comes from them, by the tunnel."""
+        """Exchange nothing by the tunnel with these peers: they are on this LAN."""
         if peers == self._same_lan:
             return
         self._same_lan = peers
         for group in self.groups.values():
             group.table.forget_behind(peers)
-        self._look_up_anew()
+        self._forget_takers()
 
     def note_peers(self) -> None:
-        """A peer has come up, or gone."""
+        """Look again which peers are up."""
         self.is_status_due = True
-        self._look_up_anew()
+        self._forget_takers()
 
     def forget_peer(self, peer: int) -> None:
-        """It is down, and its wishes with it."""
+        """Forget what a peer that went down wanted."""
         self.peer_interest.forget(peer)
-        self._look_up_anew()
+        self._forget_takers()
 
     def status(self) -> Status:
-        """What peers are to be told."""
+        """Return the status to send to peers."""
         self.is_status_due = False
         wanted = (group.hash for group in self.groups.values() if group.interest.is_wanted)
         return Status(self._is_forwarder, frozenset(self.groups), frozenset(wanted))
 
     def expire(self, now: float) -> None:
-        """Forget what is old. To be called about every second."""
+        """Forget what is out of date. Call it about once a second."""
         for group in self.groups.values():
             group.table.expire(now)
             if group.interest.expire(now):
                 self.is_status_due = True
         if self.peer_interest.expire(now):
-            self._look_up_anew()
+            self._forget_takers()
 
-    # From the LAN.
-
-    def from_lan(self, group_hash: int, train: Train, now: float) -> Iterator[Outward]:
-        """What was multicast to a group."""
+    def from_lan(self, group_hash: int, train: Train, now: float) -> Iterator[Outward[PeerT]]:
+        """Forward a train that was multicast to a group."""
         group = self.groups[group_hash]
         for data in parts_of(train.data, train.segment_bytes):
             outward = self._part_from_lan(group, data, train.segment_bytes, train.address, now)
@@ -183,8 +181,8 @@ class Forwarder:
                 yield outward
 
     def _part_from_lan(
-        self, group: Group, data: Bytes, segment_bytes: int, address: Address, now: float
-    ) -> Outward | None:
+        self, group: Group[PeerT], data: Bytes, segment_bytes: int, address: Address, now: float
+    ) -> Outward[PeerT] | None:
         count = -(-data.size // segment_bytes)
         head = head_of(data)
         if head is None:
@@ -204,8 +202,8 @@ class Forwarder:
             return None
         return Outward(peers, Kind.NORM, group.hash, data, segment_bytes, head.source, head.is_feedback)
 
-    def from_receivers(self, group_hash: int, train: Train, now: float) -> Iterator[Outward]:
-        """What was sent to the gateway itself: by receivers, to whom it stands for senders behind peers."""
+    def from_receivers(self, group_hash: int, train: Train, now: float) -> Iterator[Outward[PeerT]]:
+        """Forward feedback that receivers of the LAN sent to the gateway, which represents senders behind peers."""
         group = self.groups[group_hash]
         for start in range(0, train.data.size, train.segment_bytes):
             data = train.data[start : start + train.segment_bytes]
@@ -221,43 +219,41 @@ class Forwarder:
             else:
                 yield Outward(peers, Kind.FEEDBACK, group.hash, data, data.size, head.source, True)
 
-    def _note_presence(self, group: Group, head: Head, data: Bytes, now: float) -> None:
+    def _note_presence(self, group: Group[PeerT], head: Head, data: Bytes, now: float) -> None:
         content = application_content(data)
         if content is not None and group.interest.note(head.source, content, now):
             self.is_status_due = True
 
-    def _peers_for(self, group: Group, head: Head) -> tuple[Peer, ...]:
-        """Feedback goes to the sender's LAN, announcements to all that carry the group, all else where it is wanted."""
+    def _peers_for(self, group: Group[PeerT], head: Head) -> tuple[PeerT, ...]:
+        """Return where to send: feedback to the sender's peer, announcements to all carriers, the rest to takers."""
         if head.sender is not None:
             owner = group.table.peer_of(head.sender)
             peer = None if owner is None else self._peers.get(owner)
-            return (peer,) if peer is not None and self._is_beyond(peer) else _NOBODY
-        if group.takers is None or group.all_takers is None:
-            group.all_takers = tuple(peer for peer in self._peers.values() if self._serves(peer, group.hash))
+            return (peer,) if peer is not None and self._is_beyond(peer) else ()
+        if group.takers is None or group.carriers is None:
+            group.carriers = tuple(peer for peer in self._peers.values() if self._serves(peer, group.hash))
             wants = self.peer_interest.wants
             is_always = group.interest.is_always
-            group.takers = tuple(peer for peer in group.all_takers if is_always or wants(peer.id, group.hash))
-        return group.all_takers if head.is_application else group.takers
+            group.takers = tuple(peer for peer in group.carriers if is_always or wants(peer.id, group.hash))
+        return group.carriers if head.is_application else group.takers
 
-    def _serves(self, peer: Peer, group_hash: int) -> bool:
+    def _serves(self, peer: PeerT, group_hash: int) -> bool:
         return self._is_beyond(peer) and self.peer_interest.serves(peer.id, group_hash)
 
-    def _is_beyond(self, peer: Peer) -> bool:
-        """Whether it is connected, and to another LAN."""
+    def _is_beyond(self, peer: PeerT) -> bool:
+        """Return True if a peer is connected, and on another LAN."""
         return peer.is_up and peer.id not in self._same_lan
 
-    def _refuse_loop(self, group: Group, head: Head, place: str, count: int) -> None:
+    def _refuse_loop(self, group: Group[PeerT], head: Head, place: str, count: int) -> None:
         self.refusals[Refusal.LOOP] += count
         self.loop = Loop(group.hash, head.source, place)
 
-    def _look_up_anew(self) -> None:
+    def _forget_takers(self) -> None:
         for group in self.groups.values():
-            group.takers = group.all_takers = None
+            group.takers = group.carriers = None
 
-    # From a peer.
-
-    def from_wan(self, received: Received, now: float) -> Iterator[Inward]:
-        """What a peer has sent."""
+    def from_wan(self, received: ReceivedTrain, now: float) -> Iterator[Inward]:
+        """Forward a train of a peer."""
         count = -(-received.data.size // received.segment_bytes)
         if received.kind is Kind.CONTROL:
             self._note_status(received, now)
@@ -274,17 +270,17 @@ class Forwarder:
         else:
             yield from self._norm_from_wan(group, received, now)
 
-    def _note_status(self, received: Received, now: float) -> None:
+    def _note_status(self, received: ReceivedTrain, now: float) -> None:
         for start in range(0, received.data.size, received.segment_bytes):
             status = Status.decode(received.data[start : start + received.segment_bytes].tobytes())
             if status is None:
                 self.refusals[Refusal.BAD_STATUS] += 1
             elif self.peer_interest.note(received.peer.id, status, now):
-                self.is_asking = True
-                self._look_up_anew()
+                self.is_presence_wanted = True
+                self._forget_takers()
 
-    def _norm_from_wan(self, group: Group, received: Received, now: float) -> Iterator[Inward]:
-        """Datagrams of several senders may have been joined on the way; where all may pass, they pass together."""
+    def _norm_from_wan(self, group: Group[PeerT], received: ReceivedTrain, now: float) -> Iterator[Inward]:
+        """Forward what may enter. A train may join datagrams of several senders; if all may enter, it stays whole."""
         segment_bytes = received.segment_bytes
         parts = [part for part in parts_of(received.data, segment_bytes) if self._may_enter(group, part, received, now)]
         if sum(part.size for part in parts) == received.data.size:
@@ -293,7 +289,7 @@ class Forwarder:
         for part in parts:
             yield Inward(group.hash, part, min(segment_bytes, part.size), None)
 
-    def _may_enter(self, group: Group, data: Bytes, received: Received, now: float) -> bool:
+    def _may_enter(self, group: Group[PeerT], data: Bytes, received: ReceivedTrain, now: float) -> bool:
         count = -(-data.size // received.segment_bytes)
         head = head_of(data)
         if head is None:
@@ -306,10 +302,10 @@ class Forwarder:
         if head.is_application:
             content = application_content(data)
             if content is not None and is_wish(content) and self.peer_interest.hint(received.peer.id, group.hash, now):
-                self._look_up_anew()
+                self._forget_takers()
         return True
 
-    def _feedback_from_wan(self, group: Group, received: Received, now: float) -> Iterator[Inward]:
+    def _feedback_from_wan(self, group: Group[PeerT], received: ReceivedTrain, now: float) -> Iterator[Inward]:
         for start in range(0, received.data.size, received.segment_bytes):
             data = received.data[start : start + received.segment_bytes]
             head = head_of(data)
@@ -326,8 +322,10 @@ class Forwarder:
                 yield Inward(group.hash, data, data.size, address)
 
     def _may_move(self, before: int, after: int) -> bool:
-        """Whether a node may be behind another peer all at once: its first one is gone, or has left forwarding to
-        another gateway of its LAN."""
+        """Return True if a node may change its peer at once.
+
+        It may if the peer before is gone, or leaves forwarding to another gateway of the same LAN.
+        """
         peer = self._peers.get(before)
         return (
             peer is None

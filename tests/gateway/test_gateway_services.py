@@ -583,7 +583,7 @@ def test_no_two_questions_to_the_lan_are_the_same_datagram(port: int, tmp_path: 
         try:
             async with asyncio.timeout(10):
                 while len(asked) < 3:
-                    gateway.forwarder.is_asking = True
+                    gateway.forwarder.is_presence_wanted = True
                     await asyncio.sleep(0.02)
                     while (train := listener.group.receive()) is not None:
                         asked.append(decode(train.data.tobytes()))
