@@ -34,7 +34,7 @@ from fjm2.messages.frame import FrameWriter, seal
 from fjm2.messages.header import Transaction
 from fjm2.messages.message import open_message
 from fjm2.norm import Flow, Sync
-from fjm2.norm.net import session as session_module
+from fjm2.norm.net import event_queue
 from fjm2.uri import BusConfig
 
 pytestmark = pytest.mark.calm
@@ -336,7 +336,7 @@ async def test_a_full_subscription_holds_the_sender_back_and_loses_nothing(port:
         subscriber.most = 100
         await asyncio.gather(receiving.bus.ready(), sending.bus.ready())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(session_module, "EVENT_BYTES_MAX", 1 << 20)
+            patch.setattr(event_queue, "EVENT_BYTES_MAX", 1 << 20)
             flooding = asyncio.create_task(flood(sending, 20_000))
             await subscriber.until(100)
             await asyncio.sleep(0.7)
@@ -378,7 +378,7 @@ async def test_a_receiver_that_is_too_slow_is_told_what_it_lost(port: int) -> No
         await subscriber.until(10)
         subscriber.most = 10
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(session_module, "EVENT_BYTES_MAX", 100_000)
+            patch.setattr(event_queue, "EVENT_BYTES_MAX", 100_000)
             await flood(sending, 3000)
             await sending.bus.flushed()
             await asyncio.sleep(0.1)

@@ -38,7 +38,7 @@ from fjm2.norm.events import (
     StreamReceived,
     TransmissionFlushed,
 )
-from fjm2.norm.net import session as session_module
+from fjm2.norm.net import event_queue
 
 GROUP = "239.192.57.95"
 DEADLINE_S = 10.0
@@ -439,7 +439,7 @@ async def test_flushed_waits_for_what_was_just_written(port: int) -> None:
 
 @on_each_loop
 async def test_reception_pauses_while_nobody_takes_events(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "EVENT_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(event_queue, "EVENT_BYTES_MAX", 1 << 20)
     size, count = 200_000, 30
     async with new_session(port) as receiver, new_session(port, is_sender_only=True) as sender:
         await soon(sender.send_data(b"begin"))
@@ -459,7 +459,7 @@ async def test_reception_pauses_while_nobody_takes_events(port: int, monkeypatch
 
 @on_each_loop
 async def test_a_stream_that_runs_away_from_its_reader_says_so(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "EVENT_BYTES_MAX", 1 << 19)
+    monkeypatch.setattr(event_queue, "EVENT_BYTES_MAX", 1 << 19)
     config = SenderConfig(rate_bps=400e6, grtt_s=0.002, stream_bytes=1 << 20, robust_factor=8)
     async with new_session(port) as receiver, new_session(port, is_sender_only=True, sender=config) as sender:
         content = noise(5_000_000)

@@ -1,0 +1,85 @@
+"""Events that a session received and its application has not taken yet."""
+
+import asyncio
+from collections import deque
+from typing import Protocol
+
+from fjm2.norm.core.events import Event, ObjectCompleted, StreamReceived
+
+EVENT_BYTES_MAX = 64 << 20
+"""Bytes of content that may wait before reception pauses. They are the process's memory."""
+EVENTS_MAX = 65_536
+"""Events that may wait before reception pauses. Small events cost memory, too."""
+_OWN_EVENTS_MAX = 1_000
+"""Events that wait in a session that only sends. Its application need not take events, so the oldest are dropped."""
+
+
+class Pausable(Protocol):
+    """A source of events that can be told to stop receiving."""
+
+    is_paused: bool
+    """True while nothing is received."""
+
+
+class EventQueue:
+    """A queue of events that pauses their source when it is full, and resumes it when it is half empty."""
+
+    __slots__ = ("_arrived", "_is_sender_only", "_source", "waiting", "waiting_bytes")
+
+    def __init__(self, is_sender_only: bool) -> None:
+        """`is_sender_only`: keep the latest events only, for an application that need not take them."""
+        self._is_sender_only = is_sender_only
+        self.waiting: deque[Event] = deque()
+        """Events in the order in which they came. For others to look at only."""
+        self.waiting_bytes = 0
+        """Bytes of content of the waiting events."""
+        self._arrived = asyncio.Event()
+        self._source: Pausable | None = None
+
+    def attach(self, source: Pausable) -> None:
+        """Pause and resume this source from now on."""
+        self._source = source
+
+    def put(self, event: Event) -> None:
+        """Append an event."""
+        if self._is_sender_only and len(self.waiting) >= _OWN_EVENTS_MAX:
+            self.waiting.popleft()
+        self.waiting.append(event)
+        self.waiting_bytes += _content_bytes(event)
+        is_full = self.waiting_bytes >= EVENT_BYTES_MAX or len(self.waiting) >= EVENTS_MAX
+        if is_full and self._source is not None:
+            self._source.is_paused = True
+        self._arrived.set()
+
+    def take(self) -> Event | None:
+        """Remove and return the next event, or return None."""
+        if not self.waiting:
+            return None
+        event = self.waiting.popleft()
+        self.waiting_bytes -= _content_bytes(event)
+        source = self._source
+        if (
+            source is not None
+            and source.is_paused
+            and self.waiting_bytes * 2 < EVENT_BYTES_MAX
+            and len(self.waiting) * 2 < EVENTS_MAX
+        ):
+            source.is_paused = False
+        return event
+
+    async def wait(self) -> None:
+        """Wait until the next `put` or `wake`."""
+        self._arrived.clear()
+        await self._arrived.wait()
+
+    def wake(self) -> None:
+        """Let those that wait look again, although nothing has come."""
+        self._arrived.set()
+
+
+def _content_bytes(event: Event) -> int:
+    if isinstance(event, StreamReceived):
+        return len(event.data)
+    if isinstance(event, ObjectCompleted) and event.data is not None:
+        return event.size
+    return 0

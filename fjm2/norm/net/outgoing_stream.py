@@ -1,0 +1,168 @@
+"""Streams that a session sends: bytes with message marks, collected for a turn of the loop and then handed over."""
+
+import asyncio
+from itertools import pairwise
+from types import TracebackType
+from typing import Self
+
+from fjm2.base.errors import NormError
+
+from .statistics import StreamStatistics
+from .transmission import StreamPort, Transmission
+
+_BATCH_BYTES = 1 << 20
+"""Bytes that a stream collects before its writer has to wait for the loop's turn: a millisecond or two of work."""
+_BATCH_WRITES = 2_000
+"""Writes that a stream collects before its writer has to wait, for the same reason."""
+
+
+class OutgoingStream:
+    """An endless object: bytes with message marks, read by receivers while it is written."""
+
+    def __init__(self, transmission: Transmission, object_id: int) -> None:
+        self.object_id = object_id
+        """Transport id."""
+        self._transmission = transmission
+        self._parts: list[bytes | bytearray | memoryview] = []
+        self._marks: list[int] = []
+        self._size = 0
+        self._messages_sent = self._bytes_sent = 0
+        self._drained = asyncio.Event()
+        self._is_closed = False
+        self._is_ended = False
+        """True if the engine knows that no more will be written."""
+        port = StreamPort(self._hand_over, self._drop, self.drain, lambda: self._size)
+        transmission.add_stream(object_id, port)
+
+    async def write(self, data: bytes | bytearray | memoryview, *, is_start: bool = True) -> None:
+        """Append bytes. They are not copied: leave them unchanged.
+
+        `is_start` marks the first byte as the beginning of a message. The bytes go out at the end of the loop's turn,
+        together with everything else that is written until then. Waits only while the stream's buffer is full, or if
+        much has been written in one turn.
+        """
+        if self._is_closed:
+            raise NormError("write to a closed stream")
+        transmission = self._transmission
+        transmission.check_open()
+        if is_start:
+            self._marks.append(self._size)
+        self._parts.append(data)
+        self._size += len(data)
+        transmission.is_flushed = False
+        transmission.wake(self._hand_over)
+        if self._size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES:
+            await self.drain()
+
+    def append(self, head: bytes, body: bytes = b"") -> bool:
+        """Append one message, given in two parts, without waiting. If it returns True, await `drain()` before more."""
+        if self._is_closed:
+            raise NormError("write to a closed stream")
+        size = self._size
+        if not size:
+            self._transmission.is_flushed = False
+            self._transmission.wake(self._hand_over)
+        parts = self._parts
+        self._marks.append(size)
+        parts.append(head)
+        parts.append(body)
+        self._size = size = size + len(head) + len(body)
+        return size >= _BATCH_BYTES or len(parts) >= _BATCH_WRITES
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes written that have no place in the stream's buffer yet."""
+        return self._size
+
+    def statistics(self) -> StreamStatistics:
+        """Return the counters of this stream, and how much waits in it now."""
+        return StreamStatistics(
+            messages_sent=self._messages_sent,
+            payload_bytes_sent=self._bytes_sent,
+            queue_messages=len(self._marks),
+            queue_bytes=self._size,
+            is_closed=self._is_closed,
+        )
+
+    async def drain(self) -> None:
+        """Wait until everything written has a place in the stream's buffer."""
+        while self._size:
+            await self._wait_turn()
+
+    async def close(self) -> None:
+        """End the stream behind its last byte, and tell receivers so. Harmless if it is closed already."""
+        if self._transmission.is_open:
+            self._end_soon()
+            while not self._is_ended:
+                await self._wait_turn()
+
+    def take_back(self) -> list[bytes]:
+        """Remove and return the whole messages that were not handed over to the engine."""
+        data, marks = b"".join(self._parts), self._marks
+        self._parts, self._marks, self._size = [], [], 0
+        return [data[start:end] for start, end in pairwise((*marks, len(data)))]
+
+    def _hand_over(self) -> None:
+        if self._is_ended:
+            return
+        engine, object_id = self._transmission.engine, self.object_id
+        is_busy = self._size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES
+        if self._size:
+            parts = self._parts
+            data = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+            taken = engine.write(object_id, data, self._marks)
+            self._transmission.is_flushed = False
+            self._parts = [data[taken:]] if taken < len(data) else []
+            written = len(self._marks)
+            self._marks = [mark - taken for mark in self._marks if mark >= taken]
+            engine.stats.messages_sent += written - len(self._marks)
+            self._messages_sent += written - len(self._marks)
+            self._bytes_sent += taken
+            self._size -= taken
+        if not self._size:
+            self._drained.set()
+            if is_busy and not self._is_closed:
+                # An application that wrote a whole batch will most likely write more. The last train, which is not
+                # full, waits one turn for it.
+                self._transmission.wake(self._hand_over)
+                return
+            engine.flush(object_id)
+            if self._is_closed:
+                engine.end_stream(object_id)
+                self._transmission.is_flushed = False
+                self._forget()
+
+    def _end_soon(self) -> None:
+        """Accept no more writes, and end the stream behind what is still to be handed over."""
+        self._is_closed = True
+        if not self._is_ended:
+            self._transmission.wake(self._hand_over)
+
+    def _drop(self) -> None:
+        """Lose what was not handed over: the engine has given the stream up, or the session is closed."""
+        self._is_closed = True
+        self._parts, self._marks, self._size = [], [], 0
+        self._forget()
+        self._drained.set()
+
+    def _forget(self) -> None:
+        self._is_ended = True
+        self._transmission.remove_stream(self.object_id)
+
+    async def _wait_turn(self) -> None:
+        self._drained.clear()
+        self._transmission.wake(self._hand_over)
+        await self._drained.wait()
+        self._transmission.check_open()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the stream. Does not wait for a full buffer if there was an exception."""
+        if kind is None:
+            await self.close()
+        elif self._transmission.is_open:
+            self._end_soon()
