@@ -1,50 +1,62 @@
-"""How long a close waits for what was accepted: as long as the bus gets on with it."""
+"""The end of a bus: how long a close waits, and how a lane ends its stream and has it confirmed."""
 
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Protocol
 
-_LOOK_S = 0.05
-"""So often is it looked whether anything went on."""
+if TYPE_CHECKING:
+    from .confirmation import LaneConfirmation
+    from .lane import Lane
+
+_CHECK_INTERVAL_S = 0.05
+"""A waiting close looks for progress this often: a small part of any sensible limit."""
+_WRITING_SHARE, _CONFIRMING_SHARE = 0.7, 0.9
+"""Shares of the deadline: after the first, receivers that hold the stream up are left behind; after the second, the
+close stops asking for confirmations."""
 
 
 class Progress(Protocol):
-    """What it takes of the bus."""
+    """Progress of a bus that is being closed."""
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Steps towards the end: what was sent and confirmed; and repairs, which anybody may ask for."""
+        """Segments sent plus confirmations received; and repairs sent, which any receiver may request."""
 
     @property
     def repairs_max(self) -> int:
-        """So many repairs may be needed for all that is still held."""
+        """Repairs that may be needed for everything that is still held."""
 
 
 class CloseDeadline:
-    """Lasts until nothing has gone on for so long, or so much time is over in all."""
+    """A deadline that moves on while there is progress, up to a total time limit."""
 
     def __init__(self, bus: Progress, still_s: float, timeout_s: float | None = None) -> None:
+        """Expire after `still_s` without progress, or after `timeout_s` in all."""
         self._bus = bus
         self._loop = asyncio.get_running_loop()
         self._still_s = still_s
         self._timeout_s = math.inf if timeout_s is None else timeout_s
-        self._began = self._moved_at = self._looked_at = self._loop.time()
+        self._began = self._moved_at = self._checked_at = self._loop.time()
         self._steps, self._repairs = bus.progress
-        self._repairs_most = self._repairs + bus.repairs_max
+        self._repairs_max = self._repairs + bus.repairs_max
 
-    def end(self) -> None:
-        """Who waits is in no mood to wait any more."""
+    def expire(self) -> None:
+        """Expire now."""
         self._timeout_s = 0.0
 
     def until(self, share: float = 1.0) -> float:
-        """When it is over, as things are now. With a part of it, something is left for those who come later."""
+        """Return when the deadline expires, in the loop's time, if there is no further progress.
+
+        With a share below 1, leave the rest of the time for the steps that follow.
+        """
         now = self._loop.time()
-        self._moved_at += max(now - self._looked_at - 2 * _LOOK_S, 0.0)  # nobody looked: it is not known what went on
-        self._looked_at = now
+        # Time in which nobody checked does not count: there may have been progress.
+        self._moved_at += max(now - self._checked_at - 2 * _CHECK_INTERVAL_S, 0.0)
+        self._checked_at = now
         steps, repairs = self._bus.progress
-        repairs = min(repairs, self._repairs_most)
+        repairs = min(repairs, self._repairs_max)
         if (steps, repairs) != (self._steps, self._repairs):
             self._steps, self._repairs, self._moved_at = steps, repairs, now
         left_s = (1.0 - share) * min(self._still_s, self._timeout_s)
@@ -52,20 +64,59 @@ class CloseDeadline:
 
     @contextlib.asynccontextmanager
     async def wait(self, share: float = 1.0) -> AsyncIterator[None]:
-        """TimeoutError when it is over."""
-        async with asyncio.timeout_at(self.until(share)) as timeout:
-            looking = self._loop.create_task(self._look(timeout, share))
+        """Raise TimeoutError in the body when the deadline, or this share of it, expires."""
+        async with asyncio.timeout_at(self.until(share)) as limit:
+            checking = self._loop.create_task(self._check(limit, share))
             try:
                 yield
             finally:
-                looking.cancel()
+                checking.cancel()
 
-    async def _look(self, limit: asyncio.Timeout, share: float) -> None:
+    async def _check(self, limit: asyncio.Timeout, share: float) -> None:
         while not limit.expired():
             limit.reschedule(self.until(share))
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_INTERVAL_S)
 
 
-def limit_of(kind: type[BaseException] | None, still_s: float) -> float | None:
-    """How long a close may take in all that follows an exception: Ctrl-C and cancellations have no time."""
+def close_timeout_after(kind: type[BaseException] | None, still_s: float) -> float | None:
+    """Return the total time limit of a close that follows an exception, or None for no limit.
+
+    Only Ctrl-C and cancellations limit it: the program is told to end.
+    """
     return None if kind is None or issubclass(kind, Exception) else still_s
+
+
+async def finish_lane(
+    lane: "Lane",
+    confirmation: "LaneConfirmation",
+    subscribers_of: Callable[["Lane"], frozenset[int]],
+    deadline: CloseDeadline,
+) -> tuple[frozenset[int], int]:
+    """End a lane's stream and have it confirmed. Return the nodes that did not confirm, and the bytes not sent."""
+    stream, session = lane.stream, lane.session
+    assert stream is not None
+    suspects: frozenset[int] = frozenset()
+    suspects_until = 0.0
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with deadline.wait(_WRITING_SHARE):
+                await stream.close()
+        if stream.pending_bytes:
+            # The receivers that hold us up may be dead. Leave them behind, so that the others get the rest.
+            suspects, suspects_until = session.awaited_receivers, deadline.until(_CONFIRMING_SHARE)
+            session.set_receivers(session.receivers - suspects, suspects)
+        async with deadline.wait(_CONFIRMING_SHARE):
+            await stream.close()
+    except TimeoutError:
+        return subscribers_of(lane), stream.pending_bytes
+    nodes = subscribers_of(lane) - lane.evicted
+    missing, suspected = set(nodes - suspects), set(nodes & suspects)
+    with contextlib.suppress(TimeoutError):
+        async with deadline.wait(_CONFIRMING_SHARE):
+            if not nodes:
+                await session.flushed()
+            await confirmation.confirm(lane, missing)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(suspects_until):
+            await confirmation.confirm(lane, suspected)
+    return subscribers_of(lane) & (missing | suspected), 0

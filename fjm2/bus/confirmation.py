@@ -1,65 +1,113 @@
-"""Watermarks in the background: whether the known subscribers have what was sent PERSISTENT.
+"""Watermarks: ask the known subscribers to confirm what was published.
 
-One watermark confirms everything sent before it, so that a round serves many messages. While somebody waits, rounds
-follow each other at once; otherwise there are some a second.
+`LaneConfirmation` asks for a bus. `Confirmation` does so in the background for the PERSISTENT messages of one
+connection. One watermark confirms everything published before it, so one round serves many messages. While somebody
+waits, rounds follow each other at once; otherwise there are a few a second.
 """
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fjm2.messages.errors import JMSError
 
 from .errors import UnconfirmedError
 
+if TYPE_CHECKING:
+    from .lane import Lane, Lanes
+
 _PAUSE_S = 0.1
-"""Between rounds that nobody waits for."""
+"""Pause between rounds that nobody waits for, so that they cost little."""
+_RETRY_S = 0.05
+"""Pause before receivers that did not confirm are asked again: they may be busy, or still lack much."""
 
 
-class Confirming(Protocol):
-    """What it takes of the bus."""
+class Confirmable(Protocol):
+    """The part of a bus that `Confirmation` uses."""
 
-    def confirmed(self) -> Awaitable[frozenset[int]]: ...
+    def confirmed(self) -> Awaitable[frozenset[int]]:
+        """Ask for confirmation of everything published so far, and return the node ids that did not confirm."""
+
+
+class LaneConfirmation:
+    """Asks the subscribers of lanes to confirm what was published."""
+
+    def __init__(
+        self, lanes: "Lanes", subscribers_of: Callable[["Lane"], frozenset[int]], ack_timeout_s: float
+    ) -> None:
+        self.confirmations = 0
+        """Confirmations received, one for each node and round."""
+        self._lanes = lanes
+        self._subscribers_of = subscribers_of
+        self._ack_timeout_s = ack_timeout_s
+        self._loop = asyncio.get_running_loop()
+
+    async def confirmed(self) -> frozenset[int]:
+        """Ask the known subscribers of all lanes, and return the node ids of those that did not confirm.
+
+        A subscriber has `ack_timeout_s` to answer.
+        """
+        deadline = self._loop.time() + self._ack_timeout_s
+        asked = [(lane, set(self._subscribers_of(lane))) for lane in self._lanes.with_streams]
+        await asyncio.gather(*(self.confirm(lane, nodes, deadline) for lane, nodes in asked))
+        return frozenset[int]().union(*(nodes for _, nodes in asked))
+
+    async def confirm(self, lane: "Lane", nodes: set[int], deadline: float = math.inf) -> None:
+        """Ask nodes until all have confirmed. The set keeps those that have not, also when this is cancelled."""
+        while nodes:
+            before = len(nodes)
+            nodes &= (await lane.session.watermark(nodes)).failed
+            nodes &= self._subscribers_of(lane)  # a receiver that said goodbye need not confirm
+            self.confirmations += before - len(nodes)
+            if self._loop.time() >= deadline or nodes <= lane.evicted:
+                break
+            await asyncio.sleep(_RETRY_S)
 
 
 class Confirmation:
-    __slots__ = ("_asked", "_bus", "_done", "_failed", "_report", "_task", "_unasked", "_waiters", "accepted")
+    """Outcomes of the PERSISTENT messages of a connection, by the numbers that `Publication` gives them."""
 
-    def __init__(self, bus: Confirming, report: Callable[[Exception], None]) -> None:
+    __slots__ = (
+        "_asked",
+        "_bus",
+        "_done",
+        "_report",
+        "_task",
+        "_waiters",
+        "accepted",
+        "is_running",
+        "unasked",
+    )
+
+    def __init__(self, bus: Confirmable, report: Callable[[Exception], None]) -> None:
         self.accepted = 0
-        """So many persistent messages were handed to the bus."""
+        """PERSISTENT messages published, a transaction counting as one. Also the number of the latest."""
+        self.unasked = 0
+        """Messages of the coming round whose sender does not wait for the outcome: their failure is reported."""
+        self.is_running = False
+        """True while a task asks for confirmations."""
         self._bus = bus
         self._report = report
         self._done = 0
-        """So many of them are confirmed, or not, for good."""
+        """Number up to which the outcome is final."""
         self._waiters: list[tuple[int, asyncio.Future[JMSError | None]]] = []
         self._asked = asyncio.Event()
-        self._unasked = 0
-        """So many were sent by calls that return before the outcome: failures of theirs are reported."""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def pending(self) -> int:
-        """So many are neither confirmed nor given up."""
+        """Number of messages whose outcome is open."""
         return self.accepted - self._done
 
-    def accept(self) -> int:
-        """One more; its number."""
-        self.accepted += 1
-        if self._task is None:
-            self._start()
-        return self.accepted
-
-    def accept_unasked(self) -> None:
-        """One more, of which nobody asks what became of it."""
-        self._unasked += 1
-        self.accepted += 1
-        if self._task is None:
-            self._start()
+    def start(self) -> None:
+        """Run rounds until all accepted messages have an outcome. To be called when the first one is accepted."""
+        self.is_running = True
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wait(self, number: int) -> Awaitable[JMSError | None]:
-        """The outcome for a message: None if all known subscribers have it."""
+        """Return the outcome of a message: None if all known subscribers have it."""
         if number <= self._done:
             return _no_error()
         future: asyncio.Future[JMSError | None] = asyncio.get_running_loop().create_future()
@@ -68,13 +116,11 @@ class Confirmation:
         return future
 
     def settled(self) -> Awaitable[JMSError | None]:
-        """The outcome for all that was sent so far."""
+        """Return the outcome of everything accepted so far."""
         return self.wait(self.accepted)
 
-    def _start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
     async def close(self) -> None:
+        """Stop asking. Whoever still waits gets UnconfirmedError."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -90,6 +136,7 @@ class Confirmation:
                 await self._run_round()
         finally:
             self._task = None
+            self.is_running = False
 
     async def _pause(self) -> None:
         if not self._waiters:
@@ -99,8 +146,8 @@ class Confirmation:
                     await self._asked.wait()
 
     async def _run_round(self) -> None:
-        upto, unasked = self.accepted, self._unasked
-        self._unasked = 0
+        upto, unasked = self.accepted, self.unasked
+        self.unasked = 0
         error: JMSError | None = None
         try:
             missing = await self._bus.confirmed()

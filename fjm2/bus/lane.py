@@ -1,29 +1,30 @@
-"""Lanes: messages of one range of priorities, as one stream of a NORM sender of its own.
+"""Lanes: the messages of a range of priorities, as one stream of one NORM sender.
 
-A lane has its own node id, socket, DSCP, window and flow control, so that a full one delays no other. The first is that
-of the bus's session, which also receives; the others only send, and are opened when they are first used.
+Every lane has its own node id, socket, DSCP, window and flow control, so a full lane does not delay the others. Lane 0
+uses the session of the bus, which also receives. The other lanes only send, and open when the first message needs them.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Final
 
-from fjm2.norm import OutgoingStream, SessionStatistics
+from fjm2.norm import OutgoingStream, Session, SessionStatistics
 from fjm2.norm.events import Event
 
 from .config import BusConfig
 
 LANE_OF_PRIORITY: Final = (0, 0, 0, 0, 0, 1, 1, 2, 2, 2)
-"""JMS draws its line between 4 and 5."""
+"""Lane of each priority. JMS separates normal from expedited messages between priorities 4 and 5."""
 LANE_COUNT: Final = 3
 DSCP_OF_LANE: Final = (10, 18, 26)
-"""AF11, high-throughput data; AF21, low-latency data; AF31 (RFC 4594). The bus's own `dscp` is that of all lanes."""
+"""AF11, high-throughput data; AF21, low-latency data; AF31 (RFC 4594). A `dscp` in the URI applies to all lanes."""
 TOPICS_MAX: Final = 4096
-"""Of a sender of more topics, every subscriber is taken to want some."""
+"""Topics that a lane remembers. Past that, it assumes that every subscriber wants some of its messages."""
 
 
 class Lane:
-    """One of a bus's lanes."""
+    """One lane of a bus."""
 
     def __init__(self, number: int, config: BusConfig, on_event: Callable[["Lane", Event], None]) -> None:
         self.number = number
@@ -32,32 +33,32 @@ class Lane:
         self.topics: set[int] = set()
         """Hashes of the destinations published to."""
         self.named: frozenset[int] = frozenset()
-        """The receivers that flow control was told to wait for."""
+        """Receivers that flow control was told to wait for."""
         self.evicted: set[int] = set()
-        """Those that it has waited for in vain."""
+        """Receivers that did not answer in time. Flow control no longer waits for them."""
         self.refreshed_at = 0.0
-        """When a frame was last sent for newcomers to hear of the stream."""
+        """Time of the last refresh frame, in seconds of the loop's clock."""
         self.session = config.session(is_sender_only=number > 0, dscp=config.dscp or DSCP_OF_LANE[number])
         self.refreshes = 0
-        """Frames of that kind."""
+        """Refresh frames sent. They are not messages of the application."""
         self.session.is_counted_alone = False
         self._on_event = on_event
         if number:
-            self.session.on_events = self._take_events
+            self.session.on_events = self._drain_events
 
     @property
     def node_id(self) -> int:
         return self.session.node_id
 
     def open_stream(self) -> OutgoingStream:
-        """For the first message. NormError, or OSError, where there are no means."""
+        """Open the stream for the first message. Raise NormError or OSError if that is not possible."""
         if self.number and self.stream is None:
             self.session.open()
         self.stream = self.session.open_stream_now()
         return self.stream
 
     def redraw_node_id(self) -> None:
-        """Go on under another node id. What the network was not given yet goes into a new stream."""
+        """Continue under another node id. Messages not yet given to the network go into a new stream."""
         messages = [] if self.stream is None else self.stream.take_back()
         self.session.redraw_node_id()
         if self.stream is not None:
@@ -66,19 +67,81 @@ class Lane:
                 self.stream.append(message)
 
     def statistics(self) -> SessionStatistics:
-        """Of its session, without the frames that are no messages of the application's."""
+        """Return the statistics of the session, without refresh frames."""
         statistics = self.session.statistics()
         return replace(statistics, messages_sent=max(statistics.messages_sent - self.refreshes, 0))
 
     @property
     def wants_all(self) -> bool:
-        """Whether so much is published here that every subscriber may want some."""
+        """True if the lane has so many topics that every subscriber may want some of its messages."""
         return len(self.topics) >= TOPICS_MAX
 
     @property
     def pending_bytes(self) -> int:
+        """Bytes published that do not fit into the stream's buffer yet."""
         return 0 if self.stream is None else self.stream.pending_bytes
 
-    def _take_events(self) -> None:
+    def _drain_events(self) -> None:
         while (event := self.session.take()) is not None:
             self._on_event(self, event)
+
+
+class LanesState(Enum):
+    """Lifecycle of a bus's lanes."""
+
+    OPEN = auto()
+    """Messages can be published."""
+    CLOSING = auto()
+    """Nothing more is published. Streams end, and subscribers confirm."""
+    CLOSED = auto()
+    """The sockets are closed."""
+
+
+MOVES: Final = {
+    LanesState.OPEN: {LanesState.CLOSING},
+    LanesState.CLOSING: {LanesState.CLOSED},
+    LanesState.CLOSED: set[LanesState](),
+}
+"""States that may follow each state."""
+
+
+class Lanes:
+    """All lanes of a bus."""
+
+    def __init__(self, config: BusConfig, on_event: Callable[[Lane, Event], None]) -> None:
+        self.all: Final = [Lane(number, config, on_event) for number in range(LANE_COUNT)]
+        self.first: Final = self.all[0]
+        self.session: Final[Session] = self.first.session
+        """Session of the first lane, which receives for the whole bus."""
+        self.of_priority: Final = tuple(self.all[number] for number in LANE_OF_PRIORITY)
+        self._state = LanesState.OPEN
+
+    @property
+    def is_open(self) -> bool:
+        return self._state is LanesState.OPEN
+
+    @property
+    def with_streams(self) -> list[Lane]:
+        """Lanes that have been published to."""
+        return [lane for lane in self.all if lane.stream is not None]
+
+    def ignore_own(self) -> None:
+        """Ignore datagrams of our own lanes: local subscriptions got these messages when they were published."""
+        addresses = {lane.session.address for lane in self.with_streams} | {self.session.address}
+        for lane in {self.first, *self.with_streams}:
+            lane.session.ignore(addresses)
+
+    def begin_closing(self) -> None:
+        """Refuse messages from now on."""
+        self._move_to(LanesState.CLOSING)
+
+    async def close(self) -> None:
+        """Close the sockets."""
+        self._move_to(LanesState.CLOSED)
+        for lane in reversed(self.all):
+            await lane.session.close()
+
+    def _move_to(self, state: LanesState) -> None:
+        if state not in MOVES[self._state]:
+            raise AssertionError(f"{self._state} to {state}")
+        self._state = state

@@ -12,15 +12,28 @@ BusReport
 └── InterfaceChanged      the network interface went away, or came back
 """
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from fjm2.messages.errors import InvalidClientIDError, JMSError
 from fjm2.norm import Address
 from fjm2.norm.events import LossReason
+
+from .errors import BusError, MessagesLostError, UnconfirmedError
+from .statistics import BusStats
+
+_REPORTS_PER_S_MAX = 100
+"""Reports passed on in a second. More would let a flood of hostile packets become a flood of callbacks and logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class BusReport:
     """Base of all reports."""
+
+    def error(self) -> JMSError:
+        """Return the exception for the exception listener."""
+        return BusError(str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +52,9 @@ class BytesLost(BusReport):
         end = "an unknown place" if self.end is None else self.end
         return f"bytes {self.start} to {end} of sender {self.sender_id:#x} are lost: {self.reason.value}"
 
+    def error(self) -> JMSError:
+        return MessagesLostError(str(self))
+
 
 @dataclass(frozen=True, slots=True)
 class StreamsMissed(BusReport):
@@ -50,6 +66,9 @@ class StreamsMissed(BusReport):
 
     def __str__(self) -> str:
         return f"{self.count} streams of sender {self.sender_id:#x} were missed"
+
+    def error(self) -> JMSError:
+        return MessagesLostError(str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +82,9 @@ class SenderLost(BusReport):
 
     def __str__(self) -> str:
         return f"sender {self.sender_id:#x} is gone: {self.reason.value}; its last messages may be missing"
+
+    def error(self) -> JMSError:
+        return MessagesLostError(str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +103,9 @@ class TransactionDropped(BusReport):
             f"with {self.received} of {self.size} messages: {self.reason}"
         )
 
+    def error(self) -> JMSError:
+        return MessagesLostError(str(self))
+
 
 @dataclass(frozen=True, slots=True)
 class SubscriberEvicted(BusReport):
@@ -95,6 +120,9 @@ class SubscriberEvicted(BusReport):
         name = "" if self.client_id is None else f"{self.client_id!r}, "
         return f"{name}receiver {self.node_id:#x} is silent, and waited for no more"
 
+    def error(self) -> JMSError:
+        return BusError(str(self), "subscriber_evicted")
+
 
 @dataclass(frozen=True, slots=True)
 class NotConfirmed(BusReport):
@@ -106,6 +134,9 @@ class NotConfirmed(BusReport):
 
     def __str__(self) -> str:
         return f"closed with {len(self.nodes)} subscribers that did not confirm, and {self.unsent_bytes} bytes not sent"
+
+    def error(self) -> JMSError:
+        return UnconfirmedError(str(self), self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +152,9 @@ class NodeIdCollision(BusReport):
         then = "another is drawn, but what was sent last" if self.has_another else "messages"
         return f"node id {self.node_id:#x} is in use at {self.address[0]}, too: {then} may be lost"
 
+    def error(self) -> JMSError:
+        return BusError(str(self), "node_id_collided")
+
 
 @dataclass(frozen=True, slots=True)
 class ClientIdDuplicated(BusReport):
@@ -132,6 +166,9 @@ class ClientIdDuplicated(BusReport):
     def __str__(self) -> str:
         return f"client id {self.client_id!r} is in use at node {self.node_id:#x}, too"
 
+    def error(self) -> JMSError:
+        return InvalidClientIDError(str(self))
+
 
 @dataclass(frozen=True, slots=True)
 class InterfaceChanged(BusReport):
@@ -142,3 +179,43 @@ class InterfaceChanged(BusReport):
 
     def __str__(self) -> str:
         return f"interface {self.interface} is {'back' if self.is_up else 'down'}"
+
+    def error(self) -> JMSError:
+        return BusError(str(self), "interface_up" if self.is_up else "interface_down")
+
+
+Listener = Callable[[BusReport], None]
+
+
+class Reporter:
+    """Passes reports to all listeners, up to a bounded rate."""
+
+    def __init__(self, stats: BusStats) -> None:
+        self._stats = stats
+        self._loop = asyncio.get_running_loop()
+        self._listeners: list[Listener] = []
+        self._second_began_at, self._reported = 0.0, 0
+
+    @property
+    def has_listeners(self) -> bool:
+        return bool(self._listeners)
+
+    def add_listener(self, listener: Listener) -> None:
+        """Call `listener` with each report. It must not raise or wait."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Stop calling `listener`. Calling this twice does no harm."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def report(self, report: BusReport) -> None:
+        now = self._loop.time()
+        if now - self._second_began_at >= 1.0:
+            self._second_began_at, self._reported = now, 0
+        self._reported += 1
+        if self._reported > _REPORTS_PER_S_MAX:
+            self._stats.reports_suppressed += 1
+            return
+        for listener in list(self._listeners):
+            listener(report)

@@ -8,7 +8,7 @@ Nothing that comes raises; what makes no sense is counted. Messages published he
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
-from time import monotonic, time
+from time import monotonic, perf_counter, time
 from typing import Final, Protocol
 
 from fjm2.messages.destination import Destination
@@ -25,7 +25,7 @@ from fjm2.messages.frame import (
 )
 from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, EXPIRATION, FLAGS, HEADER, IN_TRANSACTION, Header
 from fjm2.messages.selector import Selector
-from fjm2.norm.events import StreamReceived
+from fjm2.norm.events import Event, StreamReceived
 
 from .reports import BusReport
 from .statistics import BusStats
@@ -33,6 +33,8 @@ from .transactions import Transactions
 
 HELD_BYTES_MAX: Final = 256 << 20
 """Of frames that have begun, in all streams together."""
+_TURN_S: Final = 0.001
+"""Time for which events are taken before other tasks of the loop get their turn. Listeners get twice as much."""
 _STREAMS_MAX: Final = 4
 """Of one sender at a time; FJM2's have one."""
 _PLACE_MASK: Final = 0xFFFFFFFF
@@ -83,7 +85,21 @@ class Subscription(Protocol):
         """Take a message. Never raises, never waits."""
 
 
-class _Target:
+class RunTap(Protocol):
+    """Sees all that comes from the network before subscriptions do: a keeper that stores it, or a recorder.
+
+    Own messages do not come this way: a `Gate` sees them. While a subscription is full, nothing is taken from the
+    network, and taps see nothing either. Losses are reported by `Reporter`.
+    """
+
+    def take_run(self, sender_id: int, frames: list[Frame]) -> None:
+        """Take the whole frames of one run of a lane, in order, each exactly once. Must not raise or wait.
+
+        `sender_id` is the node id of the lane. Frames are views: slice what is to be kept.
+        """
+
+
+class Target:
     """A destination, and all its subscriptions."""
 
     __slots__ = ("destination", "subscriptions")
@@ -93,7 +109,7 @@ class _Target:
         self.subscriptions = subscriptions
 
 
-_Targets = tuple[_Target, ...]
+Targets = tuple[Target, ...]
 
 
 class _Stream:
@@ -143,13 +159,17 @@ class Router:
         self._held_bytes = 0
         self._clock = clock
         self._own = _Sender(node_id)
-        self._by_hash: dict[int, _Targets] = {}
+        self.by_hash: Final[dict[int, Targets]] = {}
+        """Subscriptions by the hash of their destination. Empty if this process subscribes to nothing."""
         self._senders: dict[int, _Sender] = {}
         self._left: OrderedDict[tuple[int, int], int] = OrderedDict()
         """Sender and stream to the place up to which it has been read."""
         self._full: dict[Subscription, None] = {}
         self._drops: Counter[FrameDrop] = Counter()
         """Of streams that are no more."""
+        self._taps: tuple[RunTap, ...] = ()
+        self._hand_out = self._route
+        """Gets the frames of each run: `_route`, or `_route_tapped` while there are taps."""
 
     def set_node_id(self, node_id: int) -> None:
         """Of what is published here, from now on."""
@@ -160,24 +180,24 @@ class Router:
     def add(self, subscription: Subscription) -> None:
         """Deliver to it from the next message on."""
         destination = subscription.destination
-        targets = self._by_hash.get(destination.frame_hash, ())
+        targets = self.by_hash.get(destination.frame_hash, ())
         same = next((target for target in targets if target.destination == destination), None)
         others = tuple(target for target in targets if target is not same)
         subscriptions = (*(same.subscriptions if same else ()), subscription)
-        self._by_hash[destination.frame_hash] = (*others, _Target(destination, subscriptions))
+        self.by_hash[destination.frame_hash] = (*others, Target(destination, subscriptions))
 
     def remove(self, subscription: Subscription) -> None:
         """Deliver no more to it. Twice does no harm."""
         place = subscription.destination.frame_hash
         kept = []
-        for target in self._by_hash.get(place, ()):
+        for target in self.by_hash.get(place, ()):
             subscriptions = tuple(one for one in target.subscriptions if one is not subscription)
             if subscriptions:
-                kept.append(_Target(target.destination, subscriptions))
+                kept.append(Target(target.destination, subscriptions))
         if kept:
-            self._by_hash[place] = tuple(kept)
+            self.by_hash[place] = tuple(kept)
         else:
-            self._by_hash.pop(place, None)
+            self.by_hash.pop(place, None)
         for sender in self._senders.values():
             sender.gapped.discard(subscription)
         self._own.gapped.discard(subscription)
@@ -202,12 +222,12 @@ class Router:
     @property
     def destinations(self) -> frozenset[Destination]:
         """All that is subscribed to."""
-        return frozenset(target.destination for targets in self._by_hash.values() for target in targets)
+        return frozenset(target.destination for targets in self.by_hash.values() for target in targets)
 
     @property
     def subscriptions(self) -> list[Subscription]:
         """All of them."""
-        return [one for targets in list(self._by_hash.values()) for target in targets for one in target.subscriptions]
+        return [one for targets in list(self.by_hash.values()) for target in targets for one in target.subscriptions]
 
     # From the network.
 
@@ -232,11 +252,22 @@ class Router:
         frames = reader.feed(data, marks)
         if frames:
             self.stats.frames_received += len(frames)
-            self._route(frames, sender)
+            self._hand_out(frames, sender)
         if reader.held_bytes != held:
             self._held_bytes += reader.held_bytes - held
             if self._held_bytes > self._held_bytes_max:
                 self._shed()
+
+    def add_tap(self, tap: RunTap) -> None:
+        """Show every run to a tap, from the next one on, before subscriptions get its frames."""
+        self._taps = (*self._taps, tap)
+        self._hand_out = self._route_tapped
+
+    def remove_tap(self, tap: RunTap) -> None:
+        """Show no more runs to a tap. Calling this twice does no harm."""
+        self._taps = tuple(one for one in self._taps if one is not tap)
+        if not self._taps:
+            self._hand_out = self._route
 
     def has_stream(self, sender_id: int) -> bool:
         """Whether anything of a sender's streams has come."""
@@ -297,10 +328,10 @@ class Router:
 
     def publish(self, destination: Destination, parts: Parts) -> bool:
         """Deliver a message to the subscriptions of this process. Whether one of them is full now."""
-        if not self._by_hash:
+        if not self.by_hash:
             return False
         head, body = parts
-        targets = self._by_hash.get(destination.frame_hash)
+        targets = self.by_hash.get(destination.frame_hash)
         in_transaction = head[FLAGS] & IN_TRANSACTION
         if targets is None and not in_transaction:
             return False
@@ -317,7 +348,7 @@ class Router:
     # What both have in common.
 
     def _route(self, frames: list[Frame], sender: _Sender) -> None:
-        wanted = self._by_hash.get
+        wanted = self.by_hash.get
         deliver = self._deliver
         for frame in frames:
             header = frame[4]
@@ -327,7 +358,12 @@ class Router:
             elif targets is not None:
                 deliver(frame, targets, sender)
 
-    def _deliver(self, frame: Frame, targets: _Targets, sender: _Sender) -> None:
+    def _route_tapped(self, frames: list[Frame], sender: _Sender) -> None:
+        for tap in self._taps:
+            tap.take_run(sender.node_id, frames)
+        self._route(frames, sender)
+
+    def _deliver(self, frame: Frame, targets: Targets, sender: _Sender) -> None:
         buffer, start, body, end, header = frame
         expiration = header[EXPIRATION]
         if expiration and expiration <= time() * 1000:
@@ -363,7 +399,7 @@ class Router:
             self.stats.frames_malformed += 1
             return False
 
-    def _take_part(self, frame: Frame, targets: _Targets | None, sender: _Sender) -> None:
+    def _take_part(self, frame: Frame, targets: Targets | None, sender: _Sender) -> None:
         """A message of a transaction: those that nobody here wants count all the same."""
         buffer, start, body, end, header = frame
         try:
@@ -384,7 +420,7 @@ class Router:
 
     def _release(self, part: _Part) -> None:
         frame, sender = part
-        targets = self._by_hash.get(frame[4][DESTINATION_HASH])
+        targets = self.by_hash.get(frame[4][DESTINATION_HASH])
         if targets is not None:
             self._deliver(frame, targets, sender)
 
@@ -413,7 +449,7 @@ class Router:
 
     def _mark_gap(self, sender: _Sender) -> None:
         sender.gapped.update(
-            one for targets in self._by_hash.values() for target in targets for one in target.subscriptions
+            one for targets in self.by_hash.values() for target in targets for one in target.subscriptions
         )
         self.transactions.note_gap(sender.node_id)
 
@@ -426,3 +462,59 @@ class Router:
         self.stats.streams_cut += 1
         self._reset(stream)
         self._mark_gap(sender)
+
+
+class TaskLoop(Protocol):
+    """The part of an event loop that `Intake` uses."""
+
+    def call_soon(self, callback: Callable[[], None], /) -> object: ...
+    def call_exception_handler(self, context: dict[str, object], /) -> None: ...
+
+
+class Intake:
+    """Takes events from a session: runs go to the router, all others to a handler."""
+
+    def __init__(
+        self,
+        loop: TaskLoop,
+        take: Callable[[], Event | None],
+        router: Router,
+        handle: Callable[[Event], None],
+    ) -> None:
+        self._loop = loop
+        self._take = take
+        self._router = router
+        self._handle = handle
+        self._is_scheduled = False
+        """True if more events will be taken in the loop's next turn."""
+
+    def take_now(self) -> None:
+        """Take events, unless that is scheduled already: then listeners get their turn first, and keep up."""
+        if not self._is_scheduled:
+            self._take_events()
+
+    def take_soon(self) -> None:
+        """Take events in the loop's next turn."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._take_events)
+
+    def _take_events(self) -> None:
+        """Take events until there are no more, a subscription is full, or the turn is over."""
+        self._is_scheduled = False
+        take, router, receive = self._take, self._router, self._router.receive
+        end = perf_counter() + _TURN_S
+        try:
+            while perf_counter() < end:
+                if router.is_blocked:
+                    return
+                event = take()
+                if event is None:
+                    return
+                if type(event) is StreamReceived:
+                    receive(event)
+                else:
+                    self._handle(event)
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "an event of a bus was not handled", "exception": error})
+        self.take_soon()

@@ -1,5 +1,6 @@
 """JMS over NORM: the names of Jakarta Messaging in Python spelling."""
 
+from fjm2.bus.completions import CompletionListener
 from fjm2.bus.errors import (
     BusError,
     ConsumerFullError,
@@ -60,7 +61,6 @@ from .context import JMSContext
 from .factory import ConnectionFactory
 from .jms_producer import JMSProducer
 from .metadata import ConnectionMetaData
-from .outbox import CompletionListener
 from .producer import MessageProducer
 from .requestor import QueueRequestor, TopicRequestor
 from .session import Session

@@ -11,7 +11,8 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from fjm2.base.done import DONE, Done
 from fjm2.base.readings import Counted
-from fjm2.bus.closing import limit_of
+from fjm2.bus.closing import close_timeout_after
+from fjm2.bus.publication import Post
 from fjm2.messages.destination import TemporaryQueue as AioTemporaryQueue
 from fjm2.messages.destination import TemporaryTopic as AioTemporaryTopic
 from fjm2.messages.message_factory import MessageFactory
@@ -86,9 +87,8 @@ from . import context as aio_context
 from . import factory as aio_factory
 from . import requestor as aio_requestor
 from . import session as aio_session
-from .dispatcher import ThreadListener
 from .jms_producer import AnyJMSProducer
-from .outbox import Post
+from .listener_task import ThreadListener
 from .producer import AnyProducer
 from .threads import LOOP, CallbackThread, Door, Later, ThreadCompletion, in_loop, work_through
 
@@ -231,12 +231,12 @@ class TemporaryQueue(AioTemporaryQueue):
 class _Threads:
     """What the objects of one session share."""
 
-    def __init__(self, session: aio_session.Session, door: Door) -> None:
+    def __init__(self, session: aio_session.SessionCore, door: Door) -> None:
         self.session, self.door = session, door
         name = door.name_session()
-        self.listeners = CallbackThread(session._dispatcher, session._endpoint, f"{name}-listeners")
-        self.completions = CallbackThread(session._outbox, session._endpoint, f"{name}-completions")
-        session._dispatcher.acknowledge_hook = self.acknowledge
+        self.listeners = CallbackThread(session.dispatcher, session.endpoint, f"{name}-listeners")
+        self.completions = CallbackThread(session.outbox, session.endpoint, f"{name}-completions")
+        session.dispatcher.opener.acknowledge_hook = self.acknowledge
 
     def call(self, function: Callable[_P, Any], *arguments: _P.args, **options: _P.kwargs) -> Any:
         """Await a coroutine function, behind everything that was sent before."""
@@ -244,7 +244,7 @@ class _Threads:
 
     async def _close_behind(self, close: Callable[[], Awaitable[None]]) -> None:
         """Likewise, but what holds up those that were sent before does not hold up a close."""
-        await self.door.drained(self.session._endpoint.closing())
+        await self.door.drained(self.session.endpoint.closing())
         await close()
 
     async def _behind(self, function: Callable[_P, Any], *arguments: _P.args, **options: _P.kwargs) -> Any:
@@ -254,26 +254,26 @@ class _Threads:
     def send_listened(self, post: Post, message: Any, listener: CompletionListener | None) -> None:
         """With the lock of the door held."""
         if listener is None:
-            self.door.put(self.session._outbox.put, post)
+            self.door.put(self.session.outbox.put, post)
         else:
             self.send_async(post, message, listener)
 
     def send_async(self, post: Post, message: Any, listener: CompletionListener | None) -> Future[None]:
         """Likewise; done when the outcome is known."""
         listening = None if listener is None else ThreadCompletion(self.completions, listener)
-        later = Later(self.session._outbox, message, listening)
+        later = Later(self.session.outbox, message, listening)
         self.door.put(later.put, post)
         return later.outcome
 
     def listener_of(self, listener: MessageListener) -> ThreadListener:
         async def run(messages: list[Message], is_interrupted: Callable[[], bool]) -> tuple[int, BaseException | None]:
-            called = self.session._dispatcher.around(listener)
+            called = self.session.dispatcher.wrap_listener(listener)
             return await self.listeners.run(work_through, called, messages, is_interrupted)
 
         return ThreadListener(run, listener)
 
     def acknowledge(self) -> Done:
-        _run(self.session._dispatcher.acknowledge)
+        _run(self.session.dispatcher.acknowledge)
         return DONE
 
     def close(self) -> None:
@@ -285,7 +285,7 @@ class MessageProducer(AnyProducer, _Closing):
     """Sends to its destination or, if it has none, to that of each send."""
 
     def __init__(self, threads: _Threads, destination: Destination | None) -> None:
-        super().__init__(threads.session._outbox, destination)
+        super().__init__(threads.session.outbox, destination)
         self._threads = threads
 
     def send(
@@ -333,7 +333,7 @@ class JMSProducer(AnyJMSProducer):
     """Made by `context.create_producer()`: costs little, is bound to no destination and needs no closing."""
 
     def __init__(self, threads: _Threads) -> None:
-        super().__init__(threads.session._outbox)
+        super().__init__(threads.session.outbox)
         self._threads = threads
 
     def send(
@@ -434,13 +434,13 @@ class Session(MessageFactory, _Closing):
 
     def __init__(self, inner: aio_session.Session, door: Door) -> None:
         self._inner = inner
-        self._threads = _Threads(inner, door)
+        self._threads = _Threads(aio_session.core_of(inner), door)
 
     def __repr__(self) -> str:
         return repr(self._inner)
 
     def _check_usable(self) -> ObjectCodec:
-        return self._inner._check_usable()
+        return self._threads.session.check_usable()
 
     @property
     def transacted(self) -> bool:
@@ -525,7 +525,7 @@ class Session(MessageFactory, _Closing):
     @contextmanager
     def transaction(self) -> Iterator[Self]:
         """`with session.transaction():` commits, or rolls back if an exception leaves the block."""
-        _run(self._inner._check_transacted, "transaction")
+        _run(self._threads.session.check_transacted, "transaction")
         with _Ending(self):
             yield self
 
@@ -558,10 +558,10 @@ class Connection(_Closing):
 
     def __init__(self, inner: aio_connection.Connection) -> None:
         """A connection is made, and open, by a ConnectionFactory."""
-        self._inner = inner
-        self._door = Door(inner._report)
+        self._inner, self._core = inner, aio_connection.core_of(inner)
+        self._door = Door(self._core.report)
         self._sessions: list[Session] = []
-        self._exceptions = CallbackThread(inner._endpoint, inner._endpoint, "exceptions")
+        self._exceptions = CallbackThread(self._core.endpoint, self._core.endpoint, "exceptions")
         self._exception_listener: ExceptionListener | None = None
 
     def start(self) -> None:
@@ -586,13 +586,13 @@ class Connection(_Closing):
 
     async def _close_behind(self, close: Callable[[float | None], Awaitable[None]], timeout_s: float | None) -> None:
         """What holds up those that were sent before does not hold up a close."""
-        self._inner._begin_closing(timeout_s)
-        if self._inner._endpoint is not None:
-            await self._door.close(self._inner._endpoint.closing())
+        self._core.begin_closing(timeout_s)
+        if self._core.endpoint is not None:
+            await self._door.close(self._core.endpoint.closing())
         await close(timeout_s)
 
     def _close_after(self, kind: type[BaseException] | None) -> None:
-        self.close(limit_of(kind, self._inner._settings.close_timeout_s))
+        self.close(close_timeout_after(kind, self._core.settings.close_timeout_s))
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -666,7 +666,7 @@ class JMSContext(MessageFactory, _Closing):
         """A context is made, and open, by a ConnectionFactory, or by another context."""
         self._inner = inner
         self._connection = connection
-        self._session = Session(inner._own, connection._door)
+        self._session = Session(aio_session.Session(aio_context.session_of(inner)), connection._door)
         connection._sessions.append(self._session)
 
     @property
@@ -674,7 +674,7 @@ class JMSContext(MessageFactory, _Closing):
         return self._session._threads
 
     def _check_usable(self) -> ObjectCodec:
-        return self._inner._check_usable()
+        return self._threads.session.check_usable()
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -693,14 +693,14 @@ class JMSContext(MessageFactory, _Closing):
 
     def close(self, timeout: float | None = None) -> None:
         """Close the session and, if no other context uses it, the connection: see there. Twice does no harm."""
-        if self._inner._shared.users > 1:
+        if aio_context.shared_connection_of(self._inner).users > 1:
             _call(self._threads._close_behind(self._inner.close))
         else:
             _call(self._connection._close_behind(self._inner.close, timeout))
         self._threads.close()
 
     def _close_after(self, kind: type[BaseException] | None) -> None:
-        self.close(limit_of(kind, self._connection._inner._settings.close_timeout_s))
+        self.close(close_timeout_after(kind, self._connection._core.settings.close_timeout_s))
 
     def start(self) -> None:
         """Deliver messages from now on; the first consumer does so by itself if `auto_start` is set."""
@@ -868,7 +868,7 @@ class ConnectionFactory:
     ) -> JMSContext:
         """Likewise a session and its connection in one."""
         inner = _call(self._inner.create_context(mode, user, password))
-        return JMSContext(inner, Connection(inner._shared.connection))
+        return JMSContext(inner, Connection(aio_context.shared_connection_of(inner).connection))
 
     def create_topic_connection(self, *_: object, **__: object) -> NoReturn:
         """ResourceAllocationError: not in this release."""

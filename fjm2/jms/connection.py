@@ -2,38 +2,38 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
+from enum import Enum, auto
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias
 
 from fjm2.base.done import DONE
 from fjm2.base.readings import Counted
-from fjm2.bus.closing import limit_of
+from fjm2.bus.closing import close_timeout_after
 from fjm2.bus.errors import UnconfirmedError
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import IllegalStateError, InvalidClientIDError, JMSError
 
 from .endpoint import Endpoint
-from .metadata import ConnectionMetaData
+from .metadata import ConnectionMetaData, refuse
 from .producer import check_destination
-from .session import Session
+from .session import Session, SessionCore
 from .settings import ClientSettings, SessionMode
-from .temporary import Temporaries
-from .unsupported import refuse
 
 if TYPE_CHECKING:
     from fjm2.bus.config import BusConfig
+    from fjm2.bus.publication import Gate
     from fjm2.bus.reports import BusReport
 
 ExceptionListener: TypeAlias = Callable[[Exception], Any]
-"""Called with what no call can report; in `fjm2.jms` it may be a coroutine function."""
+"""Called with each problem that no call can raise. In `fjm2.jms` it may be a coroutine function."""
 
 _claimed: dict[tuple[str, int, str], asyncio.AbstractEventLoop] = {}
-"""Client ids in this process, with the group and port of their bus; a connection does not outlive its loop."""
+"""Client ids in use in this process, with group and port of their bus. A connection does not outlive its loop."""
 
 
 def mode_of(mode: int, transacted: bool) -> SessionMode:
-    """What a session is to be; JMSError if there is no such mode."""
+    """Return the mode of a session. Raise JMSError if there is no such mode."""
     if transacted:
         return SessionMode.SESSION_TRANSACTED
     try:
@@ -42,184 +42,173 @@ def mode_of(mode: int, transacted: bool) -> SessionMode:
         raise JMSError(f"mode={mode!r}: expected one of SessionMode") from None
 
 
-class Connection:
-    """Opens by `await connection` or `async with connection`. Nothing is delivered before `start()`."""
+class ConnectionState(Enum):
+    """Lifecycle of a connection."""
 
-    def __init__(self, config: "BusConfig", settings: ClientSettings) -> None:
-        """A connection is made by a ConnectionFactory."""
-        self._config = config
-        self._settings = settings
-        self._endpoint: Endpoint | None = None
-        self._temporaries: Temporaries | None = None
-        self._sessions: list[Session] = []
+    NEW = auto()
+    """Not awaited yet."""
+    OPEN = auto()
+    CLOSED = auto()
+    """`close` was called. What it waits for may still go on."""
+
+
+MOVES: Final = {
+    ConnectionState.NEW: {ConnectionState.OPEN, ConnectionState.CLOSED},
+    ConnectionState.OPEN: {ConnectionState.CLOSED},
+    ConnectionState.CLOSED: set[ConnectionState](),
+}
+"""States that may follow each state."""
+
+
+class ConnectionCore:
+    """The inside of a connection, which `Connection`, `JMSContext` and the blocking API share."""
+
+    def __init__(self, config: "BusConfig", settings: ClientSettings, gate: "Gate | None" = None) -> None:
+        """Publish behind `gate`, if there is one."""
+        self.config: Final = config
+        self.settings: Final = settings
+        self.endpoint: Endpoint | None = None
+        """Set when the connection opens, and kept when it closes."""
+        self.sessions: Final[list[SessionCore]] = []
+        self._gate = gate
         self._claim: tuple[str, int, str] | None = None
+        """Entry of the client id in `_claimed`."""
+        self._state = ConnectionState.NEW
         self._is_started = False
         self._is_used = False
-        self._is_closing = False
+        """True if it is too late to set the client id."""
 
-    # Life.
+    @property
+    def is_closed(self) -> bool:
+        return self._state is ConnectionState.CLOSED
 
-    def __await__(self) -> Generator[Any, None, Self]:
-        return self._open().__await__()
-
-    async def _open(self) -> Self:
-        if self._is_closing:
+    async def open(self) -> None:
+        """Open the connection. Calling this twice does no harm."""
+        if self.is_closed:
             raise IllegalStateError("the connection is closed")
-        if self._endpoint is None:
-            if self._settings.client_id is not None:
-                self._claim_id(self._settings.client_id)
-            try:
-                from fjm2.bus.bus import Bus  # not before it is needed: see ConnectionFactory
+        if self.endpoint is not None:
+            return
+        if self.settings.client_id is not None:
+            self._claim_id(self.settings.client_id)
+        try:
+            from fjm2.bus.bus import Bus  # only now: see ConnectionFactory
 
-                bus = await Bus.open(self._config)
-            except BaseException:
-                self._release_id()
-                raise
-            self._endpoint = Endpoint(bus, self._settings)
-            self._temporaries = Temporaries(self._endpoint)
-            bus.add_listener(self._take_report)
-            self._endpoint.announce()
-        return self
+            bus = await Bus.open(self.config)
+        except BaseException:
+            self._release_id()
+            raise
+        self.endpoint = Endpoint(bus, self.settings, self._gate)
+        self._move_to(ConnectionState.OPEN)
+        bus.add_listener(self._handle_report)
+        self.endpoint.announce()
 
-    def start(self) -> Awaitable[None]:
-        """Deliver messages from now on. Twice does no harm; there is nothing to wait for."""
-        self._use()
+    def start(self) -> None:
+        """Deliver messages from now on."""
+        self.use()
         self._is_started = True
-        for session in self._sessions:
-            session._dispatcher.start()
-        return DONE
+        for session in self.sessions:
+            session.dispatcher.start()
 
     async def stop(self) -> None:
-        """No more deliveries: when this returns, no listener runs. Receives that wait go on waiting."""
-        self._use()
-        for session in self._sessions:
-            session._dispatcher.check_not_in_listener("stop")
+        """Deliver no more, and wait for running listeners."""
+        self.use()
+        for session in self.sessions:
+            session.dispatcher.check_not_in_listener("stop")
         self._is_started = False
-        for session in self._sessions:
-            session._dispatcher.halt()
-        for session in list(self._sessions):
-            await session._dispatcher.stop()
+        for session in self.sessions:
+            session.dispatcher.halt()
+        for session in list(self.sessions):
+            await session.dispatcher.stop()
 
-    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Close all that was made by it, and wait for listeners, receives, and what was sent to arrive.
+    def create_session(self, mode: SessionMode) -> SessionCore:
+        """Create the inside of a session."""
+        session = SessionCore(self.check_open(), mode, self.sessions.remove)
+        self.sessions.append(session)
+        if self._is_started:
+            session.dispatcher.start()
+        return session
 
-        Transactions are rolled back, nothing is acknowledged. It waits as long as anything goes on, and gives up when
-        nothing has for `close_timeout_s`, or, listeners apart, after `timeout` seconds in all; what is not confirmed by
-        then is reported. Who is cancelled waits no longer. Twice does no harm.
-        """
-        endpoint, temporaries = self._endpoint, self._temporaries
-        self._begin_closing(timeout)
-        if self._is_closing or endpoint is None or temporaries is None:
-            self._is_closing = True
+    def begin_closing(self, timeout_s: float | None) -> None:
+        """Set the deadline of the close. Raise IllegalStateError where a close would wait for its caller."""
+        for session in self.sessions:
+            session.check_may_close()
+        if self.endpoint is not None:
+            self.endpoint.begin_closing(timeout_s)
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """See `Connection.close`."""
+        endpoint = self.endpoint
+        self.begin_closing(timeout_s)
+        if self.is_closed:
             return
-        endpoint.check_loop()
-        self._is_closing = True
-        patience = endpoint.begin_closing()
+        if endpoint is not None:
+            endpoint.check_loop()
+        self._move_to(ConnectionState.CLOSED)
+        if endpoint is None:
+            return
+        deadline = endpoint.begin_closing()
         try:
-            for session in self._sessions:
-                session._dispatcher.halt()
-            for session in list(self._sessions):
+            for session in self.sessions:
+                session.dispatcher.halt()
+            for session in list(self.sessions):
                 await session.close()
             if endpoint.bus.is_shared:
                 await self._confirm(endpoint)
         except asyncio.CancelledError:
-            patience.end()
+            deadline.expire()
             raise
-        finally:  # who is cancelled, say by a listener that hangs, leaves the bus all the same
-            temporaries.close()
+        finally:  # leave the bus even if cancelled, for example because a listener hangs
+            endpoint.temporaries.close()
             endpoint.is_closed = True
             endpoint.bus.withdraw(endpoint.connection_id)
             self._release_id()
             await endpoint.confirmation.close()
-            await endpoint.bus.close(patience)
-            endpoint.bus.remove_listener(self._take_report)
-        await endpoint.reports.drained()
-
-    def _begin_closing(self, timeout_s: float | None) -> None:
-        """The time for it runs from now on."""
-        for session in self._sessions:
-            session._check_may_close()
-        if self._endpoint is not None:
-            self._endpoint.begin_closing(timeout_s)
+            await endpoint.bus.close(deadline)
+            endpoint.bus.remove_listener(self._handle_report)
+        await endpoint.callbacks.drained()
 
     async def _confirm(self, endpoint: Endpoint) -> None:
-        """The last connection leaves it to the bus. Failures have been reported, but not that the time is over."""
+        """Wait until everything is confirmed. The last connection of a bus leaves that to the bus."""
         try:
             async with endpoint.closing():
                 await endpoint.confirmation.settled()
         except TimeoutError:
             endpoint.report(UnconfirmedError("not all subscribers confirmed persistent messages before the close"))
 
-    async def __aenter__(self) -> Self:
-        return await self._open()
+    def _move_to(self, state: ConnectionState) -> None:
+        if state not in MOVES[self._state]:
+            raise AssertionError(f"{self._state} to {state}")
+        self._state = state
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close(limit_of(kind, self._settings.close_timeout_s))
+    def _handle_report(self, report: "BusReport") -> None:
+        self.report(report.error())
 
-    def _take_report(self, report: "BusReport") -> None:
-        from fjm2.bus.bus_errors import error_of
+    def report(self, error: Exception) -> None:
+        """Tell the exception listener, or the log if there is none."""
+        if self.endpoint is not None:
+            self.endpoint.report(error)
 
-        self._report(error_of(report))
-
-    def _report(self, error: Exception) -> None:
-        if self._endpoint is not None:
-            self._endpoint.report(error)
-
-    def _check_open(self) -> Endpoint:
-        if self._is_closing:
+    def check_open(self) -> Endpoint:
+        """Return the endpoint. Raise IllegalStateError unless the connection is open."""
+        if self.is_closed:
             raise IllegalStateError("the connection is closed")
-        if self._endpoint is None:
+        if self.endpoint is None:
             raise IllegalStateError("the connection is not open: await it, or use it in `async with`")
-        self._endpoint.check_open()
-        return self._endpoint
+        self.endpoint.check_open()
+        return self.endpoint
 
-    def _use(self) -> None:
-        self._check_open()
+    def use(self) -> None:
+        """Note that the connection is used: from now on, the client id stays as it is."""
+        self.check_open()
         self._is_used = True
-
-    def __repr__(self) -> str:
-        state = "closed" if self._is_closing else "not open" if self._endpoint is None else "open"
-        name = "" if self.client_id is None else f" {self.client_id!r}"
-        return f"<Connection{name} to {self._config.to_uri()}, {state}>"
-
-    # Others.
-
-    async def ready(self) -> None:
-        """Wait, a second at the most, until those who are there are known, and know of this connection's consumers."""
-        await self._check_open().ready()
-
-    def subscribers(self, dest: Destination) -> int:
-        """How many connections are known to consume from it, this one included; `ready` waits until all are."""
-        return self._check_open().bus.subscribers(check_destination(dest))
-
-    # Sessions.
-
-    def create_session(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE, *, transacted: bool = False) -> Session:
-        """With `transacted` the mode does not matter."""
-        self._use()
-        return self._create_session(mode_of(mode, transacted))
-
-    def _create_session(self, mode: SessionMode) -> Session:
-        self._check_open()
-        assert self._temporaries is not None
-        session = Session(self._temporaries, mode, self._sessions.remove)
-        self._sessions.append(session)
-        if self._is_started:
-            session._dispatcher.start()
-        return session
-
-    # Identity.
 
     @property
     def client_id(self) -> str | None:
-        """To be set once, before anything else is done with the connection, unless the factory has one."""
-        return self._settings.client_id if self._endpoint is None else self._endpoint.client_id
+        return self.settings.client_id if self.endpoint is None else self.endpoint.client_id
 
-    @client_id.setter
-    def client_id(self, value: str | None) -> None:
-        endpoint = self._check_open()
+    def set_client_id(self, value: object) -> None:
+        """See `Connection.client_id`."""
+        endpoint = self.check_open()
         if not isinstance(value, str) or not value:
             raise InvalidClientIDError(f"client_id={value!r}: expected a text")
         if endpoint.client_id is not None:
@@ -231,7 +220,7 @@ class Connection:
         endpoint.announce()
 
     def _claim_id(self, client_id: str) -> None:
-        claim = self._config.group, self._config.port, client_id
+        claim = self.config.group, self.config.port, client_id
         if claim in _claimed and not _claimed[claim].is_closed():
             raise InvalidClientIDError(f"client_id={client_id!r}: in use")
         _claimed[claim] = asyncio.get_running_loop()
@@ -241,42 +230,121 @@ class Connection:
         if self._claim is not None:
             _claimed.pop(self._claim, None)
 
+    def statistics(self) -> ConnectionStatistics:
+        """See `Connection.statistics`."""
+        endpoint = self.endpoint or self.check_open()
+        return endpoint.statistics(len(self.sessions))
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "not open" if self.endpoint is None else "open"
+        name = "" if self.client_id is None else f" {self.client_id!r}"
+        return f"<Connection{name} to {self.config.to_uri()}, {state}>"
+
+
+class Connection:
+    """One identity on a bus, and the sessions that share it.
+
+    It opens by `await connection` or `async with connection`. Nothing is delivered before `start()`.
+    """
+
+    def __init__(self, core: ConnectionCore) -> None:
+        """Use a ConnectionFactory."""
+        self._core = core
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._open().__await__()
+
+    async def _open(self) -> Self:
+        await self._core.open()
+        return self
+
+    def start(self) -> Awaitable[None]:
+        """Deliver messages from now on. Calling this twice does no harm. There is nothing to wait for."""
+        self._core.start()
+        return DONE
+
+    async def stop(self) -> None:
+        """Deliver no more. When this returns, no listener runs. Waiting receives go on waiting."""
+        await self._core.stop()
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Close all sessions, and wait for listeners, receives, and until everything sent has arrived.
+
+        Transactions are rolled back, and nothing is acknowledged. The close waits while there is progress. It gives up
+        after `close_timeout_s` without any, or, listeners apart, after `timeout` seconds in all, and reports what is
+        not confirmed by then. Cancelling it ends the wait. Calling it twice does no harm.
+        """
+        await self._core.close(timeout)
+
+    async def __aenter__(self) -> Self:
+        return await self._open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(close_timeout_after(kind, self._core.settings.close_timeout_s))
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+    async def ready(self) -> None:
+        """Wait, a second at most, until the connections present are known, and know this connection's consumers."""
+        await self._core.check_open().ready()
+
+    def subscribers(self, dest: Destination) -> int:
+        """Return the number of known connections that consume from `dest`, this one included. See `ready`."""
+        return self._core.check_open().bus.subscribers(check_destination(dest))
+
+    def create_session(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE, *, transacted: bool = False) -> Session:
+        """Create a session. With `transacted`, the mode does not matter."""
+        self._core.use()
+        return Session(self._core.create_session(mode_of(mode, transacted)))
+
+    @property
+    def client_id(self) -> str | None:
+        """Name of the connection. Set it once, before any other use, unless the factory has one."""
+        return self._core.client_id
+
+    @client_id.setter
+    def client_id(self, value: str | None) -> None:
+        self._core.set_client_id(value)
+
     @property
     def meta_data(self) -> ConnectionMetaData:
-        """Versions, and what is there and what is not."""
-        self._check_open()
+        """Versions, and what this release offers."""
+        self._core.check_open()
         return ConnectionMetaData()
 
     def statistics(self) -> ConnectionStatistics:
-        """What it, and its bus, have done so far, and how they stand. IllegalStateError before it is open."""
-        if self._endpoint is None:
-            self._check_open()
-        assert self._endpoint is not None
-        return self._endpoint.statistics(len(self._sessions))
+        """Return the statistics of the connection and its bus. Raise IllegalStateError before it is open."""
+        return self._core.statistics()
 
     @property
     def counted(self) -> Counted:
-        """What a TraceRecorder records of it: the bus, which the process's other connections to the URI share."""
-        return self._check_open().bus
+        """Source of counters for a TraceRecorder: the bus, shared with other connections to the same URI."""
+        return self._core.check_open().bus
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
-        """A function or coroutine function of an exception: it hears what no call can report, one at a time."""
-        return self._check_open().exception_listener
+        """Function or coroutine function called with each problem that no call can raise, one at a time."""
+        return self._core.check_open().exception_listener
 
     @exception_listener.setter
     def exception_listener(self, listener: ExceptionListener | None) -> None:
-        self._check_open().exception_listener = listener
-
-    # What is not offered.
+        self._core.check_open().exception_listener = listener
 
     def create_connection_consumer(self, *_: object, **__: object) -> NoReturn:
-        """NotImplementedError: a facility of application servers."""
+        """Raise NotImplementedError: a facility of application servers."""
         refuse("connection consumers")
 
     create_shared_connection_consumer = create_connection_consumer
-    """NotImplementedError, likewise."""
+    """Raise NotImplementedError."""
     create_durable_connection_consumer = create_connection_consumer
-    """NotImplementedError, likewise."""
+    """Raise NotImplementedError."""
     create_shared_durable_connection_consumer = create_connection_consumer
-    """NotImplementedError, likewise."""
+    """Raise NotImplementedError."""
+
+
+def core_of(connection: Connection) -> ConnectionCore:
+    """Return the inside of a connection, for other parts of this package."""
+    return connection._core

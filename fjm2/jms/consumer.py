@@ -74,7 +74,7 @@ class MessageConsumer:
         if delivery is None:
             return None
         message = self._dispatcher.open(delivery)
-        self._dispatcher.consume(delivery)
+        self._dispatcher.deliveries.consume(delivery)
         return message
 
     async def receive_no_wait(self) -> Message | None:
@@ -85,14 +85,14 @@ class MessageConsumer:
         return self
 
     async def __anext__(self) -> Message:
-        self._dispatcher.acknowledge_looped(self._inbox)
+        self._dispatcher.deliveries.acknowledge_looped(self._inbox)
         if self._inbox.is_closed:
             raise StopAsyncIteration
         delivery = await self._dispatcher.receive(self._inbox, None)
         if delivery is None:
             raise StopAsyncIteration
         message = self._dispatcher.open(delivery)
-        self._dispatcher.consume_in_loop(delivery)
+        self._dispatcher.deliveries.consume_in_loop(delivery)
         return message
 
     async def close(self) -> None:
@@ -127,9 +127,9 @@ class JMSConsumer(MessageConsumer):
             if body is None:
                 raise MessageFormatError(f"{message!r} has no body")
         except MessageFormatError:
-            self._dispatcher.refuse(delivery)
+            self._dispatcher.deliveries.refuse(delivery)
             raise
-        self._dispatcher.consume(delivery)
+        self._dispatcher.deliveries.consume(delivery)
         return body
 
     async def receive_body_no_wait(self, type: type[_T]) -> _T | None:  # noqa: A002

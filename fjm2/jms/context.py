@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Generator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Final, NoReturn, Self
 
 from fjm2.base.readings import Counted
-from fjm2.bus.closing import limit_of
+from fjm2.bus.closing import close_timeout_after
 from fjm2.bus.inbox import Overflow
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.messages.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
@@ -15,27 +15,30 @@ from fjm2.messages.message import Message
 from fjm2.messages.message_factory import MessageFactory
 from fjm2.messages.object_codec import ObjectCodec
 
-from .connection import Connection, ExceptionListener, mode_of
+from .connection import Connection, ConnectionCore, ExceptionListener, mode_of
+from .connection import core_of as connection_core_of
 from .consumer import JMSConsumer
 from .jms_producer import JMSProducer
 from .metadata import ConnectionMetaData
 from .requestor import Replies
-from .session import Session
+from .session import Session, SessionCore
+from .session import core_of as session_core_of
 from .settings import SessionMode
 
 
-class _Shared:
-    """A connection, and how many contexts use it."""
+class SharedConnection:
+    """A connection, and the number of contexts that use it."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self.core: Final[ConnectionCore] = connection_core_of(connection)
         self.users = 0
 
 
 class JMSContext(MessageFactory):
     """Opens by `await context` or `async with context`. Its connection closes with the last context that shares it."""
 
-    def __init__(self, shared: _Shared, mode: SessionMode) -> None:
+    def __init__(self, shared: SharedConnection, mode: SessionMode) -> None:
         """A context is made by a ConnectionFactory, or by another context."""
         self._shared = shared
         self._mode = mode
@@ -43,13 +46,6 @@ class JMSContext(MessageFactory):
         self._replies: Replies | None = None
         self._auto_start = True
         self._is_closed = False
-
-    @classmethod
-    def _of_connection(cls, connection: Connection, mode: int) -> Self:
-        """A context with a connection of its own, which nobody shares yet."""
-        return cls(_Shared(connection), mode_of(mode, transacted=False))
-
-    # Life.
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._open().__await__()
@@ -63,7 +59,7 @@ class JMSContext(MessageFactory):
         return self
 
     def _begin(self) -> Session:
-        self._session = self._shared.connection._create_session(self._mode)
+        self._session = Session(self._shared.core.create_session(self._mode))
         self._shared.users += 1
         return self._session
 
@@ -76,7 +72,7 @@ class JMSContext(MessageFactory):
 
     def create_context(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE) -> "JMSContext":
         """Another session on the same connection."""
-        self._own._check_open()
+        session_core_of(self._own).check_open()
         made = JMSContext(self._shared, mode_of(mode, transacted=False))
         made._begin()
         return made
@@ -86,10 +82,11 @@ class JMSContext(MessageFactory):
         if self._is_closed or self._session is None:
             self._is_closed = True
             return
-        self._session._check_may_close()
+        core = session_core_of(self._session)
+        core.check_may_close()
         self._is_closed = True
         if self._shared.users == 1:
-            self._session._endpoint.begin_closing(timeout)
+            core.endpoint.begin_closing(timeout)
         if self._replies is not None:
             await self._replies.close()
         await self._session.close()
@@ -103,9 +100,7 @@ class JMSContext(MessageFactory):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close(limit_of(kind, self._shared.connection._settings.close_timeout_s))
-
-    # The connection.
+        await self.close(close_timeout_after(kind, self._shared.core.settings.close_timeout_s))
 
     @property
     def _connection(self) -> Connection:
@@ -173,8 +168,6 @@ class JMSContext(MessageFactory):
     def __repr__(self) -> str:
         return f"<JMSContext {self._mode.name}{', closed' if self._is_closed else ''} of {self._shared.connection!r}>"
 
-    # The session.
-
     @property
     def transacted(self) -> bool:
         """Whether what is sent and received waits for a commit."""
@@ -203,15 +196,15 @@ class JMSContext(MessageFactory):
 
     def acknowledge(self) -> Awaitable[None]:
         """In CLIENT_ACKNOWLEDGE mode, all that was received so far."""
-        return self._used()._dispatcher.acknowledge()
+        return session_core_of(self._used()).dispatcher.acknowledge()
 
     def _used(self) -> Session:
         """Of a context that is used, the client id stays as it is."""
-        self._connection._use()
+        connection_core_of(self._connection).use()
         return self._own
 
     def _check_usable(self) -> ObjectCodec:
-        return self._own._check_usable()
+        return session_core_of(self._own).check_usable()
 
     def create_temporary_topic(self) -> TemporaryTopic:
         """A topic that lives with the connection, of which only it consumes."""
@@ -223,9 +216,9 @@ class JMSContext(MessageFactory):
 
     def create_producer(self) -> JMSProducer:
         """A producer for any destination."""
-        session = self._used()
-        session._check_open()
-        return JMSProducer(session._outbox)
+        core = session_core_of(self._used())
+        core.check_open()
+        return JMSProducer(core.outbox)
 
     def create_consumer(
         self,
@@ -238,11 +231,11 @@ class JMSContext(MessageFactory):
         bytes_max: int | None = None,
     ) -> JMSConsumer:
         """As `Session.create_consumer`; starts the connection unless `auto_start` is off."""
-        session = self._used()
-        inbox = session._open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max)
+        core = session_core_of(self._used())
+        inbox = core.open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max)
         if self._auto_start:
             self.start()
-        return JMSConsumer(session._dispatcher, inbox, no_local, session._endpoint.ready, session._close_inbox)
+        return JMSConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready, core.close_inbox)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
         """ResourceAllocationError: not in this release."""
@@ -265,8 +258,6 @@ class JMSContext(MessageFactory):
     def unsubscribe(self, name: str) -> NoReturn:
         """InvalidDestinationError: there are no durable subscriptions in this release."""
         self._used().unsubscribe(name)
-
-    # Requests.
 
     async def request(self, dest: Destination, message: Message, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109
         """Send a message, and wait for the first reply to it; None when so many seconds are over.
@@ -291,10 +282,19 @@ class JMSContext(MessageFactory):
     def _requests(self) -> Replies:
         if self.transacted:
             raise IllegalStateError("a request in a transaction would leave only when it is committed")
-        session = self._used()
-        session._check_open()
+        session_core_of(self._used()).check_open()
         if self._replies is None:
             self._replies = Replies(self._connection.create_session())
         if self._auto_start:
             self.start()
         return self._replies
+
+
+def shared_connection_of(context: JMSContext) -> SharedConnection:
+    """Return the connection of a context, for other parts of this package."""
+    return context._shared
+
+
+def session_of(context: JMSContext) -> SessionCore:
+    """Return the inside of a context's session, for other parts of this package."""
+    return session_core_of(context._own)

@@ -10,10 +10,10 @@ from urllib.parse import quote, unquote
 from fjm2.base.errors import ConfigError
 from fjm2.bus.inbox import ConsumerSettings, overflow_of
 
-from .connection import Connection
-from .context import JMSContext
+from .connection import Connection, ConnectionCore, mode_of
+from .context import JMSContext, SharedConnection
+from .metadata import refuse
 from .settings import ClientSettings, SessionMode
-from .unsupported import refuse
 
 ENVIRONMENT = "FJM2_URI"
 DEFAULT_URI = "fjm2://"
@@ -55,7 +55,7 @@ class ConnectionFactory:
 
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:  # noqa: ARG002
         """To be opened by `await` or `async with`. User and password are not looked at."""
-        return Connection(self._config, self._settings)
+        return Connection(ConnectionCore(self._config, self._settings))
 
     def create_context(
         self,
@@ -64,7 +64,7 @@ class ConnectionFactory:
         password: str | None = None,
     ) -> JMSContext:
         """Likewise a session and its connection in one."""
-        return JMSContext._of_connection(self.create_connection(user, password), mode)
+        return JMSContext(SharedConnection(self.create_connection(user, password)), mode_of(mode, transacted=False))
 
     def create_topic_connection(self, *_: object, **__: object) -> NoReturn:
         """ResourceAllocationError: not in this release."""

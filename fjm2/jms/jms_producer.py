@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
+from fjm2.bus.completions import CompletionListener
+from fjm2.bus.publication import Outbox, Post
 from fjm2.messages.bytes_message import BytesMessage
 from fjm2.messages.delivery import DeliveryMode
 from fjm2.messages.destination import Destination
@@ -14,7 +16,6 @@ from fjm2.messages.object_message import ObjectMessage
 from fjm2.messages.text_message import TextMessage
 from fjm2.messages.types import PropertyValue
 
-from .outbox import CompletionListener, Outbox, Post
 from .producer import SendOptions, check_delivery_mode, check_destination
 
 
@@ -61,7 +62,7 @@ class AnyJMSProducer(SendOptions):
     ) -> tuple[Post, Message]:
         """What a send hands on, and the message that it is made of; nothing has been sent yet."""
         destination = check_destination(dest)
-        message = message_of(body, self._outbox.endpoint.settings.codec)
+        message = message_of(body, self._outbox.codec)
         self._override(message)
         if properties is not None:
             _put_properties(message, properties)

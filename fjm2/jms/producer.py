@@ -6,14 +6,15 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
 
+from fjm2.bus.completions import CompletionListener
+from fjm2.bus.publication import Outbox, Post
 from fjm2.bus.statistics import ProducerStatistics
 from fjm2.messages.delivery import DEFAULT_PRIORITY, DeliveryMode
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, JMSError
 from fjm2.messages.header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT, PRIORITY_MAX
 
-from .outbox import CompletionListener, Outbox, Post
-from .unsupported import refuse
+from .metadata import refuse
 
 _LONG_MAX = (1 << 63) - 1
 

@@ -10,8 +10,8 @@ from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, Mes
 from fjm2.messages.message import Message
 
 from .consumer import MessageConsumer
+from .metadata import refuse
 from .session import Session
-from .unsupported import refuse
 
 
 def _is_reply(message: Message, ids: Collection[str | None]) -> bool:

@@ -3,8 +3,9 @@
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from enum import Enum, auto
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Final, NoReturn, Self
 
 from fjm2.bus.inbox import ConsumerSettings, Inbox, Overflow, overflow_of
 from fjm2.bus.statistics import SessionStatistics
@@ -24,80 +25,213 @@ from fjm2.messages.selector import Selector
 
 from .consumer import MessageConsumer
 from .dispatcher import Dispatcher
-from .local_queue import QueueInbox
-from .outbox import Outbox
+from .endpoint import Endpoint
+from .metadata import refuse
 from .producer import MessageProducer, check_destination
 from .settings import SessionMode
-from .temporary import Temporaries
-from .unsupported import refuse
+from .temporary import QueueInbox
 
 
-class Session(MessageFactory):
-    """Made by `connection.create_session()`; leaving `async with session` closes it."""
+class SessionState(Enum):
+    """Lifecycle of a session."""
 
-    def __init__(self, temporaries: Temporaries, mode: SessionMode, forget: Callable[["Session"], None]) -> None:
-        self._temporaries = temporaries
-        self._endpoint = endpoint = temporaries.endpoint
-        self._forget = forget
+    OPEN = auto()
+    CLOSING = auto()
+    """`close` was called. Listeners and asynchronous sends may still finish."""
+
+
+MOVES: Final = {SessionState.OPEN: {SessionState.CLOSING}, SessionState.CLOSING: set[SessionState]()}
+"""States that may follow each state."""
+
+
+class SessionCore:
+    """The inside of a session, which `Session`, `JMSContext` and the blocking API share."""
+
+    def __init__(self, endpoint: Endpoint, mode: SessionMode, on_closed: Callable[["SessionCore"], None]) -> None:
         settings = endpoint.settings
-        self._outbox = Outbox(endpoint, mode is SessionMode.SESSION_TRANSACTED)
-        self._dispatcher = Dispatcher(mode, settings.codec, settings.redeliveries_max, endpoint.report)
+        self.endpoint: Final = endpoint
+        self.mode: Final = mode
+        self.outbox: Final = endpoint.new_outbox(mode is SessionMode.SESSION_TRANSACTED)
+        self.dispatcher: Final = Dispatcher(mode, settings.codec, settings.redeliveries_max, endpoint.report)
         if endpoint.telemetry is not None:
-            self._dispatcher.around = endpoint.telemetry.listening
-        self._is_closing = False
+            self.dispatcher.wrap_listener = endpoint.telemetry.listening
+        self._on_closed = on_closed
+        self._state = SessionState.OPEN
+
+    @property
+    def is_closing(self) -> bool:
+        return self._state is SessionState.CLOSING
 
     @property
     def transacted(self) -> bool:
-        """Whether what is sent and received waits for a commit."""
-        return self.acknowledge_mode is SessionMode.SESSION_TRANSACTED
+        """True if what is sent and received waits for a commit."""
+        return self.mode is SessionMode.SESSION_TRANSACTED
+
+    def check_open(self) -> None:
+        """Raise IllegalStateError if session or connection are closed, or used in another event loop."""
+        self.dispatcher.check_open()
+        self.endpoint.check_open()
+
+    def check_usable(self) -> ObjectCodec:
+        """Return the codec of object messages. Raise IllegalStateError if the session is closed."""
+        self.dispatcher.check_open()
+        return self.endpoint.settings.codec
+
+    def check_may_close(self) -> None:
+        """Raise IllegalStateError in a callback of this session: `close` would wait for its caller."""
+        self.dispatcher.check_not_in_listener("close")
+        self.outbox.check_not_in_callback("close")
+
+    def check_transacted(self, call: str) -> None:
+        """Raise IllegalStateError unless the session can commit and roll back now."""
+        self.check_open()
+        if not self.transacted:
+            raise IllegalStateError(f"{call} on a session that is not transacted")
+        self.dispatcher.check_not_listening(call)
+
+    def statistics(self) -> SessionStatistics:
+        """Return the present state of the session."""
+        return SessionStatistics(
+            consumers=len(self.dispatcher.inboxes),
+            messages_unacknowledged=self.dispatcher.unacknowledged,
+            messages_uncommitted=self.outbox.uncommitted,
+            outcomes_awaited=self.outbox.completions.pending,
+        )
+
+    def open_inbox(
+        self,
+        dest: Destination,
+        selector: str | None,
+        no_local: bool,
+        overflow: Overflow | str | None,
+        messages_max: int | None,
+        bytes_max: int | None,
+    ) -> Inbox:
+        """Subscribe to a destination, for a consumer. What is None is as the factory says."""
+        self.check_open()
+        checked = check_destination(dest)
+        if checked.kind_flags == QUEUE_FLAG:
+            refuse("queues")
+        if checked.kind_flags & TEMPORARY_FLAG:
+            self.endpoint.temporaries.check_own(checked)
+        parsed = Selector(selector) if selector else None
+        if parsed is not None and parsed.is_empty:
+            parsed = None
+        queue = self.endpoint.temporaries.queue_of(checked)
+        if queue is not None:
+            inbox: Inbox = queue.add(parsed)
+        else:
+            default = self.endpoint.settings.consumer
+            settings = ConsumerSettings(
+                overflow=default.overflow if overflow is None else overflow_of(overflow),
+                messages_max=default.messages_max if messages_max is None else messages_max,
+                bytes_max=default.bytes_max if bytes_max is None else bytes_max,
+            )
+            inbox = self.endpoint.subscriptions.add(checked, parsed, no_local, settings)
+        self.dispatcher.add(inbox)
+        return inbox
+
+    def close_inbox(self, inbox: Inbox) -> None:
+        """End the subscription of a closed consumer."""
+        queue = self.endpoint.temporaries.queue_of(inbox.destination)
+        if queue is not None and isinstance(inbox, QueueInbox):
+            queue.remove(inbox, self.dispatcher.take_unacknowledged(inbox))
+        else:
+            self.endpoint.subscriptions.remove(inbox)
+
+    async def commit(self) -> None:
+        """See `Session.commit`."""
+        self.check_transacted("commit")
+        self.outbox.check_not_in_callback("commit")
+        await self.outbox.completions.drained()
+        try:
+            number = await self.outbox.commit()
+        except TransactionRolledBackError:
+            self.dispatcher.recover()
+            raise
+        self.dispatcher.acknowledge_all()
+        if number is not None:
+            await self.outbox.completions.confirm(number)
+
+    async def rollback(self) -> None:
+        """See `Session.rollback`."""
+        self.check_transacted("rollback")
+        self.outbox.check_not_in_callback("rollback")
+        await self.outbox.completions.drained()
+        self.outbox.rollback()
+        self.dispatcher.recover()
+
+    async def recover(self) -> None:
+        """See `Session.recover`."""
+        self.check_open()
+        if self.transacted:
+            raise IllegalStateError("recover on a transacted session: roll back instead")
+        self.dispatcher.check_not_listening("recover")
+        self.dispatcher.recover()
+
+    async def close(self) -> None:
+        """See `Session.close`."""
+        self.check_may_close()
+        if self.is_closing:
+            return
+        self._move_to(SessionState.CLOSING)
+        await self.dispatcher.close()
+        await self.outbox.close(self.endpoint.closing())
+        for inbox in list(self.dispatcher.inboxes):
+            self.close_inbox(inbox)
+        self.dispatcher.inboxes.clear()
+        self._on_closed(self)
+
+    def _move_to(self, state: SessionState) -> None:
+        if state not in MOVES[self._state]:
+            raise AssertionError(f"{self._state} to {state}")
+        self._state = state
+
+
+class Session(MessageFactory):
+    """One order of sending, one order of receiving, one transaction. Leaving `async with session` closes it."""
+
+    def __init__(self, core: SessionCore) -> None:
+        """Use `connection.create_session()`."""
+        self._core = core
+
+    @property
+    def transacted(self) -> bool:
+        """True if what is sent and received waits for a commit."""
+        return self._core.transacted
 
     @property
     def acknowledge_mode(self) -> SessionMode:
-        """Who acknowledges what is received, and when."""
-        return self._dispatcher.mode
+        """Who acknowledges received messages, and when."""
+        return self._core.mode
 
     def __repr__(self) -> str:
-        return (
-            f"<Session {self.acknowledge_mode.name}{', closed' if self._is_closing else ''} of {self._endpoint.name}>"
-        )
-
-    def _check_open(self) -> None:
-        self._dispatcher.check_open()
-        self._endpoint.check_open()
+        closed = ", closed" if self._core.is_closing else ""
+        return f"<Session {self.acknowledge_mode.name}{closed} of {self._core.endpoint.name}>"
 
     def _check_usable(self) -> ObjectCodec:
-        self._dispatcher.check_open()
-        return self._endpoint.settings.codec
+        return self._core.check_usable()
 
     def statistics(self) -> SessionStatistics:
-        """How it stands."""
-        return SessionStatistics(
-            consumers=len(self._dispatcher.inboxes),
-            messages_unacknowledged=self._dispatcher.unacknowledged,
-            messages_uncommitted=self._outbox.uncommitted,
-            outcomes_awaited=self._outbox.completions.pending,
-        )
-
-    # Destinations.
+        """Return the present state of the session."""
+        return self._core.statistics()
 
     def create_temporary_topic(self) -> TemporaryTopic:
-        """A topic that lives with the connection, of which only it consumes."""
-        self._check_open()
-        return self._temporaries.create_topic()
+        """Create a topic that lives as long as the connection. Only this connection can consume from it."""
+        self._core.check_open()
+        return self._core.endpoint.temporaries.create_topic()
 
     def create_temporary_queue(self) -> TemporaryQueue:
-        """Likewise a queue."""
-        self._check_open()
-        return self._temporaries.create_queue()
-
-    # Producers and consumers.
+        """Create a queue that lives as long as the connection. Only this connection can consume from it."""
+        self._core.check_open()
+        return self._core.endpoint.temporaries.create_queue()
 
     def create_producer(self, dest: Destination | None = None) -> MessageProducer:
-        """For one destination or, with None, for any."""
-        self._check_open()
+        """Create a producer for one destination or, with None, for any."""
+        self._core.check_open()
         if dest is not None:
-            self._outbox.check_destination(check_destination(dest))
-        return MessageProducer(self._outbox, dest)
+            self._core.endpoint.check_sendable(check_destination(dest))
+        return MessageProducer(self._core.outbox, dest)
 
     def create_consumer(
         self,
@@ -109,54 +243,17 @@ class Session(MessageFactory):
         messages_max: int | None = None,
         bytes_max: int | None = None,
     ) -> MessageConsumer:
-        """A subscription of its own. What it may hold, and what it does when it is full, is the factory's if not given.
+        """Create a consumer with a subscription of its own.
 
-        With `no_local` it gets nothing that its own connection sends.
+        `overflow`, `messages_max` and `bytes_max` default to those of the factory. With `no_local` the consumer gets
+        nothing that its own connection sends.
         """
-        inbox = self._open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max)
-        return MessageConsumer(self._dispatcher, inbox, no_local, self._endpoint.ready, self._close_inbox)
-
-    def _open_inbox(
-        self,
-        dest: Destination,
-        selector: str | None,
-        no_local: bool,
-        overflow: Overflow | str | None,
-        messages_max: int | None,
-        bytes_max: int | None,
-    ) -> Inbox:
-        self._check_open()
-        checked = check_destination(dest)
-        if checked.kind_flags == QUEUE_FLAG:
-            refuse("queues")
-        if checked.kind_flags & TEMPORARY_FLAG:
-            self._temporaries.check_own(checked)
-        parsed = Selector(selector) if selector else None
-        if parsed is not None and parsed.is_empty:
-            parsed = None
-        queue = self._temporaries.queue_of(checked)
-        if queue is not None:
-            inbox: Inbox = queue.add(parsed)
-        else:
-            default = self._endpoint.settings.consumer
-            settings = ConsumerSettings(
-                overflow=default.overflow if overflow is None else overflow_of(overflow),
-                messages_max=default.messages_max if messages_max is None else messages_max,
-                bytes_max=default.bytes_max if bytes_max is None else bytes_max,
-            )
-            inbox = self._endpoint.subscribe(checked, parsed, no_local, settings)
-        self._dispatcher.add(inbox)
-        return inbox
-
-    def _close_inbox(self, inbox: Inbox) -> None:
-        queue = self._temporaries.queue_of(inbox.destination)
-        if queue is not None and isinstance(inbox, QueueInbox):
-            queue.remove(inbox, self._dispatcher.take_unacknowledged(inbox))
-        else:
-            self._endpoint.unsubscribe(inbox)
+        inbox = self._core.open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max)
+        core = self._core
+        return MessageConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready, core.close_inbox)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         self._check_subscription(topic, name, selector)
         refuse("shared subscriptions")
 
@@ -167,35 +264,35 @@ class Session(MessageFactory):
         selector: str | None = None,
         no_local: bool = False,  # noqa: ARG002
     ) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         self._check_subscription(topic, name, selector)
-        if self._endpoint.client_id is None:
+        if self._core.endpoint.client_id is None:
             raise IllegalStateError("an unshared durable subscription takes a client id")
         refuse("durable subscriptions")
 
     create_durable_subscriber = create_durable_consumer
-    """ResourceAllocationError: not in this release."""
+    """Raise ResourceAllocationError: not in this release."""
 
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         self._check_subscription(topic, name, selector)
         refuse("shared durable subscriptions")
 
     def unsubscribe(self, name: str) -> NoReturn:
-        """InvalidDestinationError: there are no durable subscriptions in this release."""
-        self._check_open()
+        """Raise InvalidDestinationError: there are no durable subscriptions in this release."""
+        self._core.check_open()
         raise InvalidDestinationError(f"there is no durable subscription {name!r}")
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
-        self._check_open()
+        """Raise ResourceAllocationError: not in this release."""
+        self._core.check_open()
         if not isinstance(queue, Queue):
             raise InvalidDestinationError(f"{queue!r} is no queue")
         Selector(selector or "")
         refuse("queue browsers")
 
     def _check_subscription(self, topic: Topic, name: str, selector: str | None) -> None:
-        self._check_open()
+        self._core.check_open()
         if not isinstance(topic, Topic):
             raise InvalidDestinationError(f"{topic!r} is no topic")
         if isinstance(topic, TemporaryTopic):
@@ -204,32 +301,16 @@ class Session(MessageFactory):
             raise ValueError(f"{name!r} is no name of a subscription")
         Selector(selector or "")
 
-    # Transactions and acknowledgement.
-
     async def commit(self) -> None:
-        """Send what the transaction holds, acknowledge what was received in it, and wait for confirmation.
+        """Send the messages of the transaction, acknowledge those received in it, and wait for confirmation.
 
-        TransactionRolledBackError if nothing went out; UnconfirmedError, with `in_doubt`, if it may have.
+        Raise TransactionRolledBackError if nothing was sent; UnconfirmedError, with `in_doubt`, if it may have been.
         """
-        self._check_transacted("commit")
-        self._outbox.check_not_in_callback("commit")
-        await self._outbox.completions.drained()
-        try:
-            number = await self._outbox.commit()
-        except TransactionRolledBackError:
-            self._dispatcher.recover()
-            raise
-        self._dispatcher.acknowledge_all()
-        if number is not None:
-            await self._outbox.confirm(number)
+        await self._core.commit()
 
     async def rollback(self) -> None:
-        """Forget what the transaction holds; what was received in it is delivered again."""
-        self._check_transacted("rollback")
-        self._outbox.check_not_in_callback("rollback")
-        await self._outbox.completions.drained()
-        self._outbox.rollback()
-        self._dispatcher.recover()
+        """Drop the messages of the transaction. Those received in it are delivered again."""
+        await self._core.rollback()
 
     def transaction(self) -> AbstractAsyncContextManager[Self]:
         """`async with session.transaction():` commits, or rolls back if an exception leaves the block."""
@@ -237,7 +318,7 @@ class Session(MessageFactory):
 
     @contextlib.asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Self]:
-        self._check_transacted("transaction")
+        self._core.check_transacted("transaction")
         try:
             yield self
         except BaseException:
@@ -245,38 +326,13 @@ class Session(MessageFactory):
             raise
         await self.commit()
 
-    def _check_transacted(self, call: str) -> None:
-        self._check_open()
-        if not self.transacted:
-            raise IllegalStateError(f"{call} on a session that is not transacted")
-        self._dispatcher.check_not_listening(call)
-
     async def recover(self) -> None:
         """Deliver again, from the first message on that is not acknowledged."""
-        self._check_open()
-        if self.transacted:
-            raise IllegalStateError("recover on a transacted session: roll back instead")
-        self._dispatcher.check_not_listening("recover")
-        self._dispatcher.recover()
-
-    # Life.
+        await self._core.recover()
 
     async def close(self) -> None:
-        """Wait for listeners, receives and asynchronous sends; roll back. Twice does no harm."""
-        self._check_may_close()
-        if self._is_closing:
-            return
-        self._is_closing = True
-        await self._dispatcher.close()
-        await self._outbox.close()
-        for inbox in list(self._dispatcher.inboxes):
-            self._close_inbox(inbox)
-        self._dispatcher.inboxes.clear()
-        self._forget(self)
-
-    def _check_may_close(self) -> None:
-        self._dispatcher.check_not_in_listener("close")
-        self._outbox.check_not_in_callback("close")
+        """Wait for listeners, receives and asynchronous sends, and roll back. Calling this twice does no harm."""
+        await self._core.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -285,3 +341,8 @@ class Session(MessageFactory):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def core_of(session: Session) -> SessionCore:
+    """Return the inside of a session, for other parts of this package."""
+    return session._core

@@ -1,61 +1,171 @@
-"""The temporary destinations of one connection: only it consumes from them, and they are gone when it is closed."""
+"""The temporary destinations of one connection. Only it consumes from them, and they are deleted when it is closed.
 
+A temporary queue lives in the connection that made it, which holds its messages until consumers take them.
+"""
+
+from collections import deque
+from functools import partial
+
+from fjm2.bus.inbox import Delivery, Inbox, Received
+from fjm2.bus.statistics import ConsumerStatistics
+from fjm2.bus.subscriptions import Subscriptions
 from fjm2.messages.destination import Destination, TemporaryQueue, TemporaryTopic
-from fjm2.messages.errors import IllegalStateError, InvalidDestinationError
+from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, MessageFormatError
+from fjm2.messages.frame import look_up
+from fjm2.messages.selector import Selector
 
-from .endpoint import Endpoint
-from .local_queue import LocalQueue
+
+class QueueInbox(Inbox):
+    """A consumer of a temporary queue. Messages stay in the queue until a consumer takes them."""
+
+    __slots__ = ("_shared",)
+
+    is_shared = True
+
+    def __init__(self, shared: Inbox, selector: Selector | None) -> None:
+        super().__init__(shared.destination, selector, None, shared.settings, shared.on_room, shared.on_full)
+        self._shared = shared
+
+    def pop(self) -> Received | None:
+        for queue in self._shared.waiting():
+            for place, received in enumerate(queue):
+                if self._wants(received):
+                    del queue[place]
+                    return received
+        return None
+
+    def pop_again(self) -> Delivery | None:
+        if not self.again:
+            self._fetch_returned(self._shared.again)
+        return super().pop_again()
+
+    def has_waiting(self) -> bool:
+        if self.again or any(self._wants(delivery.received) for delivery in self._shared.again):
+            return True
+        return any(self._wants(received) for queue in self._shared.waiting() for received in queue)
+
+    def put_back(self, received: Received) -> None:
+        self._shared.put_back(received)
+
+    def release(self, received: Received) -> None:
+        self._shared.release(received)
+
+    def statistics(self) -> ConsumerStatistics:
+        return self._shared.statistics()
+
+    def _fetch_returned(self, returned: deque[Delivery]) -> None:
+        for place, delivery in enumerate(returned):
+            if self._wants(delivery.received):
+                del returned[place]
+                delivery.inbox = self
+                self.again.append(delivery)
+                return
+
+    def _wants(self, received: Received) -> bool:
+        if self.selector is None:
+            return True
+        try:
+            return self.selector.evaluate(partial(look_up, received.head, 0, received.header))
+        except MessageFormatError:
+            return False
+
+
+class LocalQueue:
+    """One temporary queue."""
+
+    def __init__(self, shared: Inbox) -> None:
+        self.shared = shared
+        """The inbox that the router fills. It belongs to no session."""
+        self._consumers: list[QueueInbox] = []
+        shared.wake = self._wake
+
+    @property
+    def destination(self) -> Destination:
+        return self.shared.destination
+
+    @property
+    def is_consumed(self) -> bool:
+        return bool(self._consumers)
+
+    def add(self, selector: Selector | None) -> QueueInbox:
+        inbox = QueueInbox(self.shared, selector)
+        self._consumers.append(inbox)
+        return inbox
+
+    def remove(self, inbox: QueueInbox, unacknowledged: list[Delivery]) -> None:
+        """Return what a closed consumer took and did not acknowledge: other consumers get it next."""
+        self._consumers.remove(inbox)
+        for delivery in unacknowledged:
+            delivery.count += 1
+        self.shared.again.extendleft(reversed([*unacknowledged, *inbox.again]))
+        inbox.again.clear()
+        self._wake()
+
+    def _wake(self) -> None:
+        for inbox in self._consumers:
+            if inbox.wake is not None:
+                inbox.wake()
 
 
 class Temporaries:
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint = endpoint
-        self._alive = endpoint.temporaries
+    """Creates, checks and deletes temporary destinations."""
+
+    def __init__(self, connection_id: int, subscriptions: Subscriptions) -> None:
+        self.alive: set[Destination] = set()
+        """Temporary destinations that were not deleted."""
+        self._prefix = f"{connection_id:016x}-"
+        """Names with this prefix belong to this connection."""
+        self._subscriptions = subscriptions
         self._count = 0
         self._queues: dict[Destination, LocalQueue] = {}
 
     def create_topic(self) -> TemporaryTopic:
+        """Create a topic."""
         topic = TemporaryTopic(self._next_name(), self.delete)
-        self._alive.add(topic)
+        self.alive.add(topic)
         return topic
 
     def create_queue(self) -> TemporaryQueue:
-        """It keeps what is sent to it from now on."""
+        """Create a queue. It keeps messages sent to it from now on."""
         queue = TemporaryQueue(self._next_name(), self.delete)
-        self._alive.add(queue)
-        self._queues[queue] = LocalQueue(
-            self.endpoint.subscribe(queue, None, False, self.endpoint.settings.consumer),
-        )
+        self.alive.add(queue)
+        self._queues[queue] = LocalQueue(self._subscriptions.add(queue))
         return queue
 
     def _next_name(self) -> str:
         self._count += 1
-        return f"{self.endpoint.temporary_prefix}{self._count}"
+        return f"{self._prefix}{self._count}"
 
     def queue_of(self, destination: Destination) -> LocalQueue | None:
+        """Return the queue of a destination, or None if it is no temporary queue of this connection."""
         return self._queues.get(destination)
 
     def check_own(self, destination: Destination) -> None:
-        """InvalidDestinationError unless this connection may consume from it."""
-        if not destination.name.startswith(self.endpoint.temporary_prefix):
+        """Raise InvalidDestinationError unless this connection may consume from it."""
+        if not destination.name.startswith(self._prefix):
             raise InvalidDestinationError(f"{destination} belongs to another connection")
-        if destination not in self._alive:
+        self.check_alive(destination)
+
+    def check_alive(self, destination: Destination) -> None:
+        """Raise InvalidDestinationError if it belonged to this connection and was deleted."""
+        if destination.name.startswith(self._prefix) and destination not in self.alive:
             raise InvalidDestinationError(f"{destination} was deleted")
 
     async def delete(self, destination: Destination) -> None:
-        """IllegalStateError while it has consumers. Twice does no harm."""
-        if destination not in self._alive:
+        """Delete it. Raise IllegalStateError while it has consumers. Calling this twice does no harm."""
+        if destination not in self.alive:
             return
         queue = self._queues.get(destination)
-        if queue.is_consumed if queue is not None else self.endpoint.is_consumed(destination):
+        if queue.is_consumed if queue is not None else self._subscriptions.is_consumed(destination):
             raise IllegalStateError(f"{destination} has consumers")
-        self._alive.remove(destination)
+        self.alive.remove(destination)
         if queue is not None:
             del self._queues[destination]
-            self.endpoint.unsubscribe(queue.shared)
+            self._subscriptions.remove(queue.shared)
 
     def close(self) -> None:
-        self._alive.clear()
+        """Delete all of them."""
+        self.alive.clear()
         for queue in self._queues.values():
-            self.endpoint.unsubscribe(queue.shared)
+            self._subscriptions.remove(queue.shared)
         self._queues.clear()

@@ -13,13 +13,14 @@ from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 
 from fjm2.bus.callbacks import calling_thread_of
+from fjm2.bus.completions import CompletionListener
 from fjm2.bus.errors import UnconfirmedError
+from fjm2.bus.publication import Outbox, Post
 from fjm2.messages.errors import IllegalStateError
 from fjm2.messages.header import FRAME_BYTES, HEADER
 from fjm2.messages.message import Message
 
 from .endpoint import Endpoint
-from .outbox import CompletionListener, Outbox, Post
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")

@@ -71,8 +71,8 @@ def malformed(
 
 def publish(connection: Connection, parts: Parts, destination: Destination = TOPIC) -> None:
     """As it is."""
-    assert connection._endpoint is not None
-    waiting = connection._endpoint.bus.publish(destination, 4, parts)
+    assert connection._core.endpoint is not None
+    waiting = connection._core.endpoint.publication.publish(destination, 4, parts)
     assert waiting is None
 
 
@@ -86,10 +86,10 @@ BAD_CORRELATION = section(1, b"\xff")
 
 async def after_a_gap(sending: Connection, receiving: Connection, parts: Parts) -> None:
     """The frame comes, and before it something was lost."""
-    assert sending._endpoint is not None
-    assert receiving._endpoint is not None
+    assert sending._core.endpoint is not None
+    assert receiving._core.endpoint is not None
     publish(sending, FrameWriter(78).write(TextMessage("before"), TOPIC, 0, 4, 0))
-    sender, router = sending._endpoint.bus.node_id, receiving._endpoint.bus.router
+    sender, router = sending._core.endpoint.bus.node_id, receiving._core.endpoint.bus.router
     await eventually(lambda: router.has_stream(sender))
     router.note_missed(sender)
     publish(sending, parts)
@@ -286,8 +286,8 @@ def test_an_event_loop_that_has_ended_keeps_neither_sockets_nor_client_ids(port:
 
 async def test_thousands_of_topics_are_subscribed_to_and_left_at_once(port: int) -> None:
     async with ConnectionFactory(uri(port)).create_connection() as connection:
-        assert connection._endpoint is not None
-        bus = connection._endpoint.bus
+        assert connection._core.endpoint is not None
+        bus = connection._core.endpoint.bus
         session = connection.create_session()
         begin = time.perf_counter()
         consumers = [session.create_consumer(Topic(f"t.{number}")) for number in range(8_000)]
@@ -304,7 +304,7 @@ async def test_thousands_of_topics_are_subscribed_to_and_left_at_once(port: int)
 
 async def test_deleted_temporary_destinations_are_refused_and_take_no_memory(port: int) -> None:
     async with ConnectionFactory(uri(port)).create_connection() as connection:
-        assert connection._endpoint is not None
+        assert connection._core.endpoint is not None
         session = connection.create_session()
         producer = session.create_producer()
         deleted = [session.create_temporary_topic() for _ in range(500)]
@@ -312,7 +312,7 @@ async def test_deleted_temporary_destinations_are_refused_and_take_no_memory(por
         alive = session.create_temporary_topic()
         for each in deleted:
             await each.delete()
-        assert connection._endpoint.temporaries == {alive}
+        assert connection._core.endpoint.temporaries.alive == {alive}
         for each in (deleted[0], deleted[-1]):
             with pytest.raises(InvalidDestinationError):
                 await producer.send(TextMessage("a"), each)

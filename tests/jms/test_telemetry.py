@@ -292,4 +292,4 @@ def test_what_it_may_be_is_told(value: object) -> None:
 async def test_when_it_is_off_messages_go_the_short_way(api: Api) -> None:
     connection = await api.connect()
     inner = connection.inner._inner if api.is_blocking else connection.inner
-    assert type(inner._endpoint.writer) is FrameWriter
+    assert type(inner._core.endpoint.writer) is FrameWriter

@@ -79,7 +79,7 @@ async def main(state: str, uri: str) -> None:
     numbered = Numbered()
     line = functools.partial(asyncio.get_running_loop().run_in_executor, None, sys.stdin.readline)
     await line()
-    bus = connection._endpoint.bus  # type: ignore[union-attr]
+    bus = connection._core.endpoint.bus  # type: ignore[union-attr]
     while not bus.subscribers(TOPIC):  # noqa: ASYNC110
         await asyncio.sleep(POLL_S)
     await connection.create_session().create_producer(TOPIC).send(numbered.next())
@@ -114,7 +114,7 @@ def main_blocking(state: str, uri: str) -> None:
     connection.exception_listener = lambda error: errors.append(f"{type(error).__name__}: {error}")
     numbered = Numbered()
     sys.stdin.readline()
-    bus = connection._inner._endpoint.bus  # type: ignore[union-attr]
+    bus = connection._inner._core.endpoint.bus  # type: ignore[union-attr]
     while not bus.subscribers(TOPIC):
         time.sleep(POLL_S)
     connection.create_session().create_producer(TOPIC).send(numbered.next())

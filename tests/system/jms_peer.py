@@ -136,7 +136,7 @@ async def main(role: str, uri: str, *arguments: str) -> None:
         size, per_s, *rest = arguments
         peer = Publisher(connection, int(size), float(per_s), bool(rest))
     await peer.begin()
-    say(ready=True, node_id=connection._endpoint.bus.node_id)  # type: ignore[union-attr]
+    say(ready=True, node_id=connection._core.endpoint.bus.node_id)  # type: ignore[union-attr]
     tasks = [asyncio.create_task(peer.run())]
     if isinstance(peer, Publisher):
         tasks.append(asyncio.create_task(peer.watch()))

@@ -267,7 +267,7 @@ async def _line() -> None:
 async def send(connection: Connection, count: int, errors: list[str]) -> None:
     """All messages, from several producers that take turns."""
     sessions = [connection.create_session() for _ in range(PRODUCERS)]
-    bus = connection._endpoint.bus  # type: ignore[union-attr]
+    bus = connection._core.endpoint.bus  # type: ignore[union-attr]
     await bus.ready()
     say(ready=True)
     await _line()

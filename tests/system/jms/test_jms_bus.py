@@ -17,7 +17,9 @@ from netns import Namespace, Network
 
 from fjm2.bus import transactions
 from fjm2.bus.bus import BUS_DEFAULTS, Bus
+from fjm2.bus.confirmation import Confirmation
 from fjm2.bus.lane import DSCP_OF_LANE, LANE_OF_PRIORITY
+from fjm2.bus.publication import Publication
 from fjm2.bus.reports import (
     BusReport,
     BytesLost,
@@ -78,6 +80,7 @@ class Node:
         self.reports: list[BusReport] = []
         self.connection = connection
         self.writer = FrameWriter(connection)
+        self.publication = Publication(bus.publisher, Confirmation(bus, lambda _: None))
         self._subscribers: list[Subscriber] = []
         bus.add_listener(self.reports.append)
 
@@ -97,7 +100,7 @@ class Node:
         parts = self.writer.write(TextMessage(text), destination, 0, priority, 0)
         if transaction is not None:
             parts = seal(parts, transaction)
-        waiting = self.bus.publish(destination, priority, parts)
+        waiting = self.publication.publish(destination, priority, parts)
         if waiting is not None:
             await waiting
 
@@ -220,10 +223,10 @@ async def test_messages_of_all_priorities_arrive_once_each_lane_in_order(port: i
             assert texts == wanted
         senders = {each.sender_id for each in subscriber.received}
         assert len(senders) == 3
-        lanes = sending.bus._lanes
+        lanes = sending.bus.lanes.all
         assert senders == {lane.node_id for lane in lanes}
         assert [lane.session.udp_config.dscp for lane in lanes] == list(DSCP_OF_LANE)
-        assert {lane.node_id for lane in receiving.bus._lanes[1:]}.isdisjoint(senders)
+        assert {lane.node_id for lane in receiving.bus.lanes.all[1:]}.isdisjoint(senders)
         assert not receiving.reports
         assert not sending.reports
 
@@ -240,7 +243,7 @@ async def test_a_full_low_lane_delays_no_high_one(port: int) -> None:
         await sending.publish("urgent", 9)
         await soon(lambda: "urgent" in subscriber.texts)
         assert time.monotonic() - began < 0.3
-        assert sending.bus._lanes[0].pending_bytes > 100_000
+        assert sending.bus.lanes.all[0].pending_bytes > 100_000
         await subscriber.until(301)
 
 
@@ -295,7 +298,7 @@ async def test_publishers_know_their_subscribers(port: int) -> None:
         assert sending.bus.subscribers(Topic("nobody's")) == 0
         await flood(sending, 3000)
         await asyncio.sleep(0.6)  # all have answered a probe by then
-        session = sending.bus._main
+        session = sending.bus.lanes.session
         assert session.receivers == {one.bus.node_id}
         await sending.publish("rain", 4, OTHER_TOPIC)
         await soon(lambda: session.receivers == {one.bus.node_id, stranger.bus.node_id})
@@ -310,7 +313,7 @@ async def test_a_client_id_that_is_in_use_elsewhere_is_reported_once(port: int) 
         one.announce("desk 7")
         other.announce("desk 7")
         await soon(lambda: one.reports and other.reports)
-        other.bus._announcer.now()
+        other.bus.membership.announcer.now()
         await asyncio.sleep(0.1)
         assert one.reports == [ClientIdDuplicated("desk 7", other.bus.node_id)]
 
@@ -322,10 +325,10 @@ async def test_an_idle_bus_is_nearly_silent(port: int) -> None:
         await idle.publish("something")
         await asyncio.gather(idle.bus.ready(), other.bus.ready())
         await asyncio.sleep(1.0)
-        sent = idle.bus._main.stats.datagrams_sent
+        sent = idle.bus.lanes.session.stats.datagrams_sent
         used = time.process_time()
         await asyncio.sleep(2.0)
-        assert idle.bus._main.stats.datagrams_sent - sent < 10
+        assert idle.bus.lanes.session.stats.datagrams_sent - sent < 10
         assert time.process_time() - used < 0.1
 
 
@@ -422,6 +425,8 @@ CHILD = textwrap.dedent(
     import asyncio, sys
     from fjm2.jms import TextMessage, Topic
     from fjm2.bus.bus import BUS_DEFAULTS, Bus
+    from fjm2.bus.confirmation import Confirmation
+    from fjm2.bus.publication import Publication
     from fjm2.messages.frame import FrameWriter, seal
     from fjm2.messages.header import Transaction
     from fjm2.uri import BusConfig
@@ -440,10 +445,11 @@ CHILD = textwrap.dedent(
         await bus.ready()
         if role == "publisher":
             writer, topic = FrameWriter(1), Subscriber.destination
+            publication = Publication(bus.publisher, Confirmation(bus, print))
             for place in range(2):
                 parts = seal(writer.write(TextMessage("never"), topic, 0, 4, 0), Transaction(1, place, 3))
-                bus.publish(topic, 4, parts)
-            bus.publish(topic, 4, writer.write(TextMessage("done"), topic, 0, 4, 0))
+                publication.publish(topic, 4, parts)
+            publication.publish(topic, 4, writer.write(TextMessage("done"), topic, 0, 4, 0))
         print(bus.node_id, flush=True)
         await asyncio.sleep(60)
 
@@ -517,9 +523,9 @@ def test_a_dead_subscriber_is_waited_for_only_so_long(port: int) -> None:
                 assert (report.node_id, report.lane) == (dead_id, 0)
                 assert report.client_id is not None
                 assert str(report).startswith(f"{report.client_id!r}, receiver {dead_id:#x} is silent")
-                assert sending.bus._main.receivers == {receiving.bus.node_id}
-                sending.bus._update_receivers()
-                assert sending.bus._main.receivers == {receiving.bus.node_id}
+                assert sending.bus.lanes.session.receivers == {receiving.bus.node_id}
+                sending.bus.membership.receivers.update()
+                assert sending.bus.lanes.session.receivers == {receiving.bus.node_id}
                 assert await sending.bus.confirmed() == {dead_id}
 
     run_on("asyncio", main())
@@ -615,7 +621,7 @@ def test_nothing_is_lost_where_the_network_loses_some(network: Network, port: in
             texts = subscriber.texts
             texts.remove("urgent")
             assert [int(text) for text in texts] == list(range(count))
-            assert sending.bus._main.stats.nacks_received
+            assert sending.bus.lanes.session.stats.nacks_received
             assert not receiving.reports
             await sending.bus.close()
             await receiving.bus.close()

@@ -87,7 +87,7 @@ def test_a_sender_whose_node_id_is_taken_goes_on_and_what_is_lost_is_told(
 async def test_a_bus_draws_new_node_ids_only_so_often(port: int) -> None:
     async with node(port) as one:
         for _ in range(20):
-            one.bus._note_collision(one.bus._lanes[0], ("127.0.0.1", 9))
+            one.bus.note_collision(one.bus.lanes.first, ("127.0.0.1", 9))
         await asyncio.sleep(0.1)
         drawn = [report.has_another for report in one.all(NodeIdCollision)]
         assert drawn == [True] * 8 + [False] * 12

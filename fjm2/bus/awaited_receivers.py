@@ -1,0 +1,83 @@
+"""The receivers that each lane's flow control waits for: known subscribers of what the lane sends.
+
+Receivers that presence does not know are waited for when they answer. Receivers known to want other topics are not.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from fjm2.norm import Flow
+
+from .lane import Lane, Lanes
+from .presence import PresenceTable
+
+_UPDATE_AFTER_S = 0.02
+"""Changes of presence within this time are acted on together."""
+_DISTRUST_S = 60.0
+"""After a receiver was evicted, newcomers are waited for only once they answer, for this long: announcements may be
+forged, and each forged one could stop the sender until it is evicted."""
+
+
+class AwaitedReceivers:
+    """Keeps the flow control of all lanes informed."""
+
+    def __init__(self, lanes: Lanes, presence: PresenceTable, flow: Flow, on_updated: Callable[[], None]) -> None:
+        """Call `on_updated` after each update that `update_soon` scheduled."""
+        self._lanes = lanes
+        self._presence = presence
+        self._flow = flow
+        self._on_updated = on_updated
+        self._loop = asyncio.get_running_loop()
+        self._distrust_until = 0.0
+        self._update_handle: asyncio.TimerHandle | None = None
+
+    def subscribers_of(self, lane: Lane) -> frozenset[int]:
+        """Node ids known to want messages of a lane."""
+        if lane.wants_all:
+            return frozenset(peer.node_id for peer in self._presence.peers)
+        return self._presence.receivers(lane.topics)
+
+    def update_soon(self) -> None:
+        """Schedule an update, together with other changes."""
+        if self._update_handle is None and self._lanes.is_open:
+            self._update_handle = self._loop.call_later(_UPDATE_AFTER_S, self._update_now)
+
+    def _update_now(self) -> None:
+        self._update_handle = None
+        self.update()
+        self._on_updated()
+
+    def update(self) -> None:
+        """Tell flow control whom to wait for: known subscribers, and receivers that answer and are not strangers."""
+        known = frozenset(peer.node_id for peer in self._presence.peers)
+        for lane in self._lanes.with_streams:
+            subscribers = self.subscribers_of(lane)
+            lane.evicted &= known
+            named = subscribers - lane.evicted
+            if self._loop.time() < self._distrust_until:
+                named &= lane.named | lane.session.receivers
+            joined = lane.session.receivers - lane.named - (known - subscribers)
+            lane.named = named
+            lane.session.set_receivers(named | joined, known - subscribers)
+
+    def note_announced(self, node_id: int) -> None:
+        """Wait for an evicted receiver again: it has announced itself. Only `flow=named` relies on announcements."""
+        if self._flow is Flow.NAMED:
+            for lane in self._lanes.all:
+                lane.evicted.discard(node_id)
+
+    def note_evicted(self, lane: Lane, node_id: int) -> None:
+        """Stop waiting for a receiver that was silent for too long."""
+        lane.evicted.add(node_id)
+        if self._flow is Flow.MIN:
+            self._distrust_until = self._loop.time() + _DISTRUST_S
+        self.update_soon()
+
+    def forget(self, node_id: int) -> None:
+        """Stop waiting for a receiver that has left."""
+        for lane in self._lanes.with_streams:
+            lane.session.forget_receiver(node_id)
+
+    def close(self) -> None:
+        if self._update_handle is not None:
+            self._update_handle.cancel()

@@ -1,0 +1,179 @@
+"""Presence as one bus takes part in it: announce our connections, and learn of the others from theirs."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from random import Random
+from typing import Final
+
+from fjm2.messages.destination import Destination, Topic
+from fjm2.messages.frame import FrameWriter
+from fjm2.messages.message import Message
+from fjm2.norm import Sync
+
+from .awaited_receivers import AwaitedReceivers
+from .config import BusConfig
+from .lane import Lanes
+from .presence import Announcement, Announcer, Flag, PresenceTable, decode
+from .reports import BusReport, ClientIdDuplicated
+from .router import Router
+
+_LISTEN_S: Final = 0.25
+"""Time after the opening by which nearly all connections have answered: answers are spread over 0.1 s."""
+_READY_MAX_S: Final = 1.0
+"""`ready` waits no longer: a lane may be announced whose sender has already gone."""
+_POLL_S: Final = 0.01
+"""`ready` looks this often. Waking it on every event that matters would cost all buses for the sake of one start."""
+_SETTLED_AFTER_S: Final = 1.0
+"""A bus in sync with all announced senders for this long has heard of all streams that began before it."""
+_SETTLED_AT_LAST_S: Final = 10.0
+"""A bus of this age counts as settled even if an announced sender has never been heard."""
+_REFRESH_INTERVAL_S: Final = 0.05
+"""Idle streams are refreshed for newcomers no more often than this."""
+_GOODBYES: Final = 2
+"""Copies of each goodbye: datagrams get lost."""
+_DUPLICATES_MAX: Final = 100
+"""Duplicate client ids remembered, so that each is reported once."""
+
+_REFRESH_TOPIC: Final = Topic("FJM2.REFRESH")
+"""A topic without subscribers. A frame sent there makes an idle stream known to a new receiver."""
+
+
+class Membership:
+    """Announces the connections of this bus, and keeps the table of all others."""
+
+    def __init__(
+        self,
+        config: BusConfig,
+        lanes: Lanes,
+        router: Router,
+        presence: PresenceTable,
+        report: Callable[[BusReport], None],
+    ) -> None:
+        self.presence = presence
+        self.receivers = AwaitedReceivers(lanes, presence, config.sender.flow, self.check_client_ids)
+        self._lanes = lanes
+        self._router = router
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._announced: dict[int, tuple[str | None, Collection[int]]] = {}
+        """Our connections: client id, and hashes of the topics they subscribe to."""
+        self._duplicates: set[tuple[str, int]] = set()
+        self._opened_at = self._loop.time()
+        self._is_settled = config.receiver.sync is not Sync.CURRENT
+        """True if streams heard of from now on began after this bus, so that it wants them from their beginning."""
+        self._announcement_bytes_max = config.sender.segment_bytes
+        self._refresh = FrameWriter(0).write(Message(), _REFRESH_TOPIC, 0, 0, 0)
+        self.announcer = Announcer(self._announce, presence.__len__, Random())
+
+    @property
+    def connections(self) -> int:
+        """Number of connections of this process on the bus."""
+        return len(self._announced)
+
+    def announce(self, connection_id: int, client_id: str | None, topics: Collection[int]) -> None:
+        """Announce what a connection subscribes to. `topics` is read when the announcement is sent, a little later."""
+        self._announced[connection_id] = client_id, topics
+        self.announcer.change()
+        self.check_client_ids()
+
+    def withdraw(self, connection_id: int) -> None:
+        """Say goodbye for a connection that is closed."""
+        if self._announced.pop(connection_id, None) is not None and self._lanes.is_open:
+            self._send_goodbye(connection_id)
+
+    def subscribers(self, destination: Destination) -> int:
+        """Return the number of known connections that subscribe to a destination."""
+        ours = sum(destination.frame_hash in topics for _, topics in self._announced.values())
+        return ours + self.presence.subscribers(destination.frame_hash)
+
+    async def ready(self, timeout_s: float = _READY_MAX_S) -> None:
+        """Wait until others know our subscriptions, and something has come of every lane that they announced."""
+        deadline = self._loop.time() + timeout_s
+        self.announcer.now()
+        while self._lanes.is_open and self._loop.time() < deadline and not self._is_in_sync(_LISTEN_S):  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
+        if self._is_in_sync(_LISTEN_S):
+            self._settle()
+
+    def _is_in_sync(self, after_s: float) -> bool:
+        is_heard = self._loop.time() - self._opened_at >= after_s
+        return is_heard and all(map(self._router.has_stream, self.presence.senders))
+
+    def _settle(self) -> None:
+        """Receive new streams from their beginning: all older ones are known."""
+        if not self._is_settled and self._lanes.is_open:
+            self._is_settled = True
+            self._lanes.session.set_sync(Sync.STREAM)
+
+    def tick(self, is_blocked: bool) -> None:
+        """Forget peers that have been silent for too long, unless we did not listen. To be called every second."""
+        now = self._loop.time()
+        if is_blocked:
+            self.presence.renew(now)
+        elif self.presence.expire(now):
+            self.receivers.update_soon()
+        if self._is_in_sync(_SETTLED_AFTER_S) or now - self._opened_at >= _SETTLED_AT_LAST_S:
+            self._settle()
+
+    def renew(self) -> None:
+        """Keep all peers for their full lifetime: we could not hear them for a while."""
+        self.presence.renew(self._loop.time())
+
+    def handle_command(self, node_id: int, content: bytes) -> None:
+        """Read the announcement of another connection."""
+        announcement = decode(content)
+        if announcement is None:
+            self.presence.stats.announcements_refused += 1
+            return
+        if announcement.connection_id in self._announced:
+            return
+        is_changed = self.presence.update(node_id, announcement, self._loop.time())
+        if announcement.flags & Flag.ASKS and self._lanes.is_open:
+            self.announcer.answer()
+            self._refresh_streams()
+        self.receivers.note_announced(node_id)
+        if is_changed and announcement.flags & Flag.GOODBYE and all(p.node_id != node_id for p in self.presence.peers):
+            self.receivers.forget(node_id)
+        if is_changed:
+            self.receivers.update_soon()
+
+    def _refresh_streams(self) -> None:
+        """Send a frame on every idle stream, so that a newcomer knows it and misses nothing that follows."""
+        now = self._loop.time()
+        for lane in self._lanes.with_streams:
+            if lane.stream is not None and not lane.pending_bytes and now - lane.refreshed_at >= _REFRESH_INTERVAL_S:
+                lane.refreshed_at = now
+                lane.stream.append(*self._refresh)
+                lane.refreshes += 1
+
+    def check_client_ids(self) -> None:
+        """Report client ids of ours that other connections use too, once each."""
+        for client_id, _ in self._announced.values():
+            node_id = self.presence.has_client(client_id) if client_id else None
+            if not client_id or node_id is None or len(self._duplicates) >= _DUPLICATES_MAX:
+                continue
+            if (client_id, node_id) not in self._duplicates:
+                self._duplicates.add((client_id, node_id))
+                self._report(ClientIdDuplicated(client_id, node_id))
+
+    def _announce(self) -> None:
+        lanes = tuple(0 if lane.stream is None else lane.node_id for lane in self._lanes.all)
+        flags = 0 if self._is_settled and self._is_in_sync(0.0) else Flag.ASKS
+        for connection_id, (client_id, topics) in self._announced.items():
+            valid_s = self.announcer.valid_s
+            announcement = Announcement(connection_id, lanes, client_id, frozenset(topics), flags, valid_s)
+            self._lanes.session.send_command(announcement.encode(self._announcement_bytes_max))
+
+    def say_goodbye(self) -> None:
+        """Say goodbye for all connections. `announcer.change` announces them again."""
+        self.announcer.close()
+        for connection_id in list(self._announced):
+            self._send_goodbye(connection_id)
+
+    def _send_goodbye(self, connection_id: int) -> None:
+        content = Announcement(connection_id, flags=Flag.GOODBYE).encode(self._announcement_bytes_max)
+        for _ in range(_GOODBYES):
+            self._lanes.session.send_command(content)
+
+    def close(self) -> None:
+        self.receivers.close()

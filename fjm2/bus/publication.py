@@ -1,0 +1,349 @@
+"""The one way from a producer to the network: `Outbox.send` or `put`, then `Publication.publish`.
+
+A session has an `Outbox`: it frames messages, and keeps those of the open transaction. A connection has a
+`Publication`: it numbers PERSISTENT messages for confirmation, and appends every frame to the lane of its priority. A
+bus has a `Publisher`, which does what is rare: it opens lanes, notes new topics, and waits for room.
+
+A `Gate` may see every frame before the network does, and hold back the moment at which the message counts as sent.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from time import time_ns
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeAlias
+
+from fjm2.base.errors import NormError
+from fjm2.messages.destination import Destination
+from fjm2.messages.errors import (
+    IllegalStateError,
+    ResourceAllocationError,
+    TransactionRolledBackError,
+)
+from fjm2.messages.foreign import adopt, stamp_foreign
+from fjm2.messages.frame import FrameWriter, Parts, seal
+from fjm2.messages.header import PERSISTENT, Transaction
+from fjm2.messages.message import Message
+from fjm2.messages.object_codec import ObjectCodec
+
+from .completions import CompletionListener, Completions, Receipt
+from .confirmation import Confirmation
+from .errors import UnconfirmedError
+
+if TYPE_CHECKING:
+    from fjm2.norm import OutgoingStream
+
+    from .lane import Lane, Lanes
+    from .router import Router
+
+_FULL_S = 1.0
+"""A publisher waits this long for a full subscription of its own process: it may be the one who has to empty it."""
+
+Post: TypeAlias = tuple[Destination, int, Parts, int]
+"""A message as it was when it was sent: destination, priority, frame, flags."""
+
+
+class Gate(Protocol):
+    """Decides when messages of a connection count as sent.
+
+    For whatever has to be done with a message first: write it to a journal, or wait until others have stored it.
+    """
+
+    def admit(self, destination: Destination, parts: Parts) -> "asyncio.Future[None] | None":
+        """Take note of a frame just before the network gets it.
+
+        Called once for each frame, in the order of publication. The frame is final, and may be kept: nobody changes
+        it. Return None to let the message count as sent at once. Otherwise return a future: `send`, the outcome of an
+        asynchronous send, and `commit` wait for it, and pass on the JMSError that it may raise. Raise JMSError to
+        refuse the message: it is then not sent.
+        """
+
+
+class Publisher:
+    """The part of publishing that all connections of a bus share."""
+
+    def __init__(
+        self,
+        lanes: "Lanes",
+        router: "Router",
+        on_lane_opened: Callable[[], None],
+        on_topic_added: Callable[[], None],
+    ) -> None:
+        self.lanes = lanes
+        self.router = router
+        self._on_lane_opened = on_lane_opened
+        self._on_topic_added = on_topic_added
+        self._has_room = asyncio.Event()
+
+    def open_lane(self, lane: "Lane", destination: Destination) -> "OutgoingStream":
+        """Open a lane for its first message. Raise NormError if that is not possible."""
+        if not self.lanes.is_open:
+            raise NormError("the bus is closed")
+        try:
+            stream = lane.open_stream()
+        except OSError as error:
+            raise NormError(str(error)) from error
+        lane.topics.add(destination.frame_hash)
+        self.lanes.ignore_own()
+        self._on_lane_opened()
+        return stream
+
+    def add_topic(self, lane: "Lane", destination: Destination) -> None:
+        """Note that a lane sends to another destination, so that its subscribers are waited for."""
+        if not lane.wants_all:
+            lane.topics.add(destination.frame_hash)
+            self._on_topic_added()
+
+    def refuse(self, error: NormError) -> NoReturn:
+        """Raise the JMSError that says why a message could not be sent."""
+        if not self.lanes.is_open:
+            raise IllegalStateError("the bus is closed") from error
+        raise ResourceAllocationError(f"cannot send: {error}", linked_exception=error)
+
+    def wait_for_subscription(self, lane: "Lane") -> Awaitable[None]:
+        """Wait a while for a full subscription of this process, then for room in the lane."""
+        self._has_room.clear()
+        return self._wait_for_subscription(lane)
+
+    async def _wait_for_subscription(self, lane: "Lane") -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FULL_S):
+                await self._has_room.wait()
+        await self.wait_for_room(lane)
+
+    async def wait_for_room(self, lane: "Lane") -> None:
+        """Wait until everything appended to a lane has a place in its buffer."""
+        if lane.stream is not None:
+            try:
+                await lane.stream.drain()
+            except NormError as error:
+                self.refuse(error)
+
+    async def flushed(self) -> None:
+        """Wait until everything published so far has a place in the buffers that the network is fed from."""
+        for lane in self.lanes.with_streams:
+            await self.wait_for_room(lane)
+
+    def resume(self) -> None:
+        """Wake publishers that wait for a subscription of this process."""
+        self._has_room.set()
+
+
+class Publication:
+    """Publishes the frames of one connection."""
+
+    def __init__(self, publisher: Publisher, confirmation: Confirmation) -> None:
+        self._publisher = publisher
+        self._confirmation = confirmation
+        self._lane_of_priority = publisher.lanes.of_priority
+        self._subscribed = publisher.router.by_hash
+        self._deliver = publisher.router.publish
+        self._transactions = 0
+
+    def publish(
+        self, destination: Destination, priority: int, parts: Parts, flags: int = 0, receipt: Receipt | None = None
+    ) -> Awaitable[None] | None:
+        """Send a frame to all subscribers, those of this process at once. All sends come through here.
+
+        If the flags say PERSISTENT, the message gets the next number to confirm. Await what is returned before sending
+        more: there is no room. With a receipt, the caller waits for the outcome itself; without, failures to confirm
+        are reported.
+        """
+        if flags & PERSISTENT:
+            confirmation = self._confirmation
+            confirmation.accepted += 1
+            if receipt is None:
+                confirmation.unasked += 1
+            else:
+                receipt.number = confirmation.accepted
+            if not confirmation.is_running:
+                confirmation.start()
+        lane = self._lane_of_priority[priority]
+        try:
+            is_filled = (lane.stream or self._publisher.open_lane(lane, destination)).append(*parts)
+        except NormError as error:
+            self._publisher.refuse(error)
+        if destination.frame_hash not in lane.topics:
+            self._publisher.add_topic(lane, destination)
+        if self._subscribed and self._deliver(destination, parts):
+            return self._publisher.wait_for_subscription(lane)
+        return self._publisher.wait_for_room(lane) if is_filled else None
+
+    def new_completions(self, owner: object, timeout_s: float) -> Completions:
+        """Return what tells the outcomes of a session's asynchronous sends."""
+        return Completions(owner, self._confirmation, self._publisher.flushed, timeout_s)
+
+    def next_transaction(self) -> int:
+        """Return the number of another transaction of this connection."""
+        self._transactions += 1
+        return self._transactions
+
+    def accept_transaction(self) -> int:
+        """Return the number to confirm of a transaction that was published as a whole."""
+        self._confirmation.accepted += 1
+        if not self._confirmation.is_running:
+            self._confirmation.start()
+        return self._confirmation.accepted
+
+
+class GatedPublication(Publication):
+    """Publishes the frames of one connection behind a gate."""
+
+    def __init__(self, publisher: Publisher, confirmation: Confirmation, gate: Gate) -> None:
+        super().__init__(publisher, confirmation)
+        self._admit = gate.admit
+
+    def publish(
+        self, destination: Destination, priority: int, parts: Parts, flags: int = 0, receipt: Receipt | None = None
+    ) -> Awaitable[None] | None:
+        """Show the frame to the gate, then publish it. Without a receipt, the gate's future is awaited as room is."""
+        stored = self._admit(destination, parts)
+        waiting = super().publish(destination, priority, parts, flags, receipt)
+        if stored is None:
+            return waiting
+        if receipt is None:
+            return _wait_for_both(waiting, stored)
+        receipt.stored.append(stored)
+        return waiting
+
+
+async def _wait_for_both(waiting: Awaitable[None] | None, stored: "asyncio.Future[None]") -> None:
+    if waiting is not None:
+        await waiting
+    await stored
+
+
+class Outbox:
+    """The sending half of a session."""
+
+    def __init__(
+        self,
+        publication: Publication,
+        writer: FrameWriter,
+        codec: ObjectCodec,
+        check_destination: Callable[[Destination], None],
+        confirm_timeout_s: float,
+        is_transacted: bool,
+    ) -> None:
+        """`check_destination` raises JMSError if nothing can be sent to a queue or temporary destination."""
+        self.codec = codec
+        """Turns objects into bodies."""
+        self.is_closed = False
+        self.completions = publication.new_completions(self, confirm_timeout_s)
+        """Outcomes of asynchronous sends."""
+        self._pending: list[Post] | None = [] if is_transacted else None
+        """Messages of the open transaction; None if the session is not transacted."""
+        self._publication = publication
+        self._publish = publication.publish
+        self._write = writer.write
+        self._check_destination = check_destination
+
+    def frame(self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int) -> Post:
+        """Frame the message as it is now, and stamp its headers."""
+        if self.is_closed:
+            raise IllegalStateError("the session is closed")
+        if destination.kind_flags:
+            self._check_destination(destination)
+        now = time_ns() // 1_000_000
+        expiration = now + time_to_live if time_to_live else 0
+        if isinstance(message, Message):
+            parts = self._write(message, destination, flags, priority, now, expiration)
+        else:
+            copy = adopt(message, self.codec)
+            parts = self._write(copy, destination, flags, priority, now, expiration)
+            stamp_foreign(message, copy)
+        return destination, priority, parts, flags
+
+    def send(
+        self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int
+    ) -> Awaitable[None] | None:
+        """Frame a message and put it. The usual case takes a shorter way."""
+        if self._pending is not None or self.is_closed or destination.kind_flags or not isinstance(message, Message):
+            return self.put(self.frame(message, destination, flags, priority, time_to_live))
+        now = time_ns() // 1_000_000
+        expiration = now + time_to_live if time_to_live else 0
+        parts = self._write(message, destination, flags, priority, now, expiration)
+        return self._publish(destination, priority, parts, flags)
+
+    def put(self, post: Post) -> Awaitable[None] | None:
+        """Publish a message, or keep it for the commit. Await what is returned before sending more."""
+        if self._pending is not None:
+            self._pending.append(post)
+            return None
+        return self._publish(*post)
+
+    def put_async(
+        self, post: Post, message: object, listener: CompletionListener | None
+    ) -> tuple["asyncio.Future[None]", Awaitable[None] | None]:
+        """Put a message, and return a future of its outcome as well."""
+        receipt, waiting = None, None
+        if self._pending is not None:
+            self._pending.append(post)
+        else:
+            receipt = Receipt()
+            waiting = self._publish(*post, receipt)
+        return self.completions.add(receipt, message, listener), waiting
+
+    async def close(self, limit: "contextlib.AbstractAsyncContextManager[None]") -> None:
+        """Drop the transaction, and wait for asynchronous sends until the limit raises TimeoutError."""
+        self.rollback()
+        await self.completions.close(limit)
+        self.is_closed = True
+
+    def check_not_in_callback(self, call: str) -> None:
+        """Raise IllegalStateError in a completion listener of this session: it would wait for itself."""
+        if self.completions.is_current():
+            raise IllegalStateError(f"{call} is not for a completion listener of the session itself")
+
+    @property
+    def uncommitted(self) -> int:
+        """Number of messages in the open transaction."""
+        return len(self._pending or ())
+
+    def rollback(self) -> None:
+        """Drop the messages of the open transaction."""
+        if self._pending is not None:
+            self._pending = []
+
+    async def commit(self) -> int | None:
+        """Publish the transaction. Return the number to confirm, or None if no message is PERSISTENT.
+
+        Raise TransactionRolledBackError if nothing was sent, and UnconfirmedError if it is in doubt. If the caller is
+        cancelled, everything is sent all the same.
+        """
+        posts, self._pending = self._pending or [], []
+        size, number = len(posts), self._publication.next_transaction()
+        receipt = Receipt()
+        sent = 0
+
+        def publish() -> Awaitable[None] | None:
+            nonlocal sent
+            destination, priority, parts, _ = posts[sent]
+            sealed = parts if size == 1 else seal(parts, Transaction(number, sent, size))
+            waiting = self._publish(destination, priority, sealed, 0, receipt)
+            sent += 1
+            return waiting
+
+        try:
+            for destination, *_ in posts:
+                if destination.kind_flags:
+                    self._check_destination(destination)
+            while sent < size:
+                waiting = publish()
+                if waiting is not None:
+                    await waiting
+            for stored in receipt.stored:
+                await stored
+        except asyncio.CancelledError:
+            # Receivers would wait for the rest, and hold back the next transactions.
+            while sent < size:
+                waiting = publish()
+                if isinstance(waiting, Coroutine):
+                    waiting.close()
+            raise
+        except Exception as failure:
+            if not sent:
+                reason = f"the transaction was rolled back: {failure}"
+                raise TransactionRolledBackError(reason, linked_exception=failure) from failure
+            raise UnconfirmedError(f"the transaction is in doubt: {failure}") from failure
+        return self._publication.accept_transaction() if any(flags & PERSISTENT for *_, flags in posts) else None

@@ -1,0 +1,101 @@
+"""The subscriptions of one connection, and the reports of those that are full."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fjm2.messages.destination import Destination
+from fjm2.messages.selector import Selector
+
+from .errors import ConsumerFullError, MessagesDroppedError
+from .inbox import ConsumerSettings, Inbox
+
+if TYPE_CHECKING:
+    from .bus import Bus
+
+_DROPS_REPORTED_AFTER_S = 0.1
+"""Drops within this time are reported together: there may be thousands."""
+_FULL_REPORTED_AFTER_S = 0.5
+"""A consumer that is full for less than this only makes the senders keep its own pace: that is no problem."""
+
+
+class Subscriptions:
+    """Inboxes that the router fills, and the topics that the connection announces."""
+
+    def __init__(
+        self,
+        bus: "Bus",
+        connection_id: int,
+        default: ConsumerSettings,
+        announce: Callable[[], None],
+        report: Callable[[Exception], None],
+    ) -> None:
+        self.inboxes: dict[Inbox, None] = {}
+        self.messages_dropped = 0
+        """Messages dropped by full consumers."""
+        self._bus = bus
+        self._connection_id = connection_id
+        self._default = default
+        self._announce = announce
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._subscribed: Counter[int] = Counter()
+        """Number of inboxes by the hash of their destination."""
+
+    @property
+    def topics(self) -> "Counter[int]":
+        """Hashes of the destinations subscribed to."""
+        return self._subscribed
+
+    def add(
+        self,
+        destination: Destination,
+        selector: Selector | None = None,
+        no_local: bool = False,
+        settings: ConsumerSettings | None = None,
+    ) -> Inbox:
+        """Subscribe to a destination."""
+        left_out = self._connection_id if no_local else None
+        router = self._bus.router
+        inbox = Inbox(destination, selector, left_out, settings or self._default, router.resume, self._on_full)
+        self.inboxes[inbox] = None
+        router.add(inbox)
+        self._subscribed[destination.frame_hash] += 1
+        if self._subscribed[destination.frame_hash] == 1:
+            self._announce()
+        return inbox
+
+    def remove(self, inbox: Inbox) -> None:
+        """End a subscription. Calling this twice does no harm."""
+        if inbox in self.inboxes:
+            del self.inboxes[inbox]
+            self._report_drops(inbox)
+            self._bus.router.remove(inbox)
+            self._bus.router.resume()
+            topic = inbox.destination.frame_hash
+            self._subscribed[topic] -= 1
+            if not self._subscribed[topic]:
+                del self._subscribed[topic]
+                self._announce()
+
+    def is_consumed(self, destination: Destination) -> bool:
+        """Return True if an inbox is subscribed to the destination."""
+        return any(inbox.destination == destination for inbox in self.inboxes)
+
+    def _on_full(self, inbox: Inbox, dropped: int) -> None:
+        if dropped:
+            self._loop.call_later(_DROPS_REPORTED_AFTER_S, self._report_drops, inbox)
+        else:
+            self._loop.call_later(_FULL_REPORTED_AFTER_S, self._report_full, inbox, inbox.times_full)
+
+    def _report_full(self, inbox: Inbox, times_full: int) -> None:
+        if inbox.is_full and inbox.times_full == times_full and inbox in self.inboxes:
+            self._report(ConsumerFullError(inbox.destination, inbox.held))
+
+    def _report_drops(self, inbox: Inbox) -> None:
+        dropped = inbox.take_dropped()
+        if dropped:
+            self._bus.stats.messages_dropped += dropped
+            self.messages_dropped += dropped
+            self._report(MessagesDroppedError(inbox.destination, dropped))

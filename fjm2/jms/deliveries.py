@@ -1,0 +1,159 @@
+"""Messages on their way from an inbox to the client: opened, tracked until they are acknowledged, delivered again."""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from time import time
+from typing import cast
+
+from fjm2.bus.inbox import Delivery, Inbox, Received, is_expired
+from fjm2.messages.errors import MessageFormatError
+from fjm2.messages.header import EXPIRATION, KIND, Kind
+from fjm2.messages.message import Message, open_message, put_property
+from fjm2.messages.object_codec import ObjectCodec
+from fjm2.messages.object_message import ObjectMessage
+
+from .settings import SessionMode
+
+GAP = "JMS_FJM2_Gap"
+
+_OBJECT = int(Kind.OBJECT)
+
+
+class Opener:
+    """Takes deliveries from inboxes, in the order of one session, and opens their messages."""
+
+    def __init__(self, codec: ObjectCodec, acknowledge_hook: Callable[[], Awaitable[None]]) -> None:
+        self.acknowledge_hook = acknowledge_hook
+        """Called by `message.acknowledge()`."""
+        self._codec = codec
+        self._serial = 0
+        """Number of messages delivered for the first time."""
+
+    def take(self, inbox: Inbox) -> Delivery | None:
+        """Take the next message of an inbox, if any. The caller opens it, and says what becomes of it."""
+        delivery = inbox.pop_again()
+        if delivery is not None:
+            return delivery
+        while (received := inbox.pop()) is not None:
+            if not received.header[EXPIRATION] or not is_expired(received, time() * 1000):
+                return self.deliver_first(received, inbox)
+            inbox.release(received)
+        return None
+
+    def deliver_first(self, received: Received, inbox: Inbox) -> Delivery:
+        """Return the first delivery of a message that was popped from an inbox."""
+        self._serial += 1
+        return Delivery(received, inbox, 1, self._serial, received.has_gap or inbox.take_gap())
+
+    def open(self, delivery: Delivery) -> Message:
+        """Return the message of a delivery."""
+        received = delivery.received
+        message = open_message(
+            received.head,
+            received.body,
+            received.header,
+            delivery.count,
+            self.acknowledge_hook,
+            delivery.inbox.destination,
+        )
+        if received.header[KIND] == _OBJECT:
+            cast(ObjectMessage, message).codec = self._codec
+        if delivery.has_gap:
+            with contextlib.suppress(MessageFormatError):  # reading a property will raise it
+                put_property(message, GAP, True)
+        return message
+
+
+class Deliveries:
+    """Tracks what was delivered and not acknowledged.
+
+    In CLIENT_ACKNOWLEDGE and transacted mode, these are all messages since the last acknowledgement, in order. In the
+    other modes, it is only the message that the body of a consumer's loop is working on.
+    """
+
+    def __init__(self, mode: SessionMode, redeliveries_max: int) -> None:
+        self.is_tracking = mode in (SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED)
+        """True if the client, or a commit, acknowledges messages. Otherwise the session does."""
+        self._redeliveries_max = redeliveries_max
+        self._unacknowledged: list[Delivery] = []
+        self._looped: dict[Inbox, Delivery] = {}
+        """By consumer, the message that its loop is working on, where messages are not tracked."""
+
+    def __len__(self) -> int:
+        return len(self._unacknowledged) + len(self._looped)
+
+    def track(self, deliveries: Iterable[Delivery]) -> None:
+        """Keep messages until they are acknowledged."""
+        self._unacknowledged += deliveries
+
+    def consume(self, delivery: Delivery) -> None:
+        """Note that the client got a message. Unless messages are tracked, that acknowledges it."""
+        if self.is_tracking:
+            self._unacknowledged.append(delivery)
+        else:
+            self._looped.pop(delivery.inbox, None)
+            delivery.inbox.release(delivery.received)
+
+    def consume_in_loop(self, delivery: Delivery) -> None:
+        """Note that a loop got a message. Asking for the next acknowledges it; until then it may be recovered."""
+        if self.is_tracking:
+            self._unacknowledged.append(delivery)
+        else:
+            self._looped[delivery.inbox] = delivery
+
+    def acknowledge_looped(self, inbox: Inbox) -> None:
+        """Acknowledge the message that a consumer's loop was working on."""
+        delivery = self._looped.pop(inbox, None)
+        if delivery is not None:
+            inbox.release(delivery.received)
+
+    def refuse(self, delivery: Delivery) -> None:
+        """Note that the client could not use a message. Unless messages are tracked, the next receive gets it again."""
+        if self.is_tracking:
+            self._unacknowledged.append(delivery)
+        else:
+            self.give_back(delivery)
+
+    def give_back(self, delivery: Delivery) -> None:
+        """Put a message back that was not handed to the client after all. It does not count as delivered."""
+        delivery.inbox.again.appendleft(delivery)
+
+    def deliver_again(self, delivery: Delivery) -> None:
+        """Put a message back to be delivered once more."""
+        delivery.count += 1
+        delivery.inbox.again.appendleft(delivery)
+
+    def retry(self, delivery: Delivery) -> bool:
+        """Put a message back that a listener raised at. If that was too often, drop it and return False."""
+        if delivery.count <= self._redeliveries_max:
+            self.deliver_again(delivery)
+            return True
+        delivery.inbox.release(delivery.received)
+        return False
+
+    def acknowledge_all(self) -> None:
+        """Release all tracked messages."""
+        unacknowledged, self._unacknowledged = self._unacknowledged, []
+        for delivery in unacknowledged:
+            delivery.inbox.release(delivery.received)
+
+    def recover(self) -> set[Inbox]:
+        """Put back everything that is not acknowledged, in order. Return the inboxes concerned."""
+        unacknowledged = [*self._looped.values(), *self._unacknowledged]
+        self._unacknowledged = []
+        self._looped.clear()
+        for delivery in reversed(unacknowledged):
+            if delivery.inbox.is_closed:
+                delivery.count += 1
+                delivery.inbox.release(delivery.received)
+            else:
+                self.deliver_again(delivery)
+        return {delivery.inbox for delivery in unacknowledged}
+
+    def forget(self, inbox: Inbox) -> list[Delivery]:
+        """Return what a closed consumer of a queue did not acknowledge: it goes back to the queue."""
+        mine = [delivery for delivery in self._unacknowledged if delivery.inbox is inbox]
+        if inbox in self._looped:
+            mine.append(self._looped.pop(inbox))
+        self._unacknowledged = [delivery for delivery in self._unacknowledged if delivery.inbox is not inbox]
+        return mine

@@ -1,0 +1,249 @@
+"""The task in which a session calls its message listeners, one at a time, a batch of messages in one step."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from time import perf_counter
+from typing import Any
+
+from fjm2.bus.callbacks import calling_thread_of, raised_by_callback
+from fjm2.bus.errors import ListenerError
+from fjm2.bus.inbox import Delivery, Inbox
+from fjm2.messages.header import EXPIRATION, KIND, Kind
+from fjm2.messages.message import Message, open_message
+
+from .deliveries import Deliveries, Opener
+
+TURN_S = 0.002
+"""Time for which listeners run before other tasks of the loop get their turn."""
+_BATCH_MESSAGES_MAX = 64
+"""Messages of one consumer before the next consumer's turn: enough to spread the cost of a turn, and still fair."""
+
+_OBJECT = int(Kind.OBJECT)
+
+RunBatch = Callable[[list[Message], Callable[[], bool]], Awaitable[tuple[int, BaseException | None]]]
+"""Calls a listener with each message, until one raises or the function given returns True. Returns how many messages
+were done, and what the next one raised."""
+
+
+class ThreadListener:
+    """A listener that blocks, and so runs in a thread. It gets a batch of messages at a time."""
+
+    def __init__(self, run: RunBatch, listener: Any) -> None:
+        self.run = run
+        self.listener = listener
+
+
+def _unwrapped(listener: Any) -> Any:
+    return listener
+
+
+class ListenerTask:
+    """Calls the listeners of a session while it is started."""
+
+    def __init__(
+        self,
+        owner: object,
+        inboxes: list[Inbox],
+        opener: Opener,
+        deliveries: Deliveries,
+        report: Callable[[Exception], None],
+        on_batch_done: Callable[[], None],
+    ) -> None:
+        """`owner` identifies calls from listeners that run in a thread; see `calling_thread_of`."""
+        self.is_started = False
+        """True while messages are delivered."""
+        self.running: Inbox | None = None
+        """Inbox whose listener is being called."""
+        self.wrap_listener: Callable[[Any], Any] = _unwrapped
+        """Returns the function to call in place of a listener: telemetry puts a span around it."""
+        self._owner = owner
+        self._inboxes = inboxes
+        self._opener = opener
+        self._deliveries = deliveries
+        self._report = report
+        self._on_batch_done = on_batch_done
+        self._is_interrupted = False
+        """True if the batch ends after the current message."""
+        self._recovers_current = False
+        """True if the current message is delivered again."""
+        self._is_ending = False
+        self._task: asyncio.Task[None] | None = None
+        self._has_work = asyncio.Event()
+        self._wake = self._has_work.set
+
+    def ensure_running(self) -> None:
+        """Start the task if need be. Sessions without listeners have none."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def wake(self) -> None:
+        """Look for messages again."""
+        self._has_work.set()
+
+    def interrupt(self, *, recovers_current: bool = False) -> None:
+        """End the batch after the current message, and perhaps deliver that one again."""
+        self._is_interrupted = True
+        if recovers_current:
+            self._recovers_current = True
+
+    def begin_ending(self) -> None:
+        """End the task after the current message."""
+        self._is_ending = self._is_interrupted = True
+
+    async def ended(self) -> None:
+        """Wait for the end of the task."""
+        if self._task is not None:
+            await self._task
+
+    def is_current(self) -> bool:
+        """Return True if the caller is a listener of this session."""
+        if calling_thread_of.get() is self._owner:
+            return True
+        return self.running is not None and asyncio.current_task() is self._task
+
+    async def _run(self) -> None:
+        while not self._is_ending:
+            inbox = self._next_inbox() if self.is_started else None
+            if inbox is None:
+                await self._wait_for_work()
+                continue
+            end = perf_counter() + TURN_S
+            while inbox is not None and self.is_started and not self._is_ending:
+                await self._run_batch(inbox, end)
+                inbox = self._next_inbox() if perf_counter() < end else None
+            await asyncio.sleep(0)
+
+    async def _wait_for_work(self) -> None:
+        """Wait for a message. Only now do inboxes wake the task: that costs something for each message."""
+        self._has_work.clear()
+        listening = [inbox for inbox in self._inboxes if inbox.listener is not None]
+        for inbox in listening:
+            inbox.wake = self._wake
+        await self._has_work.wait()
+        for inbox in listening:
+            if inbox.wake is self._wake:  # otherwise a receive has taken its place
+                inbox.wake = None
+
+    def _next_inbox(self) -> Inbox | None:
+        """Return the inbox to go on with. Redelivered messages come first, in their old order; the rest take turns."""
+        listening = [inbox for inbox in self._inboxes if inbox.listener is not None and inbox.has_waiting()]
+        if not listening:
+            return None
+        again = [inbox for inbox in listening if inbox.again]
+        if again:
+            return min(again, key=lambda inbox: inbox.again[0].serial)
+        if len(listening) > 1:
+            self._inboxes.remove(listening[0])
+            self._inboxes.append(listening[0])
+        return listening[0]
+
+    async def _run_batch(self, inbox: Inbox, end: float) -> None:
+        listener: Any = inbox.listener
+        if not isinstance(listener, ThreadListener):
+            listener = self.wrap_listener(listener)
+        self.running = inbox
+        self._clear_interrupt()
+        try:
+            if isinstance(listener, ThreadListener):
+                await self._run_in_thread(inbox, listener)
+            elif inbox.again or self._deliveries.is_tracking:
+                # Redelivered messages are in the order of all inboxes: the next one may be another inbox's.
+                for _ in range(1 if inbox.again else _BATCH_MESSAGES_MAX):
+                    delivery = self._opener.take(inbox)
+                    if delivery is None or not await self._run_one(delivery, listener):
+                        return
+            else:
+                await self._run_new(inbox, listener, end)
+        finally:
+            self.running = None
+            self._on_batch_done()
+
+    def _clear_interrupt(self) -> None:
+        self._is_interrupted = self._recovers_current = False
+
+    async def _run_new(self, inbox: Inbox, listener: Any, end: float) -> None:
+        """Deliver plain messages for the first time, where the session acknowledges: the short way of most messages."""
+        pop, release, destination = inbox.pop, inbox.release, inbox.destination
+        hook = self._opener.acknowledge_hook
+        for _ in range(_BATCH_MESSAGES_MAX):
+            received = pop()
+            if received is None:
+                return
+            header = received.header
+            if header[EXPIRATION] or received.has_gap or inbox.has_gap or header[KIND] == _OBJECT:
+                inbox.put_back(received)
+                delivery = self._opener.take(inbox)
+                if delivery is None or not await self._run_one(delivery, listener):
+                    return
+                continue
+            message = open_message(received.head, received.body, header, 1, hook, destination)
+            try:
+                result = listener(message)
+                if result is not None and isawaitable(result):
+                    await result
+            except (Exception, asyncio.CancelledError) as error:
+                self._fail(self._opener.deliver_first(received, inbox), raised_by_callback(error))
+                return
+            if self._is_interrupted:
+                if self._recovers_current:
+                    self._deliveries.deliver_again(self._opener.deliver_first(received, inbox))
+                else:
+                    release(received)
+                return
+            release(received)
+            if perf_counter() > end:
+                return
+
+    async def _run_one(self, delivery: Delivery, listener: Any) -> bool:
+        """Deliver any message. Return True if the batch may go on."""
+        is_tracking = self._deliveries.is_tracking
+        if is_tracking:
+            self._deliveries.track((delivery,))
+        try:
+            result = listener(self._opener.open(delivery))
+            if result is not None and isawaitable(result):
+                await result
+        except (Exception, asyncio.CancelledError) as error:
+            raised_by_callback(error)
+            if not is_tracking:
+                self._fail(delivery, error)
+                return False
+            self._report(ListenerError("a message listener raised", linked_exception=error))
+        if not is_tracking:
+            if self._recovers_current:
+                self._deliveries.deliver_again(delivery)
+            else:
+                delivery.inbox.release(delivery.received)
+        return not self._is_interrupted
+
+    def _fail(self, delivery: Delivery, error: BaseException) -> None:
+        if not self._deliveries.retry(delivery):
+            reason = f"a message listener raised {delivery.count} times at {self._opener.open(delivery).message_id}"
+            self._report(ListenerError(reason, linked_exception=error))
+
+    async def _run_in_thread(self, inbox: Inbox, listener: ThreadListener) -> None:
+        is_tracking = self._deliveries.is_tracking
+        # Tracked messages can be acknowledged or recovered in the middle of a batch, so the batch is one message.
+        size = 1 if is_tracking or inbox.again or inbox.is_shared else _BATCH_MESSAGES_MAX
+        batch = [delivery for _ in range(size) if (delivery := self._opener.take(inbox))]
+        if not batch:
+            return
+        if is_tracking:
+            self._deliveries.track(batch)
+        messages = [self._opener.open(delivery) for delivery in batch]
+        done, error = await listener.run(messages, lambda: self._is_interrupted)
+        failed = batch[done] if error is not None else None
+        for delivery in reversed(batch[done + (failed is not None) :]):
+            self._deliveries.give_back(delivery)
+        if is_tracking:
+            if error is not None:
+                self._report(ListenerError("a message listener raised", linked_exception=error))
+            return
+        finished = batch[:done]
+        if failed is not None and error is not None:
+            self._fail(failed, error)
+        elif self._recovers_current and finished:
+            self._deliveries.deliver_again(finished.pop())
+        for delivery in finished:
+            inbox.release(delivery.received)
