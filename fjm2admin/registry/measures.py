@@ -82,7 +82,7 @@ class Meter:
     _last_uptime_s: float = -1.0
     _slot: "_Slot | None" = None
 
-    def take(self, uptime_s: float, links: Sequence[LinkSample], at: float) -> Point | None:
+    def add(self, uptime_s: float, links: Sequence[LinkSample], at: float) -> Point | None:
         """Take a sample of so many seconds after the node's start, made at this time.
 
         Gives the slot of history that it completes, if any. One older than the last begins anew, as after a restart.

@@ -116,7 +116,7 @@ class Registry:
         node_id = self._ids.get(name)
         return None if node_id is None else self._nodes[node_id]
 
-    def standing_in_the_way(self, profile: Profile) -> list[Node]:
+    def conflicting(self, profile: Profile) -> list[Node]:
         """Nodes that would be replaced by this one: the same name, or the same id."""
         found = {node.id: node for node in (self.named(profile.name), self.find(profile.id)) if node is not None}
         return list(found.values())
@@ -132,7 +132,7 @@ class Registry:
 
     def put(self, node: Node) -> None:
         """Add a node, instead of those that stand in its way."""
-        for other in self.standing_in_the_way(node.profile):
+        for other in self.conflicting(node.profile):
             self.remove(other.id)
         self._nodes[node.id] = node
         self._ids[node.profile.name] = node.id

@@ -14,8 +14,9 @@ from fjm2.base import exposition
 
 from ..errors import Refusal
 from ..registry.measures import LinkSample
+from ..registry.members import Measured
 from ..registry.nodes import Profile
-from ..registry.service import Caller, Measured, Service
+from ..registry.service import Caller, Service
 from ..registry.tokens import Scope as TokenScope
 from . import models, prometheus
 from .feed import Snapshot

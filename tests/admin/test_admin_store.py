@@ -171,19 +171,19 @@ def test_there_is_room_for_so_many() -> None:
     registry = Registry(Silences(1, 2, 3), 2, 2)
     registry.put(node("a", "0000000a"))
     registry.put(node("b", "0000000b"))
-    registry.check_room("token", registry.standing_in_the_way(profile("a", "0000000c")))
+    registry.check_room("token", registry.conflicting(profile("a", "0000000c")))
     with pytest.raises(Refusal, match="no more can be registered"):
-        registry.check_room("other", registry.standing_in_the_way(profile("c", "0000000c")))
+        registry.check_room("other", registry.conflicting(profile("c", "0000000c")))
 
 
 def test_a_token_takes_no_more_than_its_share_of_it() -> None:
     registry = Registry(Silences(1, 2, 3), 100, 2)
     for name, node_id in (("a", "0000000a"), ("b", "0000000b"), ("b", "0000000c"), ("c", "0000000c")):
-        registry.check_room("token", registry.standing_in_the_way(profile(name, node_id)))
+        registry.check_room("token", registry.conflicting(profile(name, node_id)))
         registry.put(node(name, node_id))
     with pytest.raises(Refusal, match="this token has registered 2 nodes"):
         registry.check_room("token", [])
-    registry.check_room("token", registry.standing_in_the_way(profile("c", "0000000d")))
+    registry.check_room("token", registry.conflicting(profile("c", "0000000d")))
     registry.check_room("other", [])
     registry.remove("0000000c")
     registry.check_room("token", [])
@@ -223,7 +223,7 @@ def test_rates_are_what_was_counted_whatever_the_intervals() -> None:
         step = random.uniform(0.5, 1.5)
         uptime += step
         counted += int(step * 125_000)
-        done = meter.take(uptime, [LinkSample("p", counted, 2 * counted, {}, None, None, 0)], 1e9 + uptime)
+        done = meter.add(uptime, [LinkSample("p", counted, 2 * counted, {}, None, None, 0)], 1e9 + uptime)
         points += [done] if done else []
     assert len(points) == pytest.approx(500 / STEP_S, abs=2)
     assert all(point.in_bps == pytest.approx(1e6, rel=1e-3) for point in points[1:])
