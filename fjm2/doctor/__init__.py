@@ -1,6 +1,6 @@
-"""Why messages do not arrive: checks of this host, of the bus, and of the way to another host, each with a verdict.
+"""Finds out why messages do not arrive: checks this host, the bus, and the path to another host, each with a verdict.
 
-`examine` looks at what can be seen from here; `Listener` and `probe` are the two ends of a test between hosts.
+`examine` checks what can be seen from this host. `Listener` and `probe` are the two ends of a test between hosts.
 """
 
 from .examination import examine, probe

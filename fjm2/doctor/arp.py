@@ -1,4 +1,4 @@
-"""Whether another host of the network has our IPv4 address (RFC 5227): Linux, and for root."""
+"""Asks by ARP whether another host has our IPv4 address (RFC 5227). Linux only, as root."""
 
 import contextlib
 import select
@@ -11,12 +11,13 @@ _ETH_ARP: Final = 0x0806
 _BROADCAST: Final = b"\xff" * 6
 _ARP = struct.Struct("!HHBBH6s4s6s4s")
 _ETHERNET, _IPV4, _REQUEST, _REPLY = 1, 0x0800, 1, 2
-_WAIT_S: Final = 0.3
-_FRAME_BYTES: Final = 128
+_WAIT_S: Final = 0.3  # hosts of a LAN answer ARP within milliseconds
+_FRAME_BYTES: Final = 128  # more than an ARP packet with its padding
 
 
 def other_owner(address: str, interface: str) -> str | None:
-    """The hardware address of another host that answers for ours; None if there is none, or that cannot be asked."""
+    """Return the hardware address of another host that answers for our address. None if there is none, or on
+    failure."""
     if not hasattr(socket, "AF_PACKET") or ":" in address:
         return None
     with contextlib.suppress(OSError), socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0) as kernel:
@@ -24,7 +25,7 @@ def other_owner(address: str, interface: str) -> str | None:
         hardware = kernel.getsockname()[4]
         if len(hardware) == len(_BROADCAST) and any(hardware):
             packed = socket.inet_aton(address)
-            # The sender's address is left out, so that nobody takes it for news.
+            # Leave out the sender's address, so that no host updates its ARP table from this question.
             question = _ARP.pack(_ETHERNET, _IPV4, 6, 4, _REQUEST, hardware, bytes(4), bytes(6), packed)
             kernel.sendto(question, (interface, _ETH_ARP, 0, 0, _BROADCAST))
             return _answer(kernel, packed, hardware)

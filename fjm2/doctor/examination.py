@@ -23,7 +23,7 @@ from .verdict import Finding, fault, ok, unknown, warning
 
 
 def examine(scene: Scene, *, listens: bool = True) -> Iterator[Finding]:
-    """All local checks, and the bus's if `listens`. Findings come as they are made, within about five seconds."""
+    """Yield all findings about this host and, if `listens`, about the bus. Takes about five seconds."""
     yield from check_network(scene)
     yield check_python()
     yield check_clock()
@@ -32,7 +32,7 @@ def examine(scene: Scene, *, listens: bool = True) -> Iterator[Finding]:
         yield fault(
             "sockets",
             "no_recvmsg",
-            "Python's sockets lack recvmsg on this system: FJM2 cannot run here",
+            "Python's sockets have no recvmsg on this system: FJM2 cannot run here",
             "run it on Linux or macOS, or in WSL or a container",
         )
     elif scene.place is not None and scene.interface.is_up:
@@ -41,7 +41,7 @@ def examine(scene: Scene, *, listens: bool = True) -> Iterator[Finding]:
 
 
 def _on_sockets(scene: Scene, listens: bool) -> Iterator[Finding]:
-    """What only sockets can tell."""
+    """Yield findings that need sockets."""
     kernel = scene.kernel
     firewall, counters = read_firewall(scene.is_ipv6), kernel.counters()
     with contextlib.ExitStack() as opened:
@@ -49,7 +49,7 @@ def _on_sockets(scene: Scene, listens: bool) -> Iterator[Finding]:
             transport = opened.enter_context(UdpTransport(scene.on(scene.interface.name)))
         except (ConfigError, OSError) as error:
             text = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-            yield fault("sockets", "cannot_open", f"the bus's sockets cannot be opened: {text}")
+            yield fault("sockets", "cannot_open", f"cannot open the sockets of the bus: {text}")
             return
         yield from _elsewhere(scene)
         yield from check_buffers(scene, transport)
@@ -74,13 +74,13 @@ def _elsewhere(scene: Scene) -> Iterator[Finding]:
         yield fault(
             "addresses",
             "address_twice",
-            f"another host on {name} has the address {address} as well ({hardware}): answers go astray",
-            f"find it by its hardware address, {hardware}, and give one of the two another address",
+            f"another host on {name} also has the address {address} ({hardware}): answers may go to it",
+            f"find the host with hardware address {hardware}, and change the address of one of the two",
         )
 
 
 def _sockets(scene: Scene) -> list[UdpSocketLine]:
-    """Those of all programs that are in the group."""
+    """Return the sockets of all programs that have joined the group."""
     lines = scene.kernel.udp_sockets(scene.is_ipv6) or ()
     return [one for one in lines if (one.host, one.port) == (scene.group, scene.udp.port)]
 
@@ -97,7 +97,7 @@ def _judge_attendance(scene: Scene, attendance: Attendance, risen: dict[str, int
 
 
 def _inside(scene: Scene, attendance: Attendance, risen: dict[str, int]) -> Iterator[Finding]:
-    """What reached the interface and not the socket was dropped by this host."""
+    """Yield findings about datagrams that reached the interface but not the socket: this host dropped them."""
     lost = attendance.lost
     filtered = risen.get("TcpExt.IPReversePathFilter", 0)
     name = scene.interface.name
@@ -106,8 +106,8 @@ def _inside(scene: Scene, attendance: Attendance, risen: dict[str, int]) -> Iter
         yield fault(
             "reverse_path",
             "reverse_path_dropped",
-            f"rp_filter dropped {filtered} packets{senders} while we looked: they came by an interface that answers to "
-            "their senders would not take",
+            f"rp_filter dropped {filtered} packets{senders} during the examination: they arrived on another interface "
+            "than the route back to their senders uses",
             *(f"ip route add {host}/32 dev {name}" for host in lost[:1]),
             f"sysctl -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf.{name}.rp_filter=2",
             packets=filtered,
@@ -117,16 +117,16 @@ def _inside(scene: Scene, attendance: Attendance, risen: dict[str, int]) -> Iter
         yield fault(
             "delivery",
             "dropped_inside",
-            f"what {', '.join(lost[:5])} sends to {scene.group} reaches {name}, but no socket: this host drops it",
-            "look at the firewall's rules of INPUT and PREROUTING, here",
+            f"datagrams from {', '.join(lost[:5])} to {scene.group} reach {name}, but no socket: this host drops them",
+            "look at this host's firewall rules in INPUT and PREROUTING",
             senders=lost[:5],
         )
     elif attendance.wire:
-        yield ok("delivery", f"what reaches {name} for {scene.group} reaches the socket")
+        yield ok("delivery", f"datagrams to {scene.group} that reach {name} also reach the socket")
 
 
 def probe(scene: Scene, address: str | None, watch_s: float | None, tell: Callable[[str], None]) -> Iterator[Finding]:
-    """Probe the listeners on other hosts. Without `watch_s`, about five seconds for each."""
+    """Probe the listeners on other hosts. Takes about five seconds for each, plus `watch_s`."""
     if scene.place is None or not scene.udp.is_multicast or not CAN_OPEN:
         return
     try:
@@ -144,8 +144,8 @@ def probe(scene: Scene, address: str | None, watch_s: float | None, tell: Callab
                 yield warning(
                     "listener",
                     "listener_does_not_answer",
-                    f"{one.host} is heard by multicast, but does not answer: nothing from here gets there, or back",
-                    f"on {one.host}, let the firewall pass UDP to port {one.door[1] if one.door else '?'}, and see "
+                    f"{one.host} is heard by multicast but does not answer: probes or answers are dropped",
+                    f"on {one.host}, let the firewall pass UDP to port {one.door[1] if one.door else '?'}, and run "
                     "fjm2 doctor there",
                 )
                 continue

@@ -1,4 +1,4 @@
-"""Checks of the host: buffers, offload, clock, event loop, permissions, and what the kernel has dropped."""
+"""Checks of the host: buffers, offload, clock, event loop, permissions, and datagrams that the kernel dropped."""
 
 import contextlib
 import ctypes
@@ -21,19 +21,19 @@ from .scene import Scene
 from .verdict import Finding, fault, ok, unknown, warning
 
 _TINY_BYTES = 2 * TRAIN_BYTES_MAX
-"""A buffer that holds no two trains loses whatever comes while one is looked at."""
-_SMALL_BYTES = 1 << 20
+"""A buffer that holds fewer than two trains loses data whenever one is being processed."""
+_SMALL_BYTES = 1 << 20  # 8 ms of data at 1 Gbit/s
 _UDP_GRO = 104  # Linux's number (linux/udp.h)
 _TIMEX = struct.Struct("@Illlli")  # the head of struct timex (adjtimex(2)): modes, three numbers, status
 _TIMEX_BYTES = 256
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC
 _CLOCK_LOST = 5  # TIME_ERROR
-_TRIALS = 20
-_TRIAL_S = 0.2
+_TRIALS = 20  # the best of these is taken, since other programs disturb some
+_TRIAL_S = 0.2  # 127.0.0.1 answers within microseconds, unless it is blocked
 
 
 def check_buffers(scene: Scene, transport: UdpTransport) -> Iterator[Finding]:
-    """What the sockets of a bus ask of the kernel, and what they got."""
+    """Yield a finding for each socket buffer: the size requested, and the size granted."""
     for which, option, letter, wanted in (
         ("receive", socket.SO_RCVBUF, "r", scene.udp.receive_buffer_bytes),
         ("send", socket.SO_SNDBUF, "w", scene.udp.send_buffer_bytes),
@@ -46,7 +46,7 @@ def check_buffers(scene: Scene, transport: UdpTransport) -> Iterator[Finding]:
 
 
 def judge_buffer(which: str, wanted: int, got: int, limit: int | None, sysctl: str) -> Finding:
-    """`limit` is the kernel's, for those without privileges."""
+    """Judge the size of a buffer. `limit` is the kernel's limit for users without privileges."""
     check = f"{which}_buffer"
     advice = (
         f"sysctl -w {sysctl}={wanted}",
@@ -55,35 +55,35 @@ def judge_buffer(which: str, wanted: int, got: int, limit: int | None, sysctl: s
     figures = {"wanted_bytes": wanted, "got_bytes": got, "limit_bytes": limit}
     if got < wanted:
         least = min(wanted, _TINY_BYTES)
-        text = f"the kernel gives {got:,} bytes and not the {wanted:,} that FJM2 asks for: "
+        text = f"the kernel grants {got:,} of the {wanted:,} bytes that FJM2 requests: "
         if got < least:
-            return fault(check, "buffer_tiny", text + "even one train is too much", *advice, **figures)
+            return fault(check, "buffer_tiny", text + "even one train may not fit", *advice, **figures)
         return warning(check, "buffer_small", text + "bursts may be lost", *advice, **figures)
     if limit is not None and limit < min(wanted, _SMALL_BYTES):
-        text = f"{got:,} bytes for you, but users without privileges get {limit:,} at the most"
+        text = f"{got:,} bytes for you, but users without privileges get at most {limit:,}"
         return warning(check, "buffer_small_for_others", text, *advice, **figures)
     told = "" if limit is None or limit >= wanted else f"; users without privileges get {limit:,}"
-    return ok(check, f"{got:,} bytes, as FJM2 asks for{told}", **figures)
+    return ok(check, f"{got:,} bytes, as FJM2 requests{told}", **figures)
 
 
 class Offload(NamedTuple):
-    """What a trial on 127.0.0.1 showed."""
+    """Result of a trial on 127.0.0.1."""
 
     is_sent_whole: bool
     is_received_whole: bool
     train_us: float
-    """Microseconds to send a train by one system call,"""
+    """Microseconds to send a train with one system call."""
     pieces_us: float
-    """and datagram by datagram."""
+    """Microseconds to send it datagram by datagram."""
 
 
 def check_offload(scene: Scene) -> Finding:
-    """GSO and GRO, tried on sockets."""
+    """Check GSO and GRO by trying them."""
     if os.environ.get(NO_OFFLOAD_VARIABLE) == "1":
         return warning(
             "offload",
             "offload_off",
-            f"{NO_OFFLOAD_VARIABLE}=1 is set: each datagram is a system call, {_cost(scene)}",
+            f"{NO_OFFLOAD_VARIABLE}=1 is set: each datagram takes a system call, {_cost(scene)}",
             f"unset {NO_OFFLOAD_VARIABLE}",
         )
     try:
@@ -93,26 +93,26 @@ def check_offload(scene: Scene) -> Finding:
             "offload",
             f"cannot be tried: 127.0.0.1 does not reach itself ({error.strerror or error})",
             "ip link set lo up",
-            "if it is up, let the firewall pass it: iptables -I INPUT -i lo -j ACCEPT",
+            "if it is up, allow it in the firewall: iptables -I INPUT -i lo -j ACCEPT",
         )
     if trial is None or not trial.is_sent_whole:
         return warning(
             "offload",
             "no_gso",
-            "this kernel cannot send a train at once (UDP_SEGMENT): each datagram is a system call, at several times "
-            "the cost",
-            "use Linux 4.18 or later" if sys.platform == "linux" else "no remedy on this system; Linux has it",
+            "this kernel cannot send a train at once (no UDP_SEGMENT): each datagram takes a system call, at several "
+            "times the cost",
+            "use Linux 4.18 or later" if sys.platform == "linux" else "not available on this system; Linux has it",
         )
     if not trial.is_received_whole:
         return warning(
             "offload",
             "no_gro",
-            "trains can be sent at once, but arrive datagram by datagram (no UDP_GRO): receiving costs more",
+            "trains are sent at once, but arrive datagram by datagram (no UDP_GRO): receiving costs more",
             "use Linux 5.0 or later",
         )
     return ok(
         "offload",
-        f"GSO and GRO work: a train takes {trial.train_us:.0f} µs to send, and would take {trial.pieces_us:.0f} µs "
+        f"GSO and GRO work: sending a train takes {trial.train_us:.0f} µs, and would take {trial.pieces_us:.0f} µs "
         "datagram by datagram",
         train_us=round(trial.train_us, 1),
         pieces_us=round(trial.pieces_us, 1),
@@ -129,7 +129,8 @@ def _cost(scene: Scene) -> str:
 
 
 def try_offload(segment_bytes: int) -> Offload | None:
-    """Trains sent to ourselves, both ways. None where the kernel has no such option; OSError if nothing gets there."""
+    """Send trains to ourselves, both ways. Return None if the kernel has no such option. Raise OSError if nothing
+    arrives."""
     segment_bytes = max(1, min(segment_bytes, TRAIN_BYTES_MAX))
     count = max(1, min(TRAIN_SEGMENTS_MAX, TRAIN_BYTES_MAX // segment_bytes))
     train = bytes(segment_bytes * count)
@@ -157,7 +158,7 @@ def try_offload(segment_bytes: int) -> Offload | None:
 
 
 def _times(train: bytes, segment_bytes: int, whole: list[tuple[int, int, bytes]]) -> tuple[float, float]:
-    """Microseconds that a train takes each way, the best of some."""
+    """Return the microseconds that sending a train takes each way: the best of several trials."""
     pieces = [train[at : at + segment_bytes] for at in range(0, len(train), segment_bytes)]
     at_once, one_by_one = [], []
     with (
@@ -181,17 +182,17 @@ def _times(train: bytes, segment_bytes: int, whole: list[tuple[int, int, bytes]]
 
 
 def _empty(sink: socket.socket) -> None:
-    """Nothing is to be counted as lost for want of room."""
+    """Empty a socket, so that no trial datagram is counted as dropped for lack of buffer space."""
     with contextlib.suppress(BlockingIOError):
         while True:
             sink.recv(1)
 
 
 def check_drops(risen: Counters, before: Counters, sockets: Iterable[UdpSocketLine]) -> Finding:
-    """What the kernel threw away: while we looked, and ever, and at which of the bus's sockets."""
+    """Judge datagrams that the kernel dropped: during the examination, since boot, and at sockets of the bus."""
     names = ("Udp.RcvbufErrors", "Udp6.RcvbufErrors", "Udp.InErrors", "Udp6.InErrors", "Udp.InCsumErrors")
     if not any(name in before for name in names):
-        return unknown("drops", "the kernel's counters are not told on this system")
+        return unknown("drops", "the kernel's counters are not available on this system")
     ever = {name: before[name] for name in names if before.get(name)}
     now = {name: risen[name] for name in names if risen.get(name)}
     if now:
@@ -199,7 +200,7 @@ def check_drops(risen: Counters, before: Counters, sockets: Iterable[UdpSocketLi
         return warning(
             "drops",
             "kernel_drops",
-            f"the kernel dropped UDP datagrams within these seconds ({told}): some receiver of this host is too slow, "
+            f"the kernel dropped UDP datagrams during the examination ({told}): some program on this host is too slow, "
             "or its buffer too small",
             "see receive_buffer above; find the socket by its drops: ss -uapm",
             risen=now,
@@ -210,67 +211,67 @@ def check_drops(risen: Counters, before: Counters, sockets: Iterable[UdpSocketLi
         return warning(
             "drops",
             "socket_drops",
-            f"sockets of this bus that are open on this host have lost {lost:,} datagrams for want of room: their "
+            f"open sockets of this bus on this host have lost {lost:,} datagrams to full buffers: their "
             "programs were busy for too long, or their buffers are too small",
             "see receive_buffer above; find the programs: ss -uapm",
             dropped=lost,
             ever=ever,
         )
-    past = f"; {max(ever.values()):,} since the start of the system" if ever else ""
-    return ok("drops", f"no UDP datagram was dropped for want of room within these seconds{past}", ever=ever)
+    past = f"; {max(ever.values()):,} since boot" if ever else ""
+    return ok("drops", f"no UDP datagram was dropped during the examination{past}", ever=ever)
 
 
 def check_clock() -> Finding:
-    """Whether somebody keeps the clock right. Messages expire by it."""
+    """Check whether the clock is synchronised. Messages expire by it."""
     if sys.platform != "linux":
-        return unknown("clock", "whether it is kept right is not told on this system")
+        return unknown("clock", "whether it is synchronised cannot be read on this system")
     memory = ctypes.create_string_buffer(_TIMEX_BYTES)
     try:
         state = ctypes.CDLL(None).adjtimex(memory)
     except (OSError, AttributeError):
-        return unknown("clock", "whether it is kept right is not told here")
+        return unknown("clock", "whether it is synchronised cannot be read here")
     status = _TIMEX.unpack_from(memory.raw)[-1]
     return judge_clock(state, status)
 
 
 def judge_clock(state: int, status: int) -> Finding:
     if state < 0:
-        return unknown("clock", "whether it is kept right is not told here")
+        return unknown("clock", "whether it is synchronised cannot be read here")
     if state == _CLOCK_LOST or status & _UNSYNCHRONISED:
         return warning(
             "clock",
             "clock_not_synchronised",
-            "the kernel does not know of anybody who keeps the clock right: messages may expire too early or too late",
+            "the kernel says that the clock is not synchronised: messages may expire too early or too late",
             "timedatectl set-ntp true",
-            "compare it with another host's: fjm2 doctor --listen there, fjm2 doctor --probe here",
+            "compare it with another host: fjm2 doctor --listen there, fjm2 doctor --probe here",
         )
-    return ok("clock", "is kept right")
+    return ok("clock", "is synchronised")
 
 
 def check_python() -> Finding:
-    """The event loop that commands and fast programs use."""
+    """Check which event loop commands and fast programs use."""
     if find_spec("uvloop") is not None:
         return ok("event_loop", "uvloop is installed")
     if sys.platform == "win32":
-        return ok("event_loop", "asyncio's own; there is no uvloop on this system")
+        return ok("event_loop", "asyncio's own: uvloop does not run on this system")
     return warning(
         "event_loop", "no_uvloop", "uvloop is not installed: asyncio's own loop is slower", "pip install uvloop"
     )
 
 
 def check_permissions() -> Finding:
-    """What the doctor itself may look at."""
+    """Check what the doctor itself has access to."""
     if _sees_packets():
-        return ok("permissions", "all that there is to see can be seen")
+        return ok("permissions", "nothing is hidden from this user")
     return unknown(
         "permissions",
-        "firewall rules and packets before the firewall cannot be seen without privileges",
+        "firewall rules, and packets before the firewall, are visible to root only",
         "sudo fjm2 doctor",
     )
 
 
 def _sees_packets() -> bool:
-    """As root does, and who has been given as much."""
+    """Return True for root, and for users with the right to open packet sockets."""
     if not hasattr(socket, "AF_PACKET"):
         return hasattr(os, "geteuid") and os.geteuid() == 0
     try:

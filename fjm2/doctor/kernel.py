@@ -1,4 +1,4 @@
-"""What Linux tells in files: counters, memberships, sockets and settings. Where there are no such files, None."""
+"""Reads Linux's files of counters, memberships, sockets and settings. None where there are no such files."""
 
 import ipaddress
 import re
@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 Counters = Mapping[str, int]
-"""As "Udp.RcvbufErrors" and "TcpExt.IPReversePathFilter"."""
+"""Counters by name, such as "Udp.RcvbufErrors" and "TcpExt.IPReversePathFilter"."""
 
 _DIGITS = re.compile(r"-?[0-9]+")
 
@@ -26,12 +26,12 @@ class UdpSocketLine:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The files below a root, which tests put elsewhere."""
+    """The kernel's files, below a root directory that tests can replace."""
 
     root: Path = Path("/")
 
     def text(self, path: str) -> str | None:
-        """A file's text; None if there is none, or not for us."""
+        """Return the text of a file; None if it does not exist, or is not readable."""
         try:
             return (self.root / path).read_text(errors="replace")
         except OSError:
@@ -42,14 +42,14 @@ class Kernel:
         return int(text) if _DIGITS.fullmatch(text) else None
 
     def counters(self) -> Counters:
-        """All protocol counters that there are."""
+        """Return all protocol counters."""
         found: dict[str, int] = {}
         for name in ("snmp", "netstat"):
             found |= parse_counters(self.text(f"proc/net/{name}") or "")
         return found | parse_counters6(self.text("proc/net/snmp6") or "")
 
     def groups(self, interface: str, is_ipv6: bool) -> frozenset[str] | None:
-        """The groups that somebody of this host has joined on an interface; None where that is not told."""
+        """Return the groups joined by programs of this host on an interface; None if that cannot be read."""
         text = self.text("proc/net/igmp6" if is_ipv6 else "proc/net/igmp")
         if text is None:
             return None
@@ -58,7 +58,7 @@ class Kernel:
         return parse_igmp(text).get(interface, Membership()).groups
 
     def igmp_version(self, interface: str) -> str | None:
-        """As in "V3": what it speaks now, which is what the querier on the network speaks."""
+        """Return the IGMP version now in use, such as "V3". The kernel adapts it to the querier on the network."""
         found = parse_igmp(self.text("proc/net/igmp") or "").get(interface)
         return found.version if found else None
 
@@ -68,12 +68,12 @@ class Kernel:
 
 
 def changes(before: Counters, after: Counters) -> dict[str, int]:
-    """By how much counters have risen."""
+    """Return by how much counters have increased."""
     return {name: after[name] - before[name] for name in after if after[name] > before.get(name, after[name])}
 
 
 def parse_counters(text: str) -> dict[str, int]:
-    """/proc/net/snmp and netstat: a line of names, then one of numbers, both beginning with the protocol."""
+    """Parse /proc/net/snmp and netstat: a line of names, then one of numbers, both beginning with the protocol."""
     found: dict[str, int] = {}
     for names, numbers in pairwise(text.splitlines()):
         protocol, _, rest = names.partition(":")
@@ -85,7 +85,7 @@ def parse_counters(text: str) -> dict[str, int]:
 
 
 def parse_counters6(text: str) -> dict[str, int]:
-    """/proc/net/snmp6: "Udp6RcvbufErrors 17" becomes Udp6.RcvbufErrors."""
+    """Parse /proc/net/snmp6: "Udp6RcvbufErrors 17" becomes Udp6.RcvbufErrors."""
     found = {}
     for line in text.splitlines():
         match = re.fullmatch(r"(Ip6|Icmp6|Udp6)(\w+)\s+([0-9]+)", line.strip())
@@ -96,14 +96,14 @@ def parse_counters6(text: str) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """An interface's line of /proc/net/igmp, and those below it."""
+    """IGMP version and groups of an interface, from /proc/net/igmp."""
 
     version: str = ""
     groups: frozenset[str] = frozenset()
 
 
 def parse_igmp(text: str) -> dict[str, Membership]:
-    """/proc/net/igmp: a line for each interface, and an indented one for each group."""
+    """Parse /proc/net/igmp: a line for each interface, followed by an indented one for each group."""
     found: dict[str, Membership] = {}
     name = ""
     for line in text.splitlines()[1:]:
@@ -122,7 +122,7 @@ def parse_igmp(text: str) -> dict[str, Membership]:
 
 
 def parse_igmp6(text: str) -> dict[str, frozenset[str]]:
-    """/proc/net/igmp6: index, interface and group on each line."""
+    """Parse /proc/net/igmp6: index, interface and group on each line."""
     found: dict[str, frozenset[str]] = {}
     for line in text.splitlines():
         words = line.split()
@@ -136,7 +136,7 @@ _UDP_LINE = re.compile(r"\s*[0-9]+:\s+([0-9A-Fa-f]{32}|[0-9A-Fa-f]{8}):([0-9A-Fa
 
 
 def parse_udp(text: str) -> tuple[UdpSocketLine, ...]:
-    """/proc/net/udp and udp6."""
+    """Parse /proc/net/udp and udp6."""
     found = []
     for line in text.splitlines():
         match = _UDP_LINE.fullmatch(line)
@@ -147,7 +147,7 @@ def parse_udp(text: str) -> tuple[UdpSocketLine, ...]:
 
 
 def _host(digits: str) -> str:
-    """Addresses stand there as words of the machine's own byte order."""
+    """Return the address of a socket. It is written as words in the machine's byte order."""
     packed = b"".join(bytes.fromhex(digits[at : at + 8])[:: _step()] for at in range(0, len(digits), 8))
     return str(ipaddress.ip_address(packed))
 

@@ -1,4 +1,4 @@
-"""`fjm2 doctor --listen`: answers another host's probes until it is stopped."""
+"""`fjm2 doctor --listen`: answers probes of other hosts until it is stopped."""
 
 import contextlib
 import selectors
@@ -14,12 +14,12 @@ from fjm2.norm import Train, UdpSocket, UdpStats, UdpTransport
 from .probe import Answerer, Probe, Way
 from .scene import Scene
 
-_BEACON_S: Final = 1.0
-_TURN_S: Final = 0.25
+_BEACON_S: Final = 1.0  # a prober that looks for listeners waits 1.5 s
+_TURN_S: Final = 0.25  # how late `--timeout` and beacons may be
 
 
 def open_door(scene: Scene, port: int) -> UdpSocket:
-    """A socket for unicast at our address; port 0 is any. OSError if another program has the port."""
+    """Return a unicast socket at our address; port 0 is any port. Raise OSError if another program has the port."""
     assert scene.place is not None
     kernel = socket.socket(scene.udp.family, socket.SOCK_DGRAM)
     try:
@@ -28,12 +28,12 @@ def open_door(scene: Scene, port: int) -> UdpSocket:
     except OSError as error:
         kernel.close()
         where = f"{scene.place.address} port {port}"
-        raise OSError(error.errno, f"cannot bind to {where}, where probes come: {error.strerror}") from error
+        raise OSError(error.errno, f"cannot bind to {where}, which probes are sent to: {error.strerror}") from error
     return UdpSocket(kernel, UdpStats(), offload=False)
 
 
 class Listener:
-    """In the group as a member is, and behind a door at the next port for what comes by unicast."""
+    """Joins the group like a member, and opens a second port for unicast probes."""
 
     def __init__(self, scene: Scene) -> None:
         with contextlib.ExitStack() as opened:
@@ -43,9 +43,9 @@ class Listener:
             self._selector = opened.enter_context(selectors.DefaultSelector())
             self._opened = opened.pop_all()
         self.answerer = Answerer(self._door.address[1])
-        """What makes the answers, and counts them."""
+        """Decides on answers, and counts them."""
         self.hosts: set[str] = set()
-        """Whom it has answered."""
+        """Hosts that it has answered."""
         transport = self._transport
         for source, is_multicast, reply_by in (
             (transport.group, True, self._door),
@@ -56,11 +56,12 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """That a prober may be told."""
+        """Address to name to a prober."""
         return self._door.address[0]
 
     def run(self, seconds: float | None, on_host: Callable[[str], None]) -> None:
-        """Until the time is over, if there is one. `on_host` hears of each host that probes for the first time."""
+        """Answer probes until the time is over, if there is a limit. `on_host` is called once for each host that
+        probes."""
         began = time.monotonic()
         beacon_at = began
         while seconds is None or time.monotonic() < began + seconds:
@@ -97,7 +98,7 @@ class Listener:
         self._transport.send(Train(data, data.size, self._transport.destination))
 
     def close(self) -> None:
-        """Leave the group, and answer no more. More than once does no harm."""
+        """Leave the group, and stop answering. Safe to call more than once."""
         self._opened.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""A few seconds on the bus: who answers when asked, what else comes, on our interface and on the others."""
+"""A few seconds on the bus: records who answers when asked, and other traffic, on our interface and on the others."""
 
 import contextlib
 import secrets
@@ -21,14 +21,16 @@ from .scene import Scene
 from .tap import Tap, open_tap
 
 LISTEN_S: Final = 2.0
+"""Seconds to listen on our interface."""
 _ASK_AT_S: Final = (0.0, 0.4, 0.8)
-"""Asked more than once, as things get lost, and as of two nodes with one id both have to be heard twice."""
-_INTERFACES_MAX: Final = 8
-_TRAINS_PER_TURN: Final = 16
-_POLL_S: Final = 0.05
-_VALID_S: Final = 5
+"""Ask several times, since packets get lost, and since two nodes with one id are only told apart if both are heard
+twice."""
+_INTERFACES_MAX: Final = 8  # bounds sockets on hosts with many virtual interfaces
+_TRAINS_PER_TURN: Final = 16  # so that no busy socket starves the others
+_POLL_S: Final = 0.05  # how late a question may be
+_VALID_S: Final = 5  # how long members remember the doctor if its goodbye is lost
 GATEWAYS: Final = ("239.192.57.41", 5742)
-"""Where the gateways of one LAN find each other (fjm2d's lan.beacon, as it is by default)."""
+"""Multicast group of the gateways of one LAN: the default of fjm2d's setting `lan.beacon`."""
 _BEACON: Final = b"FJMB"
 _BEACON_ID_AT: Final = 8
 _PKTINFO: Final = 8  # Linux's IP_PKTINFO, and the struct in_pktinfo: interface, our address, destination
@@ -37,27 +39,27 @@ _PKTINFO_BYTES: Final = 12
 
 @dataclass(slots=True)
 class Attendance:
-    """What was heard, and where."""
+    """What was heard, and on which interface."""
 
     heard: Heard
     others: dict[str, Heard] = field(default_factory=dict)
-    """On other interfaces of this host."""
+    """Observations on other interfaces of this host, by name."""
     gateways: dict[int, str] = field(default_factory=dict)
-    """Addresses of fjm2d, by gateway id."""
+    """Addresses of gateways, by gateway id."""
     groups: set[str] = field(default_factory=set)
-    """That are used with our port."""
+    """Groups that are used with our port."""
     wire: dict[str, int] | None = None
     """Datagrams or trains for our group that reached the interface, by sender; None if that cannot be seen."""
     seconds: float = 0.0
 
     @property
     def lost(self) -> list[str]:
-        """Senders whose datagrams reached the interface, and none of them the socket."""
+        """Senders of which datagrams reached the interface, but none reached the socket."""
         return sorted(set(self.wire or ()) - self.heard.sources)
 
 
 class Asker:
-    """The doctor as a node of the bus: it subscribes to nothing, asks who is there, and says goodbye."""
+    """The doctor as a node of the bus: subscribes to nothing, asks who is present, and says goodbye."""
 
     def __init__(self) -> None:
         self.node_id = secrets.randbelow(0xFFFFFFFE) + 1
@@ -88,14 +90,14 @@ class Asker:
 
 
 class Post:
-    """All sockets of one listening, and what each is for."""
+    """Polls the sockets of one examination."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self._stack = stack
         self._selector = stack.enter_context(selectors.DefaultSelector())
 
     def add(self, transport: UdpTransport, take: Callable[[Train], None]) -> None:
-        """`take` gets what comes for the transport's group."""
+        """Pass the trains for the transport's group to `take`."""
         self._watch(transport.group, lambda: _drain(transport.group, take))
 
     def add_tap(self, tap: Tap) -> None:
@@ -110,7 +112,7 @@ class Post:
         self._selector.register(source.fileno(), selectors.EVENT_READ, poll)
 
     def turn(self, seconds: float) -> None:
-        """Wait for something, and take it."""
+        """Wait until a socket is readable, and read it."""
         for key, _ in self._selector.select(max(0.0, seconds)):
             key.data()
 
@@ -124,7 +126,7 @@ def _drain(source: UdpSocket, take: Callable[[Train], None]) -> None:
 
 
 def attend(scene: Scene, transport: UdpTransport, seconds: float = LISTEN_S) -> Attendance:
-    """Listen for so long, and as long again on other interfaces if nobody is heard on ours."""
+    """Listen on our interface, and half as long on the others if nothing is heard on ours."""
     asker = Asker()
     own = frozenset((asker.node_id,))
     found = Attendance(Heard(own))
@@ -165,7 +167,7 @@ def _ask_around(post: Post, asker: Asker, transports: list[UdpTransport], second
 
 
 def _open_others(scene: Scene, stack: contextlib.ExitStack) -> dict[str, UdpTransport]:
-    """The same group on the host's other interfaces."""
+    """Open the same group on the host's other interfaces."""
     found: dict[str, UdpTransport] = {}
     if scene.interface.is_loopback:
         return found
@@ -190,9 +192,9 @@ def _add_gateways(scene: Scene, post: Post, stack: contextlib.ExitStack, found: 
 
 
 def _add_port(scene: Scene, post: Post, found: Attendance) -> Tap | None:
-    """Whatever comes at our port, for whichever group."""
+    """Record groups used with our port, by packet capture or by a wildcard socket."""
     port = scene.udp.port
-    is_loopback = scene.interface.is_loopback  # all that goes there comes from this host
+    is_loopback = scene.interface.is_loopback  # only this host sends there
     tap = None if is_loopback else open_tap(scene.interface.name, port, scene.is_ipv6)
     if tap is not None:
         post.add_tap(tap)
@@ -203,7 +205,7 @@ def _add_port(scene: Scene, post: Post, found: Attendance) -> Tap | None:
 
 
 def _add_wildcard(port: int, post: Post, found: Attendance) -> None:
-    """A socket that gets all groups which anybody of this host has joined."""
+    """Open a socket that receives all groups joined by programs of this host."""
     kernel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         kernel.setblocking(False)
@@ -228,7 +230,7 @@ def _add_wildcard(port: int, post: Post, found: Attendance) -> None:
 
 
 def _bound_groups(scene: Scene) -> Iterator[str]:
-    """Groups that programs of this host listen to at our port."""
+    """Yield groups that programs of this host listen to at our port."""
     for line in scene.kernel.udp_sockets(scene.is_ipv6) or ():
         first = int(line.host.split(".")[0]) if "." in line.host else 0
         if line.port == scene.udp.port and (224 <= first < 240 or line.host.startswith("ff")):

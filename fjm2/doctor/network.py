@@ -1,4 +1,4 @@
-"""Checks of where the bus is on this host: settings, interface, route, addresses, MTU, bridges, reverse path."""
+"""Checks of the bus's place on this host: settings, interface, route, addresses, MTU, bridges, reverse path."""
 
 import errno
 import ipaddress
@@ -18,7 +18,7 @@ _SOURCE_SPECIFIC = (ipaddress.ip_network("232.0.0.0/8"), ipaddress.ip_network("f
 
 
 def check_network(scene: Scene) -> Iterator[Finding]:
-    """Everything that can be told without sending."""
+    """Yield findings that need no packets."""
     yield _settings(scene)
     yield _interface(scene)
     if scene.place is None:
@@ -38,25 +38,25 @@ def _settings(scene: Scene) -> Finding:
         return warning(
             "settings",
             "group_is_no_group",
-            f"{bus.group} is one host's address: this is a session between two, and checks of multicast are left out",
-            "for a bus, name a group: fjm2://239.192.57.40:5740",
+            f"{bus.group} is the address of one host: multicast is neither used nor checked",
+            "for a bus, use a group: fjm2://239.192.57.40:5740",
         )
     if group in _LINK_BLOCK:
         return warning(
             "settings",
             "group_is_reserved",
-            f"{group} is in 224.0.0.0/24, which is for routing protocols, and which switches flood",
+            f"{group} is in 224.0.0.0/24, which is reserved for routing protocols, and flooded by switches",
             "choose a group in 239.0.0.0/8",
         )
     if any(group in network for network in _SOURCE_SPECIFIC if network.version == group.version):
         return warning(
             "settings",
             "group_is_source_specific",
-            f"{group} is kept for source-specific multicast: routers do not forward it to any-source members",
+            f"{group} is reserved for source-specific multicast: routers do not forward it to FJM2's members",
             "choose a group in 239.0.0.0/8, or in ff15::/16",
         )
     if bus.ttl == 0 and scene.place is not None and not scene.interface.is_loopback:
-        return warning("settings", "ttl_is_0", f"{told}: nothing leaves this host", "take ttl=0 out of the URI")
+        return warning("settings", "ttl_is_0", f"{told}: nothing leaves this host", "remove ttl=0 from the URI")
     return ok("settings", f"{told}, segments of {bus.sender.segment_bytes} bytes")
 
 
@@ -64,9 +64,9 @@ def _interface(scene: Scene) -> Finding:
     if scene.place is None:
         return _no_place(scene)
     one = scene.interface
-    why = "as the URI names it" if scene.bus.interface else "by which the kernel reaches the group"
+    why = "as the URI names it" if scene.bus.interface else "as the kernel's route to the group says"
     if not HAS_NETLINK:
-        return unknown("interface", f"{one.name}: its state is not told on this system")
+        return unknown("interface", f"{one.name}: its state cannot be read on this system")
     if not is_switched_on(one):
         return _down(one)
     if not one.is_up:
@@ -74,13 +74,13 @@ def _interface(scene: Scene) -> Finding:
             "interface",
             "no_carrier",
             f"{one.name} ({scene.place.address}) has no carrier: nothing can be sent or received",
-            "look at the cable, the port of the switch, or the other end of a virtual link",
+            "check the cable, the switch port, or the other end of a virtual link",
         )
     if not one.has_multicast:
         return fault(
             "interface",
             "no_multicast_flag",
-            f"{one.name} is not set to do multicast",
+            f"multicast is switched off on {one.name}",
             f"ip link set {one.name} multicast on",
         )
     where = "which reaches this host only" if one.is_loopback else "up, with a carrier"
@@ -93,7 +93,8 @@ def _down(interface: Interface) -> Finding:
 
 
 def _no_place(scene: Scene) -> Finding:
-    """Why the bus has no interface: there is no such one, it has no address, it is off, or no route leads there."""
+    """Return why the bus has no interface: it does not exist, has no address, is down, or there is no route to the
+    group."""
     named = scene.bus.interface
     found = [one for one in scene.interfaces if one.name == named]
     if named is not None and found:
@@ -122,7 +123,7 @@ def _no_route(scene: Scene) -> Finding:
         return fault(
             "interface",
             "interface_down",
-            f"no interface leads to {scene.group}: {', '.join(one.name for one in off)} could, and is switched off",
+            f"no interface leads to {scene.group}: {', '.join(one.name for one in off)} could, but is switched off",
             *(f"ip link set {one.name} up" for one in off),
         )
     ready = [one for one in candidates if one not in off]
@@ -144,13 +145,13 @@ def _take(interface: Interface) -> str:
 def _route(scene: Scene) -> Finding:
     one = scene.interface
     if not HAS_NETLINK:
-        return unknown("route", "routes are not told on this system")
+        return unknown("route", "routes cannot be read on this system")
     if scene.is_ipv6 and not _can_reach(scene):
         kind = "local" if one.is_loopback else "multicast"
         return fault(
             "route",
             "no_multicast_route",
-            f"{one.name} has no route for IPv6 multicast: what is sent is refused",
+            f"{one.name} has no route for IPv6 multicast: sends are refused",
             f"ip -6 route add {kind} ff00::/8 dev {one.name} table local",
         )
     if scene.bus.interface is None:
@@ -158,36 +159,37 @@ def _route(scene: Scene) -> Finding:
     try:
         routed = find_interface(None, scene.udp.family, scene.group).name
     except (ConfigError, OSError):
-        return ok("route", f"none leads to {scene.group}; none is needed, as the URI names {one.name}")
+        return ok("route", f"none leads to {scene.group}, and none is needed: the URI names {one.name}")
     if routed == one.name:
-        return ok("route", f"to {scene.group}: by {one.name}, as the URI says")
+        return ok("route", f"to {scene.group}: on {one.name}, as the URI says")
     return ok(
         "route",
-        f"the kernel's leads to {routed}, the bus is on {one.name}, as the URI says: "
+        f"the kernel's route leads to {routed}, but the bus is on {one.name}, as the URI says: "
         "programs whose URI names no interface are not on this bus",
         routed=routed,
     )
 
 
 def _routes_choice(scene: Scene) -> Finding:
-    """The kernel has chosen. That is a guess if it is by the default route, and there are several to choose from."""
+    """Judge the kernel's choice of an interface. It is a guess if it follows the default route, and there are
+    alternatives."""
     one, others = scene.interface, [other.name for other in scene.candidates() if other.is_up]
     if one.name in others:
         others.remove(one.name)
     if not others or _has_multicast_route(scene):
-        return ok("route", f"to {scene.group}: by {one.name}")
+        return ok("route", f"to {scene.group}: on {one.name}")
     return warning(
         "route",
         "interface_is_a_guess",
-        f"{scene.group} goes by {one.name} only because the default route does; {_list(others)} could be meant as well",
+        f"{scene.group} uses {one.name} only because the default route does; {_list(others)} may be meant instead",
         f"if {one.name} is right, say so in the URI: &interface={one.name}",
-        *(f"else: &interface={other}" for other in others),
+        *(f"otherwise: &interface={other}" for other in others),
         others=others,
     )
 
 
 def _has_multicast_route(scene: Scene) -> bool:
-    """Whether a route is for multicast (or not to be seen)."""
+    """Return True if a route is for multicast, or routes cannot be read."""
     text = scene.kernel.text("proc/net/route")
     if text is None or scene.is_ipv6:
         return True
@@ -195,7 +197,7 @@ def _has_multicast_route(scene: Scene) -> bool:
 
 
 def parse_routes(text: str) -> list[ipaddress.IPv4Network]:
-    """The destinations in /proc/net/route."""
+    """Return the destinations in /proc/net/route."""
     found = []
     for line in text.splitlines()[1:]:
         words = line.split()
@@ -208,7 +210,7 @@ def parse_routes(text: str) -> list[ipaddress.IPv4Network]:
 
 
 def _can_reach(scene: Scene) -> bool:
-    """Whether the kernel would send to an IPv6 group by the interface. Nothing is sent."""
+    """Return True if the kernel would send to an IPv6 group on the interface. Nothing is sent."""
     index = scene.interface.index
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
         probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
@@ -218,7 +220,7 @@ def _can_reach(scene: Scene) -> bool:
 def _addresses(scene: Scene) -> Finding:
     assert scene.place is not None
     if not HAS_NETLINK:
-        return unknown("addresses", "are not told on this system")
+        return unknown("addresses", "cannot be read on this system")
     counts = Counter(address for one in scene.interfaces for address in (*one.ipv4, *one.ipv6))
     mine = scene.interface.addresses(scene.udp.family)
     twice = [address for address in mine if counts[address] > 1]
@@ -228,7 +230,7 @@ def _addresses(scene: Scene) -> Finding:
     return fault(
         "addresses",
         "address_twice",
-        f"{twice[0]} is on {_list(owners)}: answers go astray",
+        f"{twice[0]} is on {_list(owners)}: answers may go to the wrong one",
         *(f"ip address del {twice[0]}/PREFIX dev {name}" for name in owners if name != scene.interface.name),
     )
 
@@ -237,15 +239,15 @@ def _mtu(scene: Scene) -> Finding:
     mtu, needed = scene.interface.mtu, scene.datagram_bytes + scene.ip_bytes
     segment_bytes = scene.bus.sender.segment_bytes
     if not mtu:
-        return unknown("mtu", "is not told on this system")
+        return unknown("mtu", "cannot be read on this system")
     if needed <= mtu:
-        return ok("mtu", f"{mtu} bytes; the bus's largest packets have {needed}", mtu=mtu, needed=needed)
+        return ok("mtu", f"{mtu} bytes; the largest packets of the bus have {needed}", mtu=mtu, needed=needed)
     fits = mtu - needed + segment_bytes
     return fault(
         "mtu",
         "segments_exceed_mtu",
-        f"segments of {segment_bytes} bytes make packets of {needed}, {scene.interface.name} takes {mtu}: they are "
-        "cut, or lost",
+        f"segments of {segment_bytes} bytes make packets of {needed}, but {scene.interface.name} takes {mtu}: they are "
+        "fragmented, or lost",
         f"in the URI of every member: &segment_bytes={max(64, fits)}",
         f"or: ip link set {scene.interface.name} mtu {needed}",
         mtu=mtu,
@@ -254,28 +256,29 @@ def _mtu(scene: Scene) -> Finding:
 
 
 def _reverse_path(scene: Scene) -> Finding:
-    """rp_filter drops what comes by another interface than answers would take: silently, for multicast too."""
+    """Check rp_filter. It silently drops packets, multicast too, that arrive on another interface than answers would
+    leave by."""
     name = scene.interface.name
     if scene.is_ipv6:
         return ok("reverse_path", "IPv6 has no rp_filter")
     mode = reverse_path_mode(scene, name)
     if mode is None:
-        return unknown("reverse_path", "rp_filter is not on this system")
+        return unknown("reverse_path", "there is no rp_filter on this system")
     if mode != 1 or scene.interface.is_loopback:
         meaning = {0: "off", 1: "strict", 2: "loose"}.get(mode, str(mode))
         return ok("reverse_path", f"rp_filter of {name} is {meaning}", mode=mode)
-    return ok("reverse_path", f"rp_filter of {name} is strict: senders must be reached by {name}, too", mode=mode)
+    return ok("reverse_path", f"rp_filter of {name} is strict: routes to senders must lead to {name}, too", mode=mode)
 
 
 def reverse_path_mode(scene: Scene, name: str) -> int | None:
-    """0 off, 1 strict, 2 loose: the higher of the setting for all and the interface's own."""
+    """Return 0 for off, 1 for strict, 2 for loose: the higher of the global setting and the interface's own."""
     modes = [scene.kernel.number(f"proc/sys/net/ipv4/conf/{one}/rp_filter") for one in ("all", name)]
     known = [mode for mode in modes if mode is not None]
     return max(known) if known else None
 
 
 def _bridge(scene: Scene) -> Iterator[Finding]:
-    """A bridge of this host's is a switch, and may filter as one."""
+    """Check bridges of this host: a bridge is a switch, and may filter multicast like one."""
     name = scene.interface.name
     for bridge in _bridges(scene, name):
         folder = f"sys/class/net/{bridge}/bridge"
@@ -286,17 +289,17 @@ def _bridge(scene: Scene) -> Iterator[Finding]:
             yield warning(
                 "bridge",
                 "snooping_without_querier",
-                f"the bridge {bridge} filters multicast by what it hears of IGMP, and asks nobody itself: without a "
+                f"the bridge {bridge} filters multicast by IGMP snooping, and is no querier itself: without a "
                 "querier on the network, memberships run out after minutes",
                 f"ip link set {bridge} type bridge mcast_querier 1",
-                f"or let it flood: ip link set {bridge} type bridge mcast_snooping 0",
+                f"or turn snooping off: ip link set {bridge} type bridge mcast_snooping 0",
             )
         else:
             yield ok("bridge", f"{bridge} {'filters multicast, and is a querier' if snoops else 'floods multicast'}")
 
 
 def _bridges(scene: Scene, name: str) -> list[str]:
-    """The interface itself, or the one that it is a port of."""
+    """Return the interface itself if it is a bridge, or the bridge that it is a port of."""
     if scene.kernel.text(f"sys/class/net/{name}/bridge/multicast_snooping") is not None:
         return [name]
     uevent = scene.kernel.root / f"sys/class/net/{name}/master"

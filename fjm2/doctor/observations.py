@@ -1,4 +1,4 @@
-"""What was heard on a bus, and what it means. No I/O; memory is bounded, whatever comes."""
+"""Packets heard on a bus, and what they mean. No I/O; memory is bounded, whatever is received."""
 
 import itertools
 from collections import Counter
@@ -14,12 +14,12 @@ from fjm2.norm.core.wire import Application, MessageType, decode
 
 from .verdict import Finding, fault, ok, unknown, warning
 
-_MANY = 4096
-_SHOWN = 5
+_NODES_MAX = 4096  # bounds the memory that forged ids can take
+_SHOWN_MAX = 5  # items listed in a text
 _DATA = NORM_VERSION << 4 | MessageType.DATA
 _ANNOUNCEMENT_VERSIONS_MAX = 8
 PROBE_MAGIC = b"FJM2 probe"
-"""The first bytes of the doctor's own datagrams."""
+"""First bytes of the doctor's own datagrams."""
 
 
 @dataclass(slots=True)
@@ -27,42 +27,43 @@ class NodeHeard:
     """A NORM node."""
 
     addresses: list[Address] = field(default_factory=list)
-    """From which it was heard, in order: one that moved has two, two that share the id have one again and again."""
+    """Addresses it was heard from, in order. A node that moved has two; if two share the id, addresses repeat."""
     datagrams: int = 0
 
     @property
     def is_twofold(self) -> bool:
-        """Whether one address was heard again after another: one node that moved does not do that."""
+        """True if an address was heard again after another: two nodes share the id, since a node that moved does not
+        move back."""
         return len(self.addresses) > len(set(self.addresses))
 
 
 @dataclass(slots=True)
 class Heard:
-    """What came for the group."""
+    """Packets received for the group."""
 
     ours: Set[int] = frozenset()
-    """Node ids that are the doctor's own."""
+    """Node ids of the doctor itself."""
     nodes: dict[int, NodeHeard] = field(default_factory=dict)
     connections: dict[int, tuple[int, Announcement]] = field(default_factory=dict)
-    """By connection id: the node, and what it said last."""
+    """Node and latest announcement, by connection id."""
     announced: set[int] = field(default_factory=set)
-    """Nodes of all connections that were heard of, of those too that have said goodbye."""
+    """Nodes of all connections, including those that have said goodbye."""
     versions: dict[int, set[int]] = field(default_factory=dict)
-    """Versions of announcements that are not ours, and the nodes that speak them."""
+    """Nodes that announce themselves in another version than ours, by version."""
     strangers: Counter[Address] = field(default_factory=Counter)
-    """Who sent what is no NORM."""
+    """Datagrams that are not NORM, by sender."""
     datagrams: int = 0
     sources: set[str] = field(default_factory=set)
-    """Hosts from which anything came, without scopes."""
+    """Hosts that sent anything, without scopes."""
 
     def take(self, train: Train) -> None:
-        """A train that came for the group."""
+        """Handle a train sent to the group."""
         self.datagrams += train.count
-        if len(self.sources) < _MANY:
+        if len(self.sources) < _NODES_MAX:
             self.sources.add(train.address[0].partition("%")[0])
         data, size = train.data, train.segment_bytes
         if data[0] == _DATA and data.size > 8:
-            self._note(int.from_bytes(data[4:8].tobytes()), train.address, train.count)  # all are one sender's
+            self._note(int.from_bytes(data[4:8].tobytes()), train.address, train.count)  # a train has one sender
             return
         for start in range(0, data.size, size):
             self._take_one(data[start : start + size].tobytes(), train.address)
@@ -73,7 +74,7 @@ class Heard:
         try:
             message = decode(datagram)
         except WireError:
-            if address in self.strangers or len(self.strangers) < _MANY:
+            if address in self.strangers or len(self.strangers) < _NODES_MAX:
                 self.strangers[address] += 1
             return
         self._note(message.source_id, address, 1)
@@ -81,11 +82,11 @@ class Heard:
             self._take_announcement(message.source_id, message.content)
 
     def _note(self, node_id: int, address: Address, count: int) -> None:
-        if node_id in self.ours or (node_id not in self.nodes and len(self.nodes) >= _MANY):
+        if node_id in self.ours or (node_id not in self.nodes and len(self.nodes) >= _NODES_MAX):
             return
         node = self.nodes.setdefault(node_id, NodeHeard())
         node.datagrams += count
-        if (not node.addresses or node.addresses[-1] != address) and len(node.addresses) < _SHOWN:
+        if (not node.addresses or node.addresses[-1] != address) and len(node.addresses) < _SHOWN_MAX:
             node.addresses.append(address)
 
     def _take_announcement(self, node_id: int, content: bytes) -> None:
@@ -94,16 +95,16 @@ class Heard:
             if content and content[0] != VERSION and content[0] <= _ANNOUNCEMENT_VERSIONS_MAX:
                 self.versions.setdefault(content[0], set()).add(node_id)
             return
-        if len(self.announced) < _MANY:
+        if len(self.announced) < _NODES_MAX:
             self.announced.update((node_id, *announcement.lanes))
         if announcement.flags & Flag.GOODBYE:
             self.connections.pop(announcement.connection_id, None)
-        elif announcement.connection_id in self.connections or len(self.connections) < _MANY:
+        elif announcement.connection_id in self.connections or len(self.connections) < _NODES_MAX:
             self.connections[announcement.connection_id] = node_id, announcement
 
     @property
     def hosts(self) -> frozenset[str]:
-        """From where NORM came."""
+        """Hosts that sent NORM packets."""
         return frozenset(address[0] for node in self.nodes.values() for address in node.addresses)
 
     @property
@@ -112,7 +113,7 @@ class Heard:
 
 
 def judge_bus(heard: Heard, seconds: float, group: str) -> Iterator[Finding]:
-    """Who is on the bus, and what is wrong with it."""
+    """Yield findings about who is on the bus, and what is wrong with it."""
     yield _connections(heard, seconds, group)
     yield from _node_ids(heard)
     yield from _client_ids(heard)
@@ -124,7 +125,7 @@ def _connections(heard: Heard, seconds: float, group: str) -> Finding:
     if heard.connections:
         hosts = len(heard.hosts)
         names = sorted({repr(one.client_id) for _, one in heard.connections.values() if one.client_id})
-        told = f" ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})" if names else ""
+        told = f" ({', '.join(names[:_SHOWN_MAX])}{', ...' if len(names) > _SHOWN_MAX else ''})" if names else ""
         many = f"{_count(len(heard.connections), 'connection')} from {_count(hosts, 'address', 'addresses')}{told}"
         return ok(
             "bus", f"{many}, {heard.datagrams:,} datagrams in {seconds:.1f} s", connections=len(heard.connections)
@@ -134,20 +135,20 @@ def _connections(heard: Heard, seconds: float, group: str) -> Finding:
         return ok("bus", f"no FJM2 connection, but {count} in {group} within {seconds:.1f} s", nodes=len(heard.nodes))
     return unknown(
         "bus",
-        f"nobody else was heard in {group} within {seconds:.1f} s",
+        f"no other member was heard in {group} within {seconds:.1f} s",
         "start a subscriber on another host, or: fjm2 doctor --listen there, fjm2 doctor --probe here",
     )
 
 
 def _node_ids(heard: Heard) -> Iterator[Finding]:
     twofold = {node_id: one for node_id, one in heard.nodes.items() if one.is_twofold}
-    for node_id, node in itertools.islice(twofold.items(), _SHOWN):
+    for node_id, node in itertools.islice(twofold.items(), _SHOWN_MAX):
         where = " and ".join(f"{host}:{port}" for host, port in sorted(set(node.addresses)))
         yield fault(
             "node_ids",
             "node_id_twice",
-            f"two senders use the node id {node_id}: {where}; receivers mix up what they send",
-            "give each a node id of its own, or none (one is drawn then): --node-id",
+            f"two senders use the node id {node_id}: {where}; receivers confuse their data",
+            "give each its own node id, or none to have one drawn: --node-id",
             node_id=node_id,
             addresses=[f"{host}:{port}" for host, port in sorted(set(node.addresses))],
         )
@@ -157,13 +158,13 @@ def _node_ids(heard: Heard) -> Iterator[Finding]:
 
 def _client_ids(heard: Heard) -> Iterator[Finding]:
     counts = Counter(one.client_id for _, one in heard.connections.values() if one.client_id)
-    for client_id, count in counts.most_common(_SHOWN):
+    for client_id, count in counts.most_common(_SHOWN_MAX):
         if count > 1:
             yield warning(
                 "client_ids",
                 "client_id_twice",
-                f"{count} connections call themselves {client_id!r}",
-                "give each a client_id of its own",
+                f"{count} connections use the client id {client_id!r}",
+                "give each its own client_id",
             )
 
 
@@ -173,22 +174,22 @@ def _strangers(heard: Heard, group: str) -> Iterator[Finding]:
         yield warning(
             "strangers",
             "foreign_traffic",
-            f"something that is no NORM is sent to {group}, {count} datagrams by {host}:{port}: another program uses "
+            f"datagrams that are not NORM are sent to {group}, {count} of them by {host}:{port}: another program uses "
             "the group and port",
             "choose another group or port for one of the two, in the URI of every member",
-            senders=[f"{host}:{port}" for (host, port), _ in heard.strangers.most_common(_SHOWN)],
+            senders=[f"{host}:{port}" for (host, port), _ in heard.strangers.most_common(_SHOWN_MAX)],
         )
     others = sorted(set(heard.nodes) - heard.announced) if heard.connections else []
     if others:
-        told = ", ".join(str(node) for node in others[:_SHOWN])
+        told = ", ".join(str(node) for node in others[:_SHOWN_MAX])
         where = sorted({host for node in others for host, _ in heard.nodes[node].addresses})
         yield warning(
             "strangers",
             "foreign_norm",
-            f"NORM nodes that are of no FJM2 connection share {group} ({told} at {', '.join(where[:_SHOWN])}): two "
+            f"NORM nodes without an FJM2 connection share {group} ({told} at {', '.join(where[:_SHOWN_MAX])}): two "
             "buses on one port, or another NORM program",
             "choose another group or port for one of the two, in the URI of every member",
-            nodes=others[:_SHOWN],
+            nodes=others[:_SHOWN_MAX],
         )
 
 
@@ -197,33 +198,34 @@ def _versions(heard: Heard) -> Iterator[Finding]:
         yield warning(
             "versions",
             "other_version",
-            f"{_count(len(nodes), 'node')} announce themselves in version {version}, this FJM2 knows {VERSION}: they "
-            "get everything, but are not waited for",
+            f"{_count(len(nodes), 'node')} announce themselves in version {version}, but this FJM2 knows {VERSION}: "
+            "they receive everything, but publishers do not wait for them",
             "install the same version of FJM2 on all hosts",
         )
 
 
 def judge_other_groups(group: str, port: int, groups: Set[str]) -> Iterator[Finding]:
-    """Groups besides ours for which something came at our port, or that a program of this host listens to there."""
+    """Yield findings about other groups on our port: those with traffic, and those that programs of this host listen
+    to."""
     others = sorted(groups - {group})
     if others:
         yield warning(
             "port",
             "other_group_on_port",
-            f"port {port} is also that of {', '.join(others[:_SHOWN])}: two buses on one port; programs that do not "
-            "bind to their group get both (so does FJM2 on Windows)",
-            "give each bus a port of its own",
-            groups=others[:_SHOWN],
+            f"port {port} is also used by {', '.join(others[:_SHOWN_MAX])}: two buses on one port; programs that do "
+            "not bind to their group receive both (FJM2 on Windows is one)",
+            "give each bus its own port",
+            groups=others[:_SHOWN_MAX],
         )
     else:
         yield ok("port", f"no other group on port {port}")
 
 
 def judge_wrong_interface(ours: str, silent: bool, others: dict[str, Heard]) -> Iterator[Finding]:
-    """The bus may be where we are not."""
+    """Yield findings about members heard on other interfaces than ours."""
     elsewhere = {name: heard for name, heard in others.items() if not heard.is_silent}
     for name, heard in elsewhere.items():
-        hosts = ", ".join(sorted(heard.hosts)[:_SHOWN])
+        hosts = ", ".join(sorted(heard.hosts)[:_SHOWN_MAX])
         if silent:
             yield fault(
                 "interface",
@@ -236,7 +238,7 @@ def judge_wrong_interface(ours: str, silent: bool, others: dict[str, Heard]) -> 
             yield warning(
                 "interface",
                 "bus_on_two_interfaces",
-                f"members are heard on {ours} and on {name} ({hosts}): a bus is on one interface of a host",
+                f"members are heard on {ours} and on {name} ({hosts}): FJM2 uses one interface of a host",
                 f"if those on {name} are meant: &interface={name}; to reach both, run a gateway (fjm2d)",
                 interface=name,
             )

@@ -1,4 +1,4 @@
-"""What the probing of another host means. No I/O."""
+"""Judges the measurements between two hosts. No I/O."""
 
 from collections.abc import Iterator
 
@@ -6,34 +6,35 @@ from .prober import Listening, Series, all_times, percentile
 from .scene import Scene, same_network
 from .verdict import Finding, fault, ok, unknown, warning
 
-_LOSS_FAULT = 0.2
-_SLOW_MS = 100.0
-_CLOCK_S = 0.5
+_LOSS_FAULT = 0.2  # share of round trips; a LAN that loses this many has a defect
+_SLOW_MS = 100.0  # no LAN takes this long, so that FJM2's first estimate of the round-trip time is too small
+_CLOCK_S = 0.5  # times to live are rarely shorter than seconds
 
 
 def judge_nobody(scene: Scene, address: str | None) -> Finding:
-    """No listener was found, by any way."""
+    """Judge that no listener was found by any means."""
     to_start = f"start one on the other host: fjm2 doctor --listen --uri '{scene.bus.to_uri()}'"
     if address is None:
         return fault(
             "listener",
             "no_listener",
-            "no listener was heard, and none has answered by multicast",
+            "no listener was heard, and none answered by multicast",
             to_start,
-            "if there is one, name its host, to be asked by unicast: fjm2 doctor --probe ADDRESS",
+            "if one is running, name its host to ask it by unicast: fjm2 doctor --probe ADDRESS",
         )
     return fault(
         "listener",
         "no_listener",
         f"{address} answers neither by multicast nor by unicast (port {scene.door_port})",
         to_start,
-        f"look whether it is there at all: ping {address}",
+        f"check whether the host is reachable: ping {address}",
         f"let the firewalls of both hosts pass UDP to port {scene.door_port}",
     )
 
 
 def judge_pair(scene: Scene, one: Listening) -> Iterator[Finding]:
-    """Each way to a listener and from it, how well, and how large."""
+    """Yield findings about each direction to and from a listener: whether packets arrive, how many, and how large
+    ones."""
     yield ok("listener", f"{one.host} answers", host=one.host)
     yield from _ways(scene, one)
     yield from _quality(one)
@@ -52,12 +53,12 @@ def _ways(scene: Scene, one: Listening) -> Iterator[Finding]:
         scene, one, "multicast_in", comes_in, f"from {one.host} to here", "this host", unicast or multicast
     )
     if one.got("unicast"):
-        yield ok("unicast", f"arrives both ways, asked and answered ({one.got('unicast')} of {_sent(one, 'unicast')})")
+        yield ok("unicast", f"arrives both ways ({one.got('unicast')} of {_sent(one, 'unicast')})")
     else:
         yield fault(
             "unicast",
             "unicast_dropped",
-            f"what {one.host} is sent at port {scene.door_port}, or its answers, do not arrive",
+            f"packets to {one.host} port {scene.door_port}, or its answers, do not arrive",
             f"let the firewall of {one.host} pass UDP: iptables -I INPUT -p udp -s {_own(scene)} -j ACCEPT",
         )
     yield from _ways_back(scene, one, goes_out)
@@ -73,33 +74,33 @@ def _multicast(
     return fault(
         check,
         "multicast_filtered",
-        f"to {scene.group} does not arrive, {way}, though other things do",
+        f"to {scene.group} does not arrive, {way}, though other packets do",
         *_likely_causes(scene, one, receiver),
     )
 
 
 def _likely_causes(scene: Scene, one: Listening, receiver: str) -> Iterator[str]:
-    """In the order in which they are met."""
+    """Yield likely causes, in the order in which a packet meets them."""
     if not same_network(_own(scene), one.host):
         yield (
-            f"{_own(scene)} and {one.host} seem to be of different networks: routers forward no multicast unless they "
-            "are set to, and ttl has to be larger than 1; else run a gateway (fjm2d) in each"
+            f"{_own(scene)} and {one.host} seem to be in different networks: routers forward no multicast unless they "
+            "are set up for it, and ttl must be larger than 1; or run a gateway (fjm2d) in each"
         )
-    yield f"a firewall on {receiver}: fjm2 doctor there, as root, names the rule"
-    yield "the other host's bus is on another interface: fjm2 doctor there says on which"
-    yield "a switch with IGMP snooping and no querier: turn on a querier in it (or in a router), or turn snooping off"
-    yield "wireless access points and virtual switches that filter multicast, or keep their clients apart"
-    yield f"rp_filter on {receiver}, if its route to the sender leads elsewhere: sysctl net.ipv4.conf.all.rp_filter"
+    yield f"a firewall on {receiver}: run fjm2 doctor there, as root, to find the rule"
+    yield "the other host's bus is on another interface: run fjm2 doctor there to see on which"
+    yield "a switch with IGMP snooping and no querier: enable a querier in it (or in a router), or disable snooping"
+    yield "wireless access points and virtual switches that filter multicast, or isolate their clients"
+    yield f"rp_filter on {receiver}, if its route to the sender differs: sysctl net.ipv4.conf.all.rp_filter"
 
 
 def _ways_back(scene: Scene, one: Listening, goes_out: bool) -> Iterator[Finding]:
-    """What a member sends to one that multicasts: repair requests and acknowledgements."""
+    """Yield findings about packets from a member to one multicast sender: repair requests and acknowledgements."""
     low = f"{_own(scene)}"
     if goes_out and not one.got("group"):
         yield fault(
             "way_back",
             "way_back_dropped",
-            f"{one.host} hears our multicast, but what it sends back to us alone is dropped: no NACK and no "
+            f"{one.host} hears our multicast, but its unicast answers are dropped: no NACK and no "
             "acknowledgement arrives here",
             f"on this host: iptables -I INPUT -p udp -s {one.host} -j ACCEPT",
         )
@@ -107,7 +108,7 @@ def _ways_back(scene: Scene, one: Listening, goes_out: bool) -> Iterator[Finding
         yield fault(
             "way_back",
             "way_back_dropped",
-            f"what we send back to {one.host} alone is dropped: it gets no NACK and no acknowledgement of ours",
+            f"our unicast answers to {one.host} are dropped: it receives no NACK and no acknowledgement from us",
             f"on {one.host}: iptables -I INPUT -p udp -s {low} -j ACCEPT",
         )
     elif one.got("group") and one.got("way_back"):
@@ -131,7 +132,7 @@ def _quality(one: Listening) -> Iterator[Finding]:
                 "rtt",
                 "slow",
                 f"{text}: long for a LAN",
-                "give FJM2 a first idea of it in the URI: &grtt_s=" + f"{half / 1000:.2g}",
+                "set a first estimate in the URI: &grtt_s=" + f"{half / 1000:.2g}",
                 **figures,
             )
         else:
@@ -146,10 +147,10 @@ def _loss(check: str, series: Series, one: Listening) -> Finding:
     if not lost:
         return ok(check, f"none of {series.sent} {what} round trips was lost", **figures)
     text = f"{lost} of {series.sent} {what} round trips with {one.host} were lost ({part:.0%})"
-    advice = "look at the error counters of the way: ip -s link, the ports of the switch, the radio"
+    advice = "look at the error counters along the path: ip -s link, the switch ports, the radio"
     if part >= _LOSS_FAULT:
-        return fault(check, "much_loss", text + ": too much to be repaired at any speed", advice, **figures)
-    return warning(check, "loss", text + ": it is repaired, at a price", advice, **figures)
+        return fault(check, "much_loss", text + ": too many to repair at any speed", advice, **figures)
+    return warning(check, "loss", text + ": they are repaired, at a cost in speed", advice, **figures)
 
 
 def _sizes(scene: Scene, one: Listening) -> Iterator[Finding]:
@@ -164,11 +165,11 @@ def _sizes(scene: Scene, one: Listening) -> Iterator[Finding]:
             yield ok("path_mtu", f"packets of {(passed or 0) + scene.ip_bytes} bytes arrive whole, {way}")
             continue
         text = (
-            f"packets of more than {(passed or 0) + scene.ip_bytes} bytes vanish without a word, {way}: something "
+            f"packets of more than {(passed or 0) + scene.ip_bytes} bytes are silently dropped, {way}: something "
             "there has a smaller MTU than this host's interface"
         )
         figures = {"passed_bytes": passed, "lost_bytes": lost}
-        remedy = "or give all interfaces and switch ports on the way the same MTU: ip link set INTERFACE mtu 1500"
+        remedy = "or give all interfaces and switch ports along the path the same MTU: ip link set INTERFACE mtu 1500"
         if passed is None or passed < wanted:
             fits = max(64, (passed or 0) - (wanted - scene.bus.sender.segment_bytes))
             yield fault(
@@ -180,7 +181,7 @@ def _sizes(scene: Scene, one: Listening) -> Iterator[Finding]:
                 **figures,
             )
         else:
-            yield warning("path_mtu", "mtu_differs", f"{text}; the bus's own fit", remedy, **figures)
+            yield warning("path_mtu", "mtu_differs", f"{text}; packets of the bus fit", remedy, **figures)
         return
 
 
@@ -188,7 +189,7 @@ def _clock(one: Listening) -> Iterator[Finding]:
     offset = one.clock_offset_s
     if offset is None:
         return
-    text = f"that of {one.host} is {abs(offset) * 1000:,.1f} ms {'ahead' if offset > 0 else 'behind'}"
+    text = f"the clock of {one.host} is {abs(offset) * 1000:,.1f} ms {'ahead' if offset > 0 else 'behind'}"
     if abs(offset) > _CLOCK_S:
         yield warning(
             "clock_difference",
@@ -208,7 +209,7 @@ def _watched(one: Listening) -> Iterator[Finding]:
         yield fault(
             "watch",
             "everything_stops",
-            f"after {watched.unicast_stopped_s:.0f} s nothing arrived any more, unicast neither: the listener has "
+            f"after {watched.unicast_stopped_s:.0f} s nothing arrived any more, not even unicast: the listener has "
             "ended, or the link is down",
         )
         return
@@ -217,14 +218,14 @@ def _watched(one: Listening) -> Iterator[Finding]:
             yield fault(
                 "watch",
                 "multicast_stops",
-                f"multicast {way} arrived at first and stopped after {stopped:.0f} s, while unicast goes on: a switch "
-                "with IGMP snooping has forgotten the members, as no querier makes them report",
-                "turn on an IGMP querier in the switch or in a router",
-                "or turn IGMP snooping off in the switch",
-                "or let a Linux bridge of the network ask: ip link set BRIDGE type bridge mcast_querier 1",
+                f"multicast {way} arrived at first and stopped after {stopped:.0f} s, while unicast continues: a "
+                "switch with IGMP snooping has forgotten the members, since no querier makes them report",
+                "enable an IGMP querier in the switch or in a router",
+                "or disable IGMP snooping in the switch",
+                "or enable a querier in a Linux bridge of the network: ip link set BRIDGE type bridge mcast_querier 1",
             )
     if watched.stopped_out_s is None and watched.stopped_in_s is None:
-        yield ok("watch", f"multicast went on for {watched.seconds:g} s, both ways")
+        yield ok("watch", f"multicast arrived for {watched.seconds:g} s, both ways")
 
 
 def _own(scene: Scene) -> str:

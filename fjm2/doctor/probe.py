@@ -1,12 +1,13 @@
-"""Probes between two hosts: their form, and who answers which. No I/O.
+"""Probes between two hosts: their format, and the decision what to answer. No I/O.
 
-A probe, big-endian: "FJM2 probe" · u8 kind · u8 flags · 8 bytes session · 8 bytes cookie · u32 number · u32 listener
-id · u64 the prober's time, as it was · u64 the listener's clock, in ns since 1970 · u32 and u32: how many of the
-session's pings the listener has had by multicast, and by unicast · u16 port of the listener's door · zeros up to any
+A probe, big-endian: "FJM2 probe" · u8 kind · u8 flags · 8 bytes session · 8 bytes cookie · u32 number · u32 listener id
+· u64 time of the prober, returned unchanged · u64 clock of the listener, in ns since 1970 · u32 and u32: pings of the
+session that the listener received by multicast, and by unicast · u16 unicast port of the listener · zeros up to any
 size.
 
-HELLO asks who listens and gets a CHALLENGE with a cookie, which only the address that asked can know. A PING that bears
-it gets a PONG. No answer is larger than what it answers, and there are only so many in a second and in a session.
+HELLO asks for listeners and is answered by a CHALLENGE with a cookie, which reaches only the address that asked. A PING
+with this cookie is answered by a PONG. No answer is larger than its question, and answers are limited by second and by
+session.
 """
 
 import hashlib
@@ -24,10 +25,10 @@ from .observations import PROBE_MAGIC
 
 _HEAD = struct.Struct("!10sBB8s8sIIQQIIH")
 PROBE_BYTES_MIN: Final = _HEAD.size
-_HELLOS_PER_S: Final = 10
-_PINGS_PER_S: Final = 1000
-_SESSIONS_MAX: Final = 64
-_SESSION_PINGS_MAX: Final = 20_000
+_HELLOS_PER_S: Final = 10  # a prober needs one answer; limits what forged questions can cause
+_PINGS_PER_S: Final = 1000  # a prober sends 250
+_SESSIONS_MAX: Final = 64  # bounds memory; the oldest is forgotten
+_SESSION_PINGS_MAX: Final = 20_000  # enough for `--watch` of 50 minutes, at six pings a second
 
 
 class Kind(IntEnum):
@@ -36,20 +37,20 @@ class Kind(IntEnum):
     PING = 3
     PONG = 4
     BEACON = 5
-    """A listener says, every second, that it is there."""
+    """Announcement of a listener, sent every second."""
 
 
 class Way(IntFlag):
-    """How a probe is to be answered."""
+    """How a probe asks to be answered."""
 
     MULTICAST = 1
     SHORT = 2
-    """With the head alone."""
+    """Answer with the header only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One datagram."""
+    """One datagram of the doctor."""
 
     kind: Kind
     way: int = 0
@@ -62,7 +63,7 @@ class Probe:
     by_multicast: int = 0
     by_unicast: int = 0
     door: int = 0
-    """The port of the listener's that takes probes by unicast."""
+    """Unicast port of the listener."""
 
     def encode(self, size: int = 0) -> bytes:
         head = _HEAD.pack(
@@ -83,7 +84,7 @@ class Probe:
 
     @classmethod
     def decode(cls, datagram: bytes) -> Self | None:
-        """None if it is no probe."""
+        """Return the probe, or None if the datagram is not one."""
         if len(datagram) < _HEAD.size:
             return None
         magic, kind, way, session, cookie, *rest = _HEAD.unpack_from(datagram)
@@ -106,7 +107,7 @@ class Probe:
 
 
 class Allowance(TokenBucket):
-    """A number of messages each second, and as many at once."""
+    """A limit of messages per second, and as many in a burst."""
 
     __slots__ = ()
 
@@ -128,13 +129,13 @@ class _Session:
 
 
 class Answerer:
-    """The listener's part: what each probe is answered with."""
+    """The listener's side: decides what to answer to each probe."""
 
     def __init__(self, door: int) -> None:
         self.listener = secrets.randbelow(1 << 32)
         self.answered = 0
         self.refused = 0
-        """Probes without a cookie, or too many of them."""
+        """Probes without a valid cookie, or beyond the limits."""
         self._door = door
         self._secret = secrets.token_bytes(32)
         self._hellos, self._pings = Allowance(_HELLOS_PER_S), Allowance(_PINGS_PER_S)
@@ -144,7 +145,7 @@ class Answerer:
         return Probe(kind=Kind.BEACON, listener=self.listener, door=self._door).encode()
 
     def answer(self, datagram: bytes, host: str, is_multicast: bool, clock_ns: int, now: float) -> bytes | None:
-        """What to send for a probe that came from a host; None for nothing."""
+        """Return the answer to a probe from a host; None for no answer."""
         probe = Probe.decode(datagram)
         if probe is None or probe.kind not in (Kind.HELLO, Kind.PING):
             return None
@@ -172,7 +173,7 @@ class Answerer:
         return hashlib.blake2b(session + host.encode(), digest_size=8, key=self._secret).digest()
 
     def _session(self, name: bytes) -> _Session:
-        """The oldest is forgotten where there are too many."""
+        """Return the counters of a session. Beyond the limit, the oldest session is forgotten."""
         found = self._sessions.pop(name, None) or _Session()
         self._sessions[name] = found
         if len(self._sessions) > _SESSIONS_MAX:

@@ -1,13 +1,13 @@
-"""`fjm2 doctor --probe`: asks the listeners on other hosts, and measures each way on its own.
+"""`fjm2 doctor --probe`: probes the listeners on other hosts, and measures each direction and means separately.
 
-What stands in the way of one thing need not stand in the way of another. So each question is asked by multicast and by
-unicast, and answered by each, from sockets that nothing else has opened a firewall for:
+One means may fail while another works. So each question is sent by multicast and by unicast, and answered by each, from
+sockets for which no earlier packet has opened a firewall:
 
-    group           to the group, answered to the socket that sent it, as a member answers who multicasts
+    group           to the group, answered to the socket that sent it, as a member answers a multicast sender
     both            to the group, answered to the group
-    unicast         to the listener's door, answered from there
-    answered        to the listener's door, answered to the group
-    way_back        to the socket that the listener multicasts from, as we would answer it
+    unicast         to the listener's unicast port, answered from there
+    answered        to the listener's unicast port, answered to the group
+    way_back        to the socket that the listener multicasts from, as a member would answer it
 """
 
 import contextlib
@@ -28,30 +28,30 @@ from .listener import open_door
 from .probe import PROBE_BYTES_MIN, Kind, Probe, Way
 from .scene import Scene
 
-_HELLO_S: Final = 1.5
-_HELLO_EVERY_S: Final = 0.25
-_PINGS: Final = 100
-_PACE_S: Final = 0.004
-_WAIT_S: Final = 0.25
+_HELLO_S: Final = 1.5  # longer than the second between two beacons
+_HELLO_EVERY_S: Final = 0.25  # six times in all, since probes get lost
+_PINGS: Final = 100  # shows losses of a percent
+_PACE_S: Final = 0.004  # 250 a second: no burst that a small buffer would lose, and below the listener's limit
+_WAIT_S: Final = 0.25  # for the answers to the last pings; longer round trips than this are no LAN's
 _TRIES_MIN, _TRIES_MAX = 3, 20
 _CHANCE: Final = 1e-4
-"""That something small enough gets lost at every try."""
-_TRY_S: Final = 0.08
-_BISECTIONS: Final = 7
-_LISTENERS_MAX: Final = 4
-_KNOWN_MAX: Final = 64
-_WATCH_EVERY_S: Final = 0.5
-_STOPPED: Final = 4
-"""So many pings in a row without an answer are no accident."""
-_SIZES: Final = (256, 548, 1000, 1232, 1400)
-# Linux's numbers (linux/in.h, linux/in6.h): don't fragment, and don't remember what routers say of it.
+"""Accepted probability that all tries of a size that fits are lost by chance."""
+_TRY_S: Final = 0.08  # a LAN answers within a few milliseconds
+_BISECTIONS: Final = 7  # between two sizes of a path: 500 bytes down to 4
+_LISTENERS_MAX: Final = 4  # measured, at about five seconds each
+_KNOWN_MAX: Final = 64  # bounds memory against forged beacons
+_WATCH_EVERY_S: Final = 0.5  # three pings each time, far below the listener's limits
+_MISSED_MAX: Final = 4
+"""Unanswered pings in a row that mean more than chance."""
+_SIZES: Final = (256, 548, 1000, 1232, 1400)  # 548 and 1232 fit the smallest packets of IPv4 and IPv6
+# Linux's numbers (linux/in.h, linux/in6.h): set "don't fragment", and ignore what routers report of MTUs.
 _MTU_DISCOVER: Final = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
 _MTU_DISCOVER_PROBE: Final = 3
 
 
 @dataclass(slots=True)
 class Series:
-    """Pings of one kind, and what came of them."""
+    """Pings of one kind, and the answers to them."""
 
     sent: int = 0
     times_ms: list[float] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Series:
 
 @dataclass(slots=True)
 class Watched:
-    """A long look: seconds after which something stopped, None for what did not."""
+    """Result of a long watch: seconds after which each direction stopped; None if it did not."""
 
     seconds: float
     stopped_out_s: float | None = None
@@ -73,27 +73,27 @@ class Watched:
 
 @dataclass(slots=True)
 class Listening:
-    """A listener, and what was measured with it."""
+    """A listener, and the measurements with it."""
 
     listener: int
     host: str
-    """Where it is."""
+    """Address of its host."""
     door: Address | None = None
     transmit: Address | None = None
-    """Where its multicast comes from."""
+    """Address that it multicasts from."""
     cookie: bytes = bytes(8)
     series: dict[str, Series] = field(default_factory=dict)
     by_multicast: int = 0
-    """Of our pings, as the listener has counted them."""
+    """Our pings that the listener received by multicast, by its own count."""
     multicast_sent: int = 0
     passed_out: int | None = None
-    """The largest datagram that gets there, None where none of the sizes was tried."""
+    """Size of the largest datagram that arrives there; None if none was tried."""
     lost_out: int | None = None
-    """The smallest that does not; None if all do."""
+    """Size of the smallest datagram that does not arrive; None if all do."""
     passed_back: int | None = None
     lost_back: int | None = None
     clock_offset_s: float | None = None
-    """By how much its clock is ahead of ours."""
+    """Seconds by which its clock is ahead of ours."""
     watched: Watched | None = None
 
     def got(self, kind: str) -> int:
@@ -101,7 +101,7 @@ class Listening:
 
 
 class Prober:
-    """Three sockets: in the group, its way out, and one of its own for unicast."""
+    """Probes listeners with three sockets: one in the group, one to multicast from, and one for unicast."""
 
     def __init__(self, scene: Scene, address: str | None) -> None:
         self._scene = scene
@@ -111,7 +111,7 @@ class Prober:
         self._found: dict[int, Listening] = {}
         self._pongs: dict[int, tuple[float, Probe]] = {}
         self.beacons: set[str] = set()
-        """Hosts whose listeners were heard, whether or not they answer."""
+        """Hosts whose listeners were heard, whether or not they answered."""
         with contextlib.ExitStack() as opened:
             self._transport = opened.enter_context(UdpTransport(scene.udp))
             self._own = open_door(scene, 0)
@@ -125,7 +125,7 @@ class Prober:
             _dont_fragment(source.kernel)
 
     def find(self) -> list[Listening]:
-        """Who listens: asked by multicast, and by unicast where an address is known."""
+        """Return the listeners found by asking by multicast, and by unicast where an address is known."""
         began = time.monotonic()
         number = 0
         while (elapsed := time.monotonic() - began) < _HELLO_S:
@@ -147,7 +147,7 @@ class Prober:
                 self._send(self._own, hello, door)
 
     def measure(self, listening: Listening) -> None:
-        """Everything but the long look: about three seconds."""
+        """Measure everything except the long watch. Takes about three seconds."""
         transmit, group = self._transport.transmit, self._transport.destination
         self._series(listening, "group", transmit, group, Way(0))
         self._series(listening, "both", transmit, group, Way.MULTICAST)
@@ -185,7 +185,7 @@ class Prober:
         return time.time_ns() - (time.monotonic_ns() - monotonic_ns)
 
     def _sizes(self, listening: Listening) -> None:
-        """The largest datagrams that get there, and back: by unicast, or else by multicast."""
+        """Find the largest datagrams that arrive there, and back: by unicast if it works, otherwise by multicast."""
         if listening.got("unicast") and listening.door is not None:
             kind, by, to, way = "unicast", self._own, listening.door, Way(0)
         elif listening.got("both"):
@@ -215,7 +215,7 @@ class Prober:
         listening.passed_back, listening.lost_back = climb(back, lambda size: passes(size, way))
 
     def watch(self, listening: Listening, seconds: float, tell: Callable[[float], None]) -> None:
-        """Whether what works goes on to: memberships of switches run out after minutes."""
+        """Watch whether multicast continues to arrive: switches forget members after minutes."""
         watched = listening.watched = Watched(seconds)
         began = time.monotonic()
         missed = {"out": 0, "in": 0, "unicast": 0}
@@ -238,7 +238,7 @@ class Prober:
             for name, came in outcome.items():
                 missed[name] = 0 if came else missed[name] + 1
             tell(elapsed)
-            if not self._note(watched, missed, elapsed) and missed["unicast"] >= _STOPPED:
+            if not self._note(watched, missed, elapsed) and missed["unicast"] >= _MISSED_MAX:
                 return
             if watched.stopped_out_s is not None or watched.stopped_in_s is not None:
                 return
@@ -246,14 +246,14 @@ class Prober:
 
     @staticmethod
     def _note(watched: Watched, missed: dict[str, int], elapsed: float) -> bool:
-        """Keep when something stopped. What stops together with unicast is no matter of multicast."""
-        since = max(0.0, elapsed - _STOPPED * _WATCH_EVERY_S)
-        if missed["unicast"] >= _STOPPED:
+        """Record when a direction stopped. If unicast stopped too, multicast is not to blame."""
+        since = max(0.0, elapsed - _MISSED_MAX * _WATCH_EVERY_S)
+        if missed["unicast"] >= _MISSED_MAX:
             watched.unicast_stopped_s = since
             return False
         if missed["unicast"] == 0:
-            watched.stopped_out_s = since if missed["out"] >= _STOPPED else None
-            watched.stopped_in_s = since if missed["in"] >= _STOPPED else None
+            watched.stopped_out_s = since if missed["out"] >= _MISSED_MAX else None
+            watched.stopped_in_s = since if missed["in"] >= _MISSED_MAX else None
         return True
 
     def _ping(self, listening: Listening, by: UdpSocket, to: Address, way: Way, size: int = 0) -> int:
@@ -283,7 +283,7 @@ class Prober:
         return True
 
     def _turn(self, seconds: float) -> None:
-        """Wait so long, and take what comes in the meantime."""
+        """Receive for this long."""
         for key, _ in self._selector.select(seconds):
             source: UdpSocket = key.data
             while (train := source.receive()) is not None:
@@ -331,14 +331,14 @@ class Prober:
 
 
 def tries_for(series: Series) -> int:
-    """So many that loss, as it was measured, is not taken for a limit of size."""
+    """Return how many tries a size needs, so that measured loss is not mistaken for a limit of size."""
     loss = 1 - series.received / series.sent
     needed = math.ceil(math.log(_CHANCE) / math.log(loss)) if 0 < loss < 1 else _TRIES_MIN
     return min(max(needed, _TRIES_MIN), _TRIES_MAX)
 
 
 def climb(rungs: list[int], passes: Callable[[int], bool]) -> tuple[int | None, int | None]:
-    """The largest size that passes, and the smallest that does not: first by rungs, then by halves."""
+    """Return the largest size that passes and the smallest that does not, by stepping up, then by bisection."""
     passed: int | None = None
     for size in rungs:
         if passes(size):
@@ -358,14 +358,14 @@ def climb(rungs: list[int], passes: Callable[[int], bool]) -> tuple[int | None, 
 
 
 def _dont_fragment(kernel: socket.socket) -> None:
-    """Where that can be said: else large datagrams are cut, and get through in pieces."""
+    """Forbid fragmentation where the system allows it. Otherwise large datagrams would arrive in fragments."""
     level, option = _MTU_DISCOVER[kernel.family]
     with contextlib.suppress(OSError):
         kernel.setsockopt(level, option, _MTU_DISCOVER_PROBE)
 
 
 def percentile(values: list[float], part: float) -> float:
-    """Of a list that is not empty."""
+    """Return a percentile of a non-empty list."""
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 

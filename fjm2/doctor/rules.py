@@ -1,7 +1,7 @@
-"""Firewall rules, whoever wrote them, and what becomes of a packet. No I/O.
+"""Firewall rules of any tool in one form, and what they do to a packet. No I/O.
 
-Rules of iptables and of nft are read into one form. What a condition says of a packet is yes, no, or None: there is
-more to it than can be told from here. So a walk through the chains has one outcome, or two that are both possible.
+A condition holds for a packet, does not, or is None: it depends on more than is known here. So a walk through the
+chains has one outcome, or two that are both possible.
 """
 
 import ipaddress
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Condition = tuple[str, tuple[str, ...], bool]
-"""Subject, the values of which one has to hold, and whether it is meant the other way round."""
+"""Subject, values of which one must match, and True if the condition is negated."""
 
-_DEPTH_MAX = 16
+_DEPTH_MAX = 16  # as many jumps as nft allows
 _PASSED, _NEXT = "passed", "next"
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A packet to be thought of. Ports are ranges: (40000, 60000) is some port in there, None is not a matter of it."""
+    """A hypothetical packet. A range of ports, such as (40000, 60000), stands for any port in it; None for no ports."""
 
     way: str
     """"in" or "out"."""
@@ -28,7 +28,7 @@ class Packet:
     protocol: str
     """"udp", "igmp" or "icmpv6"."""
     source: str | None
-    """None for whoever it may be."""
+    """None if it may be any address."""
     destination: str | None
     source_ports: tuple[int, int] | None = None
     ports: tuple[int, int] | None = None
@@ -37,21 +37,21 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule."""
+    """A firewall rule."""
 
     tool: str
     """iptables, ip6tables or nft."""
     table: str
     chain: str
     text: str
-    """As its tool writes it."""
+    """The rule as its tool prints it."""
     remedy: str
-    """The command that takes it away."""
+    """Command that removes the rule."""
     conditions: tuple[Condition, ...]
     target: str
-    """accept, drop, return, jump:CHAIN, goto:CHAIN, or "" for what goes on with the next rule."""
+    """accept, drop, return, jump:CHAIN, goto:CHAIN, or "" if the next rule follows in any case."""
     packets: int | None = None
-    """How often it held; None if that is not counted."""
+    """Packets that it matched; None if they are not counted."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -64,13 +64,13 @@ class Rule:
 
 @dataclass(slots=True)
 class Chain:
-    """Rules in a row. Base chains have a hook."""
+    """A list of rules. A base chain has a hook."""
 
     tool: str
     table: str
     name: str
     hook: str = ""
-    """input, output, prerouting, postrouting or, of a chain that is only jumped to, empty."""
+    """input, output, prerouting or postrouting; empty for a chain that is only jumped to."""
     priority: int = 0
     policy: str = "accept"
     rules: list[Rule] = field(default_factory=list)
@@ -78,12 +78,12 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of a packet."""
+    """What happens to a packet."""
 
     is_dropped: bool | None
-    """None: perhaps."""
+    """None if it may be dropped."""
     rule: Rule | None = None
-    """That drops it; None for the policy of a chain."""
+    """Rule that drops it; None if the policy of a chain does."""
     chain: Chain | None = None
 
 
@@ -99,7 +99,7 @@ class Ruleset:
             yield from chain.rules
 
     def fate(self, packet: Packet) -> Fate:
-        """Of all hooks that it passes, in their order."""
+        """Return what happens to a packet in all hooks that it passes, in their order."""
         hooks = ("prerouting", "input") if packet.way == "in" else ("output", "postrouting")
         perhaps: Fate | None = None
         for hook in hooks:
@@ -115,7 +115,7 @@ class Ruleset:
         return perhaps or Fate(False)
 
     def _ends(self, chain: Chain, packet: Packet, depth: int) -> dict[str, Rule | None]:
-        """How it may end in a chain, and by which rule: accept, drop, or that it comes out at the bottom."""
+        """Return the possible outcomes of a chain, with the rule of each: accept, drop, or passing its end."""
         ends: dict[str, Rule | None] = {}
         for rule in chain.rules:
             holds = matches(rule, packet)
@@ -131,7 +131,7 @@ class Ruleset:
         return ends
 
     def _ends_of(self, rule: Rule, packet: Packet, depth: int) -> dict[str, Rule | None]:
-        """Of a rule that holds. NEXT, with None, if the packet may come to the rule behind it."""
+        """Return the outcomes of a rule that holds. NEXT, with None, if the rule behind it may be reached."""
         kind, _, name = rule.target.partition(":")
         if kind == "return":
             return {_PASSED: None}
@@ -147,7 +147,7 @@ class Ruleset:
 
 
 def matches(rule: Rule, packet: Packet) -> bool | None:
-    """Whether a rule holds for a packet; None if that depends on more than is known of it."""
+    """Return True if a rule matches a packet; None if that depends on more than is known of it."""
     outcome: bool | None = True
     for subject, values, is_negated in rule.conditions:
         holds = _any(_holds(subject, value, packet) for value in values)
@@ -229,7 +229,7 @@ def _in_ports(ports: tuple[int, int] | None, text: str) -> bool | None:
     return False if ports[1] < first or last < ports[0] else None
 
 
-# iptables.
+# Parser for iptables.
 
 _HOOKS = {"INPUT": "input", "OUTPUT": "output", "PREROUTING": "prerouting", "POSTROUTING": "postrouting"}
 _PRIORITIES = {"raw": -300, "mangle": -150, "nat": -100, "filter": 0, "security": 50}
@@ -253,12 +253,12 @@ _SUBJECTS = {
 _SPLIT = {"--dports", "--sports", "--ctstate", "--state"}
 _TARGETS = {"ACCEPT": "accept", "DROP": "drop", "REJECT": "drop", "RETURN": "return"}
 _TRANSPARENT = {"udp", "tcp", "multiport", "conntrack", "state", "pkttype", "addrtype", "iprange", "comment", "icmp6"}
-"""Matches that say no more than their options do."""
+"""Match modules that add no condition besides their options."""
 _PLAIN_TARGETS = {"LOG", "NFLOG", "MARK", "CONNMARK", "CT", "NOTRACK", "TRACE", "ULOG", "CHECKSUM", "TOS", "DSCP"}
 
 
 def parse_iptables(text: str, tool: str = "iptables") -> list[Chain]:
-    """What `iptables-save -c` writes. Lines that make no sense are left out."""
+    """Parse the output of `iptables-save -c`. Lines that make no sense are skipped."""
     chains: dict[tuple[str, str], Chain] = {}
     table = ""
     for line in text.splitlines():
@@ -304,7 +304,7 @@ def _iptables_conditions(words: Sequence[str]) -> tuple[tuple[Condition, ...], s
             continue
         if word in ("-j", "-g"):
             target = _iptables_target(word, value)
-            break  # what follows are options of the target
+            break  # options of the target follow
         if word in _SUBJECTS:
             values = tuple(value.split(",")) if word in _SPLIT else (value,)
             conditions.append((_SUBJECTS[word], values, negated))
@@ -327,14 +327,14 @@ def _iptables_target(word: str, name: str) -> str:
     return f"{'goto' if word == '-g' else 'jump'}:{name}"
 
 
-# nft.
+# Parser for nft.
 
 _NFT_META = {"iifname": "in", "iif": "in", "oifname": "out", "oif": "out", "l4proto": "protocol", "pkttype": "pkttype"}
 _NFT_PAYLOAD = {"saddr": "source", "daddr": "destination", "sport": "sport", "dport": "dport", "protocol": "protocol"}
 
 
 def parse_nft(text: str) -> list[Chain]:
-    """What `nft -j list ruleset` writes, of the families ip, ip6 and inet."""
+    """Parse the output of `nft -j list ruleset`: the families ip, ip6 and inet."""
     try:
         entries = json.loads(text)["nftables"]
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""What all checks look at: the bus's settings, where its sockets would be, and the kernel's files."""
+"""What all checks look at: the bus's settings, the place of its sockets, and the kernel's files."""
 
 import array
 import contextlib
@@ -17,7 +17,7 @@ from fjm2.norm.net.udp_opening import Place, find_place
 from .kernel import Kernel
 
 HEADERS_BYTES = 48
-"""The most that NORM has in front of a segment's payload on a bus."""
+"""Largest NORM header in front of a segment's payload on a bus."""
 
 # Linux's numbers (linux/sockios.h, linux/if.h).
 _SIOCGIFFLAGS = 0x8913
@@ -30,21 +30,21 @@ class Scene:
     """One bus, seen from one host."""
 
     bus: BusConfig
-    """The bus."""
+    """Settings of the bus."""
     udp: UdpConfig
-    """What its sockets ask for."""
+    """Settings of its sockets."""
     interfaces: tuple[Interface, ...] = ()
-    """All that the host has."""
+    """All interfaces of the host."""
     place: Place | None = None
-    """Where the sockets are; None if there is no such place."""
+    """Interface and address of the sockets; None if there is none."""
     problem: str = ""
-    """Why not."""
+    """Reason why there is none."""
     kernel: Kernel = field(default_factory=Kernel)
-    """What the kernel tells of them."""
+    """The kernel's files."""
 
     @property
     def is_ipv6(self) -> bool:
-        """Whether the group is one of IPv6."""
+        """True if the group is an IPv6 address."""
         return self.udp.family == socket.AF_INET6
 
     @property
@@ -54,27 +54,27 @@ class Scene:
 
     @property
     def interface(self) -> Interface:
-        """Of a scene that has a place."""
+        """Interface of the bus, if the scene has a place."""
         assert self.place is not None
         return self.place.interface
 
     @property
     def datagram_bytes(self) -> int:
-        """The largest datagram of the bus, without IP and UDP headers."""
+        """Size of the largest datagram of the bus, without IP and UDP headers."""
         return self.bus.sender.segment_bytes + HEADERS_BYTES
 
     @property
     def ip_bytes(self) -> int:
-        """What IP and UDP add to a datagram."""
+        """Size of IP and UDP headers."""
         return 48 if self.is_ipv6 else 28
 
     @property
     def door_port(self) -> int:
-        """Where a listener takes probes by unicast."""
+        """Port on which a listener takes unicast probes."""
         return self.udp.port + 1 if self.udp.port < 65_535 else self.udp.port - 1
 
     def candidates(self) -> tuple[Interface, ...]:
-        """Interfaces on which a bus could be, but for the loopback."""
+        """Return interfaces that a bus could use, without the loopback."""
         return tuple(
             one
             for one in self.interfaces
@@ -82,13 +82,13 @@ class Scene:
         )
 
     def on(self, interface: str, **changes: object) -> UdpConfig:
-        """The same group on some interface."""
+        """Return the settings for the same group on another interface."""
         settings: dict[str, object] = {"interface": interface, **changes}
         return replace(self.udp, **settings)  # type: ignore[arg-type]
 
 
 def look(bus: BusConfig, kernel: Kernel | None = None) -> Scene:
-    """The scene as it is now."""
+    """Return the scene as it is now."""
     udp = UdpConfig(group=bus.group, port=bus.port, interface=bus.interface, ttl=bus.ttl, dscp=bus.dscp)
     kernel = kernel or Kernel()
     try:
@@ -97,11 +97,11 @@ def look(bus: BusConfig, kernel: Kernel | None = None) -> Scene:
     except ConfigError as error:
         return Scene(bus, udp, interfaces, problem=str(error), kernel=kernel)
     except OSError as error:
-        return Scene(bus, udp, problem=f"the interface is not to be found: {error.strerror}", kernel=kernel)
+        return Scene(bus, udp, problem=f"cannot find the interface: {error.strerror}", kernel=kernel)
 
 
 def is_switched_on(interface: Interface) -> bool:
-    """Whether somebody has set it up, be there a carrier or not. Where that is not told, as it seems."""
+    """Return True if an interface is switched on, with or without a carrier. Where that cannot be read, if it is up."""
     if sys.platform != "linux":
         return interface.is_up
     import fcntl
@@ -115,7 +115,7 @@ def is_switched_on(interface: Interface) -> bool:
 
 
 def same_network(one: str, other: str) -> bool:
-    """Whether two addresses look as if they were of one LAN, as far as addresses tell."""
+    """Return True if two addresses seem to be in one LAN."""
     first, second = (ipaddress.ip_address(text.partition("%")[0]) for text in (one, other))
     bits = 24 if first.version == 4 else 64
     return first.version == second.version and second in ipaddress.ip_network(f"{first}/{bits}", strict=False)

@@ -1,4 +1,5 @@
-"""Datagrams to the group that come back to this host: over the real interface, and never leaving it (ttl 0)."""
+"""Sends datagrams to the group that come back to this host: on the real interface, but with ttl 0, so that none
+leaves it."""
 
 import errno
 import os
@@ -18,24 +19,24 @@ from .observations import PROBE_MAGIC
 from .scene import Scene
 from .verdict import Finding, fault, ok, unknown, warning
 
-_PROBES = 50
-_SEGMENTS = 8
-_GAP_S = 0.002
-_WAIT_S = 0.3
+_PROBES = 50  # shows losses of some percent within a fraction of a second
+_SEGMENTS = 8  # one train
+_GAP_S = 0.002  # no burst, which a small buffer would lose
+_WAIT_S = 0.3  # the host answers itself within microseconds, unless it is overloaded
 _HEAD = struct.Struct("!10sx8sI")  # the kind of probe is 0, which no listener answers
 
 
 @dataclass(slots=True)
 class Echo:
-    """What came back."""
+    """Datagrams sent, and those that came back."""
 
     sent: int = 0
     times_us: list[float] = field(default_factory=list)
-    """One for each that came back."""
+    """Microseconds for each datagram that came back."""
     train_sent: int = 0
     train_received: int = 0
     refused: int = 0
-    """Trains that the way out could not segment."""
+    """Trains that the interface refused to segment."""
     errors: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -44,7 +45,7 @@ class Echo:
 
 
 def probe_self(scene: Scene, receiver: UdpTransport) -> Echo:
-    """Send to the group from a socket beside the receiver's. Takes half a second at the most."""
+    """Send to the group from a socket other than the receiver's. Takes at most half a second."""
     token, echo, sent_at = secrets.token_bytes(8), Echo(), dict[int, float]()
     with UdpTransport(scene.on(scene.interface.name, ttl=0, loopback=True)) as sender:
         for number in range(_PROBES):
@@ -89,7 +90,7 @@ def _collect(source: UdpSocket, token: bytes, sent_at: dict[int, float], echo: E
 
 
 def judge_echo(scene: Scene, echo: Echo) -> Iterator[Finding]:
-    """What became of them."""
+    """Yield findings about the datagrams that came back, and those that did not."""
     name = scene.interface.name
     if echo.errors:
         code, count = echo.errors.most_common(1)[0]
@@ -100,7 +101,7 @@ def judge_echo(scene: Scene, echo: Echo) -> Iterator[Finding]:
             "self_probe",
             "nothing_comes_back",
             f"none of {echo.sent} datagrams to {scene.group} came back over {name}: something on this host drops them",
-            "look at the firewall above; without privileges: sudo fjm2 doctor",
+            "look at the firewall above; to see its rules: sudo fjm2 doctor",
         )
         return
     median = sorted(echo.times_us)[echo.received // 2]
@@ -110,7 +111,7 @@ def judge_echo(scene: Scene, echo: Echo) -> Iterator[Finding]:
             "self_probe",
             "loss_within_host",
             f"{echo.sent - echo.received} of {echo.sent} datagrams to {scene.group} did not come back over {name}",
-            "look at the firewall and at drops; a host that has no time loses them, too",
+            "look at the firewall and at drops; an overloaded host loses them, too",
             **figures,
         )
     else:
@@ -127,7 +128,7 @@ def judge_echo(scene: Scene, echo: Echo) -> Iterator[Finding]:
         yield warning(
             "segments",
             "offload_refused",
-            f"{name} cannot take trains: they go datagram by datagram, at several times the cost",
+            f"{name} refuses trains: they are sent datagram by datagram, at several times the cost",
             f"ethtool -K {name} tx on",
         )
 
@@ -137,7 +138,7 @@ def _refused(name: str, group: str, code: int, count: int) -> Finding:
     match code:
         case errno.EPERM | errno.EACCES:
             return fault(
-                "self_probe", "firewall_refuses", f"{told}: that is a firewall", "look at the rules of OUTPUT above"
+                "self_probe", "firewall_refuses", f"{told}: a firewall does that", "look at the rules of OUTPUT above"
             )
         case errno.ENETUNREACH | errno.EHOSTUNREACH:
             return fault("self_probe", "no_multicast_route", told, f"ip route add 224.0.0.0/4 dev {name}")
@@ -150,11 +151,11 @@ def _refused(name: str, group: str, code: int, count: int) -> Finding:
 
 
 def check_membership(scene: Scene) -> Finding:
-    """Whether the kernel has us in the group, now that a socket has joined it."""
+    """Check whether the kernel lists us in the group, now that a socket has joined it."""
     name = scene.interface.name
     groups = scene.kernel.groups(name, scene.is_ipv6)
     if groups is None:
-        return unknown("membership", "groups that were joined are not told on this system")
+        return unknown("membership", "joined groups cannot be read on this system")
     if scene.group not in groups:
         return fault(
             "membership",
@@ -174,8 +175,8 @@ def check_membership(scene: Scene) -> Finding:
         return warning(
             "membership",
             "igmp_version_forced",
-            f"{name} is in {scene.group}, but IGMP version {forced[0]} is forced: if the querier speaks another, it "
-            "may not be understood",
+            f"{name} is in {scene.group}, but IGMP version {forced[0]} is forced: a querier with another version "
+            "may not understand it",
             f"sysctl -w net.ipv4.conf.{name}.force_igmp_version=0",
         )
-    return ok("membership", f"{name} is in {scene.group}; IGMP speaks {version or 'an unknown version'}")
+    return ok("membership", f"{name} is in {scene.group}; IGMP version: {version or 'unknown'}")

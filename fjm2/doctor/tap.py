@@ -1,4 +1,4 @@
-"""Packets as they come from the wire, before the firewall and rp_filter have seen them: Linux, and for root."""
+"""Captures packets before the firewall and rp_filter see them. Linux only, as root."""
 
 import contextlib
 import ipaddress
@@ -13,16 +13,18 @@ _ETH_IPV4, _ETH_IPV6 = 0x0800, 0x86DD
 _PACKET_OUTGOING, _PACKET_LOOPBACK = 4, 5
 _INSTRUCTION = struct.Struct("=HBBI")
 _PROGRAM = struct.Struct("@HP")
-_HEAD_BYTES = 128
-_PER_POLL = 200
+_HEAD_BYTES = 128  # covers the longest IPv4 header, and the IPv6 header
+_PACKETS_PER_POLL = 200  # so that no busy tap starves the sockets
 
-# Loads of a byte, of a half at a place and behind X, of the IPv4 header's length into X; a comparison; the end.
+# Instructions of the packet filter: load a byte; load two bytes; load two bytes behind X; load the IPv4 header's length
+# into X; compare; return.
 _BYTE, _HALF, _HALF_BEHIND, _LENGTH, _EQUAL, _RETURN = 0x30, 0x28, 0x48, 0xB1, 0x15, 0x06
 _UDP = 17
 
 
 class Tap:
-    """Who sends to which group at a port, as far as it reaches this interface. OSError where that is not allowed."""
+    """Counts senders and groups at a port, as far as their packets reach the interface. Raises OSError if not
+    allowed."""
 
     def __init__(self, interface: str, port: int, is_ipv6: bool) -> None:
         self.seen: Counter[tuple[str, str]] = Counter()
@@ -42,8 +44,8 @@ class Tap:
         return self._socket.fileno()
 
     def poll(self) -> None:
-        """Take what is there, within bounds."""
-        for _ in range(_PER_POLL):
+        """Read what has arrived, up to a limit."""
+        for _ in range(_PACKETS_PER_POLL):
             try:
                 head, (_, _, kind, *_) = self._socket.recvfrom(_HEAD_BYTES)
             except OSError:  # nothing more, or the interface is down
@@ -75,7 +77,7 @@ class Tap:
 
 
 def open_tap(interface: str, port: int, is_ipv6: bool) -> Tap | None:
-    """None where there is no such thing, or not for us."""
+    """Return a tap; None where there is no such thing, or it is not allowed."""
     if hasattr(socket, "AF_PACKET"):
         with contextlib.suppress(OSError):
             return Tap(interface, port, is_ipv6)

@@ -1,4 +1,4 @@
-"""What a check comes to: a verdict, a plain sentence, and what to do."""
+"""The result of a check: a verdict, a sentence, and what to do."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -7,37 +7,37 @@ from typing import Any
 
 
 class Verdict(Enum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "ok"
-    """As it should be."""
+    """Nothing is wrong."""
     WARNING = "warning"
     """It works, but not well, or not for long."""
     FAULT = "fault"
     """Messages will not arrive."""
     UNKNOWN = "unknown"
-    """Could not be looked at, here or by this user."""
+    """Could not be checked on this system, or by this user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found."""
+    """Result of one check."""
 
     check: str
-    """What was looked at, as in "interface"."""
+    """Name of the check, such as "interface"."""
     verdict: Verdict
-    """How bad it is."""
+    """Severity."""
     text: str
     """A sentence."""
     problem: str | None = None
-    """A stable name of what is wrong, as in "interface_down"."""
+    """Stable name of the problem, such as "interface_down"."""
     advice: tuple[str, ...] = ()
-    """What to do, likeliest first: commands to paste, or sentences."""
+    """What to do, the likeliest first: commands to paste, or sentences."""
     figures: Mapping[str, Any] = field(default_factory=dict)
-    """The numbers behind the text."""
+    """Numbers behind the text."""
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON can say it."""
+        """Return a dict that `json.dumps` accepts."""
         return asdict(self) | {"verdict": self.verdict.value, "advice": list(self.advice)}
 
 
@@ -58,6 +58,6 @@ def fault(check: str, problem: str, text: str, *advice: str, **figures: Any) -> 
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """2 if anything is at fault, 1 if there are warnings, else 0."""
+    """Return 2 if there is a fault, 1 if there is a warning, otherwise 0."""
     verdicts = {one.verdict for one in findings}
     return 2 if Verdict.FAULT in verdicts else int(Verdict.WARNING in verdicts)

@@ -301,7 +301,7 @@ def test_a_port_that_is_taken_is_told_in_one_line(port: int) -> None:
         done = run_locally("--listen", "--timeout", "5", "--uri", uri)
     assert done.returncode == 1
     assert done.stderr == (
-        f"Error: cannot bind to 127.0.0.1 port {port + 1}, where probes come: Address already in use\n"
+        f"Error: cannot bind to 127.0.0.1 port {port + 1}, which probes are sent to: Address already in use\n"
     )
 
 

@@ -162,7 +162,7 @@ def test_multicast_that_is_filtered_is_told_from_a_dead_link(network: Network) -
     assert neither.check("unicast")["verdict"] == "ok"
     pair[1].run("iptables", "-A", "INPUT", "-j", "DROP")
     assert doctor(pair[0], "--probe", "10.57.1.2").of("no_listener")["advice"][1] == (
-        "look whether it is there at all: ping 10.57.1.2"
+        "check whether the host is reachable: ping 10.57.1.2"
     )
 
 
