@@ -12,7 +12,7 @@ from .arp import other_owner
 from .firewall import check_firewall, read_firewall
 from .host import check_buffers, check_clock, check_drops, check_offload, check_permissions, check_python
 from .kernel import UdpSocketLine, changes
-from .listening import Attendance, attend
+from .listening import ListeningResult, listen
 from .network import check_network, reverse_path_mode
 from .observations import judge_bus, judge_other_groups, judge_wrong_interface
 from .pair import judge_nobody, judge_pair
@@ -57,12 +57,12 @@ def _on_sockets(scene: Scene, listens: bool) -> Iterator[Finding]:
             yield check_membership(scene)
             echo = probe_self(scene, transport)
             yield from judge_echo(scene, echo)
-            attendance = attend(scene, transport) if listens else None
-            is_losing = echo.received < echo.sent or (attendance is not None and bool(attendance.lost))
+            result = listen(scene, transport) if listens else None
+            is_losing = echo.received < echo.sent or (result is not None and bool(result.lost))
             yield from check_firewall(scene, firewall, read_firewall(scene.is_ipv6), is_losing=is_losing)
             risen = changes(counters, kernel.counters())
-            if attendance is not None:
-                yield from _judge_attendance(scene, attendance, risen)
+            if result is not None:
+                yield from _judge_listening(scene, result, risen)
             yield check_drops(risen, counters, _sockets(scene))
 
 
@@ -85,20 +85,20 @@ def _sockets(scene: Scene) -> list[UdpSocketLine]:
     return [one for one in lines if (one.host, one.port) == (scene.group, scene.udp.port)]
 
 
-def _judge_attendance(scene: Scene, attendance: Attendance, risen: dict[str, int]) -> Iterator[Finding]:
-    heard = attendance.heard
-    yield from _inside(scene, attendance, risen)
-    yield from judge_bus(heard, attendance.seconds, f"{scene.group} port {scene.udp.port}")
-    yield from judge_wrong_interface(scene.interface.name, heard.is_silent, attendance.others)
-    yield from judge_other_groups(scene.group, scene.udp.port, attendance.groups)
-    if attendance.gateways:
-        hosts = ", ".join(sorted(set(attendance.gateways.values())))
-        yield ok("gateways", f"fjm2d runs at {hosts}", gateways=len(attendance.gateways))
+def _judge_listening(scene: Scene, result: ListeningResult, risen: dict[str, int]) -> Iterator[Finding]:
+    heard = result.heard
+    yield from _inside(scene, result, risen)
+    yield from judge_bus(heard, result.seconds, f"{scene.group} port {scene.udp.port}")
+    yield from judge_wrong_interface(scene.interface.name, heard.is_silent, result.others)
+    yield from judge_other_groups(scene.group, scene.udp.port, result.groups)
+    if result.gateways:
+        hosts = ", ".join(sorted(set(result.gateways.values())))
+        yield ok("gateways", f"fjm2d runs at {hosts}", gateways=len(result.gateways))
 
 
-def _inside(scene: Scene, attendance: Attendance, risen: dict[str, int]) -> Iterator[Finding]:
+def _inside(scene: Scene, result: ListeningResult, risen: dict[str, int]) -> Iterator[Finding]:
     """Yield findings about datagrams that reached the interface but not the socket: this host dropped them."""
-    lost = attendance.lost
+    lost = result.lost
     filtered = risen.get("TcpExt.IPReversePathFilter", 0)
     name = scene.interface.name
     if filtered:
@@ -121,7 +121,7 @@ def _inside(scene: Scene, attendance: Attendance, risen: dict[str, int]) -> Iter
             "look at this host's firewall rules in INPUT and PREROUTING",
             senders=lost[:5],
         )
-    elif attendance.wire:
+    elif result.wire:
         yield ok("delivery", f"datagrams to {scene.group} that reach {name} also reach the socket")
 
 
@@ -145,8 +145,8 @@ def probe(scene: Scene, address: str | None, watch_s: float | None, tell: Callab
                     "listener",
                     "listener_does_not_answer",
                     f"{one.host} is heard by multicast but does not answer: probes or answers are dropped",
-                    f"on {one.host}, let the firewall pass UDP to port {one.door[1] if one.door else '?'}, and run "
-                    "fjm2 doctor there",
+                    f"on {one.host}, let the firewall pass UDP to port {one.unicast[1] if one.unicast else '?'}, and "
+                    "run fjm2 doctor there",
                 )
                 continue
             tell(f"probing {one.host}")

@@ -20,7 +20,7 @@ _EPHEMERAL = (32_768, 60_999)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FirewallState:
     """Firewall rules, as far as they could be read."""
 
     ruleset: Ruleset | None
@@ -28,32 +28,34 @@ class Reading:
     reason: str = ""
 
 
-def read_firewall(is_ipv6: bool) -> Reading:
+def read_firewall(is_ipv6: bool) -> FirewallState:
     """Read all rules, with their current counters."""
     chains: list[Chain] = []
     problems: list[str] = []
     has_read = False
     tool = "ip6tables" if is_ipv6 else "iptables"
     for command in ((f"{tool}-save", "-c"), ("nft", "-j", "list", "ruleset")):
-        text, problem = _said(*command)
+        text, problem = _output_of(*command)
         if text is None:
             problems.append(problem)
             continue
         has_read = True
-        chains += parse_iptables(text, tool) if command[0] != "nft" else besides(chains, parse_nft(text))
+        chains += (
+            parse_iptables(text, tool) if command[0] != "nft" else without_iptables_tables(chains, parse_nft(text))
+        )
     if not has_read:
-        return Reading(None, "; ".join(problems))
-    return Reading(Ruleset(chains))
+        return FirewallState(None, "; ".join(problems))
+    return FirewallState(Ruleset(chains))
 
 
-def besides(chains: list[Chain], found: list[Chain]) -> list[Chain]:
+def without_iptables_tables(chains: list[Chain], found: list[Chain]) -> list[Chain]:
     """Return chains found by nft, without the tables of iptables, which nft lists as well."""
     families = {"iptables": "ip", "ip6tables": "ip6"}
     known = {(f"{families[one.tool]} {one.table}", one.name) for one in chains}
     return [one for one in found if (one.table, one.name) not in known]
 
 
-def _said(*command: str) -> tuple[str | None, str]:
+def _output_of(*command: str) -> tuple[str | None, str]:
     """Return the output of a tool, or None and the reason why there is none."""
     path = shutil.which(command[0]) or shutil.which(command[0], path="/usr/sbin:/sbin")
     if path is None:
@@ -69,7 +71,7 @@ def _said(*command: str) -> tuple[str | None, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Matter:
+class Requirement:
     """A kind of packet that a bus depends on, and the consequence if it is dropped."""
 
     problem: str
@@ -78,7 +80,7 @@ class Matter:
     packet: Packet
 
 
-def matters(scene: Scene) -> Iterator[Matter]:
+def requirements(scene: Scene) -> Iterator[Requirement]:
     """Yield what a bus depends on, both ways: data of the group, packets from one member to another, and IGMP or
     MLD."""
     assert scene.place is not None
@@ -89,38 +91,38 @@ def matters(scene: Scene) -> Iterator[Matter]:
         ("icmpv6", "ff02::16", "ff02::1", "MLD") if scene.is_ipv6 else ("igmp", "224.0.0.22", "224.0.0.1", "IGMP")
     )
     udp = "udp"
-    yield Matter(
+    yield Requirement(
         "group_dropped",
         f"packets to {group} port {data[0]}",
         "no other host hears this one",
         Packet("out", name, udp, own, group, _EPHEMERAL, data),
     )
-    yield Matter(
+    yield Requirement(
         "group_dropped",
         f"packets from others to {group} port {data[0]}",
         "this host hears no other",
         Packet("in", name, udp, own, group, _EPHEMERAL, data),
     )
-    yield Matter(
+    yield Requirement(
         "way_back_dropped",
         "packets from members to this host alone (NACKs, acknowledgements)",
         "this host sends no repairs to others, and its flow control does not see them",
         Packet("in", name, udp, own, own, _EPHEMERAL, _EPHEMERAL, is_multicast=False),
     )
-    yield Matter(
+    yield Requirement(
         "way_back_dropped",
         "packets from this host to one member alone (NACKs, acknowledgements)",
         "nothing that this host loses is repaired",
         Packet("out", name, udp, own, own, _EPHEMERAL, _EPHEMERAL, is_multicast=False),
     )
     if not scene.interface.is_loopback:
-        yield Matter(
+        yield Requirement(
             "igmp_dropped",
             f"outgoing {word} reports",
             "switches never learn that this host is a member, and send it nothing",
             Packet("out", name, control, own, routers),
         )
-        yield Matter(
+        yield Requirement(
             "igmp_dropped",
             f"incoming {word} queries",
             "this host does not answer them, and switches forget it after minutes",
@@ -128,7 +130,7 @@ def matters(scene: Scene) -> Iterator[Matter]:
         )
 
 
-def check_firewall(scene: Scene, before: Reading, after: Reading, *, is_losing: bool) -> Iterator[Finding]:
+def check_firewall(scene: Scene, before: FirewallState, after: FirewallState, *, is_losing: bool) -> Iterator[Finding]:
     """Yield findings about rules that drop what a bus needs, by their conditions, and by their counters between two
     readings.
 
@@ -140,8 +142,8 @@ def check_firewall(scene: Scene, before: Reading, after: Reading, *, is_losing: 
         return
     hits = risen(before.ruleset, after.ruleset)
     told: set[object] = set()
-    for matter in matters(scene):
-        cause, finding = _judge(matter, after.ruleset, hits, is_losing)
+    for requirement in requirements(scene):
+        cause, finding = _judge(requirement, after.ruleset, hits, is_losing)
         if finding is not None and cause not in told:
             told.add(cause)
             yield finding
@@ -161,46 +163,47 @@ def risen(before: Ruleset, after: Ruleset) -> Hits:
     return found
 
 
-def _judge(matter: Matter, ruleset: Ruleset, hits: Hits, is_losing: bool) -> tuple[object, Finding | None]:
+def _judge(requirement: Requirement, ruleset: Ruleset, hits: Hits, is_losing: bool) -> tuple[object, Finding | None]:
     """Return the cause and the finding for one requirement. A cause that explains several is reported once."""
-    fate = ruleset.fate(matter.packet)
+    fate = ruleset.fate(requirement.packet)
     if fate.is_dropped is False:
         return None, None
     if fate.is_dropped:
-        return matter, _dropping(matter, fate, hits)
-    rule = _counting(matter.packet, ruleset, hits)
+        return requirement, _dropping(requirement, fate, hits)
+    rule = _counting(requirement.packet, ruleset, hits)
     if rule is not None:
-        return rule.key, _blaming(matter, rule, hits[rule.key], is_losing)
+        return rule.key, _blaming(requirement, rule, hits[rule.key], is_losing)
     is_benign = fate.rule is not None and (fate.rule.packets is not None or _REVERSE_PATH & set(fate.rule.subjects))
     if fate.rule is not None and is_benign:
         seen = ", but did not during the examination" if fate.rule.packets is not None else ""
-        return fate.rule.key, unknown("firewall", f"{_named(fate.rule)} may drop {matter.name}{seen}")
+        return fate.rule.key, unknown("firewall", f"{_named(fate.rule)} may drop {requirement.name}{seen}")
     where = _named(fate.rule) if fate.rule else f"the policy of {fate.chain.name if fate.chain else '?'}"
-    text = f"the firewall may drop {matter.name}: {where}; it has conditions that the doctor does not understand"
-    return where, warning("firewall", matter.problem, text, _allowing(matter.packet))
+    text = f"the firewall may drop {requirement.name}: {where}; it has conditions that the doctor does not understand"
+    return where, warning("firewall", requirement.problem, text, _allowing(requirement.packet))
 
 
-def _blaming(matter: Matter, rule: Rule, count: int, is_losing: bool) -> Finding:
+def _blaming(requirement: Requirement, rule: Rule, count: int, is_losing: bool) -> Finding:
     """Blame a rule with unknown conditions whose counter increased, for packets of the bus or for others."""
-    problem = "reverse_path_dropped" if _REVERSE_PATH & set(rule.subjects) else matter.problem
+    problem = "reverse_path_dropped" if _REVERSE_PATH & set(rule.subjects) else requirement.problem
     if not is_losing:
-        text = f"{_named(rule)} dropped {count} packets during the examination: perhaps {matter.name}"
+        text = f"{_named(rule)} dropped {count} packets during the examination: perhaps {requirement.name}"
         return warning("firewall", problem, text, f"if it should not: {rule.remedy}", packets=count)
     counted = f"{count} packets during the examination"
-    text = f"the firewall drops {matter.name}: {_named(rule)}, {counted}; {matter.consequence}"
+    text = f"the firewall drops {requirement.name}: {_named(rule)}, {counted}; {requirement.consequence}"
     return fault("firewall", problem, text, rule.remedy, packets=count)
 
 
-def _dropping(matter: Matter, fate: Fate, hits: Hits) -> Finding:
+def _dropping(requirement: Requirement, fate: Fate, hits: Hits) -> Finding:
     if fate.rule is not None:
         count = hits.get(fate.rule.key, 0)
         counted = f", {count} packets during the examination" if count else ""
-        text = f"the firewall drops {matter.name}: {_named(fate.rule)}{counted}; {matter.consequence}"
-        return fault("firewall", matter.problem, text, fate.rule.remedy, packets=count)
+        text = f"the firewall drops {requirement.name}: {_named(fate.rule)}{counted}; {requirement.consequence}"
+        return fault("firewall", requirement.problem, text, fate.rule.remedy, packets=count)
     chain = fate.chain
     name = f"{chain.tool}'s {chain.name}" if chain else "a chain"
-    text = f"the firewall drops {matter.name}, since {name} drops everything that is not allowed; {matter.consequence}"
-    return fault("firewall", matter.problem, text, _allowing(matter.packet))
+    reason = f"{name} drops everything that is not allowed"
+    text = f"the firewall drops {requirement.name}, since {reason}; {requirement.consequence}"
+    return fault("firewall", requirement.problem, text, _allowing(requirement.packet))
 
 
 def _counting(packet: Packet, ruleset: Ruleset, hits: Hits) -> Rule | None:

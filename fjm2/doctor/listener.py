@@ -18,7 +18,7 @@ _BEACON_S: Final = 1.0  # a prober that looks for listeners waits 1.5 s
 _TURN_S: Final = 0.25  # how late `--timeout` and beacons may be
 
 
-def open_door(scene: Scene, port: int) -> UdpSocket:
+def open_unicast_socket(scene: Scene, port: int) -> UdpSocket:
     """Return a unicast socket at our address; port 0 is any port. Raise OSError if another program has the port."""
     assert scene.place is not None
     kernel = socket.socket(scene.udp.family, socket.SOCK_DGRAM)
@@ -38,26 +38,26 @@ class Listener:
     def __init__(self, scene: Scene) -> None:
         with contextlib.ExitStack() as opened:
             self._transport = opened.enter_context(UdpTransport(scene.udp))
-            self._door = open_door(scene, scene.door_port)
-            opened.callback(self._door.close)
+            self._unicast = open_unicast_socket(scene, scene.door_port)
+            opened.callback(self._unicast.close)
             self._selector = opened.enter_context(selectors.DefaultSelector())
             self._opened = opened.pop_all()
-        self.answerer = Answerer(self._door.address[1])
+        self.answerer = Answerer(self._unicast.address[1])
         """Decides on answers, and counts them."""
         self.hosts: set[str] = set()
         """Hosts that it has answered."""
         transport = self._transport
         for source, is_multicast, reply_by in (
-            (transport.group, True, self._door),
+            (transport.group, True, self._unicast),
             (transport.transmit, False, transport.transmit),
-            (self._door, False, self._door),
+            (self._unicast, False, self._unicast),
         ):
             self._selector.register(source.fileno(), selectors.EVENT_READ, (source, is_multicast, reply_by))
 
     @property
     def address(self) -> str:
         """Address to name to a prober."""
-        return self._door.address[0]
+        return self._unicast.address[0]
 
     def run(self, seconds: float | None, on_host: Callable[[str], None]) -> None:
         """Answer probes until the time is over, if there is a limit. `on_host` is called once for each host that

@@ -16,7 +16,7 @@ from fjm2.bus.presence import Announcement, Flag
 from fjm2.norm import Train, UdpConfig, UdpSocket, UdpTransport
 from fjm2.norm.core.wire import Application
 
-from .observations import Heard
+from .observations import Observations
 from .scene import Scene
 from .tap import Tap, open_tap
 
@@ -38,11 +38,11 @@ _PKTINFO_BYTES: Final = 12
 
 
 @dataclass(slots=True)
-class Attendance:
+class ListeningResult:
     """What was heard, and on which interface."""
 
-    heard: Heard
-    others: dict[str, Heard] = field(default_factory=dict)
+    heard: Observations
+    others: dict[str, Observations] = field(default_factory=dict)
     """Observations on other interfaces of this host, by name."""
     gateways: dict[int, str] = field(default_factory=dict)
     """Addresses of gateways, by gateway id."""
@@ -58,7 +58,7 @@ class Attendance:
         return sorted(set(self.wire or ()) - self.heard.sources)
 
 
-class Asker:
+class PresenceQuery:
     """The doctor as a node of the bus: subscribes to nothing, asks who is present, and says goodbye."""
 
     def __init__(self) -> None:
@@ -89,16 +89,16 @@ class Asker:
         transport.send(Train(data, data.size, transport.destination))
 
 
-class Post:
+class SocketPoller:
     """Polls the sockets of one examination."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self._stack = stack
         self._selector = stack.enter_context(selectors.DefaultSelector())
 
-    def add(self, transport: UdpTransport, take: Callable[[Train], None]) -> None:
-        """Pass the trains for the transport's group to `take`."""
-        self._watch(transport.group, lambda: _drain(transport.group, take))
+    def add(self, transport: UdpTransport, receive: Callable[[Train], None]) -> None:
+        """Pass the trains for the transport's group to `receive`."""
+        self._watch(transport.group, lambda: _drain(transport.group, receive))
 
     def add_tap(self, tap: Tap) -> None:
         self._stack.callback(tap.close)
@@ -117,36 +117,36 @@ class Post:
             key.data()
 
 
-def _drain(source: UdpSocket, take: Callable[[Train], None]) -> None:
+def _drain(source: UdpSocket, receive: Callable[[Train], None]) -> None:
     for _ in range(_TRAINS_PER_TURN):
         train = source.receive()
         if train is None:
             return
-        take(train)
+        receive(train)
 
 
-def attend(scene: Scene, transport: UdpTransport, seconds: float = LISTEN_S) -> Attendance:
+def listen(scene: Scene, transport: UdpTransport, seconds: float = LISTEN_S) -> ListeningResult:
     """Listen on our interface, and half as long on the others if nothing is heard on ours."""
-    asker = Asker()
-    own = frozenset((asker.node_id,))
-    found = Attendance(Heard(own))
+    query = PresenceQuery()
+    own = frozenset((query.node_id,))
+    found = ListeningResult(Observations(own))
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        post = Post(stack)
-        post.add(transport, found.heard.take)
+        poller = SocketPoller(stack)
+        poller.add(transport, found.heard.receive)
         others = _open_others(scene, stack)
         for name, other in others.items():
-            found.others[name] = Heard(own)
-            post.add(other, found.others[name].take)
-        _add_gateways(scene, post, stack, found)
-        tap = _add_port(scene, post, found)
+            found.others[name] = Observations(own)
+            poller.add(other, found.others[name].receive)
+        _add_gateways(scene, poller, stack, found)
+        tap = _add_port(scene, poller, found)
         try:
-            _ask_around(post, asker, [transport], seconds)
+            _ask_around(poller, query, [transport], seconds)
             if found.heard.is_silent and others:
-                _ask_around(post, asker, list(others.values()), seconds / 2)
+                _ask_around(poller, query, list(others.values()), seconds / 2)
         finally:
             for one in (transport, *others.values()):
-                asker.leave(one)
+                query.leave(one)
     if tap is not None:
         found.groups |= {group for _, group in tap.seen}
         found.wire = {source: count for (source, group), count in tap.seen.items() if group == scene.group}
@@ -155,15 +155,15 @@ def attend(scene: Scene, transport: UdpTransport, seconds: float = LISTEN_S) -> 
     return found
 
 
-def _ask_around(post: Post, asker: Asker, transports: list[UdpTransport], seconds: float) -> None:
+def _ask_around(poller: SocketPoller, query: PresenceQuery, transports: list[UdpTransport], seconds: float) -> None:
     began = time.monotonic()
     due = list(_ASK_AT_S)
     while (elapsed := time.monotonic() - began) < seconds:
         if due and elapsed >= due[0]:
             due.pop(0)
             for transport in transports:
-                asker.ask(transport)
-        post.turn(min(_POLL_S, seconds - elapsed))
+                query.ask(transport)
+        poller.turn(min(_POLL_S, seconds - elapsed))
 
 
 def _open_others(scene: Scene, stack: contextlib.ExitStack) -> dict[str, UdpTransport]:
@@ -178,8 +178,8 @@ def _open_others(scene: Scene, stack: contextlib.ExitStack) -> dict[str, UdpTran
     return found
 
 
-def _add_gateways(scene: Scene, post: Post, stack: contextlib.ExitStack, found: Attendance) -> None:
-    def take(train: Train) -> None:
+def _add_gateways(scene: Scene, poller: SocketPoller, stack: contextlib.ExitStack, found: ListeningResult) -> None:
+    def receive_beacon(train: Train) -> None:
         beacon = train.data[: train.segment_bytes].tobytes()
         if beacon.startswith(_BEACON) and len(beacon) >= _BEACON_ID_AT + 4 and len(found.gateways) < 64:
             gateway_id = int.from_bytes(beacon[_BEACON_ID_AT : _BEACON_ID_AT + 4])
@@ -188,23 +188,23 @@ def _add_gateways(scene: Scene, post: Post, stack: contextlib.ExitStack, found: 
     group, port = GATEWAYS
     with contextlib.suppress(ConfigError, OSError):
         config = UdpConfig(group=group, port=port, interface=scene.interface.name, ttl=scene.udp.ttl)
-        post.add(stack.enter_context(UdpTransport(config)), take)
+        poller.add(stack.enter_context(UdpTransport(config)), receive_beacon)
 
 
-def _add_port(scene: Scene, post: Post, found: Attendance) -> Tap | None:
+def _add_port(scene: Scene, poller: SocketPoller, found: ListeningResult) -> Tap | None:
     """Record groups used with our port, by packet capture or by a wildcard socket."""
     port = scene.udp.port
     is_loopback = scene.interface.is_loopback  # only this host sends there
     tap = None if is_loopback else open_tap(scene.interface.name, port, scene.is_ipv6)
     if tap is not None:
-        post.add_tap(tap)
+        poller.add_tap(tap)
     elif not scene.is_ipv6:
         with contextlib.suppress(OSError):
-            _add_wildcard(port, post, found)
+            _add_wildcard(port, poller, found)
     return tap
 
 
-def _add_wildcard(port: int, post: Post, found: Attendance) -> None:
+def _add_wildcard(port: int, poller: SocketPoller, found: ListeningResult) -> None:
     """Open a socket that receives all groups joined by programs of this host."""
     kernel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
@@ -226,7 +226,7 @@ def _add_wildcard(port: int, post: Post, found: Attendance) -> None:
                 if kind == _PKTINFO and len(info) >= _PKTINFO_BYTES and 224 <= info[8] < 240:
                     found.groups.add(socket.inet_ntoa(info[8:12]))
 
-    post.add_socket(kernel, poll)
+    poller.add_socket(kernel, poll)
 
 
 def _bound_groups(scene: Scene) -> Iterator[str]:

@@ -23,7 +23,7 @@ PROBE_MAGIC = b"FJM2 probe"
 
 
 @dataclass(slots=True)
-class NodeHeard:
+class ObservedNode:
     """A NORM node."""
 
     addresses: list[Address] = field(default_factory=list)
@@ -31,19 +31,19 @@ class NodeHeard:
     datagrams: int = 0
 
     @property
-    def is_twofold(self) -> bool:
+    def is_shared(self) -> bool:
         """True if an address was heard again after another: two nodes share the id, since a node that moved does not
         move back."""
         return len(self.addresses) > len(set(self.addresses))
 
 
 @dataclass(slots=True)
-class Heard:
+class Observations:
     """Packets received for the group."""
 
     ours: Set[int] = frozenset()
     """Node ids of the doctor itself."""
-    nodes: dict[int, NodeHeard] = field(default_factory=dict)
+    nodes: dict[int, ObservedNode] = field(default_factory=dict)
     connections: dict[int, tuple[int, Announcement]] = field(default_factory=dict)
     """Node and latest announcement, by connection id."""
     announced: set[int] = field(default_factory=set)
@@ -56,7 +56,7 @@ class Heard:
     sources: set[str] = field(default_factory=set)
     """Hosts that sent anything, without scopes."""
 
-    def take(self, train: Train) -> None:
+    def receive(self, train: Train) -> None:
         """Handle a train sent to the group."""
         self.datagrams += train.count
         if len(self.sources) < _NODES_MAX:
@@ -66,9 +66,9 @@ class Heard:
             self._note(int.from_bytes(data[4:8].tobytes()), train.address, train.count)  # a train has one sender
             return
         for start in range(0, data.size, size):
-            self._take_one(data[start : start + size].tobytes(), train.address)
+            self._receive_datagram(data[start : start + size].tobytes(), train.address)
 
-    def _take_one(self, datagram: bytes, address: Address) -> None:
+    def _receive_datagram(self, datagram: bytes, address: Address) -> None:
         if datagram.startswith(PROBE_MAGIC):
             return
         try:
@@ -79,17 +79,17 @@ class Heard:
             return
         self._note(message.source_id, address, 1)
         if isinstance(message, Application) and message.source_id not in self.ours:
-            self._take_announcement(message.source_id, message.content)
+            self._receive_announcement(message.source_id, message.content)
 
     def _note(self, node_id: int, address: Address, count: int) -> None:
         if node_id in self.ours or (node_id not in self.nodes and len(self.nodes) >= _NODES_MAX):
             return
-        node = self.nodes.setdefault(node_id, NodeHeard())
+        node = self.nodes.setdefault(node_id, ObservedNode())
         node.datagrams += count
         if (not node.addresses or node.addresses[-1] != address) and len(node.addresses) < _SHOWN_MAX:
             node.addresses.append(address)
 
-    def _take_announcement(self, node_id: int, content: bytes) -> None:
+    def _receive_announcement(self, node_id: int, content: bytes) -> None:
         announcement = decode_announcement(content)
         if announcement is None:
             if content and content[0] != VERSION and content[0] <= _ANNOUNCEMENT_VERSIONS_MAX:
@@ -112,7 +112,7 @@ class Heard:
         return not self.nodes
 
 
-def judge_bus(heard: Heard, seconds: float, group: str) -> Iterator[Finding]:
+def judge_bus(heard: Observations, seconds: float, group: str) -> Iterator[Finding]:
     """Yield findings about who is on the bus, and what is wrong with it."""
     yield _connections(heard, seconds, group)
     yield from _node_ids(heard)
@@ -121,7 +121,7 @@ def judge_bus(heard: Heard, seconds: float, group: str) -> Iterator[Finding]:
     yield from _versions(heard)
 
 
-def _connections(heard: Heard, seconds: float, group: str) -> Finding:
+def _connections(heard: Observations, seconds: float, group: str) -> Finding:
     if heard.connections:
         hosts = len(heard.hosts)
         names = sorted({repr(one.client_id) for _, one in heard.connections.values() if one.client_id})
@@ -140,9 +140,9 @@ def _connections(heard: Heard, seconds: float, group: str) -> Finding:
     )
 
 
-def _node_ids(heard: Heard) -> Iterator[Finding]:
-    twofold = {node_id: one for node_id, one in heard.nodes.items() if one.is_twofold}
-    for node_id, node in itertools.islice(twofold.items(), _SHOWN_MAX):
+def _node_ids(heard: Observations) -> Iterator[Finding]:
+    shared = {node_id: one for node_id, one in heard.nodes.items() if one.is_shared}
+    for node_id, node in itertools.islice(shared.items(), _SHOWN_MAX):
         where = " and ".join(f"{host}:{port}" for host, port in sorted(set(node.addresses)))
         yield fault(
             "node_ids",
@@ -152,11 +152,11 @@ def _node_ids(heard: Heard) -> Iterator[Finding]:
             node_id=node_id,
             addresses=[f"{host}:{port}" for host, port in sorted(set(node.addresses))],
         )
-    if heard.nodes and not twofold:
+    if heard.nodes and not shared:
         yield ok("node_ids", f"{_count(len(heard.nodes), 'node id')}, each with one address")
 
 
-def _client_ids(heard: Heard) -> Iterator[Finding]:
+def _client_ids(heard: Observations) -> Iterator[Finding]:
     counts = Counter(one.client_id for _, one in heard.connections.values() if one.client_id)
     for client_id, count in counts.most_common(_SHOWN_MAX):
         if count > 1:
@@ -168,7 +168,7 @@ def _client_ids(heard: Heard) -> Iterator[Finding]:
             )
 
 
-def _strangers(heard: Heard, group: str) -> Iterator[Finding]:
+def _strangers(heard: Observations, group: str) -> Iterator[Finding]:
     if heard.strangers:
         (host, port), count = heard.strangers.most_common(1)[0]
         yield warning(
@@ -193,7 +193,7 @@ def _strangers(heard: Heard, group: str) -> Iterator[Finding]:
         )
 
 
-def _versions(heard: Heard) -> Iterator[Finding]:
+def _versions(heard: Observations) -> Iterator[Finding]:
     for version, nodes in sorted(heard.versions.items()):
         yield warning(
             "versions",
@@ -221,7 +221,7 @@ def judge_other_groups(group: str, port: int, groups: Set[str]) -> Iterator[Find
         yield ok("port", f"no other group on port {port}")
 
 
-def judge_wrong_interface(ours: str, silent: bool, others: dict[str, Heard]) -> Iterator[Finding]:
+def judge_wrong_interface(ours: str, silent: bool, others: dict[str, Observations]) -> Iterator[Finding]:
     """Yield findings about members heard on other interfaces than ours."""
     elsewhere = {name: heard for name, heard in others.items() if not heard.is_silent}
     for name, heard in elsewhere.items():

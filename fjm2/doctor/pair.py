@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from .prober import Listening, Series, all_times, percentile
+from .prober import ProbedListener, Series, all_times, percentile
 from .scene import Scene, same_network
 from .verdict import Finding, fault, ok, unknown, warning
 
@@ -32,7 +32,7 @@ def judge_nobody(scene: Scene, address: str | None) -> Finding:
     )
 
 
-def judge_pair(scene: Scene, one: Listening) -> Iterator[Finding]:
+def judge_pair(scene: Scene, one: ProbedListener) -> Iterator[Finding]:
     """Yield findings about each direction to and from a listener: whether packets arrive, how many, and how large
     ones."""
     yield ok("listener", f"{one.host} answers", host=one.host)
@@ -44,7 +44,7 @@ def judge_pair(scene: Scene, one: Listening) -> Iterator[Finding]:
         yield from _watched(one)
 
 
-def _ways(scene: Scene, one: Listening) -> Iterator[Finding]:
+def _ways(scene: Scene, one: ProbedListener) -> Iterator[Finding]:
     unicast = one.got("unicast") + one.got("answered") + one.got("way_back") > 0
     goes_out, comes_in = one.by_multicast > 0, one.got("both") + one.got("answered") > 0
     multicast = goes_out or comes_in
@@ -65,7 +65,7 @@ def _ways(scene: Scene, one: Listening) -> Iterator[Finding]:
 
 
 def _multicast(
-    scene: Scene, one: Listening, check: str, works: bool, way: str, receiver: str, reachable: bool
+    scene: Scene, one: ProbedListener, check: str, works: bool, way: str, receiver: str, reachable: bool
 ) -> Finding:
     if works:
         return ok(check, f"to {scene.group} arrives, {way}")
@@ -79,7 +79,7 @@ def _multicast(
     )
 
 
-def _likely_causes(scene: Scene, one: Listening, receiver: str) -> Iterator[str]:
+def _likely_causes(scene: Scene, one: ProbedListener, receiver: str) -> Iterator[str]:
     """Yield likely causes, in the order in which a packet meets them."""
     if not same_network(_own(scene), one.host):
         yield (
@@ -93,7 +93,7 @@ def _likely_causes(scene: Scene, one: Listening, receiver: str) -> Iterator[str]
     yield f"rp_filter on {receiver}, if its route to the sender differs: sysctl net.ipv4.conf.all.rp_filter"
 
 
-def _ways_back(scene: Scene, one: Listening, goes_out: bool) -> Iterator[Finding]:
+def _ways_back(scene: Scene, one: ProbedListener, goes_out: bool) -> Iterator[Finding]:
     """Yield findings about packets from a member to one multicast sender: repair requests and acknowledgements."""
     low = f"{_own(scene)}"
     if goes_out and not one.got("group"):
@@ -115,7 +115,7 @@ def _ways_back(scene: Scene, one: Listening, goes_out: bool) -> Iterator[Finding
         yield ok("way_back", "NACKs and acknowledgements arrive, both ways")
 
 
-def _quality(one: Listening) -> Iterator[Finding]:
+def _quality(one: ProbedListener) -> Iterator[Finding]:
     for name, check in (("both", "multicast_loss"), ("group", "multicast_loss"), ("unicast", "unicast_loss")):
         series = one.series.get(name)
         if series is not None and series.received:
@@ -139,7 +139,7 @@ def _quality(one: Listening) -> Iterator[Finding]:
             yield ok("rtt", text, **figures)
 
 
-def _loss(check: str, series: Series, one: Listening) -> Finding:
+def _loss(check: str, series: Series, one: ProbedListener) -> Finding:
     lost = series.sent - series.received
     part = lost / series.sent
     figures = {"sent": series.sent, "received": series.received}
@@ -153,7 +153,7 @@ def _loss(check: str, series: Series, one: Listening) -> Finding:
     return warning(check, "loss", text + ": they are repaired, at a cost in speed", advice, **figures)
 
 
-def _sizes(scene: Scene, one: Listening) -> Iterator[Finding]:
+def _sizes(scene: Scene, one: ProbedListener) -> Iterator[Finding]:
     wanted = scene.datagram_bytes
     for lost, passed, way in (
         (one.lost_out, one.passed_out, f"from here to {one.host}"),
@@ -185,7 +185,7 @@ def _sizes(scene: Scene, one: Listening) -> Iterator[Finding]:
         return
 
 
-def _clock(one: Listening) -> Iterator[Finding]:
+def _clock(one: ProbedListener) -> Iterator[Finding]:
     offset = one.clock_offset_s
     if offset is None:
         return
@@ -202,7 +202,7 @@ def _clock(one: Listening) -> Iterator[Finding]:
         yield ok("clock_difference", text, offset_s=round(offset, 6))
 
 
-def _watched(one: Listening) -> Iterator[Finding]:
+def _watched(one: ProbedListener) -> Iterator[Finding]:
     watched = one.watched
     assert watched is not None
     if watched.unicast_stopped_s is not None:
@@ -233,5 +233,5 @@ def _own(scene: Scene) -> str:
     return scene.place.address
 
 
-def _sent(one: Listening, kind: str) -> int:
+def _sent(one: ProbedListener, kind: str) -> int:
     return one.series[kind].sent

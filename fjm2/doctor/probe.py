@@ -62,7 +62,7 @@ class Probe:
     clock_ns: int = 0
     by_multicast: int = 0
     by_unicast: int = 0
-    door: int = 0
+    unicast_port: int = 0
     """Unicast port of the listener."""
 
     def encode(self, size: int = 0) -> bytes:
@@ -78,7 +78,7 @@ class Probe:
             self.clock_ns,
             self.by_multicast,
             self.by_unicast,
-            self.door,
+            self.unicast_port,
         )
         return head.ljust(size, b"\0")
 
@@ -90,7 +90,7 @@ class Probe:
         magic, kind, way, session, cookie, *rest = _HEAD.unpack_from(datagram)
         if magic != PROBE_MAGIC or kind not in set(Kind):
             return None
-        number, listener, sent_at_ns, clock_ns, by_multicast, by_unicast, door = rest
+        number, listener, sent_at_ns, clock_ns, by_multicast, by_unicast, unicast_port = rest
         return cls(
             kind=Kind(kind),
             way=way,
@@ -102,7 +102,7 @@ class Probe:
             clock_ns=clock_ns,
             by_multicast=by_multicast,
             by_unicast=by_unicast,
-            door=door,
+            unicast_port=unicast_port,
         )
 
 
@@ -131,18 +131,18 @@ class _Session:
 class Answerer:
     """The listener's side: decides what to answer to each probe."""
 
-    def __init__(self, door: int) -> None:
+    def __init__(self, unicast_port: int) -> None:
         self.listener = secrets.randbelow(1 << 32)
         self.answered = 0
         self.refused = 0
         """Probes without a valid cookie, or beyond the limits."""
-        self._door = door
+        self._unicast_port = unicast_port
         self._secret = secrets.token_bytes(32)
         self._hellos, self._pings = Allowance(_HELLOS_PER_S), Allowance(_PINGS_PER_S)
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
 
     def beacon(self) -> bytes:
-        return Probe(kind=Kind.BEACON, listener=self.listener, door=self._door).encode()
+        return Probe(kind=Kind.BEACON, listener=self.listener, unicast_port=self._unicast_port).encode()
 
     def answer(self, datagram: bytes, host: str, is_multicast: bool, clock_ns: int, now: float) -> bytes | None:
         """Return the answer to a probe from a host; None for no answer."""
@@ -150,7 +150,9 @@ class Answerer:
         if probe is None or probe.kind not in (Kind.HELLO, Kind.PING):
             return None
         cookie = self._cookie(host, probe.session)
-        reply = replace(probe, listener=self.listener, clock_ns=clock_ns, door=self._door, cookie=cookie)
+        reply = replace(
+            probe, listener=self.listener, clock_ns=clock_ns, unicast_port=self._unicast_port, cookie=cookie
+        )
         if probe.kind is Kind.HELLO:
             return self._counted(replace(reply, kind=Kind.CHALLENGE), 0, self._hellos.take(now))
         if probe.listener != self.listener:

@@ -24,7 +24,7 @@ import numpy as np
 
 from fjm2.norm import Address, Train, UdpSocket, UdpTransport
 
-from .listener import open_door
+from .listener import open_unicast_socket
 from .probe import PROBE_BYTES_MIN, Kind, Probe, Way
 from .scene import Scene
 
@@ -72,13 +72,13 @@ class Watched:
 
 
 @dataclass(slots=True)
-class Listening:
+class ProbedListener:
     """A listener, and the measurements with it."""
 
     listener: int
     host: str
     """Address of its host."""
-    door: Address | None = None
+    unicast: Address | None = None
     transmit: Address | None = None
     """Address that it multicasts from."""
     cookie: bytes = bytes(8)
@@ -108,13 +108,13 @@ class Prober:
         self._address = address
         self._session = secrets.token_bytes(8)
         self._number = 0
-        self._found: dict[int, Listening] = {}
+        self._found: dict[int, ProbedListener] = {}
         self._pongs: dict[int, tuple[float, Probe]] = {}
         self.beacons: set[str] = set()
         """Hosts whose listeners were heard, whether or not they answered."""
         with contextlib.ExitStack() as opened:
             self._transport = opened.enter_context(UdpTransport(scene.udp))
-            self._own = open_door(scene, 0)
+            self._own = open_unicast_socket(scene, 0)
             opened.callback(self._own.close)
             self._selector = opened.enter_context(selectors.DefaultSelector())
             self._opened = opened.pop_all()
@@ -124,7 +124,7 @@ class Prober:
         for source in (self._transport.transmit, self._own):
             _dont_fragment(source.kernel)
 
-    def find(self) -> list[Listening]:
+    def find(self) -> list[ProbedListener]:
         """Return the listeners found by asking by multicast, and by unicast where an address is known."""
         began = time.monotonic()
         number = 0
@@ -140,26 +140,28 @@ class Prober:
             hello = Probe(kind=Kind.HELLO, session=self._session, way=way).encode()
             if number % 2 == int(way):
                 self._send(self._transport.transmit, hello, self._transport.destination)
-            doors = {one.door for one in self._found.values() if one.door is not None and one.cookie == bytes(8)}
+            addresses = {
+                one.unicast for one in self._found.values() if one.unicast is not None and one.cookie == bytes(8)
+            }
             if self._address is not None:
-                doors.add((self._address, self._scene.door_port))
-            for door in doors:
-                self._send(self._own, hello, door)
+                addresses.add((self._address, self._scene.door_port))
+            for address in addresses:
+                self._send(self._own, hello, address)
 
-    def measure(self, listening: Listening) -> None:
+    def measure(self, listening: ProbedListener) -> None:
         """Measure everything except the long watch. Takes about three seconds."""
         transmit, group = self._transport.transmit, self._transport.destination
         self._series(listening, "group", transmit, group, Way(0))
         self._series(listening, "both", transmit, group, Way.MULTICAST)
-        if listening.door is not None:
-            self._series(listening, "unicast", self._own, listening.door, Way(0))
-            self._series(listening, "answered", self._own, listening.door, Way.MULTICAST, _PINGS // 2)
+        if listening.unicast is not None:
+            self._series(listening, "unicast", self._own, listening.unicast, Way(0))
+            self._series(listening, "answered", self._own, listening.unicast, Way.MULTICAST, _PINGS // 2)
         if listening.transmit is not None:
             self._series(listening, "way_back", transmit, listening.transmit, Way(0), 5)
         self._sizes(listening)
 
     def _series(
-        self, listening: Listening, kind: str, by: UdpSocket, to: Address, way: Way, count: int = _PINGS
+        self, listening: ProbedListener, kind: str, by: UdpSocket, to: Address, way: Way, count: int = _PINGS
     ) -> None:
         series = listening.series[kind] = Series()
         numbers = []
@@ -184,10 +186,10 @@ class Prober:
     def _wall_ns(monotonic_ns: int) -> int:
         return time.time_ns() - (time.monotonic_ns() - monotonic_ns)
 
-    def _sizes(self, listening: Listening) -> None:
+    def _sizes(self, listening: ProbedListener) -> None:
         """Find the largest datagrams that arrive there, and back: by unicast if it works, otherwise by multicast."""
-        if listening.got("unicast") and listening.door is not None:
-            kind, by, to, way = "unicast", self._own, listening.door, Way(0)
+        if listening.got("unicast") and listening.unicast is not None:
+            kind, by, to, way = "unicast", self._own, listening.unicast, Way(0)
         elif listening.got("both"):
             kind, by, to, way = "both", self._transport.transmit, self._transport.destination, Way.MULTICAST
         elif listening.got("group"):
@@ -214,7 +216,7 @@ class Prober:
         back = [size for size in rungs if listening.lost_out is None or size < listening.lost_out]
         listening.passed_back, listening.lost_back = climb(back, lambda size: passes(size, way))
 
-    def watch(self, listening: Listening, seconds: float, tell: Callable[[float], None]) -> None:
+    def watch(self, listening: ProbedListener, seconds: float, tell: Callable[[float], None]) -> None:
         """Watch whether multicast continues to arrive: switches forget members after minutes."""
         watched = listening.watched = Watched(seconds)
         began = time.monotonic()
@@ -224,9 +226,9 @@ class Prober:
             out = self._ping(listening, self._transport.transmit, self._transport.destination, Way.MULTICAST)
             self._until(lambda: out in self._pongs, _WATCH_EVERY_S / 2)  # noqa: B023
             answered = by_unicast = out
-            if listening.door is not None:
-                answered = self._ping(listening, self._own, listening.door, Way.MULTICAST)
-                by_unicast = self._ping(listening, self._own, listening.door, Way(0))
+            if listening.unicast is not None:
+                answered = self._ping(listening, self._own, listening.unicast, Way.MULTICAST)
+                by_unicast = self._ping(listening, self._own, listening.unicast, Way(0))
             self._until(lambda: {answered, by_unicast} <= set(self._pongs), _WATCH_EVERY_S / 2)  # noqa: B023
             outcome = {
                 "out": listening.by_multicast > heard,
@@ -256,7 +258,7 @@ class Prober:
             watched.stopped_in_s = since if missed["in"] >= _MISSED_MAX else None
         return True
 
-    def _ping(self, listening: Listening, by: UdpSocket, to: Address, way: Way, size: int = 0) -> int:
+    def _ping(self, listening: ProbedListener, by: UdpSocket, to: Address, way: Way, size: int = 0) -> int:
         self._number += 1
         ping = Probe(
             kind=Kind.PING,
@@ -289,9 +291,9 @@ class Prober:
             while (train := source.receive()) is not None:
                 for start in range(0, train.data.size, train.segment_bytes):
                     datagram = train.data[start : start + train.segment_bytes].tobytes()
-                    self._take(datagram, train.address, source is self._transport.group)
+                    self._handle(datagram, train.address, source is self._transport.group)
 
-    def _take(self, datagram: bytes, address: Address, is_multicast: bool) -> None:
+    def _handle(self, datagram: bytes, address: Address, is_multicast: bool) -> None:
         probe = Probe.decode(datagram)
         if probe is None:
             return
@@ -312,10 +314,10 @@ class Prober:
     def _has_room(self, probe: Probe) -> bool:
         return probe.listener in self._found or len(self._found) < _KNOWN_MAX
 
-    def _listening(self, probe: Probe, address: Address, is_multicast: bool) -> Listening:
-        found = self._found.setdefault(probe.listener, Listening(probe.listener, address[0]))
-        if probe.door:
-            found.door = (address[0], probe.door)
+    def _listening(self, probe: Probe, address: Address, is_multicast: bool) -> ProbedListener:
+        found = self._found.setdefault(probe.listener, ProbedListener(probe.listener, address[0]))
+        if probe.unicast_port:
+            found.unicast = (address[0], probe.unicast_port)
         if is_multicast:
             found.transmit = address
         return found
@@ -369,6 +371,6 @@ def percentile(values: list[float], part: float) -> float:
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 
-def all_times(listening: Listening) -> Iterator[float]:
+def all_times(listening: ProbedListener) -> Iterator[float]:
     for series in listening.series.values():
         yield from series.times_ms

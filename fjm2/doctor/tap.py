@@ -51,9 +51,9 @@ class Tap:
             except OSError:  # nothing more, or the interface is down
                 return
             if kind not in (_PACKET_OUTGOING, _PACKET_LOOPBACK):
-                self._take(head)
+                self._count(head)
 
-    def _take(self, head: bytes) -> None:
+    def _count(self, head: bytes) -> None:
         at, size = (8, 16) if self._is_ipv6 else (12, 4)
         if len(head) >= at + 2 * size and len(self.seen) < 4096:
             source, destination = (ipaddress.ip_address(head[at + n * size : at + (n + 1) * size]) for n in (0, 1))

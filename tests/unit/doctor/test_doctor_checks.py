@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjm2.doctor import Finding, Verdict, exit_code
-from fjm2.doctor.firewall import Reading, besides, check_firewall
+from fjm2.doctor.firewall import FirewallState, check_firewall, without_iptables_tables
 from fjm2.doctor.host import check_drops, judge_buffer, judge_clock
 from fjm2.doctor.kernel import Kernel, UdpSocketLine
 from fjm2.doctor.network import check_network, reverse_path_mode
 from fjm2.doctor.pair import judge_nobody, judge_pair
-from fjm2.doctor.prober import Listening, Series, Watched
+from fjm2.doctor.prober import ProbedListener, Series, Watched
 from fjm2.doctor.rules import Chain, Ruleset, parse_iptables
 from fjm2.doctor.scene import Scene, same_network
 from fjm2.doctor.verdict import fault, ok, unknown, warning
@@ -136,9 +136,9 @@ def test_networks() -> None:
     assert not same_network("10.1.2.3", "fe80::2")
 
 
-def firewall(*rules: str) -> Reading:
+def firewall(*rules: str) -> FirewallState:
     text = "*filter\n:INPUT ACCEPT [0:0]\n" + "".join(f"{rule}\n" for rule in rules)
-    return Reading(Ruleset(parse_iptables(text)))
+    return FirewallState(Ruleset(parse_iptables(text)))
 
 
 @pytest.mark.parametrize(
@@ -165,11 +165,11 @@ def test_only_the_tables_of_iptables_itself_are_left_out_of_those_of_nft() -> No
         Chain("nft", "ip filter", "INPUT"),
         [Chain("nft", "inet filter", "INPUT"), Chain("nft", "ip x", "INPUT")],
     )
-    assert besides(read, [same, *others]) == others
+    assert without_iptables_tables(read, [same, *others]) == others
 
 
 def test_a_firewall_that_cannot_be_read_is_unknown() -> None:
-    nothing = Reading(None, "no iptables; no nft")
+    nothing = FirewallState(None, "no iptables; no nft")
     (finding,) = check_firewall(scene(), nothing, nothing, is_losing=True)
     assert (finding.verdict, "no iptables" in finding.text) == (Verdict.UNKNOWN, True)
 
@@ -180,14 +180,14 @@ ALL_WELL = {"group": 100, "both": 100, "unicast": 100, "answered": 50, "way_back
 SENT = ALL_WELL
 
 
-def listening(by_multicast: int = 200, **received: int) -> Listening:
-    one = Listening(1, "10.1.2.9", ("10.1.2.9", 5741), by_multicast=by_multicast)
+def listening(by_multicast: int = 200, **received: int) -> ProbedListener:
+    one = ProbedListener(1, "10.1.2.9", ("10.1.2.9", 5741), by_multicast=by_multicast)
     for kind, count in (ALL_WELL | received).items():
         one.series[kind] = Series(SENT[kind], [0.5 + at / 1000 for at in range(count)])
     return one
 
 
-def verdicts(one: Listening, **bus: Any) -> dict[str, Finding]:
+def verdicts(one: ProbedListener, **bus: Any) -> dict[str, Finding]:
     return {finding.check: finding for finding in judge_pair(scene(**bus), one)}
 
 
@@ -214,7 +214,7 @@ def test_two_hosts_without_a_fault() -> None:
         (listening(both=60), {"multicast_loss"}),
     ],
 )
-def test_each_way_is_judged_on_its_own(one: Listening, faulty: set[str]) -> None:
+def test_each_way_is_judged_on_its_own(one: ProbedListener, faulty: set[str]) -> None:
     findings = verdicts(one)
     assert {check for check, finding in findings.items() if finding.verdict is Verdict.FAULT} == faulty
     assert all(finding.advice for finding in findings.values() if finding.verdict is Verdict.FAULT)
@@ -269,8 +269,8 @@ def test_every_problem_is_on_the_page() -> None:
     for path in (ROOT / "fjm2/doctor").glob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
             match call:
-                case ast.Call(func=ast.Name("warning" | "fault" | "Matter"), args=[*arguments]):
-                    place = 0 if call.func.id == "Matter" else 1  # type: ignore[attr-defined]
+                case ast.Call(func=ast.Name("warning" | "fault" | "Requirement"), args=[*arguments]):
+                    place = 0 if call.func.id == "Requirement" else 1  # type: ignore[attr-defined]
                     if isinstance(arguments[place], ast.Constant):
                         named.add(str(arguments[place].value))
     page = (ROOT / "docs/doctor.md").read_text()

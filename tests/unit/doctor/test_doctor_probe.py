@@ -24,7 +24,7 @@ PROBES = st.builds(
     clock_ns=st.integers(0, (1 << 64) - 1),
     by_multicast=st.integers(0, (1 << 32) - 1),
     by_unicast=st.integers(0, (1 << 32) - 1),
-    door=st.integers(0, (1 << 16) - 1),
+    unicast_port=st.integers(0, (1 << 16) - 1),
 )
 
 
@@ -47,7 +47,7 @@ def challenged(answerer: Answerer, host: str = HOST, session: bytes = SESSION, n
     assert answer is not None
     challenge = Probe.decode(answer)
     assert challenge is not None
-    assert (challenge.kind, challenge.door) == (Kind.CHALLENGE, DOOR)
+    assert (challenge.kind, challenge.unicast_port) == (Kind.CHALLENGE, DOOR)
     return Probe(kind=Kind.PING, session=session, cookie=challenge.cookie, listener=challenge.listener, number=7)
 
 

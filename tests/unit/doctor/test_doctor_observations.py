@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fjm2.bus.presence import Announcement, Flag
 from fjm2.doctor import Verdict
-from fjm2.doctor.observations import Heard, judge_bus, judge_other_groups, judge_wrong_interface
+from fjm2.doctor.observations import Observations, judge_bus, judge_other_groups, judge_wrong_interface
 from fjm2.norm import Address, Train
 from fjm2.norm.core.wire import Application, Data, FecId
 
@@ -25,55 +25,55 @@ def announced(node_id: int, connection_id: int, client_id: str | None = None, *l
     return spoken(node_id, Announcement(connection_id, lanes, client_id, flags=flags).encode(1400))
 
 
-def problems(heard: Heard) -> set[str]:
+def problems(heard: Observations) -> set[str]:
     return {one.problem for one in judge_bus(heard, 2.0, "239.1.1.1 port 5740") if one.problem}
 
 
 def test_connections_are_counted_and_named() -> None:
-    heard = Heard()
-    heard.take(train(announced(7, 1, "desk-7", 7)))
-    heard.take(train(announced(8, 2, None, 8), SECOND))
+    heard = Observations()
+    heard.receive(train(announced(7, 1, "desk-7", 7)))
+    heard.receive(train(announced(8, 2, None, 8), SECOND))
     first, *_ = judge_bus(heard, 2.0, "239.1.1.1 port 5740")
     assert first.verdict is Verdict.OK
     assert first.text.startswith("2 connections from 2 addresses ('desk-7')")
     assert not problems(heard)
-    heard.take(train(announced(8, 2, flags=Flag.GOODBYE), SECOND))
+    heard.receive(train(announced(8, 2, flags=Flag.GOODBYE), SECOND))
     assert len(heard.connections) == 1
 
 
 def test_what_others_call_themselves_does_nothing_to_a_terminal() -> None:
-    heard = Heard()
-    heard.take(train(announced(7, 1, "\x1b[2Jdesk")))
-    heard.take(train(announced(8, 2, "\x1b[2Jdesk"), SECOND))
+    heard = Observations()
+    heard.receive(train(announced(7, 1, "\x1b[2Jdesk")))
+    heard.receive(train(announced(8, 2, "\x1b[2Jdesk"), SECOND))
     assert problems(heard) == {"client_id_twice"}
     assert all(one.text.isprintable() for one in judge_bus(heard, 2.0, "g"))
 
 
 def test_silence_is_no_fault() -> None:
-    (finding,) = judge_bus(Heard(), 2.0, "239.1.1.1 port 5740")
+    (finding,) = judge_bus(Observations(), 2.0, "239.1.1.1 port 5740")
     assert finding.verdict is Verdict.UNKNOWN
     assert finding.advice
 
 
 def test_one_id_at_two_addresses_is_told_from_a_node_that_moved() -> None:
-    heard = Heard()
+    heard = Observations()
     for address in (FIRST, FIRST, SECOND, SECOND):
-        heard.take(train(announced(7, 1), address))
+        heard.receive(train(announced(7, 1), address))
     assert "node_id_twice" not in problems(heard)
-    heard.take(train(announced(7, 1), FIRST))
+    heard.receive(train(announced(7, 1), FIRST))
     assert "node_id_twice" in problems(heard)
 
 
 def test_who_has_left_is_no_stranger() -> None:
-    heard = Heard()
-    heard.take(train(announced(7, 1, "desk", 7)))
-    heard.take(train(announced(8, 2, "feed", 8, 80), SECOND))
+    heard = Observations()
+    heard.receive(train(announced(7, 1, "desk", 7)))
+    heard.receive(train(announced(8, 2, "feed", 8, 80), SECOND))
     for node_id in (8, 80):
-        heard.take(train(spoken(node_id, b""), SECOND))
-    heard.take(train(announced(8, 2, flags=Flag.GOODBYE), SECOND))
-    heard.take(train(announced(9, 3, flags=Flag.GOODBYE), SECOND))  # that is all that was heard of it
+        heard.receive(train(spoken(node_id, b""), SECOND))
+    heard.receive(train(announced(8, 2, flags=Flag.GOODBYE), SECOND))
+    heard.receive(train(announced(9, 3, flags=Flag.GOODBYE), SECOND))  # that is all that was heard of it
     assert not problems(heard)
-    heard.take(train(spoken(10, b""), SECOND))
+    heard.receive(train(spoken(10, b""), SECOND))
     assert problems(heard) == {"foreign_norm"}
 
 
@@ -90,45 +90,45 @@ def test_data_is_counted_without_being_read() -> None:
         payload_id=0,
         payload=bytes(100),
     ).encode()
-    heard = Heard()
-    heard.take(Train(np.frombuffer(data * 30, np.uint8), len(data), FIRST))
+    heard = Observations()
+    heard.receive(Train(np.frombuffer(data * 30, np.uint8), len(data), FIRST))
     assert (heard.datagrams, heard.nodes[9].datagrams) == (30, 30)
 
 
 def test_who_shares_a_client_id_or_speaks_another_version_is_told() -> None:
-    heard = Heard()
-    heard.take(train(announced(7, 1, "desk")))
-    heard.take(train(announced(8, 2, "desk"), SECOND))
-    heard.take(train(spoken(9, b"\x02" + announced(9, 3)[20:])))
+    heard = Observations()
+    heard.receive(train(announced(7, 1, "desk")))
+    heard.receive(train(announced(8, 2, "desk"), SECOND))
+    heard.receive(train(spoken(9, b"\x02" + announced(9, 3)[20:])))
     assert problems(heard) == {"client_id_twice", "other_version", "foreign_norm"}
 
 
 def test_what_the_doctor_says_itself_is_left_out() -> None:
-    heard = Heard(frozenset({7}))
-    heard.take(train(announced(7, 1)))
-    heard.take(train(b"FJM2 probe and so on"))
+    heard = Observations(frozenset({7}))
+    heard.receive(train(announced(7, 1)))
+    heard.receive(train(b"FJM2 probe and so on"))
     assert heard.is_silent
     assert not heard.strangers
     assert not heard.connections
 
 
 def test_strangers_are_named_by_how_much_they_send() -> None:
-    heard = Heard()
+    heard = Observations()
     for _ in range(5):
-        heard.take(train(b"hello, world", SECOND))
-    heard.take(train(b"hello, world", FIRST))
+        heard.receive(train(b"hello, world", SECOND))
+    heard.receive(train(b"hello, world", FIRST))
     (finding,) = (one for one in judge_bus(heard, 2.0, "g") if one.problem == "foreign_traffic")
     assert finding.figures["senders"] == ["10.1.1.2:40002", "10.1.1.1:40001"]
 
 
 def test_a_bus_elsewhere_is_a_fault_only_if_there_is_none_here() -> None:
-    elsewhere = Heard()
-    elsewhere.take(train(announced(7, 1)))
-    (alone,) = judge_wrong_interface("eth0", True, {"eth1": elsewhere, "eth2": Heard()})
+    elsewhere = Observations()
+    elsewhere.receive(train(announced(7, 1)))
+    (alone,) = judge_wrong_interface("eth0", True, {"eth1": elsewhere, "eth2": Observations()})
     assert (alone.verdict, alone.problem) == (Verdict.FAULT, "wrong_interface")
     (both,) = judge_wrong_interface("eth0", False, {"eth1": elsewhere})
     assert (both.verdict, both.problem) == (Verdict.WARNING, "bus_on_two_interfaces")
-    assert not list(judge_wrong_interface("eth0", True, {"eth1": Heard()}))
+    assert not list(judge_wrong_interface("eth0", True, {"eth1": Observations()}))
 
 
 def test_groups_besides_ours_are_named() -> None:
@@ -148,9 +148,9 @@ def test_groups_besides_ours_are_named() -> None:
     )
 )
 def test_whatever_comes_is_judged(made: list[tuple[bytes, int, Address]]) -> None:
-    heard = Heard()
+    heard = Observations()
     for datagrams, segment_bytes, address in made:
-        heard.take(Train(np.frombuffer(datagrams, np.uint8), segment_bytes, address))
+        heard.receive(Train(np.frombuffer(datagrams, np.uint8), segment_bytes, address))
     findings = list(judge_bus(heard, 2.0, "239.1.1.1 port 5740"))
     assert all(
         one.text and (one.problem is not None) == (one.verdict not in (Verdict.OK, Verdict.UNKNOWN)) for one in findings
