@@ -1,9 +1,11 @@
 """Finding a link's rate, over simulated links with a queue."""
 
 from collections.abc import Iterator
+from itertools import product
 from random import Random
 
 import pytest
+from _pytest.mark import ParameterSet
 from tunnel_sim import IP_BYTES, Net, Node, Path
 
 from fjm2d.tunnel import OVERHEAD_BYTES, EndpointConfig
@@ -75,11 +77,12 @@ def measured(
     return net, Flood(a, b, size)
 
 
-def cases() -> Iterator[tuple[float, float, float]]:
-    for rate_bps in (1e6, 10e6, 100e6, 1e9):
-        for trip_s in (0.001, 0.04, 0.2):
-            for loss in (0.0, 0.01):
-                yield rate_bps, trip_s, loss
+def cases() -> Iterator[ParameterSet]:
+    """All combinations. Every second one, which has each pair of values once, is for each run of the suite."""
+    rates_bps, trips_s, losses = (1e6, 10e6, 100e6, 1e9), (0.001, 0.04, 0.2), (0.0, 0.01)
+    for numbered in product(*map(enumerate, (rates_bps, trips_s, losses))):
+        places, values = zip(*numbered, strict=True)
+        yield pytest.param(*values, marks=pytest.mark.nightly if sum(places) % 2 else ())
 
 
 @pytest.mark.parametrize(("rate_bps", "trip_s", "loss"), list(cases()))

@@ -5,13 +5,14 @@ group: what fails there is libnorm's doing, or the harness's.
 import itertools
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from _pytest.mark import ParameterSet
 from netns_pair import Namespace, Network, Process, until
 
 pytestmark = pytest.mark.root
@@ -33,6 +34,8 @@ DATA, FILE, STREAM = "data", "file", "stream"
 CONTENTS = [DATA, FILE, STREAM]
 FECS = {"none": (32, 0, 0), "rs8": (32, 8, 0), "rs8auto2": (32, 8, 2)}
 """Name → block size, parity, auto parity."""
+LOSSES = [0.0, 0.05, 0.2]
+NACKS = ["multicast", "unicast"]
 
 
 @cache
@@ -259,29 +262,21 @@ def restart(case: Case, lab: Lab) -> None:
     assert second.wait(SEND_TIMEOUT_S) == 0, "sender failed"
 
 
-def each(of: Sequence[Case]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def each(of: Iterable[Case | ParameterSet]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return pytest.mark.parametrize("case", of, ids=str)
 
 
-@each(
-    [
-        Case(
-            transfer,
-            sender,
-            (receiver,),
-            content,
-            fec,
-            loss,
-            nack == "unicast",
-            label=f"{content}-{fec}-loss{round(100 * loss)}-{nack}",
-        )
-        for sender, receiver in PAIRS
-        for content in CONTENTS
-        for fec in FECS
-        for loss in (0.0, 0.05, 0.2)
-        for nack in ("multicast", "unicast")
-    ]
-)
+def all_transfers() -> Iterator[ParameterSet]:
+    """All combinations. Every third one is for each run of the suite: among them is each pair of values."""
+    for numbered in itertools.product(*map(enumerate, (PAIRS, CONTENTS, FECS, LOSSES, NACKS))):
+        places, values = zip(*numbered, strict=True)
+        (sender, receiver), content, fec, loss, nack = values
+        label = f"{content}-{fec}-loss{round(100 * loss)}-{nack}"
+        case = Case(transfer, sender, (receiver,), content, fec, loss, nack == "unicast", label=label)
+        yield pytest.param(case, marks=pytest.mark.nightly if sum(places) % 3 else ())
+
+
+@each(list(all_transfers()))
 def test_contents_arrive_identical(cases: Any, case: Case) -> None:
     cases.check(case)
 

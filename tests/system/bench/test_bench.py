@@ -26,6 +26,11 @@ from fjm2bench.peers.window import Reports, Window
 
 DEADLINE_S = 40.0
 CLEAN = ("lost", "duplicated", "out_of_order", "corrupt")
+SIZES = pytest.mark.parametrize(
+    ("size", "count"),
+    [(1024, 2000), *(pytest.param(*each, marks=pytest.mark.nightly) for each in ((8, 500), (64, 2000), (100_000, 50)))],
+)
+"""Bytes of a message, and how many are sent. Each case starts three processes, of Java for some systems."""
 
 
 class Ended(NamedTuple):
@@ -459,7 +464,7 @@ def reliable_peer(request: pytest.FixtureRequest) -> str:
     return require(request.param)
 
 
-@pytest.mark.parametrize(("size", "count"), [(8, 500), (64, 2000), (1024, 2000), (100_000, 50)])
+@SIZES
 def test_peers_do_the_same(start: Start, reliable_peer: str, port: int, size: int, count: int) -> None:
     place = ("--port", port, "--size", size, "--timeout", 30)
     subs = [start("peer", reliable_peer, "sub", *place) for _ in range(2)]
@@ -476,7 +481,7 @@ def test_peers_do_the_same(start: Start, reliable_peer: str, port: int, size: in
 
 
 @pytest.mark.parametrize("system", RAW)
-@pytest.mark.parametrize(("size", "count"), [(8, 500), (64, 2000), (1024, 2000), (100_000, 50)])
+@SIZES
 def test_bare_datagrams_are_counted(start: Start, system: str, port: int, size: int, count: int) -> None:
     require(system)
     place = ("--port", port, "--size", size, "--timeout", 30)
