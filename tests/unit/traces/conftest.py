@@ -1,0 +1,13 @@
+"""Every test of traces begins with warnings that may be logged again."""
+
+import pytest
+
+from fjm2.base.logs import Log
+from fjm2.traces import environment, labels
+
+
+@pytest.fixture(autouse=True)
+def fresh_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log again what an earlier test was warned of."""
+    for module in (labels, environment):
+        monkeypatch.setattr(module, "log", Log("fjm2.record"))
