@@ -6,7 +6,7 @@ from functools import partial
 
 from fjm2.base.errors import ConfigError
 from fjm2.norm import UdpTransport
-from fjm2.norm.net.udp_socket import CAN_OPEN
+from fjm2.norm.net.udp_receiver import CAN_OPEN
 
 from .arp import other_owner
 from .firewall import check_firewall, read_firewall

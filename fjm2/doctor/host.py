@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fjm2.norm import UdpTransport
 from fjm2.norm.core.train import TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX
 from fjm2.norm.net.udp_opening import NO_OFFLOAD_VARIABLE, can_offload
-from fjm2.norm.net.udp_socket import UDP_SEGMENT
+from fjm2.norm.net.udp_sender import UDP_SEGMENT
 
 from .kernel import Counters, UdpSocketLine
 from .scene import Scene

@@ -18,7 +18,8 @@ from fjm2.norm.core.train import Address, Train
 from .interfaces import HAS_NETLINK, LOST_COUNT, Interface, InterfaceWatch
 from .udp_filter import shorten
 from .udp_opening import UdpConfig, can_offload, find_place, leave, open_sockets
-from .udp_socket import TrainSocket, UdpSocket, UdpStats, check_platform
+from .udp_socket import TrainSocket, UdpSocket, check_platform
+from .udp_stats import UdpStats
 
 __all__ = ["LinkState", "TrainSocket", "UdpConfig", "UdpSocket", "UdpStats", "UdpTransport"]
 

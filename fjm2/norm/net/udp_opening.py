@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fjm2.base.errors import ConfigError
 
 from .interfaces import HAS_NETLINK, Interface, find_interface, local_address
-from .udp_socket import UDP_SEGMENT
+from .udp_sender import UDP_SEGMENT
 
 NO_OFFLOAD_VARIABLE = "FJM2_NO_GSO"
 """Set to 1 in the environment, every socket opened sends and receives datagram by datagram."""

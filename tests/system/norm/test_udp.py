@@ -15,7 +15,7 @@ from trains import SILENCE_S, datagrams_of, hears_nothing, make_train, receive_d
 
 from fjm2.errors import ConfigError
 from fjm2.norm.core.train import TRAIN_BYTES_MAX
-from fjm2.norm.net import udp_socket
+from fjm2.norm.net import udp_receiver
 from fjm2.norm.net.udp import LinkState, UdpConfig, UdpSocket, UdpStats, UdpTransport
 
 GROUP = "239.192.57.91"
@@ -174,7 +174,7 @@ def test_a_datagram_that_is_too_long_is_counted(open_one: Open) -> None:
 
 def test_empty_and_truncated_datagrams_are_dropped(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     sender = open_one()
-    monkeypatch.setattr(udp_socket, "_RECEIVE_BYTES", 1000)
+    monkeypatch.setattr(udp_receiver, "_RECEIVE_BYTES", 1000)
     receiver = open_one()
     for size in (0, 0, 1001, 0, 1000):
         sender.transmit.kernel.sendto(bytes(size), sender.destination)

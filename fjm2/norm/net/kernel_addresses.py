@@ -1,0 +1,61 @@
+"""Addresses as the kernel has them and as FJM2 has them: a scope is a number there, and part of the host here."""
+
+import socket
+from typing import Final, TypeVar
+
+from fjm2.norm.core.train import Address
+
+from .interfaces import is_link_scoped
+
+_CACHED_ADDRESSES_MAX: Final = 1024
+"""Addresses remembered each way. Anyone may send from any address, so there must be a bound."""
+
+KernelAddress = tuple[str, int, int, int]
+"""An IPv6 address as the kernel has it: host, port, flow and scope."""
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class KernelAddresses:
+    """Translates the addresses of one socket, and remembers the latest ones."""
+
+    __slots__ = ("_from_kernel", "_to_kernel", "is_ipv4")
+
+    def __init__(self, family: int) -> None:
+        self.is_ipv4 = family == socket.AF_INET
+        """True if addresses of the kernel need no translation."""
+        self._to_kernel: dict[Address, KernelAddress] = {}
+        self._from_kernel: dict[KernelAddress, Address] = {}
+
+    def to_kernel(self, address: Address) -> KernelAddress:
+        """Return an IPv6 address as the kernel takes it. Raises OSError if there is no interface of that name."""
+        found = self._to_kernel.get(address)
+        if found is None:
+            host, _, scope = address[0].partition("%")
+            found = (host, address[1], 0, socket.if_nametoindex(scope) if scope else 0)
+            _remember(self._to_kernel, address, found)
+        return found
+
+    def from_kernel(self, sender: KernelAddress) -> Address:
+        """Return an address from the kernel as host and port, with its scope in the host."""
+        if self.is_ipv4:
+            return sender[:2]
+        found = self._from_kernel.get(sender)
+        if found is None:
+            host, port, _, index = sender
+            found = (f"{host}%{_interface_name(index)}" if index and is_link_scoped(host) else host, port)
+            _remember(self._from_kernel, sender, found)
+        return found
+
+
+def _remember(cache: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    if len(cache) >= _CACHED_ADDRESSES_MAX:
+        cache.clear()
+    cache[key] = value
+
+
+def _interface_name(index: int) -> str:
+    try:
+        return socket.if_indextoname(index)
+    except OSError:  # the interface is gone already
+        return str(index)
