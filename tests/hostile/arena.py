@@ -13,7 +13,7 @@ from random import Random
 import numpy as np
 
 from fjm2.norm.core.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
-from fjm2.norm.core.engine import Engine
+from fjm2.norm.core.engine import Engine, sender_of
 from fjm2.norm.core.send.sources import MemorySource
 from fjm2.norm.core.train import Address, Train
 from fjm2.norm.events import Event, ObjectCompleted, StreamLost, StreamReceived
@@ -92,8 +92,8 @@ class Arena:
         self.now = START
         self.way: deque[tuple[float, Engine, Train, bool]] = deque()
         self.ways = {self.sender: Honest(), self.target: Honest()}
-        self.sight = Sight(self.target._sender.instance_id, now=self.now)
-        self.sight.sender_instance_id = self.sender._sender.instance_id
+        self.sight = Sight(sender_of(self.target).instance_id, now=self.now)
+        self.sight.sender_instance_id = sender_of(self.sender).instance_id
         self.attacker = Attacker(Random(seed + 4), self.sight, is_forging)
         self.bytes_in: Counter[Address] = Counter()
         self.bytes_out: Counter[Address] = Counter()

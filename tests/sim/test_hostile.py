@@ -17,7 +17,7 @@ from hostile.limits import count_elements, resident_bytes
 from hostile.target import GROUP, TARGET, Sight
 
 from fjm2.norm.core.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
-from fjm2.norm.core.engine import Engine
+from fjm2.norm.core.engine import Engine, sender_of
 from fjm2.norm.core.receive.stores import FileStore
 from fjm2.norm.core.send.sources import MemorySource
 from fjm2.norm.core.stats import Drop
@@ -380,7 +380,7 @@ def test_nack_about_everything_many_times_is_cut_short() -> None:
     ids = [victim.engine.enqueue(MemorySource(bytes(10)), None, False, victim.now) for _ in range(256)]
     victim.pass_time(1.0)
     pair = item(ids[0]) + item(ids[-1])
-    nack = feedback(4, 9, TARGET, victim.engine._sender.instance_id, request(2, 8, pair * 4000))
+    nack = feedback(4, 9, TARGET, sender_of(victim.engine).instance_id, request(2, 8, pair * 4000))
     (fake,) = fakes(1)
     assert timed(victim.take(fake, nack) for _ in range(1)) < 0.1
     assert victim.drops(Drop.RATE_LIMITED) == 1
@@ -425,7 +425,7 @@ def test_new_data_go_out_however_often_the_old_are_asked_for() -> None:
     new = engine.enqueue(MemorySource(bytes(10_000)), None, False, victim.now)
     (fake,) = fakes(1)
     for _ in range(400):
-        victim.take(fake, feedback(4, 9, TARGET, engine._sender.instance_id, request(2, 8, item(old) + item(old))))
+        victim.take(fake, feedback(4, 9, TARGET, sender_of(engine).instance_id, request(2, 8, item(old) + item(old))))
         victim.pass_time(0.005)
     sent = [decode(data) for data in victim.sent_of(Data)]
     assert sum(1 for data in sent if isinstance(data, Data) and data.object_id == new) == 100
@@ -443,7 +443,7 @@ def test_stream_that_went_on_is_not_repaired_with_what_came_later() -> None:
         engine.flush(stream)
         victim.pass_time(0.5)
     (fake,) = fakes(1)
-    nack = feedback(4, 9, TARGET, engine._sender.instance_id, request(2, 8, item(stream) + item(stream)))
+    nack = feedback(4, 9, TARGET, sender_of(engine).instance_id, request(2, 8, item(stream) + item(stream)))
     engine.receive_train(Train(np.frombuffer(nack, np.uint8), len(nack), fake.address), victim.now)
     assert engine.write(stream, memoryview(content)[written:]) == 32_000
     victim.pass_time(5.0)

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from fjm2.norm.core.config import Fec, ReceiverConfig, SenderConfig, SessionConfig, Sync
+from fjm2.norm.core.engine import sender_of
 from fjm2.norm.core.nack import read_requests
 from fjm2.norm.core.stats import Drop
 from fjm2.norm.core.train import Train
@@ -728,7 +729,7 @@ def test_block_numbers_of_a_stream_wrap(net: Network, config: SenderConfig) -> N
     stream = pub.open_stream()
     bits = 16 if config.fec is Fec.NOCODE else 24
     skipped = ((1 << bits) - 20) * config.block_segments
-    item = pub.engine._sender._cache.get(stream)
+    item = sender_of(pub.engine).cache.get(stream)
     ring = item.ring
     skipped -= skipped % ring.rows  # so that rows stay where their index says
     ring.closed = ring.first = item.next_index = skipped
@@ -857,7 +858,7 @@ def flood(net: Network, attacker: Node, pub: Node, position: Position, last: Pos
     nack = Nack(
         source_id=attacker.node_id,
         sender_id=pub.node_id,
-        instance_id=pub.engine._sender.instance_id,
+        instance_id=sender_of(pub.engine).instance_id,
         grtt_response_s=0,
         grtt_response_us=0,
         extensions=(),

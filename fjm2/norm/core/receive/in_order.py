@@ -1,7 +1,7 @@
-"""What the next trains of an object look like while nothing is lost: the way that nearly all data go.
+"""Recognition of trains that continue an object where the last one ended: the path of nearly all data.
 
-All headers of a train are compared with what they should be at once. What is not just as expected is left to the
-general way, which may be slow and has to be right on its own.
+All headers of a train are compared at once with what they must be. A train that differs in anything takes the general
+path, which may be slower and does not depend on this one.
 """
 
 import struct
@@ -16,129 +16,143 @@ from fjm2.norm.core.wire import STREAM_HEADER, RunHeader
 from .incoming_object import IncomingObject
 
 _PAGE_SEGMENTS = 1024
+"""Headers made at once: enough for 16 trains, and few enough to stay in a cache."""
 _PAYLOAD_ID_AT = 16
+"""Offset of the payload id in the header of DATA (RFC 5740, 4.2.1)."""
 _SEQUENCE = struct.Struct(">H")
 _SEQUENCE_AT = 2
 _REST_AT = 4
-"""From here on headers are alike but for their payload ids; before come two bytes that are alike, and the sequence."""
+"""Offset after the sequence. From here on, headers differ only in their payload ids; the two bytes before the sequence
+are the same in all."""
 _NO_ROWS = np.empty((0, 0), np.uint8)
 _NO_TAIL = np.empty(0, np.uint8)
 
 
+class HeaderPages:
+    """The expected headers of an object's segments, from `_REST_AT` on, made a page at a time."""
+
+    __slots__ = ("_ids", "_item", "_page", "dtype", "end", "first", "headers", "rest_bytes")
+
+    def __init__(self, header: RunHeader, item: IncomingObject) -> None:
+        self._item = item
+        self._ids = IdPages(item.layout)
+        self.rest_bytes = header.norm_bytes - _REST_AT
+        """Length of one header in the page."""
+        self.dtype = np.dtype(f"V{self.rest_bytes}")
+        self._page = np.empty(_PAGE_SEGMENTS, self.dtype)
+        self._page[:] = np.void(header.raw[_REST_AT:])
+        self.headers = b""
+        """The headers of the current page, end to end."""
+        self.first = self.end = 0
+        """Range of segment indexes that the current page covers."""
+
+    def turn_to(self, first: int, segments: int) -> bool:
+        """Make the page that begins with a segment. Return False if the segments span regions, or exceed the object."""
+        left = self._item.layout.partition.region(first).end - first
+        if segments > left:
+            return False
+        count = min(left, _PAGE_SEGMENTS)
+        ids = self._ids.of(first, count)
+        at = _PAYLOAD_ID_AT - _REST_AT
+        np.ndarray((count,), ids.dtype, self._page, at, (self.rest_bytes,))[:] = ids
+        self.headers = self._page.tobytes()
+        self.first, self.end = first, first + count
+        return True
+
+
+class MatchedTrain:
+    """What the last match found. The arrays are views into the train."""
+
+    __slots__ = ("first_sequence", "last_sequence", "payloads", "segments", "size", "tail")
+
+    def __init__(self) -> None:
+        self.segments = 0
+        """Number of segments."""
+        self.payloads: NDArray[np.uint8] = _NO_ROWS
+        """Payloads of the full segments, one in each row."""
+        self.tail: NDArray[np.uint8] = _NO_TAIL
+        """Payload of a last segment that is shorter; empty if there is none."""
+        self.size = 0
+        """Bytes of all payloads."""
+        self.first_sequence = self.last_sequence = 0
+
+
 class InOrderMatcher:
-    """The headers of an object's next segments, made by the page, and where in a train they lie."""
+    """Compares a train with the headers that an object's next segments must have."""
 
     __slots__ = (
         "_data",
-        "_end",
-        "_first",
         "_header_bytes",
-        "_ids",
         "_kind",
         "_kinds",
-        "_page",
-        "_page_bytes",
-        "_rest_bytes",
+        "_pages",
         "_rests",
         "_row_bytes",
-        "_rows",
-        "_shortest",
+        "_shortest_bytes",
         "count",
-        "first_sequence",
         "header",
         "item",
-        "last_sequence",
-        "payloads",
-        "segments",
-        "size",
-        "tail",
+        "train",
     )
 
     def __init__(self, header: RunHeader, item: IncomingObject, count: int) -> None:
         self.header = header
         self.item = item
         self.count = count
-        """The object's, in the window of its sender."""
+        """Count of the object in its sender's `ObjectWindow`."""
+        self.train = MatchedTrain()
+        """The last train that matched."""
         self._header_bytes = header.norm_bytes
         self._row_bytes = header.norm_bytes + item.symbol_bytes
-        self._shortest = header.norm_bytes + (STREAM_HEADER.size if header.is_stream else 1)
-        self._rest_bytes = header.norm_bytes - _REST_AT
+        self._shortest_bytes = header.norm_bytes + (STREAM_HEADER.size if header.is_stream else 1)
         self._kind = header.raw[:_SEQUENCE_AT]
-        self._ids = IdPages(item.layout)
-        page = np.empty(_PAGE_SEGMENTS, f"V{self._rest_bytes}")
-        page[:] = np.void(header.raw[_REST_AT:])
-        self._page = page
-        self._page_bytes = b""
-        self._first = self._end = 0
-        """Of the page."""
-        # Views of the last train that was matched: a socket reads nearly all trains into the same place.
+        self._pages = HeaderPages(header, item)
+        # Views of the last train that was compared: a socket reads nearly all trains into the same memory.
         self._data: NDArray[np.uint8] | None = None
         self._kinds = self._rests = np.empty(0, "V1")
-        self._rows = 0
-        # What the last match found.
-        self.segments = 0
-        self.payloads: NDArray[np.uint8] = _NO_ROWS
-        """What follows NORM's header, of full segments."""
-        self.tail: NDArray[np.uint8] = _NO_TAIL
-        """Of a last one that is shorter."""
-        self.size = 0
-        """Bytes of both."""
-        self.first_sequence = self.last_sequence = 0
 
     def matches(self, train: Train, first: int) -> bool:
-        """Whether a train is just the segments from `first` on."""
-        data, row_bytes = train.data, self._row_bytes
+        """Return True, and set `self.train`, if a train holds exactly the segments from `first` on."""
+        data, row_bytes, header_bytes = train.data, self._row_bytes, self._header_bytes
         rows, rest = divmod(data.size, row_bytes)
         segments = rows + (rest > 0)
         is_cut_so = train.segment_bytes == row_bytes or (rows == 0 and train.segment_bytes == rest)
-        if not is_cut_so or segments > TRAIN_SEGMENTS_MAX or 0 < rest < self._shortest:
+        if not is_cut_so or segments > TRAIN_SEGMENTS_MAX or 0 < rest < self._shortest_bytes:
             return False
-        if not (self._first <= first and first + segments <= self._end) and not self._turn_page(first, segments):
+        pages = self._pages
+        if not (pages.first <= first and first + segments <= pages.end) and not pages.turn_to(first, segments):
             return False
-        at = (first - self._first) * self._rest_bytes
-        middle = at + rows * self._rest_bytes
+        rest_bytes, expected, kind, matched = pages.rest_bytes, pages.headers, self._kind, self.train
+        at = (first - pages.first) * rest_bytes
+        middle = at + rows * rest_bytes
         if rows:
             if data is not self._data:
-                self._look_at(data, rows)
-            if self._kinds.tobytes() != self._kind * rows or self._rests.tobytes() != self._page_bytes[at:middle]:
+                self._view(data, rows)
+            if self._kinds.tobytes() != kind * rows or self._rests.tobytes() != expected[at:middle]:
                 return False
         elif self._data is not None:
-            self._forget()
+            self._forget_view()
         memory = data.data
         if rest:
             start = rows * row_bytes
-            head = bytes(memory[start : start + self._header_bytes])
-            is_alike = head[:_SEQUENCE_AT] == self._kind
-            if not is_alike or head[_REST_AT:] != self._page_bytes[middle : middle + self._rest_bytes]:
+            head = bytes(memory[start : start + header_bytes])
+            if head[:_SEQUENCE_AT] != kind or head[_REST_AT:] != expected[middle : middle + rest_bytes]:
                 return False
-            self.tail = data[start + self._header_bytes :]
+            matched.tail = data[start + header_bytes :]
         else:
-            self.tail = _NO_TAIL
-        self.segments = segments
-        self.size = data.size - segments * self._header_bytes
-        self.first_sequence = _SEQUENCE.unpack_from(memory, _SEQUENCE_AT)[0]
-        self.last_sequence = _SEQUENCE.unpack_from(memory, (segments - 1) * row_bytes + _SEQUENCE_AT)[0]
+            matched.tail = _NO_TAIL
+        matched.segments = segments
+        matched.size = data.size - segments * header_bytes
+        matched.first_sequence = _SEQUENCE.unpack_from(memory, _SEQUENCE_AT)[0]
+        matched.last_sequence = _SEQUENCE.unpack_from(memory, (segments - 1) * row_bytes + _SEQUENCE_AT)[0]
         return True
 
-    def _turn_page(self, first: int, segments: int) -> bool:
-        """Make the headers from a segment on. False where they are not all of one region, or of the object."""
-        left = self.item.layout.partition.region(first).end - first
-        if segments > left:
-            return False
-        count = min(left, _PAGE_SEGMENTS)
-        ids = self._ids.of(first, count)
-        at = _PAYLOAD_ID_AT - _REST_AT
-        np.ndarray((count,), ids.dtype, self._page, at, (self._rest_bytes,))[:] = ids
-        self._page_bytes = self._page.tobytes()
-        self._first, self._end = first, first + count
-        return True
-
-    def _look_at(self, data: NDArray[np.uint8], rows: int) -> None:
+    def _view(self, data: NDArray[np.uint8], rows: int) -> None:
         step = (self._row_bytes,)
         self._data = data
         self._kinds = np.ndarray((rows,), f"V{_SEQUENCE_AT}", data, 0, step)
-        self._rests = np.ndarray((rows,), self._page.dtype, data, _REST_AT, step)
-        self.payloads = data[: rows * self._row_bytes].reshape(rows, self._row_bytes)[:, self._header_bytes :]
+        self._rests = np.ndarray((rows,), self._pages.dtype, data, _REST_AT, step)
+        self.train.payloads = data[: rows * self._row_bytes].reshape(rows, self._row_bytes)[:, self._header_bytes :]
 
-    def _forget(self) -> None:
-        self._data, self.payloads = None, _NO_ROWS
+    def _forget_view(self) -> None:
+        self._data, self.train.payloads = None, _NO_ROWS

@@ -109,7 +109,7 @@ class IncomingObject(ABC):
     def claimed_bytes(self) -> int:
         """Memory that its source segments may come to take."""
 
-    def _is_scattered(self, first: int, end: int) -> bool:
+    def _is_fragmenting(self, first: int, end: int) -> bool:
         """Whether source segments have to be dropped, as they would lie apart from too many others."""
         received = self.received
         if received.range_count < FRAGMENTS_MAX or first - 1 in received or end in received:
@@ -345,7 +345,7 @@ class IncomingData(IncomingObject):
             # The last segment came padded to full length.
             payloads, tail, count = payloads[:-1], payloads[-1], count - 1
         end = first + count
-        if self._is_scattered(first, end + (tail.size > 0)):
+        if self._is_fragmenting(first, end + (tail.size > 0)):
             return
         if count:
             self.store.write(first * self.fti.segment_bytes, payloads)

@@ -1,19 +1,15 @@
 """The objects of one remote sender on their way in: which are wanted, what they take, and how they end."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from random import Random
-
-from fjm2.norm.core.config import ReceiverConfig, Sync
-from fjm2.norm.core.events import Event, LossReason, ObjectCompleted, ObjectLost, ObjectsMissed
+from fjm2.norm.core.config import Sync
+from fjm2.norm.core.events import LossReason, ObjectCompleted, ObjectLost, ObjectsMissed
 from fjm2.norm.core.nack import ObjectLayout
 from fjm2.norm.core.partition import UNBOUNDED, ObjectPartition, Partition, StreamPartition, locate
 from fjm2.norm.core.ranges import Serial
 from fjm2.norm.core.remote_sender import RemoteSender
-from fjm2.norm.core.stats import Drop, Stats
-from fjm2.norm.core.train import Address
-from fjm2.norm.core.wire import Fti, Message, ObjectFlag, Squelch, payload_id_format
+from fjm2.norm.core.stats import Drop
+from fjm2.norm.core.wire import Fti, ObjectFlag, Squelch, payload_id_format
 
+from .context import ReceiverContext
 from .incoming_object import IncomingData, IncomingObject, code_of
 from .incoming_stream import IncomingStream
 from .stores import FileStore, MemoryStore, Store
@@ -21,22 +17,6 @@ from .window import ObjectWindow
 
 _OPEN_FILES_MAX = 256
 """Objects that all senders together may have in temporary files at once."""
-
-
-@dataclass(slots=True)
-class ReceiverContext:
-    """What all receivers of a node share."""
-
-    node_id: int
-    config: ReceiverConfig
-    random: Random
-    stats: Stats
-    emit: Callable[[Event], None]
-    send: Callable[[Message, Address | None], None]
-    """Send a message to an address, or to the group."""
-    group_is_multicast: bool
-    used_bytes: int = 0
-    """Memory that all objects on their way in take."""
 
 
 class Inventory:

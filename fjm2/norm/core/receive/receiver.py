@@ -1,11 +1,9 @@
 """The receiving half of a node: one remote sender's objects on their way in (RFC 5740, 5.2 and 5.3).
 
-Whatever arrives updates what is wanted; `NackScheduler` decides when to say so.
+Input updates what is missing; `NackScheduler` decides when to request it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +17,6 @@ from fjm2.norm.core.stats import Drop
 from fjm2.norm.core.timers import Timer, TimerTable
 from fjm2.norm.core.train import Address, Train
 from fjm2.norm.core.wire import (
-    Ack,
     AckType,
     Application,
     CcFeedback,
@@ -31,81 +28,50 @@ from fjm2.norm.core.wire import (
     FromSender,
     Fti,
     Info,
-    Message,
     Nack,
     ObjectFlag,
-    Position,
     RepairAdv,
-    RepairRequest,
     RunHeader,
     Squelch,
     payload_id_format,
 )
 
+from .confirmations import Confirmations
+from .context import ReceiverContext
+from .feedback import FeedbackSender
 from .in_order import InOrderMatcher
 from .incoming_object import IncomingData, IncomingObject, ObjectProgress
 from .incoming_stream import IncomingStream
-from .inventory import Inventory, ReceiverContext
+from .inventory import Inventory
 from .nack_scheduler import NackScheduler
 
 _SELF_CHECK_MIN_S = 1.0
-_SELF_CHECK_ROUNDS = 20
-ACKS_AT_ONCE = 8
-"""So few nodes may confirm a watermark at once; more spread their answers over a round trip (RFC 5740, 5.5.3)."""
+"""Shortest silence after which a receiver requests what is missing unasked. A FLUSH that is not lost comes sooner."""
+_SELF_CHECKS_MAX = 20
+"""Checks of a silent sender, as many as a sender repeats a FLUSH (the robust factor of RFC 5740)."""
 _PROOF_BYTES = 1 << 16
-_CONFIRMATIONS_MAX = 4
-"""So many watermarks at once are confirmed as soon as it can be done; others when the sender asks again."""
+"""Data of a sender that prove it useful even if nothing is complete: too many for an attacker to send in many names."""
 _NO_TAIL = np.empty(0, np.uint8)
 
 
-class FeedbackFields(TypedDict):
-    """The fields that every answer to a sender has."""
-
-    source_id: int
-    sender_id: int
-    instance_id: int
-    grtt_response_s: int
-    grtt_response_us: int
-    extensions: tuple[CcFeedback, ...]
-
-
-@dataclass(slots=True)
-class PendingConfirmation:
-    """What is to come before a watermark is confirmed."""
-
-    missing: list[tuple[int, int]]
-    """Objects by count, and up to where they have to be whole."""
-    is_crowd: bool
-    """Whether so many are asked that answers are to be spread."""
-
-    def is_due(self, open_items: dict[int, IncomingObject]) -> bool:
-        """Whether all of it is there, or given up."""
-        missing = self.missing
-        while missing:
-            count, end = missing[-1]
-            item = open_items.get(count)
-            if item is not None and item.lacks(end):
-                return False
-            missing.pop()
-        return True
-
-
 class Receiver:
-    """One incarnation of a remote sender, and what comes from it."""
+    """One incarnation of a remote sender, and the objects that come from it."""
 
     def __init__(self, message: FromSender, address: Address, context: ReceiverContext, now: float) -> None:
         self.remote = RemoteSender(message.source_id, message.instance_id, address, now, now)
         self.remote.update(message, address)
         self.timers = TimerTable()
         self.data_bytes = 0
-        """What it has sent of its objects, repetitions included."""
+        """Bytes of object data received, repetitions included."""
         self.is_proven = False
-        """Whether anything of it ever arrived whole, or at least a lot."""
+        """True if anything arrived complete, or at least a lot arrived."""
         self._context = context
         self._config = context.config
         self._inventory = Inventory(context, self.remote)
         self._window = self._inventory.window
         self._cc = CcResponder(context.node_id, self.remote, context.random, context.group_is_multicast)
+        self._feedback = FeedbackSender(context, self.remote, self._cc)
+        self._confirmations = Confirmations(context, self.remote, self.timers, self._inventory, self._feedback)
         self._nack_scheduler = NackScheduler(
             self._window,
             self.remote,
@@ -113,67 +79,71 @@ class Receiver:
             context.random,
             context.stats,
             context.group_is_multicast,
-            self._send_nack,
+            self._feedback.nack,
         )
         self._matcher: InOrderMatcher | None = None
-        """What most likely comes next."""
+        """Recognizes the train that most likely comes next."""
         self._last_matcher: InOrderMatcher | None = None
-        self._ack_position: Position | None = None
-        self._confirmations: dict[Position, PendingConfirmation] = {}
-        """Watermarks that are to be confirmed when what is missing before them has come."""
         self._self_checks_left = 0
         self.timers.set(Timer.INACTIVE, now + self._config.inactivity_s)
         context.emit(SenderAppeared(self.remote.node_id, self.remote.instance_id, address))
 
     @property
     def used_bytes(self) -> int:
-        """Memory that its objects take."""
+        """Memory of the sender's objects, in bytes."""
         return self._inventory.used_bytes
 
+    @property
+    def is_listening(self) -> bool:
+        """True if feedback of other receivers matters now, because it may make ours unnecessary."""
+        return self._cc.due_at is not None or self._nack_scheduler.cycle.is_listening
+
     def incoming(self) -> Iterator[ObjectProgress]:
-        """How far its objects are that have begun to come."""
+        """Yield the progress of objects that have begun to arrive. Streams are not among them."""
         items = (item for item in self._window.open.values() if isinstance(item, IncomingData))
         return (item.progress(self.remote.node_id) for item in items)
 
     def renew_node_id(self) -> None:
-        """Our own has become another."""
+        """Use the node id that the context has now."""
         self._cc.node_id = self._context.node_id
 
-    # What comes from the network.
+    # Input.
 
     def hear(self, message: FromSender, address: Address, now: float) -> None:
-        """Any message of the sender's."""
+        """Note what every message of the sender tells."""
         self.remote.heard_at = now
         self.remote.update(message, address)
         if not isinstance(message, Data):
             self._cc.note_command(message.sequence, now)
 
     def receive_in_order(self, train: Train, now: float) -> bool:
-        """Take a train that goes on where the sender was last: the way that nearly all data go.
+        """Receive a train that continues where the sender was last, as nearly all data do.
 
-        False, and nothing has been done, where anything is unusual.
+        Return False, and do nothing, if anything about the train is unusual.
         """
         matcher, remote = self._matcher, self.remote
         if matcher is None or train.address != remote.address:
             return False
-        item, first = matcher.item, matcher.item.seen_end
+        item = matcher.item
+        first = item.seen_end
         if self._window.open.get(matcher.count) is not item or not matcher.matches(train, first):
             return False
+        matched = matcher.train
+        payloads, tail, segments, size = matched.payloads, matched.tail, matched.segments, matched.size
         try:
-            is_plain = item.first_wanted == first and item.append(matcher.payloads, matcher.tail)
+            is_plain = item.first_wanted == first and item.append(payloads, tail)
             if not is_plain:
-                item.receive(first, matcher.payloads, matcher.tail)
+                item.receive(first, payloads, tail)
         except (OSError, MemoryError):
-            return False  # it will fail again there, and be dealt with
-        size = matcher.size
-        self._cc.note_data(matcher.first_sequence, matcher.last_sequence, matcher.segments, size, now)
+            return False  # the general path meets the same error, and handles it
+        self._cc.note_data(matched.first_sequence, matched.last_sequence, segments, size, now)
         self._nack_scheduler.credit_bytes += size
         self.data_bytes += size
-        self._inventory.see(item, first + matcher.segments, is_flush=False)
+        self._inventory.see(item, first + segments, is_flush=False)
         remote.heard_at = remote.data_at = now
-        self._self_checks_left = _SELF_CHECK_ROUNDS
+        self._self_checks_left = _SELF_CHECKS_MAX
         if item.is_complete or not is_plain:
-            self._progress(matcher.count, item, now)
+            self._after_data(matcher.count, item, now)
         else:
             if not item.is_stream:
                 self._inventory.account(item)
@@ -181,7 +151,7 @@ class Receiver:
         return True
 
     def receive_run(self, run: DataRun, now: float) -> None:
-        """A run of DATA."""
+        """Receive consecutive DATA of one object."""
         header = run.header.message
         self._matcher = None
         sequences = run.headers["sequence"]
@@ -216,12 +186,12 @@ class Receiver:
             self._inventory.lose(count, LossReason.FAILED)
             return
         self._nack_scheduler.message_bytes = item.fti.segment_bytes
-        self._progress(count, item, now)
+        self._after_data(count, item, now)
         if count in self._window.open:
             self._expect_next(run.header, item, count)
 
     def _expect_next(self, header: RunHeader, item: IncomingObject, count: int) -> None:
-        """The next train most likely goes on here."""
+        """Expect the next train to continue an object."""
         last = self._last_matcher
         if last is None or last.item is not item or last.header is not header:
             last = self._last_matcher = None if item.layout.format.length_bits else InOrderMatcher(header, item, count)
@@ -230,12 +200,12 @@ class Receiver:
     def _receive_symbols(
         self, item: IncomingObject, run: DataRun, blocks: NDArray[np.int64], symbols: NDArray[np.int64]
     ) -> None:
-        """Sort source from parity, cut what is not consecutive, and hand it to the object."""
+        """Sort source from parity symbols, cut the run where it is not consecutive, and pass it to the object."""
         partition, stats = item.layout.partition, self._context.stats
         if partition.blocks == UNBOUNDED:
             blocks = _unwrap(blocks, item)
         indexes = partition.indexes(blocks, symbols)
-        indexes[indexes < 0] = -2  # no two of them are consecutive, nor are the last of them and the first segment
+        indexes[indexes < 0] = -2  # never consecutive: neither two of them, nor the last of them and segment 0
         if max(run.payloads.shape[1] if len(run.payloads) else 0, run.tail.size) > item.symbol_bytes:
             stats.drop(Drop.OVERSIZE, run.count)
             return
@@ -245,7 +215,7 @@ class Receiver:
             first = int(indexes[start])
             if first < 0:
                 payload = run.payloads[start] if start < full else run.tail
-                self._receive_odd(item, int(blocks[start]), int(symbols[start]), payload)
+                self._receive_parity(item, int(blocks[start]), int(symbols[start]), payload)
                 continue
             if first + end - start > item.layout.partition.segments:
                 stats.drop(Drop.BAD_POSITION, end - start)
@@ -254,8 +224,8 @@ class Receiver:
             item.receive(first, run.payloads[start : min(end, full)], tail)
             self._inventory.see(item, first + end - start, is_flush=False)
 
-    def _receive_odd(self, item: IncomingObject, block: int, symbol: int, payload: NDArray[np.uint8]) -> None:
-        """A symbol that is no source symbol."""
+    def _receive_parity(self, item: IncomingObject, block: int, symbol: int, payload: NDArray[np.uint8]) -> None:
+        """Receive a symbol that is not a source symbol."""
         partition = item.layout.partition
         if not 0 <= block < partition.blocks or symbol - partition.block_length(block) >= item.fti.parity_segments:
             self._context.stats.drop(Drop.BAD_POSITION)
@@ -264,7 +234,7 @@ class Receiver:
         self._inventory.see(item, partition.first_segment(block) + partition.block_length(block), is_flush=False)
 
     def receive_info(self, info: Info, now: float) -> None:
-        """The INFO of an object."""
+        """Receive the INFO of an object."""
         fti = next((extension for extension in info.extensions if isinstance(extension, Fti)), None)
         flags = info.flags | ObjectFlag.INFO
         count = self._inventory.admit(info.object_id, flags, 0)
@@ -280,10 +250,10 @@ class Receiver:
                 return
             item.info = info.content
             self._context.emit(InfoReceived(self.remote.node_id, info.object_id, info.content))
-        self._progress(count, item, now)
+        self._after_data(count, item, now)
 
     def receive_flush(self, flush: Flush, now: float) -> None:
-        """All up to a position has been sent; perhaps we are to confirm it."""
+        """Note that everything up to a position has been sent, and confirm it if asked to."""
         self.remote.data_at = now
         is_asked = self._context.node_id in flush.acking_nodes
         fec_id, object_id, payload_id = flush.position
@@ -303,56 +273,31 @@ class Receiver:
             end = end or item.askable_end
         self._nack_scheduler.check(now)
         if is_asked:
-            is_crowd = self._context.group_is_multicast and len(flush.acking_nodes) > ACKS_AT_ONCE
-            self._prepare_confirmation(flush.position, count, end, is_crowd)
-            self._confirm(now)
+            self._confirmations.prepare(flush.position, count, end, len(flush.acking_nodes))
+            self._confirmations.send_due(now)
         self._arm_self_check(now)
 
-    def _prepare_confirmation(self, position: Position, count: int, end: int, is_crowd: bool) -> None:
-        """Note what is missing before a watermark. What gets lost behind it later does not matter."""
-        if position in self._confirmations or not self._inventory.has_heard_of_all_to(count):
-            return
-        if len(self._confirmations) >= _CONFIRMATIONS_MAX:
-            del self._confirmations[next(iter(self._confirmations))]
-        self._confirmations[position] = PendingConfirmation(self._inventory.missing_to(count, end), is_crowd)
-
-    def _confirm(self, now: float) -> None:
-        """Confirm the watermarks before which nothing is missing any more."""
-        open_items = self._window.open
-        for position in [at for at, confirmation in self._confirmations.items() if confirmation.is_due(open_items)]:
-            confirmation = self._confirmations.pop(position)
-            self._ack_position = position
-            if not confirmation.is_crowd:
-                self._send_ack(AckType.FLUSH, position, now)
-            elif not self.timers.is_set(Timer.ACK):
-                self.timers.set(Timer.ACK, now + self._context.random.uniform(0.0, self.remote.grtt_s))
-
     def receive_squelch(self, squelch: Squelch, now: float) -> None:
-        """The sender no longer holds what comes before a position."""
+        """Give up what the sender no longer holds: everything before a position."""
         if not self._window.is_synced:
             self._window.sync(squelch.position.object_id)
             return
         stream = self._inventory.squelch(squelch)
         if stream is not None:
-            self._progress(*stream, now)
+            self._after_data(*stream, now)
 
     def receive_probe(self, probe: CongestionControl, now: float) -> None:
-        """A CMD(CC), to be answered some time."""
+        """Note a CMD(CC), and schedule the answer."""
         self.remote.note_probe(probe, now)
         self._cc.note_probe(probe, now)
         self._arm_feedback()
 
     def receive_application(self, command: Application) -> None:
-        """The application's own command."""
+        """Pass on a command of the application."""
         self._context.emit(CommandReceived(self.remote.node_id, command.content))
 
-    @property
-    def is_listening(self) -> bool:
-        """Whether what others ask and report matters now: it may make one's own superfluous."""
-        return self._cc.due_at is not None or self._nack_scheduler.cycle.is_listening
-
     def overhear(self, message: FromReceiver | RepairAdv) -> None:
-        """Another receiver, or the sender on behalf of one, asks for repairs or reports. Brings no timer closer."""
+        """Note requests and reports of another receiver, also if the sender repeats them. Brings no timer closer."""
         if isinstance(message, Nack | RepairAdv):
             self._nack_scheduler.overhear(message.requests)
         for extension in message.extensions:
@@ -361,18 +306,18 @@ class Receiver:
                 self._arm_feedback()
                 return
 
-    # What the clock brings.
+    # Timers.
 
     def handle_timeout(self, now: float) -> bool:
-        """Act on every timer that has run out. False when the sender is to be given up."""
+        """Act on every timer that has expired. Return False if the sender must be given up."""
         timers = self.timers
         if timers.expire(Timer.BACKOFF, now):
             self._nack_scheduler.end_phase(now)
-        if timers.expire(Timer.ACK, now) and self._ack_position is not None:
-            self._send_ack(AckType.FLUSH, self._ack_position, now)
+        if timers.expire(Timer.ACK, now):
+            self._confirmations.send_delayed(now)
         if timers.expire(Timer.FEEDBACK, now) and self._cc.due_at is not None:
             self._cc.answer(now)
-            self._send_ack(AckType.CC, b"", now)
+            self._feedback.ack(AckType.CC, b"", now)
         if timers.expire(Timer.SELF_CHECK, now):
             self._self_check(now)
         if timers.expire(Timer.INACTIVE, now):
@@ -383,18 +328,18 @@ class Receiver:
         return True
 
     def shed(self) -> None:
-        """Give up all that takes memory, for others' sake."""
+        """Give up all objects, to free memory for those of other senders."""
         for count in sorted(self._window.open):
             self._inventory.lose(count, LossReason.NO_MEMORY)
 
     def vanish(self, reason: LossReason) -> None:
-        """The sender is gone, and with it what it still owed."""
+        """Give up all objects, and report that the sender is gone."""
         for count in sorted(self._window.open):
             self._inventory.lose(count, reason)
         self._context.emit(SenderVanished(self.remote.node_id, reason))
 
     def _start_stream(self, item: IncomingObject, blocks: NDArray[np.int64], symbols: NDArray[np.int64]) -> bool:
-        """Where to begin reading a stream of which a first segment has come."""
+        """Decide where to begin reading a stream, if it is new. Return False if no source segment tells yet."""
         if not isinstance(item, IncomingStream) or item.is_started:
             return True
         sources = np.flatnonzero(symbols < item.fti.block_segments)
@@ -406,20 +351,20 @@ class Receiver:
         item.start_at(0 if self._context.config.sync is not Sync.CURRENT and is_near else first)
         return True
 
-    def _progress(self, count: int, item: IncomingObject, now: float) -> None:
-        """Something of an object has come."""
+    def _after_data(self, count: int, item: IncomingObject, now: float) -> None:
+        """After something of an object has come, complete the object, and confirm or request what is due."""
         self.remote.data_at = now
-        self._self_checks_left = _SELF_CHECK_ROUNDS
+        self._self_checks_left = _SELF_CHECKS_MAX
         self.is_proven |= item.is_useful or self.data_bytes >= _PROOF_BYTES
         self._inventory.account(item)
         if item.is_complete:
             self._inventory.complete(count, item)
-        if self._confirmations:
-            self._confirm(now)
+        if self._confirmations.pending:
+            self._confirmations.send_due(now)
         self._nack_scheduler.check(now)
         self._arm_self_check(now)
 
-    # Speaking.
+    # Requests and answers.
 
     def _arm_self_check(self, now: float) -> None:
         if not self.timers.is_set(Timer.SELF_CHECK):
@@ -427,10 +372,10 @@ class Receiver:
 
     @property
     def _self_check_s(self) -> float:
-        return max(_SELF_CHECK_MIN_S, 2 * _SELF_CHECK_ROUNDS * self.remote.grtt_s)
+        return max(_SELF_CHECK_MIN_S, 2 * _SELF_CHECKS_MAX * self.remote.grtt_s)
 
     def _self_check(self, now: float) -> None:
-        """The sender has said nothing of its data for long: its last FLUSH may be lost."""
+        """Request what is missing from a sender that has been silent: its last FLUSH may be lost."""
         due_at = self.remote.data_at + self._self_check_s
         if due_at > now:
             self.timers.set(Timer.SELF_CHECK, due_at)
@@ -449,35 +394,9 @@ class Receiver:
         else:
             self.timers.set(Timer.FEEDBACK, self._cc.due_at)
 
-    def _send_nack(self, requests: tuple[RepairRequest, ...], now: float) -> None:
-        if not self._config.silent:
-            self._context.stats.nacks_sent += 1
-            self._send(Nack(**self._answer(now), requests=requests))
-
-    def _send_ack(self, ack_type: int, content: bytes | Position, now: float) -> None:
-        if not self._config.silent:
-            self._context.stats.acks_sent += 1
-            self._send(Ack(**self._answer(now), ack_type=ack_type, content=content))
-
-    def _answer(self, now: float) -> FeedbackFields:
-        """What NACK and ACK have in common."""
-        response_s, response_us = self.remote.grtt_response(now)
-        return {
-            "source_id": self._context.node_id,
-            "sender_id": self.remote.node_id,
-            "instance_id": self.remote.instance_id,
-            "grtt_response_s": response_s,
-            "grtt_response_us": response_us,
-            "extensions": (self._cc.feedback(),) if self._cc.is_reporting else (),
-        }
-
-    def _send(self, message: Message) -> None:
-        is_unicast = self._config.unicast_nack or not self._context.group_is_multicast
-        self._context.send(message, self.remote.address if is_unicast else None)
-
 
 def _unwrap(blocks: NDArray[np.int64], item: IncomingObject) -> NDArray[np.int64]:
-    """Block numbers of a stream as they would be without wrapping, taken nearest to what was seen last."""
+    """Return block numbers of a stream as if they did not wrap: those nearest to the last block seen."""
     near = max(item.seen_end, item.first_wanted) // item.fti.block_segments
     bits = item.layout.format.block_bits
     half, mask = 1 << (bits - 1), (1 << bits) - 1

@@ -1,4 +1,4 @@
-"""The objects that a sender holds: those still to be sent, and those that can be repaired (its transmit cache)."""
+"""Objects that a sender holds: those still to be sent, and those that can be repaired (its transmit cache)."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,28 +10,30 @@ from .objects import SendObject, SendStream
 
 
 class SendCache:
-    """Objects by transport id, oldest first. Room is made at the expense of the oldest that have been sent."""
+    """Objects by transport id, oldest first. To make room, the oldest ones that have been sent are purged."""
 
     def __init__(
         self,
         config: SenderConfig,
         first_id: int,
-        is_confirmed: Callable[[SendObject], bool],
+        has_confirmed: Callable[[int], bool],
         emit: Callable[[Event], None],
     ) -> None:
         self._config = config
-        self._is_confirmed = is_confirmed
-        """Whether nobody that is waited for may still need an object."""
+        self._has_confirmed = has_confirmed
+        """True if no receiver that is waited for may still need what was sent up to a `sent_mark`."""
         self._is_room_wanted = False
-        self._refused: int | None = None
-        """For so much there was no room when last asked, and nothing has changed since."""
+        self._refused_bytes: int | None = None
+        """Smallest size that was refused since anything changed: asking again would give the same answer."""
         self._objects: dict[int, SendObject] = {}
         self._bytes = 0
         self._count = 0
         self.next_id = first_id
+        """Transport id of the next object."""
         self._emit = emit
 
     def get(self, object_id: int) -> SendObject | None:
+        """Return an object, or None if it is not held."""
         return self._objects.get(object_id)
 
     def __iter__(self) -> Iterator[SendObject]:
@@ -41,19 +43,19 @@ class SendCache:
         return len(self._objects)
 
     def has_room(self, size: int) -> bool:
-        """Whether an object of this size can be taken, if need be after purging what has been sent."""
-        if self._refused is not None and size >= self._refused:
+        """Return True if an object of this size fits, after purging objects that have been sent if need be."""
+        if self._refused_bytes is not None and size >= self._refused_bytes:
             return False
         self._is_room_wanted = not self._could_fit(size)
-        self._refused = size if self._is_room_wanted else None
+        self._refused_bytes = size if self._is_room_wanted else None
         return not self._is_room_wanted
 
     def note_change(self) -> None:
-        """Something has been sent, repaired or confirmed: there may be room where there was none."""
-        self._refused = None
+        """Forget earlier refusals: something was sent, repaired or confirmed, so there may be room now."""
+        self._refused_bytes = None
 
     def make_room(self) -> None:
-        """More may be purged than before: do so if somebody waits for room."""
+        """Purge everything that can be purged now, if room was refused before."""
         if self._is_room_wanted:
             self._is_room_wanted = False
             for item in [item for item in self if self._is_purgeable(item)]:
@@ -69,7 +71,7 @@ class SendCache:
         return self._fits(count, held, size)
 
     def add(self, item: SendObject) -> None:
-        """Take an object, for which there is room."""
+        """Add an object, and purge older ones if need be. The caller has checked that there is room."""
         for old in list(self._objects.values()):
             if self._fits(len(self._objects), self._bytes, item.memory_bytes):
                 break
@@ -82,7 +84,7 @@ class SendCache:
         self.next_id = OBJECT_ID.add(item.id, 1)
 
     def remove(self, item: SendObject) -> None:
-        """Forget an object; requests for it are answered by SQUELCH from now on."""
+        """Remove an object. Requests for it are answered by SQUELCH from now on."""
         if self._objects.pop(item.id, None) is not None:
             self.note_change()
             self._bytes -= item.memory_bytes
@@ -90,7 +92,7 @@ class SendCache:
             self._emit(ObjectPurged(item.id))
 
     def between(self, first_id: int, last_id: int) -> tuple[list[SendObject], bool]:
-        """The objects held from one id to another, and whether these are all that there have been."""
+        """Return the objects held between two ids, both included, and True if none of that range was removed."""
         span = OBJECT_ID.distance(first_id, last_id)
         if span < 0:
             return [], True
@@ -103,9 +105,10 @@ class SendCache:
         return held, len(held) >= span + 1 - past_end
 
     def _fits(self, count: int, held: int, size: int) -> bool:
-        # A single object may be larger than the bound: there would be no way to send it otherwise.
+        # A single object may exceed the bound: it could never be sent otherwise.
         return count < self._config.cache_objects and (held + size <= self._config.cache_bytes or count == 0)
 
     def _is_purgeable(self, item: SendObject) -> bool:
         is_open = isinstance(item, SendStream) and not item.ring.is_ended
-        return item.is_sent and not is_open and not item.repairs and not item.asked and self._is_confirmed(item)
+        has_repairs = bool(item.repairs.due or item.repairs.requested)
+        return item.is_sent and not is_open and not has_repairs and self._has_confirmed(item.sent_mark)

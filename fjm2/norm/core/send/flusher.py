@@ -1,18 +1,15 @@
 """Saying how far the data go, and asking that it be confirmed (RFC 5740, 5.1.1 FLUSH and 5.5.3)."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from fjm2.norm.core.config import SenderConfig
-from fjm2.norm.core.events import Event, TransmissionFlushed
-from fjm2.norm.core.stats import Stats
-from fjm2.norm.core.timers import Timer, TimerTable
-from fjm2.norm.core.wire import Flush, Message, Position
+from fjm2.norm.core.events import TransmissionFlushed
+from fjm2.norm.core.timers import Timer
+from fjm2.norm.core.wire import Flush, Position
 
-from .cache import SendCache
+from .commands import BuildMessage
+from .context import SenderContext
 from .objects import SendObject, SendStream
-from .timing import Timing
-from .trains import SenderFields, TrainMaker
 from .watermark import Watermark
 
 _STREAMS_MAX = 16
@@ -22,25 +19,15 @@ _STREAMS_MAX = 16
 class Flusher:
     """The FLUSH commands of a sender: so many when all is sent, and one for each watermark until it is confirmed."""
 
-    def __init__(
-        self,
-        config: SenderConfig,
-        cache: SendCache,
-        trains: TrainMaker,
-        timing: Timing,
-        timers: TimerTable,
-        stats: Stats,
-        command: Callable[[Callable[[SenderFields, float], Message]], None],
-        emit: Callable[[Event], None],
-    ) -> None:
-        self._config = config
-        self._cache = cache
-        self._trains = trains
-        self._timing = timing
-        self._timers = timers
-        self._stats = stats
-        self._command = command
-        self._emit = emit
+    def __init__(self, context: SenderContext, commands: deque[BuildMessage]) -> None:
+        self._config = context.config
+        self._cache = context.cache
+        self._trains = context.trains
+        self._timing = context.timing
+        self._timers = context.timers
+        self._stats = context.stats
+        self._emit = context.emit
+        self._commands = commands
         self._watermarks: deque[Watermark] = deque()
         self._watermark_count = 0
         self._left = 0
@@ -125,7 +112,7 @@ class Flusher:
     def send(self, position: Position, nodes: tuple[int, ...]) -> None:
         """Say that all up to a position has been sent, and ask nodes to confirm it."""
         self._stats.flushes_sent += 1
-        self._command(lambda common, _: Flush(**common, position=position, acking_nodes=nodes))
+        self._commands.append(lambda common, _: Flush(**common, position=position, acking_nodes=nodes))
 
     def _flush_ends(self) -> None:
         last = self.last
@@ -149,7 +136,8 @@ class Flusher:
             return True
         if item.info_due or (item.next_index <= watermark.index and item.sendable):
             return False
-        return not (item.repairs.segments and item.repairs.segments.first <= watermark.index)
+        segments = item.repairs.due.segments
+        return not (segments and segments.first <= watermark.index)
 
     def _end_watermark(self, now: float) -> None:
         done = self._watermarks.popleft()

@@ -1,9 +1,9 @@
-"""What a sender sends: DATA and FILE objects and STREAMs, cut into trains, with their parity and their repairs."""
+"""Objects of a sender: DATA, FILE and STREAM, cut into trains, with their parity and their repairs."""
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,15 @@ from fjm2.norm.core.wire import Data, Fti, HeaderStamp, ObjectFlag
 from .sources import Source
 from .stream import StreamRing
 
-_PARITY_BLOCKS_KEPT = 16
-_TRAINS_LAID_OUT = 4
+_PARITY_BLOCKS_MAX = 16
+"""Blocks whose parity is kept: requests for a block's parity come in waves, and encoding again is expensive."""
+_BUFFERED_TRAINS = 4
+"""Trains in the shared row buffer: a few in a row are stamped together, and must survive until all are sent."""
 
 
 @dataclass(slots=True)
 class Rows:
-    """A train's datagrams, laid out and stamped but for what the sender counts."""
+    """The datagrams of one train, or of several in a row, with complete headers."""
 
     data: NDArray[np.uint8]
     row_bytes: int
@@ -33,27 +35,41 @@ class Rows:
 
 
 class RowBuffer:
-    """Room for some trains of DATA, which all objects at rest of a sender lay theirs out in, one after the other."""
+    """Memory for a few trains of DATA. All DATA and FILE objects of a sender lay out their trains in it, in turn."""
 
     def __init__(self, segment_bytes: int, header: Data) -> None:
         self.header_bytes = len(header.encode())
         self.row_bytes = self.header_bytes + segment_bytes
-        rows = max(1, min(TRAIN_SEGMENTS_MAX, MADE_TRAIN_BYTES_MAX // self.row_bytes)) * _TRAINS_LAID_OUT
+        rows = max(1, min(TRAIN_SEGMENTS_MAX, MADE_TRAIN_BYTES_MAX // self.row_bytes)) * _BUFFERED_TRAINS
         self.data = np.zeros(rows * self.row_bytes, np.uint8)
         self.payload = self.data.reshape(rows, self.row_bytes)[:, self.header_bytes :]
         self._stamp = HeaderStamp(self.data, self.row_bytes, header)
         self._header = header
 
     def stamp(self, header: Data, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> None:
-        """Write the headers of as many rows as there are payload ids."""
+        """Write headers to the first rows, one for each payload id."""
         if header is not self._header:
             self._header = header
             self._stamp.preset(header)
         self._stamp.stamp(sequence, payload_ids)
 
 
+@dataclass(slots=True)
+class ObjectRepairs:
+    """What receivers requested of one object, and what became of it."""
+
+    due: RepairSet = field(default_factory=RepairSet)
+    """Parts that are being repaired."""
+    requested: RepairSet = field(default_factory=RepairSet)
+    """Parts requested since the last repair began. Used with parity, where requests are gathered first."""
+    recent: RecentRepairs = field(default_factory=RecentRepairs)
+    """Parts repaired a moment ago: requests for them were sent before the repair arrived."""
+    fresh_parity: dict[int, int] = field(default_factory=dict)
+    """Block to the first parity row that was never sent, for blocks of which some were."""
+
+
 class SendObject(ABC):
-    """What DATA, FILE and STREAM have in common: identity, INFO, progress and repairs."""
+    """Base of DATA, FILE and STREAM: identity, INFO, progress and repairs."""
 
     flags: int = 0
     partition: Partition
@@ -61,26 +77,21 @@ class SendObject(ABC):
     def __init__(self, object_id: int, info: bytes | None, config: SenderConfig) -> None:
         self.id = object_id
         self.order = 0
-        """Grows from object to object, where ids wrap."""
+        """Position in the order of sending. Unlike transport ids, it does not wrap."""
         self.id_pages: IdPages | None = None
-        self.preset_said: tuple[int, int] | None = None
-        """The GRTT code and the back-off factor that its headers were last preset with."""
+        self.preset_values: tuple[int, int] | None = None
+        """GRTT code and back-off factor in the headers as they were last preset."""
         self.info = info
         self.config = config
         self.next_index = 0
-        """The first source segment that has not been sent yet."""
+        """Index of the first source segment that was never sent."""
         self.sent_mark = 0
-        """Segments of all objects that had been sent when this one had been."""
+        """Segments of all objects that had been sent when this one was complete."""
         self.parity_due: tuple[int, range] | None = None
-        """Proactive parity that the last train's block still needs: block and rows."""
+        """Proactive parity still to be sent for the block that was sent last: block and rows."""
         self.info_due = info is not None
-        self.asked = RepairSet()
-        """What has been asked for since the last repair began."""
-        self.repairs = RepairSet()
-        """What is being repaired."""
-        self.recent = RecentRepairs()
-        self.fresh_parity: dict[int, int] = {}
-        """Block to the first parity row never sent, where some have been."""
+        self.repairs = ObjectRepairs()
+        """What receivers requested of it."""
         self._parity: OrderedDict[int, NDArray[np.uint8]] = OrderedDict()
         blocks, parity = config.block_segments, config.parity_segments
         self._code: Code = ReedSolomon(blocks, parity) if parity else NoCode(blocks)
@@ -99,60 +110,60 @@ class SendObject(ABC):
 
     @property
     def has_data(self) -> bool:
-        """Whether there is anything of it to be sent, or was."""
+        """True if there is, or was, anything to send."""
         return self.sendable > 0 or self.info is not None
 
     @property
     def is_sent(self) -> bool:
-        """Whether nothing of it will be sent but on request."""
+        """True if everything was sent once, so that only requests lead to more."""
         return self.next_index >= self.sendable and not self.info_due and self.parity_due is None
 
     @property
     @abstractmethod
     def memory_bytes(self) -> int:
-        """What it takes of the cache."""
+        """Share of the cache that it uses, in bytes."""
 
     @property
     @abstractmethod
     def fti(self) -> Fti:
-        """What receivers have to know of it."""
+        """Size and coding, which receivers need to reassemble it."""
 
     @abstractmethod
     def preset(self, header: Data, buffer: RowBuffer) -> None:
-        """Take the header that all coming trains begin with, and room for them."""
+        """Set the header of all coming trains, and the memory to lay them out in."""
 
     @abstractmethod
     def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
-        """Source segments from `first` on, of one region: as many of `count` as lie together, a train's at least."""
+        """Lay out consecutive source segments of one region: as many of `count` as lie together, at least a train."""
 
     @abstractmethod
     def gathered_rows(self, indexes: Sequence[int], sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
-        """A train of full source segments that need not be neighbours, of one region; no more than a train holds."""
+        """Lay out one train of full source segments of one region, in any order. At most a train's worth is taken."""
 
     @abstractmethod
     def segment_length(self, index: int) -> int:
-        """Bytes of a source segment."""
+        """Return the length of a source segment in bytes."""
 
     def parity_rows(self, block: int, rows: range) -> NDArray[np.uint8]:
-        """Parity symbols of a block that is still held as a whole, [rows, bytes]."""
+        """Return parity symbols of a block as `[rows, bytes]`. The whole block must still be held."""
         parity = self._parity.get(block)
         if parity is None:
             parity = self._code.encode(self._block_symbols(block)[np.newaxis])[0]
             self._parity[block] = parity
-            if len(self._parity) > _PARITY_BLOCKS_KEPT:
+            if len(self._parity) > _PARITY_BLOCKS_MAX:
                 self._parity.popitem(last=False)
         return parity[rows.start : rows.stop]
 
     @abstractmethod
     def _block_symbols(self, block: int) -> NDArray[np.uint8]:
-        """A block's source symbols, padded to the length of its longest."""
+        """Return a block's source symbols, padded to the length of the longest."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Give up what it holds."""
+        """Release files and memory."""
 
 
 class SendData(SendObject):
-    """A DATA or FILE object: bytes at rest, laid into trains when they are sent."""
+    """A DATA or FILE object: complete from the start, laid out in trains when sent."""
 
     def __init__(
         self, object_id: int, source: Source, info: bytes | None, config: SenderConfig, is_file: bool = False
@@ -196,10 +207,10 @@ class SendData(SendObject):
             self.source.read(index * self.config.segment_bytes, payload[row : row + 1])
         return self._stamped(len(indexes), sequence, payload_ids, 0)
 
-    def _stamped(self, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger], lacking: int) -> Rows:
+    def _stamped(self, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger], missing_bytes: int) -> Rows:
         buffer = self._buffer
         buffer.stamp(self._header, sequence, payload_ids[:count])
-        return Rows(buffer.data[: count * buffer.row_bytes - lacking], buffer.row_bytes, count)
+        return Rows(buffer.data[: count * buffer.row_bytes - missing_bytes], buffer.row_bytes, count)
 
     def segment_length(self, index: int) -> int:
         return self.partition.segment_length(index)
@@ -214,7 +225,7 @@ class SendData(SendObject):
             self.source.read(first * segment_bytes, symbols[:full])
         if full < count:
             self.source.read((first + full) * segment_bytes, symbols[full : full + 1, :last_bytes])
-            # Parity is as long as the block's longest symbol (RFC 5740 leaves it open; so does libnorm).
+            # Parity is as long as the block's longest symbol. RFC 5740 leaves this open; libnorm does the same.
             symbols = symbols if full else symbols[:, :last_bytes]
         return symbols
 
@@ -223,7 +234,7 @@ class SendData(SendObject):
 
 
 class SendStream(SendObject):
-    """A STREAM: bytes are written while others are sent."""
+    """A STREAM: the application writes while earlier bytes are sent."""
 
     flags = ObjectFlag.STREAM
 
@@ -232,12 +243,12 @@ class SendStream(SendObject):
         self.partition: StreamPartition = StreamPartition(config.block_segments)
         self.ring = StreamRing(config.segment_bytes, config.stream_blocks * config.block_segments, header)
         self.is_flushed = False
-        """Whether what has been written goes out though it fills no train."""
+        """True if everything written is to be sent, even if it fills no train."""
         self._train_segments = max(1, min(TRAIN_SEGMENTS_MAX, MADE_TRAIN_BYTES_MAX // self.ring.row_bytes))
         self.is_room_wanted = False
-        """Whether the writer found no room and is to be told when there is some."""
+        """True if a writer found no room, and must be told when there is some."""
         self.confirmed_index: int | None = None
-        """The first segment that those who are waited for may still need; None if nobody is."""
+        """First segment that a receiver in the acking set may still need; None if the set is empty."""
 
     @property
     def sendable(self) -> int:
@@ -259,9 +270,10 @@ class SendStream(SendObject):
 
     @property
     def room(self) -> int:
-        """Bytes that can be written now.
+        """Number of bytes that can be written now.
 
-        What is not confirmed stays. Where nobody confirms, half of the ring waits to be sent, half can be repaired.
+        Unconfirmed segments are kept. If nobody confirms, half of the ring is for segments that wait to be sent, and
+        half for segments that can be repaired.
         """
         if self.ring.is_ended:
             return 0
@@ -269,14 +281,20 @@ class SendStream(SendObject):
             return self.ring.room(self.next_index + self.ring.rows // 2)
         return self.ring.room(self.confirmed_index + self.ring.rows - 1)
 
-    def preset(self, header: Data, buffer: RowBuffer) -> None:  # noqa: ARG002 - its ring is its room
+    def flush(self) -> None:
+        """Send what has been written, even if it fills no train or segment."""
+        self.is_flushed = True
+        if self.ring.has_partial and not self.ring.is_ended:
+            self.ring.close_segment()
+
+    def preset(self, header: Data, buffer: RowBuffer) -> None:  # noqa: ARG002 - trains lie in the ring
         self.ring.stamp.preset(header)
         row_bytes = self.ring.row_bytes
         self._repairs = np.zeros(self._train_segments * row_bytes, np.uint8)
         self._repair_stamp = HeaderStamp(self._repairs, row_bytes, header)
 
     def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
-        # What is on its way out must not be overwritten before it has gone: of several trains no more than a part.
+        # Segments must not be overwritten before they have gone out, so several trains at once may cover only a part.
         row, count, data = self.ring.train(first, min(count, max(self._train_segments, self.ring.rows // 4)))
         self.ring.stamp.stamp(sequence, payload_ids[:count], row)
         return Rows(data, self.ring.row_bytes, count)
@@ -297,7 +315,7 @@ class SendStream(SendObject):
 
 
 def stream_fti(config: SenderConfig) -> Fti:
-    """What receivers have to know of any stream: its size stands for its buffer."""
+    """Return the FTI of every stream of a sender. The object size in it is that of the stream's buffer."""
     return _fti(config.stream_blocks * config.block_segments * config.segment_bytes, config)
 
 

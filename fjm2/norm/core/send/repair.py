@@ -1,7 +1,7 @@
-"""What a sender has been asked to send again, and when it does (RFC 5740, 5.4.3).
+"""Repair requests at the sender: what was requested, and what is repaired next (RFC 5740, 5.4.3).
 
-Without parity a repair goes out at once, and a request that comes while it travels is not answered again. With parity
-requests are gathered first, as one parity symbol repairs another loss at every receiver.
+Without parity a repair is sent at once, and a request that crosses it on the way is ignored. With parity, requests are
+gathered first: one parity symbol repairs a different loss at each receiver.
 """
 
 from collections.abc import Callable
@@ -17,26 +17,34 @@ from fjm2.norm.core.wire import Nack, RepairFlag, RepairRequest
 from .cache import SendCache
 from .objects import SendObject
 
-_LOOKS_MAX = 1024
-"""So many items of one NACK are read, and objects looked at for it; honest ones have fewer."""
+_WORK_MAX = 1024
+"""Items of one NACK that are read, plus objects looked at for them. Honest NACKs have fewer."""
 _FRAGMENTS_MAX = 1 << 13
-"""In so many pieces may lie what is to be repaired of an object. Who misses more will ask again."""
+"""Fragments of one object that can wait for repair. A receiver that misses more requests the rest later."""
 
 
-def _is_scattered(repairs: RepairSet) -> bool:
+def _is_fragmented(repairs: RepairSet) -> bool:
     return repairs.segments.range_count + len(repairs.parity) >= _FRAGMENTS_MAX
 
 
 class RepairPhase(Enum):
-    """Of the repair cycle with parity."""
+    """A phase of the repair cycle with parity."""
 
     IDLE = auto()
     GATHERING = auto()
     HOLDING_OFF = auto()
 
 
+LEGAL = {
+    RepairPhase.IDLE: {RepairPhase.GATHERING},
+    RepairPhase.GATHERING: {RepairPhase.HOLDING_OFF},
+    RepairPhase.HOLDING_OFF: {RepairPhase.IDLE},
+}
+"""Moves from phase to phase that are allowed."""
+
+
 class RepairQueue:
-    """Takes requests in, and hands out what is to be repaired next."""
+    """Collects requests, and hands out what must be repaired, oldest object first."""
 
     def __init__(
         self, cache: SendCache, config: SenderConfig, layout: Callable[[SendObject], ObjectLayout], stats: Stats
@@ -47,195 +55,206 @@ class RepairQueue:
         self._stats = stats
         self._phase = RepairPhase.IDLE
         self._repairing: set[SendObject] = set()
-        self._asked: set[SendObject] = set()
+        self._requested: set[SendObject] = set()
         self._is_squelch_wanted = False
         self._squelched_until = 0.0
         self._is_immediate = config.parity_segments == 0
         self.reopened: list[SendObject] = []
-        """The objects that the last NACK gave repairs to."""
+        """Objects that the last NACK requested repairs of."""
 
     # Requests come in.
 
-    def take(self, nack: Nack, now: float) -> int:
-        """Note what a NACK asks for. How many segments of it are new."""
-        wanted: dict[SendObject, RepairSet] = {}
-        left = _LOOKS_MAX + len(self._cache)
-        for ask in read_requests(nack.requests):
-            left -= self._read(ask, wanted)
-            if left <= 0:
+    def add(self, nack: Nack, now: float) -> int:
+        """Note what a NACK requests, and return how many segments of it are new."""
+        requested: dict[SendObject, RepairSet] = {}
+        work_left = _WORK_MAX + len(self._cache)
+        for request in read_requests(nack.requests):
+            work_left -= self._read(request, requested)
+            if work_left <= 0:
                 self._stats.drop(Drop.RATE_LIMITED)
                 break
         self.reopened = []
         total = 0
-        for item, wants in wanted.items():
+        for item, parts in requested.items():
             if self._is_immediate:
-                fresh = self._repair_at_once(item, wants, now)
+                fresh = self._repair_at_once(item, parts, now)
             elif self._phase is RepairPhase.HOLDING_OFF:
-                fresh = self._repair_if_ahead(item, wants)
+                fresh = self._repair_if_later(item, parts)
             else:
-                fresh = item.asked.merge(wants)
-                self._asked.add(item)
+                fresh = item.repairs.requested.merge(parts)
+                self._requested.add(item)
             if fresh:
                 self.reopened.append(item)
                 total += fresh
         return total
 
-    def _read(self, ask: RequestedRange, wanted: dict[SendObject, RepairSet]) -> int:
-        """Find the objects that one item or range is about. How much work that was."""
-        if ask.first.fec_id != self._config.fec.fec_id:
+    def _read(self, request: RequestedRange, requested: dict[SendObject, RepairSet]) -> int:
+        """Add what one item or range requests to `requested`, and return how much work that was."""
+        if request.first.fec_id != self._config.fec.fec_id:
             self._stats.drop(Drop.UNSUPPORTED)
             return 1
-        first_id, last_id = ask.first.object_id, ask.last.object_id
-        level = ask.flags & LEVELS
+        first_id, last_id = request.first.object_id, request.last.object_id
+        level = request.flags & LEVELS
         if level != RepairFlag.OBJECT and first_id != last_id:
             self._stats.drop(Drop.BAD_POSITION)
             return 1
         held, is_complete = self._cache.between(first_id, last_id)
         self._is_squelch_wanted |= not is_complete
-        is_info_wanted = bool(ask.flags & (RepairFlag.INFO | RepairFlag.OBJECT))
+        is_info_requested = bool(request.flags & (RepairFlag.INFO | RepairFlag.OBJECT))
         is_whole = level == RepairFlag.OBJECT
         for item in held:
-            wants = wanted.get(item)
-            if wants is None:
-                if _is_scattered(item.repairs) or _is_scattered(item.asked):
+            parts = requested.get(item)
+            if parts is None:
+                if _is_fragmented(item.repairs.due) or _is_fragmented(item.repairs.requested):
                     self._stats.drop(Drop.RATE_LIMITED)
                     continue
-                wants = wanted[item] = RepairSet()
-            if is_info_wanted and item.info is not None:
-                wants.info = True
+                parts = requested[item] = RepairSet()
+            if is_info_requested and item.info is not None:
+                parts.info = True
             if is_whole:
-                wants.segments.add(item.first_held, item.next_index)
-            elif level and not self._read_symbols(ask, item, wants):
+                parts.segments.add(item.first_held, item.next_index)
+            elif level and not self._read_symbols(request, item, parts):
                 self._stats.drop(Drop.BAD_POSITION)
         return 1 + len(held)
 
-    def _read_symbols(self, ask: RequestedRange, item: SendObject, wants: RepairSet) -> bool:
-        """Note the blocks and symbols that are meant; False if the object has no such, or not yet."""
+    def _read_symbols(self, request: RequestedRange, item: SendObject, parts: RepairSet) -> bool:
+        """Add the requested blocks or symbols to `parts`. Return False if the object does not have them (yet)."""
         newest = locate(item.partition, item.next_index - 1)[0] if item.next_index else -1
-        wanted = resolve(ask, self._layout(item), newest)
-        if wanted is None or wanted.block > newest:
+        resolved = resolve(request, self._layout(item), newest)
+        if resolved is None or resolved.block > newest:
             return False
-        if wanted.rows.stop > self._config.parity_segments and not ask.is_erasures:
+        if resolved.rows.stop > self._config.parity_segments and not request.is_erasures:
             return False
-        self._want(item, wants, wanted.start, wanted.end)
-        if wanted.rows:
-            self._want_parity(item, wants, wanted.block, wanted.rows)
+        self._add_segments(item, parts, resolved.start, resolved.end)
+        if resolved.rows:
+            self._add_parity(item, parts, resolved.block, resolved.rows)
         return True
 
-    def _want(self, item: SendObject, wants: RepairSet, start: int, end: int) -> None:
-        """Source segments; those that a stream has left behind can only be squelched."""
+    def _add_segments(self, item: SendObject, parts: RepairSet, start: int, end: int) -> None:
+        """Add source segments. Those that a stream has overwritten can only be squelched."""
         if start < item.first_held:
             self._is_squelch_wanted = True
-        wants.segments.add(max(start, item.first_held), min(end, item.next_index))
+        parts.segments.add(max(start, item.first_held), min(end, item.next_index))
 
-    def _want_parity(self, item: SendObject, wants: RepairSet, block: int, rows: range) -> None:
+    def _add_parity(self, item: SendObject, parts: RepairSet, block: int, rows: range) -> None:
         partition = item.partition
         start, length = partition.first_segment(block), partition.block_length(block)
         if rows.stop > self._config.parity_segments or start + length > item.next_index:
-            self._want(item, wants, start, start + length)  # more erasures than parity, or none to be had yet
+            # More erasures than parity, or the block is not complete yet and so has no parity.
+            self._add_segments(item, parts, start, start + length)
         elif start < item.first_held:
             self._is_squelch_wanted = True
         else:
-            wants.parity.setdefault(block, set()).update(rows)
+            parts.parity.setdefault(block, set()).update(rows)
 
-    def _repair_at_once(self, item: SendObject, wants: RepairSet, now: float) -> int:
-        before = len(item.repairs)
-        for start, end in wants.segments:
-            for fresh_start, fresh_end in item.recent.fresh(start, end, now):
-                item.repairs.segments.add(fresh_start, fresh_end)
-        if wants.info and item.recent.fresh(INFO_INDEX, INFO_INDEX + 1, now):
-            item.repairs.info = True
-        if item.repairs:
+    def _repair_at_once(self, item: SendObject, parts: RepairSet, now: float) -> int:
+        due, recent = item.repairs.due, item.repairs.recent
+        before = len(due)
+        for start, end in parts.segments:
+            for fresh_start, fresh_end in recent.fresh(start, end, now):
+                due.segments.add(fresh_start, fresh_end)
+        if parts.info and recent.fresh(INFO_INDEX, INFO_INDEX + 1, now):
+            due.info = True
+        if due:
             self._repairing.add(item)
-        return len(item.repairs) - before
+        return len(due) - before
 
-    def _repair_if_ahead(self, item: SendObject, wants: RepairSet) -> int:
-        """In the hold-off a request for what has just been repaired is older than the repair."""
+    def _repair_if_later(self, item: SendObject, parts: RepairSet) -> int:
+        """Repair only what lies after the current position: requests for earlier parts are older than their repair."""
         current = self.next_object()
         if current is None or item.order < current.order:
             return 0
+        due = item.repairs.due
         if item is current:
-            ahead = item.partition.first_segment(self._current_block(item))
-            wants.segments.remove(0, ahead)
-            for block in [block for block in wants.parity if item.partition.first_segment(block) < ahead]:
-                del wants.parity[block]
-            wants.info &= item.repairs.info
-        fresh = item.repairs.merge(wants)
-        if item.repairs:
+            position = item.partition.first_segment(self._current_block(item))
+            parts.segments.remove(0, position)
+            for block in [block for block in parts.parity if item.partition.first_segment(block) < position]:
+                del parts.parity[block]
+            parts.info &= due.info
+        fresh = due.merge(parts)
+        if due:
             self._repairing.add(item)
         return fresh
 
     # The cycle with parity.
 
     def starts_gathering(self) -> bool:
-        """Whether a first request has just come, so that the time to gather others begins."""
-        if self._phase is not RepairPhase.IDLE or not self._asked:
+        """Begin to gather requests if a first one has come, and return True if so."""
+        if self._phase is not RepairPhase.IDLE or not self._requested:
             return False
-        self._phase = RepairPhase.GATHERING
+        self._move_to(RepairPhase.GATHERING)
         return True
 
     def end_phase(self) -> bool:
-        """The phase's time is over. Whether a hold-off begins."""
+        """End the current phase, and return True if a hold-off begins."""
         if self._phase is not RepairPhase.GATHERING:
-            self._phase = RepairPhase.IDLE
+            if self._phase is RepairPhase.HOLDING_OFF:
+                self._move_to(RepairPhase.IDLE)
             return False
-        self._phase = RepairPhase.HOLDING_OFF
-        for item in self._asked:
-            item.repairs.merge(item.asked)
-            item.asked.clear()
-            if item.repairs:
+        self._move_to(RepairPhase.HOLDING_OFF)
+        for item in self._requested:
+            item.repairs.due.merge(item.repairs.requested)
+            item.repairs.requested.clear()
+            if item.repairs.due:
                 self._repairing.add(item)
-        self._asked.clear()
+        self._requested.clear()
         return True
+
+    def _move_to(self, phase: RepairPhase) -> None:
+        if phase not in LEGAL[self._phase]:
+            raise AssertionError(f"{self._phase} to {phase}")
+        self._phase = phase
 
     # Repairs go out.
 
     @property
     def is_busy(self) -> bool:
-        """Whether repairs are due, or being gathered."""
+        """True if repairs are due, or requests are being gathered."""
         return bool(self._repairing) or self._phase is RepairPhase.GATHERING
 
     @property
     def has_repairs(self) -> bool:
+        """True if repairs are due."""
         return bool(self._repairing)
 
     def next_object(self) -> SendObject | None:
-        """The oldest object with something to be repaired, and still held."""
+        """Return the oldest object that has repairs due and still holds them."""
         while self._repairing:
             item = min(self._repairing, key=lambda item: item.order)
             self._trim(item)
-            if item.repairs:
+            if item.repairs.due:
                 return item
             self.settle(item)
         return None
 
     def _trim(self, item: SendObject) -> None:
-        """A stream has gone on since it was asked: what it left behind is overwritten, and can only be squelched."""
-        repairs, first = item.repairs, item.first_held
-        if repairs.segments and repairs.segments.first < first:
-            repairs.segments.remove(0, first)
+        """Drop repairs of what a stream has overwritten since they were requested: it can only be squelched."""
+        due, first = item.repairs.due, item.first_held
+        if due.segments and due.segments.first < first:
+            due.segments.remove(0, first)
             self._is_squelch_wanted = True
-        if first and repairs.parity:
-            for block in [block for block in repairs.parity if item.partition.first_segment(block) < first]:
-                del repairs.parity[block]
+        if first and due.parity:
+            for block in [block for block in due.parity if item.partition.first_segment(block) < first]:
+                del due.parity[block]
                 self._is_squelch_wanted = True
 
     def next_parity(self, item: SendObject) -> int | None:
-        """The block whose parity is due next, unless source segments are."""
-        repairs = item.repairs
-        if not repairs.parity:
+        """Return the block whose parity is due next, or None if source segments are due before."""
+        due = item.repairs.due
+        if not due.parity:
             return None
-        block = min(repairs.parity)
-        return None if repairs.segments and self._current_block(item) < block else block
+        block = min(due.parity)
+        return None if due.segments and self._current_block(item) < block else block
 
     def spend_parity(self, item: SendObject, block: int) -> range:
-        """The parity rows to send for a block: fresh ones while there are any, then those asked for."""
-        rows = item.repairs.parity.pop(block)
-        most = self._config.parity_segments
-        fresh = item.fresh_parity.get(block, self._config.auto_parity)
-        if fresh < most:
-            chosen = range(fresh, min(most, fresh + len(rows)))
-            item.fresh_parity[block] = chosen.stop
+        """Return the parity rows to send for a block: rows never sent while there are any, then requested ones."""
+        repairs = item.repairs
+        rows = repairs.due.parity.pop(block)
+        row_count = self._config.parity_segments
+        fresh = repairs.fresh_parity.get(block, self._config.auto_parity)
+        if fresh < row_count:
+            chosen = range(fresh, min(row_count, fresh + len(rows)))
+            repairs.fresh_parity[block] = chosen.stop
             return chosen
         start = min(rows)
         stop = start + 1
@@ -243,37 +262,38 @@ class RepairQueue:
             stop += 1
         rest = {row for row in rows if row >= stop}
         if rest:
-            item.repairs.parity[block] = rest
+            repairs.due.parity[block] = rest
         return range(start, stop)
 
     def settle(self, item: SendObject) -> None:
-        """After a repair: the object may have no other."""
-        if not item.repairs:
+        """After a repair, take the object out of the queue if it has no other one due."""
+        repairs = item.repairs
+        if not repairs.due:
             self._repairing.discard(item)
             if item.first_held:
-                item.fresh_parity = {
+                repairs.fresh_parity = {
                     block: row
-                    for block, row in item.fresh_parity.items()
+                    for block, row in repairs.fresh_parity.items()
                     if item.partition.first_segment(block) >= item.first_held
                 }
 
     def forget(self, item: SendObject) -> None:
-        """The object will not be held any more."""
+        """Repair nothing more of an object."""
         self._repairing.discard(item)
-        self._asked.discard(item)
+        self._requested.discard(item)
 
     def _current_block(self, item: SendObject) -> int:
-        """The lowest block with something to be repaired."""
-        repairs = item.repairs
-        blocks = list(repairs.parity)
-        if repairs.segments:
-            blocks.append(locate(item.partition, repairs.segments.first)[0])
+        """Return the lowest block that has repairs due."""
+        due = item.repairs.due
+        blocks = list(due.parity)
+        if due.segments:
+            blocks.append(locate(item.partition, due.segments.first)[0])
         return min(blocks, default=0)
 
-    # What is said of it.
+    # Answers to requests.
 
     def is_squelch_due(self, now: float, interval_s: float) -> bool:
-        """Whether requests for what is gone are to be answered: at most once in an interval."""
+        """Return True if requests for what is gone must be answered: at most once in an interval."""
         if not self._is_squelch_wanted:
             return False
         self._is_squelch_wanted = False
@@ -284,14 +304,14 @@ class RepairQueue:
         return True
 
     def requests(self, message_bytes: int) -> list[tuple[RepairRequest, ...]]:
-        """All that is asked for or being repaired, as receivers would ask for it."""
+        """Return everything requested or being repaired, in the form of receivers' requests, cut into messages."""
         builder: RequestBuilder | None = None
-        for item in sorted(self._asked | self._repairing, key=lambda item: item.order):
+        for item in sorted(self._requested | self._repairing, key=lambda item: item.order):
             layout = self._layout(item)
             builder = builder or RequestBuilder(layout.item_bytes, message_bytes)
             union = RepairSet()
-            union.merge(item.asked)
-            union.merge(item.repairs)
+            union.merge(item.repairs.requested)
+            union.merge(item.repairs.due)
             flags = RepairFlag.INFO if union.info else 0
             builder.add_segments(flags, layout, union.segments)
             for block in sorted(union.parity):

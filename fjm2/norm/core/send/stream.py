@@ -1,7 +1,7 @@
 """A STREAM at its sender: bytes and message marks become segments in a ring of ready-made datagrams.
 
-A row of the ring is a whole datagram, NORM header first: it is written when its bytes are, stamped when it is sent, and
-sent from where it lies. A train is a slice of the ring.
+A row of the ring is a whole datagram, beginning with the NORM header. The payload is written once, the header is
+stamped when the segment is sent, and the kernel reads it from the ring. A train is a slice of the ring.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from fjm2.norm.core.ranges import RangeSet
 from fjm2.norm.core.wire import STREAM_HEADER, Data, HeaderStamp
 
 STREAM_END_CODE = 0
-"""In the message-start field of a segment without data."""
+"""Message-start field of the segment without data that ends a stream."""
 
 
 class StreamRing:
-    """The segments of a stream from the oldest that can be repaired to the one being filled.
+    """Segments of a stream, from the oldest that can be repaired to the one being filled.
 
-    Segments have an index, counted from the stream's beginning; rows are reused, `rows` segments later.
+    A segment's index counts from the beginning of the stream. Its row is reused `rows` segments later.
     """
 
     def __init__(self, segment_bytes: int, rows: int, header: Data) -> None:
@@ -29,59 +29,62 @@ class StreamRing:
         self.row_bytes = self.norm_header_bytes + STREAM_HEADER.size + segment_bytes
         self.buffer = np.zeros(rows * self.row_bytes, np.uint8)
         self.stamp = HeaderStamp(self.buffer, self.row_bytes, header)
-        self._grid = self.buffer.reshape(rows, self.row_bytes)
-        self._payload = self._grid[:, self.norm_header_bytes + STREAM_HEADER.size :]
+        self._payload = self._datagrams[:, self.norm_header_bytes + STREAM_HEADER.size :]
         self._lengths = np.zeros(rows, np.uint16)
-        """Bytes of each row's segment."""
+        """Length of each row's segment in bytes."""
         self._short = RangeSet()
-        """Indexes of the segments that are not full: under load there are none."""
+        """Indexes of the segments that are not full. Under load there are none."""
         self.first = 0
-        """Index of the oldest segment still held."""
+        """Index of the oldest segment held."""
         self.closed = 0
-        """Index after the last segment that can be sent: the next one is being filled."""
+        """Index after the last complete segment: that of the segment being filled."""
         self.offset = 0
-        """Bytes written so far."""
+        """Number of bytes written so far."""
         self.is_ended = False
         self._fill = 0
         """Bytes in the segment being filled."""
         self._marks = np.zeros(rows, np.uint16)
-        """Message-start field of each row, the segment being filled included."""
+        """Message-start field of each row, including that of the segment being filled."""
+
+    @property
+    def _datagrams(self) -> NDArray[np.uint8]:
+        return self.buffer.reshape(self.rows, self.row_bytes)
 
     @property
     def has_partial(self) -> bool:
-        """Whether a segment is begun and not yet full."""
+        """True if a segment has been begun and is not full."""
         return self._fill > 0
 
     def symbols(self, first: int, count: int) -> NDArray[np.uint8]:
-        """Source symbols as FEC sees them: stream header and data. They must not wrap around the ring."""
+        """Return source symbols for FEC: stream header and data. The range must not wrap around the ring."""
         row = first % self.rows
-        return self._grid[row : row + count, self.norm_header_bytes :]
+        return self._datagrams[row : row + count, self.norm_header_bytes :]
 
     def copy(self, indexes: Sequence[int], out: NDArray[np.uint8]) -> None:
-        """Copy segments, with all their headers, that need not be neighbours."""
-        np.take(self._grid, np.asarray(indexes) % self.rows, axis=0, out=out, mode="clip")
+        """Copy whole datagrams, in any order, to `out`."""
+        np.take(self._datagrams, np.asarray(indexes) % self.rows, axis=0, out=out, mode="clip")
 
     def length(self, index: int) -> int:
-        """Bytes of a segment."""
+        """Return the length of a segment in bytes."""
         return int(self._lengths[index % self.rows])
 
     def train(self, first: int, count: int) -> tuple[int, int, NDArray[np.uint8]]:
-        """As many of the segments as lie together: their first row, number and bytes, yet to be stamped."""
+        """Return the segments that lie together, as first row, count and bytes. They must still be stamped."""
         row = first % self.rows
         count = min(count, self.rows - row)
-        lacking = 0
+        missing_bytes = 0
         for short, _ in self._short.within(first, first + count):
             count = short - first + 1
-            lacking = self.segment_bytes - int(self._lengths[row + count - 1])
+            missing_bytes = self.segment_bytes - int(self._lengths[row + count - 1])
             break
-        return row, count, self.buffer[row * self.row_bytes : (row + count) * self.row_bytes - lacking]
+        return row, count, self.buffer[row * self.row_bytes : (row + count) * self.row_bytes - missing_bytes]
 
     def room(self, limit: int) -> int:
-        """Bytes that can be written before the segment with index `limit` would be begun."""
+        """Return the number of bytes that can be written before segment `limit` is begun."""
         return max(0, (limit - self.closed) * self.segment_bytes - self._fill)
 
     def write(self, data: memoryview, marks: Sequence[int]) -> None:
-        """Append bytes, for which there must be room, and in which messages begin at the places marked."""
+        """Append bytes. Messages begin at the offsets in `marks`. The caller has checked that there is room."""
         if self._fill + len(data) <= self.segment_bytes:
             self._write_within(data, marks)
             return
@@ -100,7 +103,7 @@ class StreamRing:
             self._append(array[taken:])
 
     def _write_within(self, data: memoryview, marks: Sequence[int]) -> None:
-        """Bytes that the segment being filled has room for: the way of a lone message."""
+        """Append bytes that fit into the segment being filled. This is the path of a lone message."""
         row = self.closed % self.rows
         if not self._fill:
             self._marks[row] = 0
@@ -109,7 +112,7 @@ class StreamRing:
         self._append(np.frombuffer(data, np.uint8))
 
     def _mark(self, marks: Sequence[int], length: int) -> None:
-        """Note where messages begin in the segments that `length` bytes more will touch: the first of each counts."""
+        """Set the message-start fields of the segments that the next `length` bytes touch: the first mark in each."""
         fresh = (self.closed + (self._fill > 0)) % self.rows
         end = fresh + -(-(self._fill + length) // self.segment_bytes) - (self._fill > 0)
         self._marks[fresh:end] = 0
@@ -124,7 +127,7 @@ class StreamRing:
                 self._marks[row] = earlier
 
     def _append(self, piece: NDArray[np.uint8]) -> None:
-        """Bytes that end in the segment being filled."""
+        """Append bytes that end in the segment being filled."""
         self._payload[self.closed % self.rows, self._fill : self._fill + len(piece)] = piece
         self._fill += len(piece)
         self.offset += len(piece)
@@ -132,7 +135,7 @@ class StreamRing:
             self.close_segment()
 
     def _append_segments(self, segments: NDArray[np.uint8]) -> None:
-        """Whole segments, to rows that follow each other."""
+        """Append whole segments to consecutive rows."""
         count = len(segments)
         row = self.closed % self.rows
         rows = slice(row, row + count)
@@ -144,7 +147,7 @@ class StreamRing:
         self._advance(count)
 
     def close_segment(self) -> None:
-        """Let the segment being filled go as it is; the next byte begins another."""
+        """Complete the segment being filled as it is. The next byte begins another one."""
         row = self.closed % self.rows
         self._lengths[row] = self._fill
         if self._fill < self.segment_bytes:
@@ -157,7 +160,7 @@ class StreamRing:
         self._advance(1)
 
     def end(self) -> None:
-        """Append the segment that says that no more will come."""
+        """Append the segment that ends the stream."""
         if self._fill:
             self.close_segment()
         self._marks[self.closed % self.rows] = STREAM_END_CODE

@@ -195,8 +195,8 @@ class TrainMaker:
     def _preset(self, item: SendObject) -> None:
         """Bring an object's headers up to date, if what all of them say has changed."""
         said = self._timing.grtt_q, self.backoff_factor
-        if item.preset_said != said:
-            item.preset_said = said
+        if item.preset_values != said:
+            item.preset_values = said
             header = self.data_header(item.id, item.flags, item.fti)
             if self._buffer is None:
                 self._buffer = RowBuffer(self._config.segment_bytes, header)

@@ -1,0 +1,87 @@
+"""Confirmation of watermarks: once everything before a position has come, the sender is told (RFC 5740, 5.5.3)."""
+
+from dataclasses import dataclass
+
+from fjm2.norm.core.remote_sender import RemoteSender
+from fjm2.norm.core.timers import Timer, TimerTable
+from fjm2.norm.core.wire import AckType, Position
+
+from .context import ReceiverContext
+from .feedback import FeedbackSender
+from .incoming_object import IncomingObject
+from .inventory import Inventory
+
+ACKS_AT_ONCE_MAX = 8
+"""Most nodes that confirm a watermark at once. More spread their answers over a round trip (RFC 5740, 5.5.3)."""
+_PENDING_MAX = 4
+"""Watermarks that are confirmed as soon as possible. Older ones are confirmed when the sender asks again."""
+
+
+@dataclass(slots=True)
+class PendingConfirmation:
+    """What must arrive before a watermark can be confirmed."""
+
+    missing: list[tuple[int, int]]
+    """Objects by count, each with the segment index up to which it must be complete."""
+    is_crowd: bool
+    """True if so many nodes are asked that they must spread their answers."""
+
+    def is_due(self, open_items: dict[int, IncomingObject]) -> bool:
+        """Return True if everything has come or was given up."""
+        missing = self.missing
+        while missing:
+            count, end = missing[-1]
+            item = open_items.get(count)
+            if item is not None and item.lacks(end):
+                return False
+            missing.pop()
+        return True
+
+
+class Confirmations:
+    """Watermarks of one sender that wait for missing data, and those whose answer is delayed."""
+
+    __slots__ = ("_context", "_delayed", "_feedback", "_inventory", "_remote", "_timers", "pending")
+
+    def __init__(
+        self,
+        context: ReceiverContext,
+        remote: RemoteSender,
+        timers: TimerTable,
+        inventory: Inventory,
+        feedback: FeedbackSender,
+    ) -> None:
+        self._context = context
+        self._remote = remote
+        self._timers = timers
+        self._inventory = inventory
+        self._feedback = feedback
+        self.pending: dict[Position, PendingConfirmation] = {}
+        """Watermarks before which something is missing, oldest first."""
+        self._delayed: Position | None = None
+        """The last watermark that is to be confirmed after a random delay."""
+
+    def prepare(self, position: Position, count: int, end: int, node_count: int) -> None:
+        """Note what is missing before a watermark that asks `node_count` nodes. Later losses do not matter to it."""
+        if position in self.pending or not self._inventory.has_heard_of_all_to(count):
+            return
+        if len(self.pending) >= _PENDING_MAX:
+            del self.pending[next(iter(self.pending))]
+        is_crowd = self._context.group_is_multicast and node_count > ACKS_AT_ONCE_MAX
+        self.pending[position] = PendingConfirmation(self._inventory.missing_to(count, end), is_crowd)
+
+    def send_due(self, now: float) -> None:
+        """Confirm the watermarks before which nothing is missing any more, or schedule their confirmation."""
+        open_items = self._inventory.window.open
+        for position in [at for at, confirmation in self.pending.items() if confirmation.is_due(open_items)]:
+            confirmation = self.pending.pop(position)
+            self._delayed = position
+            if not confirmation.is_crowd:
+                self._feedback.ack(AckType.FLUSH, position, now)
+            elif not self._timers.is_set(Timer.ACK):
+                self._timers.set(Timer.ACK, now + self._context.random.uniform(0.0, self._remote.grtt_s))
+
+    def send_delayed(self, now: float) -> None:
+        """Confirm the latest watermark, now that its delay is over."""
+        if self._delayed is not None:
+            self._feedback.ack(AckType.FLUSH, self._delayed, now)

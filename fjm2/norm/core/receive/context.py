@@ -1,0 +1,28 @@
+"""What all receivers of a node share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from fjm2.norm.core.config import ReceiverConfig
+from fjm2.norm.core.events import Event
+from fjm2.norm.core.stats import Stats
+from fjm2.norm.core.train import Address
+from fjm2.norm.core.wire import Message
+
+
+@dataclass(slots=True)
+class ReceiverContext:
+    """Settings, counters and outlets of all receivers of a node."""
+
+    node_id: int
+    config: ReceiverConfig
+    random: Random
+    stats: Stats
+    emit: Callable[[Event], None]
+    """Hands an event to the application."""
+    send: Callable[[Message, Address | None], None]
+    """Sends a message to an address, or to the group."""
+    group_is_multicast: bool
+    used_bytes: int = 0
+    """Memory of all objects that are being received, in bytes."""

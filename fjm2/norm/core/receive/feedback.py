@@ -1,0 +1,89 @@
+"""Feedback to remote senders: NACKs and ACKs are built here, and wait here until they can be sent."""
+
+from collections import deque
+from typing import TypedDict
+
+import numpy as np
+
+from fjm2.norm.core.congestion import CcResponder
+from fjm2.norm.core.remote_sender import RemoteSender
+from fjm2.norm.core.stats import Drop, Stats
+from fjm2.norm.core.train import Address, Train
+from fjm2.norm.core.wire import Ack, CcFeedback, Message, Nack, Position, RepairRequest
+
+from .context import ReceiverContext
+
+_WAITING_MAX = 1024
+"""Most messages that wait to be sent. What is dropped beyond is asked again, by this node or by the sender."""
+
+
+class FeedbackQueue:
+    """Messages of all receivers of a node that wait to be sent."""
+
+    __slots__ = ("_group", "_stats", "trains")
+
+    def __init__(self, group: Address, stats: Stats) -> None:
+        self._group = group
+        self._stats = stats
+        self.trains: deque[Train] = deque()
+        """Messages that wait, each a train of one datagram."""
+
+    def add(self, message: Message, address: Address | None) -> None:
+        """Queue a message to an address, or to the group."""
+        if len(self.trains) >= _WAITING_MAX:
+            self._stats.drop(Drop.RATE_LIMITED)
+            return
+        data = np.frombuffer(message.encode(), np.uint8)
+        self._stats.datagrams_sent += 1
+        self._stats.bytes_sent += data.size
+        self.trains.append(Train(data, data.size, address or self._group))
+
+
+class FeedbackFields(TypedDict):
+    """Fields that NACK and ACK have in common."""
+
+    source_id: int
+    sender_id: int
+    instance_id: int
+    grtt_response_s: int
+    grtt_response_us: int
+    extensions: tuple[CcFeedback, ...]
+
+
+class FeedbackSender:
+    """Sends NACKs and ACKs to one remote sender, unless the receiver is silent."""
+
+    __slots__ = ("_cc", "_context", "_is_silent", "_is_unicast", "_remote")
+
+    def __init__(self, context: ReceiverContext, remote: RemoteSender, cc: CcResponder) -> None:
+        self._context = context
+        self._remote = remote
+        self._cc = cc
+        self._is_silent = context.config.silent
+        self._is_unicast = context.config.unicast_nack or not context.group_is_multicast
+
+    def nack(self, requests: tuple[RepairRequest, ...], now: float) -> None:
+        """Request repairs."""
+        if not self._is_silent:
+            self._context.stats.nacks_sent += 1
+            self._send(Nack(**self._fields(now), requests=requests))
+
+    def ack(self, ack_type: int, content: bytes | Position, now: float) -> None:
+        """Acknowledge a probe or a watermark."""
+        if not self._is_silent:
+            self._context.stats.acks_sent += 1
+            self._send(Ack(**self._fields(now), ack_type=ack_type, content=content))
+
+    def _fields(self, now: float) -> FeedbackFields:
+        response_s, response_us = self._remote.grtt_response(now)
+        return {
+            "source_id": self._context.node_id,
+            "sender_id": self._remote.node_id,
+            "instance_id": self._remote.instance_id,
+            "grtt_response_s": response_s,
+            "grtt_response_us": response_us,
+            "extensions": (self._cc.feedback(),) if self._cc.is_reporting else (),
+        }
+
+    def _send(self, message: Message) -> None:
+        self._context.send(message, self._remote.address if self._is_unicast else None)
