@@ -1,0 +1,79 @@
+"""Threads that run callbacks of applications."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from fjm2.bus.callbacks import calling_thread_of
+from fjm2.bus.completions import CompletionListener
+from fjm2.jms.endpoint import Endpoint
+from fjm2.messages.message import Message
+
+_T = TypeVar("_T")
+
+
+class CallbackThread:
+    """Where callbacks of one owner run, one at a time; it is started by the first."""
+
+    def __init__(self, owner: object, endpoint: Endpoint | None, name: str) -> None:
+        self._owner = owner
+        self._endpoint = endpoint
+        self._name = name
+        self._executor: ThreadPoolExecutor | None = None
+
+    async def run(self, function: Callable[..., _T], *arguments: object) -> _T:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, initializer=self._begin)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, _without_exit, function, *arguments)
+
+    def _begin(self) -> None:
+        """For those who look at threads: which connection it is of, and what for."""
+        connection = "closed" if self._endpoint is None else self._endpoint.name
+        threading.current_thread().name = f"fjm2-{connection}-{self._name}"
+        calling_thread_of.set(self._owner)
+
+    def bind(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        """A coroutine function that runs the function there."""
+
+        async def run(*arguments: object) -> Any:
+            return await self.run(function, *arguments)
+
+        return run
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+
+
+def _without_exit(function: Callable[..., _T], *arguments: object) -> _T:
+    """In the loop's thread a SystemExit would end the loop, and with it every connection of the process."""
+    try:
+        return function(*arguments)
+    except Exception:
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"a callback ended with {error!r}") from error
+
+
+class ThreadCompletion:
+    """A completion listener whose methods run in a thread."""
+
+    def __init__(self, thread: CallbackThread, listener: CompletionListener) -> None:
+        self.on_completion = thread.bind(listener.on_completion)
+        self.on_exception = thread.bind(listener.on_exception)
+
+
+def run_batch(
+    listener: Callable[[Message], Any], messages: list[Message], is_interrupted: Callable[[], bool]
+) -> tuple[int, BaseException | None]:
+    """See `dispatcher.RunBatch`."""
+    for done, message in enumerate(messages):
+        try:
+            listener(message)
+        except BaseException as error:
+            return done, error
+        if is_interrupted():
+            return done + 1, None
+    return len(messages), None

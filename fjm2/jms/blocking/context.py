@@ -1,0 +1,210 @@
+"""Contexts for threads."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from fjm2.base.readings import Counted
+from fjm2.bus.inbox import Overflow
+from fjm2.bus.statistics import ConnectionStatistics
+from fjm2.jms import context as aio_context
+from fjm2.jms import session as aio_session
+from fjm2.jms.connection import ExceptionListener
+from fjm2.jms.metadata import ConnectionMetaData
+from fjm2.jms.settings import SessionMode
+from fjm2.messages.destination import Destination, Queue, Topic
+from fjm2.messages.message import Message
+from fjm2.messages.message_factory import MessageFactory
+from fjm2.messages.object_codec import ObjectCodec
+
+from .closing import Closable
+from .connection import Connection
+from .connection import threads_of as connection_threads_of
+from .consumers import JMSConsumer
+from .loop_thread import call, run
+from .producers import JMSProducer
+from .session import Session
+from .session import threads_of as session_threads_of
+from .temporary import TemporaryQueue, TemporaryTopic
+
+
+class JMSContext(MessageFactory, Closable):
+    """A session and its connection in one; the connection closes with the last context that shares it."""
+
+    def __init__(self, inner: aio_context.JMSContext, connection: Connection) -> None:
+        """A context is made, and open, by a ConnectionFactory, or by another context."""
+        self._inner, self._connection = inner, connection
+        self._shared_threads = connection_threads_of(connection)
+        self._session = Session(aio_session.Session(aio_context.session_of(inner)), self._shared_threads)
+        self._threads = session_threads_of(self._session)
+
+    def _check_usable(self) -> ObjectCodec:
+        return self._threads.core.check_usable()
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def ready(self) -> None:
+        """Wait until those who are there are known, see `Connection.ready`."""
+        self._connection.ready()
+
+    def subscribers(self, dest: Destination) -> int:
+        """How many connections are known to consume from it, see `Connection.subscribers`."""
+        return self._connection.subscribers(dest)
+
+    def create_context(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE) -> "JMSContext":
+        """Another session on the same connection."""
+        return JMSContext(run(self._inner.create_context, mode), self._connection)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close the session and, if no other context uses it, the connection: see there. Twice does no harm."""
+        if aio_context.shared_connection_of(self._inner).users > 1:
+            call(self._threads.close_behind(self._inner.close))
+        else:
+            call(self._shared_threads.close_behind(self._inner.close, timeout))
+        self._threads.close()
+
+    def _close_after(self, kind: type[BaseException] | None) -> None:
+        self.close(self._shared_threads.close_timeout_after(kind))
+
+    def start(self) -> None:
+        """Deliver messages from now on; the first consumer does so by itself if `auto_start` is set."""
+        run(self._inner.start)
+
+    def stop(self) -> None:
+        """No more deliveries to any context of the connection, until it is started again."""
+        call(self._inner.stop())
+
+    @property
+    def auto_start(self) -> bool:
+        """Whether the first consumer starts the connection. On by default."""
+        return self._inner.auto_start
+
+    @auto_start.setter
+    def auto_start(self, value: bool) -> None:
+        self._inner.auto_start = value
+
+    @property
+    def client_id(self) -> str | None:
+        """What others know the connection by. To be set before anything else is done with it."""
+        return self._inner.client_id
+
+    @client_id.setter
+    def client_id(self, value: str | None) -> None:
+        run(setattr, self._inner, "client_id", value)
+
+    @property
+    def meta_data(self) -> ConnectionMetaData:
+        """Versions, and what is there and what is not."""
+        return self._connection.meta_data
+
+    def statistics(self) -> ConnectionStatistics:
+        """As `Connection.statistics`, of its connection."""
+        return self._connection.statistics()
+
+    @property
+    def counted(self) -> Counted:
+        """What a TraceRecorder records of its connection."""
+        return self._connection.counted
+
+    @property
+    def exception_listener(self) -> ExceptionListener | None:
+        """A function of an exception: it hears what no call of this connection can report."""
+        return self._connection.exception_listener
+
+    @exception_listener.setter
+    def exception_listener(self, listener: ExceptionListener | None) -> None:
+        self._connection.exception_listener = listener
+
+    @property
+    def transacted(self) -> bool:
+        """Whether what is sent and received waits for a commit."""
+        return self._inner.transacted
+
+    @property
+    def session_mode(self) -> SessionMode:
+        """Who acknowledges what is received, and when."""
+        return self._inner.session_mode
+
+    def commit(self) -> None:
+        """Send what the transaction holds, acknowledge what was received in it, and wait for confirmation."""
+        self._threads.call(self._inner.commit)
+
+    def rollback(self) -> None:
+        """Forget what the transaction holds; what was received in it is delivered again."""
+        self._threads.call(self._inner.rollback)
+
+    def recover(self) -> None:
+        """Deliver again, from the first message on that is not acknowledged."""
+        call(self._inner.recover())
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """`with context.transaction():` commits, or rolls back if an exception leaves the block."""
+        with self._session.transaction() as session:
+            yield session
+
+    def acknowledge(self) -> None:
+        """In CLIENT_ACKNOWLEDGE mode, all that was received so far."""
+        self._threads.acknowledge()
+
+    def create_temporary_topic(self) -> TemporaryTopic:
+        """A topic that lives with the connection, of which only it consumes."""
+        return self._session.create_temporary_topic()
+
+    def create_temporary_queue(self) -> TemporaryQueue:
+        """A queue that lives with the connection, of which only it consumes."""
+        return self._session.create_temporary_queue()
+
+    def create_producer(self) -> JMSProducer:
+        """A producer for any destination."""
+        run(self._inner.create_producer)
+        return JMSProducer(self._threads)
+
+    def create_consumer(
+        self,
+        dest: Destination,
+        selector: str | None = None,
+        no_local: bool = False,
+        *,
+        overflow: Overflow | str | None = None,
+        messages_max: int | None = None,
+        bytes_max: int | None = None,
+    ) -> JMSConsumer:
+        """As `Session.create_consumer`; starts the connection unless `auto_start` is off."""
+        bounds: dict[str, Any] = {"overflow": overflow, "messages_max": messages_max, "bytes_max": bytes_max}
+        return JMSConsumer(run(self._inner.create_consumer, dest, selector, no_local, **bounds), self._threads)
+
+    def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
+        """ResourceAllocationError: not in this release."""
+        run(self._inner.create_shared_consumer, topic, name, selector)
+
+    def create_durable_consumer(
+        self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
+    ) -> NoReturn:
+        """ResourceAllocationError: not in this release."""
+        run(self._inner.create_durable_consumer, topic, name, selector, no_local)
+
+    def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
+        """ResourceAllocationError: not in this release."""
+        run(self._inner.create_shared_durable_consumer, topic, name, selector)
+
+    def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
+        """ResourceAllocationError: not in this release."""
+        run(self._inner.create_browser, queue, selector)
+
+    def unsubscribe(self, name: str) -> NoReturn:
+        """InvalidDestinationError: there are no durable subscriptions in this release."""
+        run(self._inner.unsubscribe, name)
+
+    def request(self, dest: Destination, message: Message, timeout: float | None = None) -> Message | None:
+        """Send a message, and wait for the first reply to it; None when so many seconds are over."""
+        reply: Message | None = self._threads.call(self._inner.request, dest, message, timeout)
+        return reply
+
+    def request_many(
+        self, dest: Destination, message: Message, timeout: float | None = None, count: int | None = None
+    ) -> list[Message]:
+        """Likewise, for so many replies, or all that come in the time."""
+        replies: list[Message] = self._threads.call(self._inner.request_many, dest, message, timeout, count)
+        return replies

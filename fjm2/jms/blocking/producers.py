@@ -1,0 +1,84 @@
+"""Producers whose sends wait for room in the send queue of their connection."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, Self
+
+from fjm2.bus.completions import CompletionListener
+from fjm2.jms.jms_producer import AnyJMSProducer
+from fjm2.jms.producer import AnyProducer
+from fjm2.messages.destination import Destination
+from fjm2.messages.types import PropertyValue
+
+from .closing import Closable
+from .loop_thread import call
+from .session_threads import SessionThreads
+
+
+class MessageProducer(AnyProducer, Closable):
+    """Sends to its destination or, if it has none, to that of each send."""
+
+    def __init__(self, threads: SessionThreads, destination: Destination | None) -> None:
+        super().__init__(threads.core.outbox, destination)
+        self._threads = threads
+
+    def send(
+        self,
+        message: Any,
+        dest: Destination | None = None,
+        *,
+        delivery_mode: int | None = None,
+        priority: int | None = None,
+        time_to_live: int | None = None,
+        on_complete: CompletionListener | None = None,
+    ) -> None:
+        """Send the message as it is now; within a transaction, when it is committed."""
+        with self._threads.queue.lock:
+            post = self._frame(message, dest, delivery_mode, priority, time_to_live)
+            self._threads.send(post, message, on_complete)
+        self._note_sent(self._threads.queue.wait_for_room())
+
+    def send_async(
+        self,
+        message: Any,
+        dest: Destination | None = None,
+        *,
+        delivery_mode: int | None = None,
+        priority: int | None = None,
+        time_to_live: int | None = None,
+    ) -> Future[None]:
+        """Likewise; the future is done when the outcome is known."""
+        with self._threads.queue.lock:
+            post = self._frame(message, dest, delivery_mode, priority, time_to_live)
+            self._note_sent(None)
+            return self._threads.send_async(post, message, None)
+
+    def close(self) -> None:
+        """Wait for asynchronous sends. Twice does no harm."""
+        call(self._threads.close_behind(self._close))
+
+    async def _close(self) -> None:
+        self._outbox.check_not_in_callback("close")
+        self._is_closed = True
+        await self._outbox.completions.drained()
+
+
+class JMSProducer(AnyJMSProducer):
+    """Made by `context.create_producer()`: costs little, is bound to no destination and needs no closing."""
+
+    def __init__(self, threads: SessionThreads) -> None:
+        super().__init__(threads.core.outbox)
+        self._threads = threads
+
+    def send(
+        self, dest: Destination, body: Any = None, *, properties: Mapping[str, PropertyValue] | None = None
+    ) -> Self:
+        """Send a message, or a body as the message of its kind: str, bytes, dict, None, any other object.
+
+        The producer's properties and headers override the message's own; `properties` are for this message alone, and
+        override both.
+        """
+        with self._threads.queue.lock:
+            self._threads.send(*self._frame(dest, body, properties), self._async_listener)
+        self._note_sent(self._threads.queue.wait_for_room())
+        return self

@@ -1,0 +1,129 @@
+"""The queue between the threads that send and the event loop."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager
+from time import perf_counter
+from typing import Final
+
+from fjm2.bus.completions import CompletionListener
+from fjm2.bus.errors import UnconfirmedError
+from fjm2.bus.publication import Outbox, Post
+from fjm2.messages.errors import IllegalStateError
+from fjm2.messages.header import FRAME_BYTES, HEADER
+
+from .loop_thread import LOOP
+
+Put = Callable[[Post], Awaitable[None] | None]
+"""Puts a post into an outbox. Returns an awaitable if there is no room."""
+
+_QUEUED_BYTES_MAX: Final = 4 << 20
+_QUEUED_POSTS_MAX: Final = 5_000
+"""Senders wait if more than this is queued. Large enough for bursts, small enough to bound memory and delay."""
+
+
+class SendQueue:
+    """What threads send through one connection, in order: the loop is called once a burst, not once a message."""
+
+    def __init__(self, report: Callable[[Exception], None]) -> None:
+        self._report = report
+        self.lock = threading.Lock()
+        """Held while a frame is made, so that their order is that of their numbers."""
+        self._posts: list[tuple[Put, Post]] = []
+        self._size = 0
+        self._unsent = 0
+        """So many of those that were taken from there are still to be put."""
+        self._task: Future[None] | None = None
+        self._is_closed = False
+
+    def put(self, put: Put, post: Post) -> None:
+        """Have it put into an outbox; with the lock held."""
+        if self._is_closed:
+            raise IllegalStateError("the connection is closed")
+        self._posts.append((put, post))
+        self._size += HEADER.unpack_from(post[2][0])[FRAME_BYTES]
+        if self._task is None:
+            self._task = LOOP.submit(self._forward())
+
+    def wait_for_room(self) -> float | None:
+        """Without the lock. For how long it waited; None if there was room."""
+        task = self._task
+        if task is None or (self._size <= _QUEUED_BYTES_MAX and len(self._posts) <= _QUEUED_POSTS_MAX):
+            return None
+        began = perf_counter()
+        try:
+            task.result()
+        except CancelledError:
+            raise IllegalStateError("the connection is closed") from None
+        return perf_counter() - began
+
+    async def drained(self, limit: AbstractAsyncContextManager[None]) -> bool:
+        """All that was put in so far is with the bus. False if the limit's time was over before."""
+        task = self._task
+        if task is None:
+            return True
+        try:
+            async with limit:
+                await asyncio.wait([asyncio.wrap_future(task)])
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self, limit: AbstractAsyncContextManager[None]) -> None:
+        """Likewise; what is not with the bus by then never will be, and nothing more is taken."""
+        if await self.drained(limit):
+            return
+        with self.lock:
+            self._is_closed = True
+            task, posts, self._posts, self._size = self._task, self._posts, [], 0
+        if task is not None:
+            task.cancel()
+        self._report(UnconfirmedError(f"{len(posts) + self._unsent} messages were not sent before the close"))
+
+    async def _forward(self) -> None:
+        while True:
+            with self.lock:
+                posts, self._posts, self._size = self._posts, [], 0
+                if not posts:
+                    self._task = None
+                    return
+            self._unsent = len(posts)
+            for put, post in posts:
+                self._unsent -= 1
+                try:
+                    waiting = put(post)
+                    if waiting is not None:
+                        await waiting
+                except Exception as error:
+                    self._report(error)
+            await asyncio.sleep(0)
+
+
+class PendingSend:
+    """A send the outcome of which a thread asks for, or a listener."""
+
+    def __init__(self, outbox: Outbox, message: object, listener: CompletionListener | None) -> None:
+        self.outcome: Future[None] = Future()
+        self._outbox = outbox
+        self._message = message
+        self._listener = listener
+
+    def put(self, post: Post) -> Awaitable[None] | None:
+        try:
+            future, waiting = self._outbox.put_async(post, self._message, self._listener)
+        except Exception as error:
+            self.outcome.set_exception(error)
+            return None
+        future.add_done_callback(self._finish)
+        return waiting
+
+    def _finish(self, future: asyncio.Future[None]) -> None:
+        error = future.exception()
+        if not self.outcome.set_running_or_notify_cancel():
+            return
+        if error is None:
+            self.outcome.set_result(None)
+        else:
+            self.outcome.set_exception(error)

@@ -1,0 +1,72 @@
+"""Threads and the send queue, as the objects of one session use them."""
+
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import nullcontext
+from typing import Any, ParamSpec
+
+from fjm2.base.done import DONE, Done
+from fjm2.bus.completions import CompletionListener
+from fjm2.bus.inbox import MessageListener
+from fjm2.bus.publication import Post
+from fjm2.jms.listener_task import ThreadListener
+from fjm2.jms.session import SessionCore
+from fjm2.messages.message import Message
+
+from .callback_thread import CallbackThread, ThreadCompletion, run_batch
+from .loop_thread import call, run
+from .send_queue import PendingSend, SendQueue
+
+_P = ParamSpec("_P")
+
+
+class SessionThreads:
+    """What the objects of one session share."""
+
+    def __init__(self, core: SessionCore, queue: SendQueue, name: str) -> None:
+        self.core, self.queue = core, queue
+        self.listeners = CallbackThread(core.dispatcher, core.endpoint, f"{name}-listeners")
+        self.completions = CallbackThread(core.outbox, core.endpoint, f"{name}-completions")
+        core.dispatcher.opener.acknowledge_hook = self.acknowledge
+
+    def call(self, function: Callable[_P, Any], *arguments: _P.args, **options: _P.kwargs) -> Any:
+        """Await a coroutine function, behind everything that was sent before."""
+        return call(self._behind(function, *arguments, **options))
+
+    async def close_behind(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Likewise, but what holds up those that were sent before does not hold up a close."""
+        await self.queue.drained(self.core.endpoint.closing())
+        await close()
+
+    async def _behind(self, function: Callable[_P, Any], *arguments: _P.args, **options: _P.kwargs) -> Any:
+        await self.queue.drained(nullcontext())
+        return await function(*arguments, **options)
+
+    def send(self, post: Post, message: Any, listener: CompletionListener | None) -> None:
+        """With the lock of the queue held."""
+        if listener is None:
+            self.queue.put(self.core.outbox.put, post)
+        else:
+            self.send_async(post, message, listener)
+
+    def send_async(self, post: Post, message: Any, listener: CompletionListener | None) -> Future[None]:
+        """Likewise; done when the outcome is known."""
+        listening = None if listener is None else ThreadCompletion(self.completions, listener)
+        pending = PendingSend(self.core.outbox, message, listening)
+        self.queue.put(pending.put, post)
+        return pending.outcome
+
+    def listener_of(self, listener: MessageListener) -> ThreadListener:
+        async def run(messages: list[Message], is_interrupted: Callable[[], bool]) -> tuple[int, BaseException | None]:
+            called = self.core.dispatcher.wrap_listener(listener)
+            return await self.listeners.run(run_batch, called, messages, is_interrupted)
+
+        return ThreadListener(run, listener)
+
+    def acknowledge(self) -> Done:
+        run(self.core.dispatcher.acknowledge)
+        return DONE
+
+    def close(self) -> None:
+        self.listeners.close()
+        self.completions.close()
