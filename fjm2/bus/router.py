@@ -168,7 +168,7 @@ class Router:
         self._drops: Counter[FrameDrop] = Counter()
         """Of streams that are no more."""
         self._taps: tuple[RunTap, ...] = ()
-        self._hand_out = self._route
+        self.hand_out = self._route
         """Gets the frames of each run: `_route`, or `_route_tapped` while there are taps."""
 
     def set_node_id(self, node_id: int) -> None:
@@ -252,7 +252,7 @@ class Router:
         frames = reader.feed(data, marks)
         if frames:
             self.stats.frames_received += len(frames)
-            self._hand_out(frames, sender)
+            self.hand_out(frames, sender)
         if reader.held_bytes != held:
             self._held_bytes += reader.held_bytes - held
             if self._held_bytes > self._held_bytes_max:
@@ -261,13 +261,13 @@ class Router:
     def add_tap(self, tap: RunTap) -> None:
         """Show every run to a tap, from the next one on, before subscriptions get its frames."""
         self._taps = (*self._taps, tap)
-        self._hand_out = self._route_tapped
+        self.hand_out = self._route_tapped
 
     def remove_tap(self, tap: RunTap) -> None:
         """Show no more runs to a tap. Calling this twice does no harm."""
         self._taps = tuple(one for one in self._taps if one is not tap)
         if not self._taps:
-            self._hand_out = self._route
+            self.hand_out = self._route
 
     def has_stream(self, sender_id: int) -> bool:
         """Whether anything of a sender's streams has come."""

@@ -1,0 +1,196 @@
+"""A gate in front of a connection: it sees frames before the network does, and decides when messages count as sent."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from adapter import QUIET_S, WAIT_S, eventually
+
+from fjm2.bus.bus import BUS_DEFAULTS
+from fjm2.jms import (
+    Connection,
+    ConnectionFactory,
+    JMSError,
+    ResourceAllocationError,
+    SessionMode,
+    TextMessage,
+    Topic,
+    TransactionRolledBackError,
+    UnconfirmedError,
+)
+from fjm2.jms.connection import ConnectionCore
+from fjm2.jms.settings import ClientSettings
+from fjm2.messages.destination import Destination
+from fjm2.messages.frame import Parts
+from fjm2.messages.header import FLAGS, IN_TRANSACTION
+from fjm2.uri import BusConfig
+
+TOPIC = Topic("fjm2.gates")
+
+
+def uri(port: int) -> str:
+    return f"fjm2://239.192.57.40:{port}?interface=127.0.0.1&ttl=0&grtt_s=1ms"
+
+
+class Store:
+    """Keeps every frame, and says when it is stored: by `store`, or at once."""
+
+    def __init__(self, is_slow: bool = True) -> None:
+        self.frames: list[bytes] = []
+        self.is_slow = is_slow
+        self.refusal: JMSError | None = None
+        self.on_admit: Callable[[], None] = lambda: None
+        self.waiting: list[asyncio.Future[None]] = []
+
+    def admit(self, destination: Destination, parts: Parts) -> asyncio.Future[None] | None:
+        assert destination == TOPIC
+        if self.refusal is not None:
+            raise self.refusal
+        self.frames.append(b"".join(parts))
+        self.on_admit()
+        if not self.is_slow:
+            return None
+        self.waiting.append(asyncio.get_running_loop().create_future())
+        return self.waiting[-1]
+
+    def store(self, error: Exception | None = None) -> None:
+        """All frames so far are stored, or cannot be."""
+        for future in self.waiting:
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+        self.waiting.clear()
+
+
+async def gated(port: int, store: Store, **settings: Any) -> tuple[Connection, Connection]:
+    """A publisher behind the store, and a subscriber that is started."""
+    config = BusConfig.from_uri(uri(port), BUS_DEFAULTS)
+    sending = await Connection(ConnectionCore(config, ClientSettings(**settings), store))
+    receiving = await ConnectionFactory(uri(port), dscp=8).create_connection()
+    receiving.start()
+    return sending, receiving
+
+
+async def subscribe(sending: Connection, receiving: Connection) -> list[str]:
+    """The texts that arrive."""
+    heard: list[str] = []
+    consumer = receiving.create_session().create_consumer(TOPIC)
+    consumer.message_listener = lambda message: heard.append(message.text)
+    await consumer.ready()
+    await sending.ready()
+    return heard
+
+
+async def close(*connections: Connection) -> None:
+    for connection in connections:
+        await connection.close()
+
+
+async def test_a_gate_holds_a_send_back_but_not_the_message(port: int) -> None:
+    store = Store()
+    sending, receiving = await gated(port, store)
+    heard = await subscribe(sending, receiving)
+    send = asyncio.ensure_future(sending.create_session().create_producer(TOPIC).send(TextMessage("a")))
+    await eventually(lambda: heard == ["a"])
+    assert not send.done()
+    store.store()
+    await asyncio.wait_for(send, WAIT_S)
+    await close(sending, receiving)
+
+
+async def test_a_gate_sees_a_frame_before_consumers_do(port: int) -> None:
+    store = Store(is_slow=False)
+    sending, receiving = await gated(port, store)
+    heard: list[str] = []
+    consumer = sending.create_session().create_consumer(TOPIC)
+    consumer.message_listener = lambda message: heard.append(message.text)
+    sending.start()
+    before: list[int] = []
+    store.on_admit = lambda: before.append(sending.statistics().bus.messages_sent + sending.statistics().messages_held)
+    await sending.create_session().create_producer(TOPIC).send(TextMessage("a"))
+    await eventually(lambda: heard == ["a"])
+    assert before == [0]
+    assert len(store.frames) == 1
+    await close(sending, receiving)
+
+
+async def test_a_gate_holds_a_confirmation_back(port: int) -> None:
+    store = Store()
+    sending, receiving = await gated(port, store)
+    heard = await subscribe(sending, receiving)
+    outcome = asyncio.ensure_future(sending.create_session().create_producer(TOPIC).send_async(TextMessage("a")))
+    await eventually(lambda: heard == ["a"])
+    await sending._core.check_open().confirmation.settled()  # the subscriber has confirmed it
+    await asyncio.sleep(QUIET_S)
+    assert not outcome.done()
+    store.store()
+    await asyncio.wait_for(outcome, WAIT_S)
+    await close(sending, receiving)
+
+
+async def test_what_cannot_be_stored_is_the_outcome(port: int) -> None:
+    store = Store()
+    sending, receiving = await gated(port, store)
+    producer = sending.create_session().create_producer(TOPIC)
+    outcomes = [asyncio.ensure_future(producer.send_async(TextMessage("a"))), asyncio.ensure_future(_send(producer))]
+    await eventually(lambda: len(store.waiting) == 2)
+    store.store(ResourceAllocationError("the disk is full"))
+    for outcome in outcomes:
+        with pytest.raises(ResourceAllocationError, match="the disk is full"):
+            await asyncio.wait_for(outcome, WAIT_S)
+    await close(sending, receiving)
+
+
+async def _send(producer: Any) -> None:
+    await producer.send(TextMessage("b"))
+
+
+async def test_what_is_never_stored_is_in_doubt(port: int) -> None:
+    store = Store()
+    sending, receiving = await gated(port, store, confirm_timeout_s=0.2)
+    producer = sending.create_session().create_producer(TOPIC)
+    with pytest.raises(UnconfirmedError) as caught:
+        await asyncio.wait_for(producer.send_async(TextMessage("a")), WAIT_S)
+    assert caught.value.in_doubt
+    await close(sending, receiving)
+
+
+async def test_a_refused_message_is_not_sent(port: int) -> None:
+    store = Store(is_slow=False)
+    sending, receiving = await gated(port, store)
+    heard = await subscribe(sending, receiving)
+    producer = sending.create_session().create_producer(TOPIC)
+    store.refusal = ResourceAllocationError("the store is full")
+    with pytest.raises(ResourceAllocationError, match="the store is full"):
+        await producer.send(TextMessage("refused"))
+    assert sending.statistics().messages_unconfirmed == 0
+    transacted = sending.create_session(SessionMode.SESSION_TRANSACTED)
+    await transacted.create_producer(TOPIC).send(TextMessage("refused, too"))
+    with pytest.raises(TransactionRolledBackError, match="the store is full"):
+        await transacted.commit()
+    store.refusal = None
+    await producer.send(TextMessage("a"))
+    await eventually(lambda: heard == ["a"])
+    await close(sending, receiving)
+
+
+async def test_a_commit_waits_until_all_its_messages_are_stored(port: int) -> None:
+    store = Store()
+    sending, receiving = await gated(port, store)
+    heard = await subscribe(sending, receiving)
+    session = sending.create_session(SessionMode.SESSION_TRANSACTED)
+    producer = session.create_producer(TOPIC)
+    for text in "abc":
+        await producer.send(TextMessage(text))
+    assert not store.frames
+    commit = asyncio.ensure_future(session.commit())
+    await eventually(lambda: heard == ["a", "b", "c"])
+    assert len(store.frames) == 3
+    assert all(frame[FLAGS] & IN_TRANSACTION for frame in store.frames)
+    await asyncio.sleep(QUIET_S)
+    assert not commit.done()
+    store.store()
+    await asyncio.wait_for(commit, WAIT_S)
+    await close(sending, receiving)

@@ -1,0 +1,71 @@
+"""Taps of the router: they see every run before subscriptions do, and cost nothing when there are none."""
+
+from routing import OTHER, SENDER, Bench, Subscriber, message
+
+from fjm2.messages.frame import Frame, FrameWriter
+from fjm2.messages.header import DESTINATION_HASH
+
+
+class Recorder:
+    """Keeps the frames of every run, as bytes, and how much subscribers had by then."""
+
+    def __init__(self, *subscribers: Subscriber) -> None:
+        self._subscribers = subscribers
+        self.runs: list[tuple[int, list[bytes]]] = []
+        self.hashes: list[int] = []
+        self.delivered_before: list[int] = []
+
+    def take_run(self, sender_id: int, frames: list[Frame]) -> None:
+        self.runs.append((sender_id, [buffer[start:end] for buffer, start, _, end, _ in frames]))
+        self.hashes += [header[DESTINATION_HASH] for *_, header in frames]
+        self.delivered_before.append(sum(len(each.received) for each in self._subscribers))
+
+
+def test_a_recorder_sees_every_run_before_consumers_do() -> None:
+    subscriber = Subscriber()
+    bench, recorder = Bench(subscriber), Recorder(subscriber)
+    bench.router.add_tap(recorder)
+    frames = [b"".join(message(text)) for text in "abc"]
+    bench.take(frames[:2])
+    bench.take(frames[2:], OTHER)
+    assert recorder.runs == [(SENDER, frames[:2]), (OTHER, frames[2:])]
+    assert recorder.delivered_before == [0, 2]
+    assert subscriber.texts == ["a", "b", "c"]
+
+
+def test_a_tap_sees_what_nobody_subscribes_to_and_each_frame_once() -> None:
+    bench, recorder = Bench(), Recorder()
+    bench.router.add_tap(recorder)
+    frame = b"".join(message("a"))
+    bench.take_bytes(frame[:20], (0,))
+    assert recorder.runs == []  # a frame that has only begun
+    bench.take_bytes(frame[20:], ())
+    assert recorder.runs == [(SENDER, [frame])]
+    assert len(recorder.hashes) == 1
+
+
+def test_a_tap_does_not_see_what_this_process_publishes() -> None:
+    subscriber = Subscriber()
+    bench, recorder = Bench(subscriber), Recorder()
+    bench.router.add_tap(recorder)
+    bench.router.publish(subscriber.destination, message("own", writer=FrameWriter(1)))
+    assert subscriber.texts == ["own"]
+    assert recorder.runs == []
+
+
+def test_taps_can_be_removed_and_leave_nothing_behind() -> None:
+    subscriber = Subscriber()
+    bench = Bench(subscriber)
+    usual = bench.router.hand_out
+    first, second = Recorder(), Recorder()
+    bench.router.add_tap(first)
+    bench.router.add_tap(second)
+    bench.take([message("a")])
+    bench.router.remove_tap(first)
+    bench.take([message("b")])
+    bench.router.remove_tap(second)
+    bench.router.remove_tap(second)
+    bench.take([message("c")])
+    assert (len(first.runs), len(second.runs)) == (1, 2)
+    assert bench.router.hand_out == usual
+    assert subscriber.texts == ["a", "b", "c"]
