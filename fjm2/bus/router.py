@@ -1,8 +1,9 @@
 """From the streams of all senders to the subscriptions of this process.
 
-Each stream has a `FrameReader`. A frame is looked at where it lies in its run: the hash of its destination, then the
-name, expiry, and what each subscription says of selector and origin. Only what somebody wants is copied, once for all.
-Nothing that comes raises; what makes no sense is counted. Messages published here take the same way from the middle on.
+Every stream has a `FrameReader`. A frame is looked at where it lies in its run: first the hash of its destination, then
+name, expiry, and the origin and selector that each subscription asks for. Only wanted frames are copied, once for all
+subscriptions. Received bytes never raise an exception: what makes no sense is counted. Messages published by this
+process join the same path at `_deliver`.
 """
 
 from collections import Counter, OrderedDict
@@ -32,35 +33,35 @@ from .statistics import BusStats
 from .transactions import Transactions
 
 HELD_BYTES_MAX: Final = 256 << 20
-"""Of frames that have begun, in all streams together."""
+"""Bound of incomplete frames in all streams together: four frames of the greatest size that is received."""
 _TURN_S: Final = 0.001
 """Time for which events are taken before other tasks of the loop get their turn. Listeners get twice as much."""
 _STREAMS_MAX: Final = 4
-"""Of one sender at a time; FJM2's have one."""
+"""Streams of one sender at a time. Senders of FJM2 have one."""
 _PLACE_MASK: Final = 0xFFFFFFFF
-"""Of a place in a stream the wire has 32 bits: of a sender that comes back no more is known."""
-_LEFT_MAX: Final = 1024
-"""So many streams of senders that are gone are remembered, in case they go on."""
+"""Places in a stream have 32 bits on the wire. For a sender that comes back, nothing more is known."""
+_LEFT_STREAMS_MAX: Final = 1024
+"""Streams of vanished senders that are remembered in case they go on: enough for all senders of a large bus."""
 
 
 class Received:
-    """A message as it came, to be opened by whom it is delivered to."""
+    """A message as it was received. The session that it is delivered to opens it."""
 
     __slots__ = ("body", "has_gap", "head", "header", "sender_id")
 
     def __init__(self, head: bytes, body: bytes, header: Header, sender_id: int, has_gap: bool) -> None:
         self.head = head
-        """Of the frame all but its body."""
+        """The frame without its body."""
         self.body = body
         self.header = header
         self.sender_id = sender_id
-        """Node id of the lane that it came by; that of the bus itself if it was published here."""
+        """Node id of the lane that sent it, or of our first lane if this process published it."""
         self.has_gap = has_gap
-        """Bytes of this sender were lost since the last message that the subscription had of it."""
+        """True if bytes of this sender were lost since the subscription's previous message from it."""
 
 
 class Subscription(Protocol):
-    """Who takes messages. Hashable, each like no other."""
+    """A receiver of messages. Must be hashable by identity."""
 
     @property
     def destination(self) -> Destination: ...
@@ -68,39 +69,39 @@ class Subscription(Protocol):
     def selector(self) -> Selector | None: ...
     @property
     def left_out(self) -> int | None:
-        """A connection the messages of which are not wanted."""
+        """Id of a connection whose messages are not wanted."""
 
     @property
     def is_full(self) -> bool:
-        """Set by itself when it wants no more for now; `Router.resume` is to be called when that is over."""
+        """True while the subscription wants no more. It calls `Router.resume` when that is over."""
 
     @property
     def held(self) -> int:
-        """Messages in it, and those that were taken from it and not acknowledged."""
+        """Messages that wait in it, and those taken from it and not acknowledged."""
 
     @property
     def held_bytes(self) -> int: ...
 
     def deliver(self, received: Received, /) -> None:
-        """Take a message. Never raises, never waits."""
+        """Take a message. Must not raise or wait."""
 
 
 class RunTap(Protocol):
-    """Sees all that comes from the network before subscriptions do: a keeper that stores it, or a recorder.
+    """Sees everything from the network before subscriptions do: a keeper that stores it, or a recorder.
 
     Own messages do not come this way: a `Gate` sees them. While a subscription is full, nothing is taken from the
-    network, and taps see nothing either. Losses are reported by `Reporter`.
+    network, so taps see nothing either. Losses are reported by `Reporter`.
     """
 
     def take_run(self, sender_id: int, frames: list[Frame]) -> None:
-        """Take the whole frames of one run of a lane, in order, each exactly once. Must not raise or wait.
+        """Take the frames that end in one run of a lane, in order, each exactly once. Must not raise or wait.
 
-        `sender_id` is the node id of the lane. Frames are views: slice what is to be kept.
+        `sender_id` is the node id of the lane. Frames are views of a larger buffer: slice what is to be kept.
         """
 
 
 class Target:
-    """A destination, and all its subscriptions."""
+    """A destination and its subscriptions."""
 
     __slots__ = ("destination", "subscriptions")
 
@@ -110,34 +111,112 @@ class Target:
 
 
 Targets = tuple[Target, ...]
+"""Destinations with the same hash."""
 
 
-class _Stream:
+class Stream:
+    """A stream of one sender."""
+
     __slots__ = ("end", "reader", "skip_to")
 
     def __init__(self, frame_bytes_max: int, skip_to: int | None) -> None:
         self.reader = FrameReader(frame_bytes_max)
         self.end = 0
-        """Place after the last byte that came."""
+        """Place after the last byte received."""
         self.skip_to = skip_to
-        """What lies before was read in an earlier life of the sender."""
+        """Place up to which the stream was read before its sender vanished and came back."""
 
 
-class _Sender:
+class Sender:
+    """A node whose streams are received, or our own node."""
+
     __slots__ = ("gapped", "node_id", "streams")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
-        self.streams: dict[int, _Stream] = {}
+        self.streams: dict[int, Stream] = {}
+        """By object id."""
         self.gapped: set[Subscription] = set()
-        """Who has yet to be told of a gap."""
+        """Subscriptions whose next message from this sender will be marked with a gap."""
 
 
-_Part = tuple[Frame, _Sender]
+_Part = tuple[Frame, Sender]
+
+
+class SenderTable:
+    """All senders and their streams."""
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self.senders: Final[dict[int, Sender]] = {}
+        self.held_bytes = 0
+        """Bytes of incomplete frames in all streams."""
+        self._frame_bytes_max = frame_bytes_max
+        self._left: OrderedDict[tuple[int, int], int] = OrderedDict()
+        """Streams of vanished senders, by sender and object id, and the place up to which each was read."""
+        self._drops: Counter[FrameDrop] = Counter()
+        """Frames dropped by streams that have been closed."""
+
+    def sender(self, sender_id: int) -> Sender:
+        """Return a sender, known or new."""
+        sender = self.senders.get(sender_id)
+        if sender is None:
+            sender = self.senders[sender_id] = Sender(sender_id)
+        return sender
+
+    def begin(self, sender_id: int, object_id: int) -> tuple[Sender, Stream]:
+        """Add a stream. Its `skip_to` is set if it goes on after its sender had vanished."""
+        sender = self.sender(sender_id)
+        if len(sender.streams) >= _STREAMS_MAX:
+            self.end(sender, next(iter(sender.streams)))
+        skip_to = self._left.pop((sender_id, object_id), None)
+        stream = sender.streams[object_id] = Stream(self._frame_bytes_max, skip_to)
+        return sender, stream
+
+    def end(self, sender: Sender, object_id: int) -> None:
+        """Remove a stream."""
+        stream = sender.streams.pop(object_id)
+        self.reset(stream)
+        self._drops.update(stream.reader.drops)
+
+    def reset(self, stream: Stream) -> None:
+        """Drop the incomplete frame of a stream, and find the next one by its mark."""
+        self.held_bytes -= stream.reader.held_bytes
+        stream.reader.reset()
+
+    def forget(self, sender_id: int) -> bool:
+        """Remove a sender, but remember how far its streams were read. Return True if it had any."""
+        sender = self.senders.pop(sender_id, None)
+        if sender is None or not sender.streams:
+            return False
+        for object_id, stream in list(sender.streams.items()):
+            read_to = stream.end - stream.reader.held_bytes if stream.skip_to is None else stream.skip_to
+            self._left[sender_id, object_id] = read_to
+            if len(self._left) > _LEFT_STREAMS_MAX:
+                self._left.popitem(last=False)
+            self.end(sender, object_id)
+        return True
+
+    def reset_longest(self) -> Sender:
+        """Reset the stream with the longest incomplete frame, and return its sender."""
+        sender, stream = max(
+            ((sender, stream) for sender in self.senders.values() for stream in sender.streams.values()),
+            key=lambda item: item[1].reader.held_bytes,
+        )
+        self.reset(stream)
+        return sender
+
+    @property
+    def drops(self) -> Counter[FrameDrop]:
+        """Frames dropped by the readers of all streams."""
+        total = Counter(self._drops)
+        for sender in self.senders.values():
+            for stream in sender.streams.values():
+                total.update(stream.reader.drops)
+        return total
 
 
 class Router:
-    """Finds who wants what."""
+    """Delivers messages to the subscriptions that want them."""
 
     def __init__(
         self,
@@ -150,35 +229,30 @@ class Router:
         clock: Callable[[], float] = monotonic,
         stats: BusStats | None = None,
     ) -> None:
-        """`on_resume` is called when a router that was blocked is so no more."""
+        """Call `on_resume` when the last full subscription has room again."""
         self.stats = BusStats() if stats is None else stats
         self.transactions: Transactions[_Part] = Transactions(self._release, report)
-        self._on_resume = on_resume
-        self._frame_bytes_max = frame_bytes_max
-        self._held_bytes_max = held_bytes_max
-        self._held_bytes = 0
-        self._clock = clock
-        self._own = _Sender(node_id)
         self.by_hash: Final[dict[int, Targets]] = {}
         """Subscriptions by the hash of their destination. Empty if this process subscribes to nothing."""
-        self._senders: dict[int, _Sender] = {}
-        self._left: OrderedDict[tuple[int, int], int] = OrderedDict()
-        """Sender and stream to the place up to which it has been read."""
-        self._full: dict[Subscription, None] = {}
-        self._drops: Counter[FrameDrop] = Counter()
-        """Of streams that are no more."""
-        self._taps: tuple[RunTap, ...] = ()
         self.hand_out = self._route
-        """Gets the frames of each run: `_route`, or `_route_tapped` while there are taps."""
+        """Called with the frames of each run: `_route`, or `_route_tapped` while there are taps."""
+        self._on_resume = on_resume
+        self._held_bytes_max = held_bytes_max
+        self._clock = clock
+        self._own = Sender(node_id)
+        """Sender of messages that this process publishes."""
+        self._table = SenderTable(frame_bytes_max)
+        self._senders = self._table.senders
+        self._full: dict[Subscription, None] = {}
+        """Subscriptions that want no more for now, in the order in which they became full."""
+        self._taps: tuple[RunTap, ...] = ()
 
     def set_node_id(self, node_id: int) -> None:
-        """Of what is published here, from now on."""
+        """Set the sender of messages that this process publishes from now on."""
         self._own.node_id = node_id
 
-    # Subscriptions.
-
     def add(self, subscription: Subscription) -> None:
-        """Deliver to it from the next message on."""
+        """Deliver to a subscription from the next message on."""
         destination = subscription.destination
         targets = self.by_hash.get(destination.frame_hash, ())
         same = next((target for target in targets if target.destination == destination), None)
@@ -187,7 +261,7 @@ class Router:
         self.by_hash[destination.frame_hash] = (*others, Target(destination, subscriptions))
 
     def remove(self, subscription: Subscription) -> None:
-        """Deliver no more to it. Twice does no harm."""
+        """Stop delivering to a subscription. Calling this twice does no harm."""
         place = subscription.destination.frame_hash
         kept = []
         for target in self.by_hash.get(place, ()):
@@ -205,7 +279,7 @@ class Router:
             self._keep_full(one for one in self._full if one is not subscription)
 
     def resume(self) -> None:
-        """Subscriptions may have room again."""
+        """Look again which subscriptions are full."""
         if self._full:
             self._keep_full(one for one in self._full if one.is_full)
 
@@ -216,47 +290,18 @@ class Router:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a subscription is full, so that nothing more should be taken from the network."""
+        """True if a subscription is full, so that nothing more should be taken from the network."""
         return bool(self._full)
 
     @property
     def destinations(self) -> frozenset[Destination]:
-        """All that is subscribed to."""
+        """Destinations subscribed to."""
         return frozenset(target.destination for targets in self.by_hash.values() for target in targets)
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """All of them."""
+        """All subscriptions."""
         return [one for targets in list(self.by_hash.values()) for target in targets for one in target.subscriptions]
-
-    # From the network.
-
-    def receive(self, run: StreamReceived) -> None:
-        """The next bytes of a stream."""
-        sender = self._senders.get(run.sender_id)
-        stream = sender.streams.get(run.object_id) if sender is not None else None
-        if sender is None or stream is None:
-            sender, stream = self._begin(run.sender_id, run.object_id)
-        data, marks, reader = run.data, run.marks, stream.reader
-        stream.end = run.start + len(data)
-        if stream.skip_to is not None:
-            known = (stream.skip_to - run.start) & _PLACE_MASK
-            if known > _PLACE_MASK >> 1:
-                known = 0  # it goes on behind what was read
-            if known >= len(data):
-                return
-            if known:
-                data, marks = data[known:], (0,)
-            stream.skip_to = None
-        held = reader.held_bytes
-        frames = reader.feed(data, marks)
-        if frames:
-            self.stats.frames_received += len(frames)
-            self.hand_out(frames, sender)
-        if reader.held_bytes != held:
-            self._held_bytes += reader.held_bytes - held
-            if self._held_bytes > self._held_bytes_max:
-                self._shed()
 
     def add_tap(self, tap: RunTap) -> None:
         """Show every run to a tap, from the next one on, before subscriptions get its frames."""
@@ -269,65 +314,77 @@ class Router:
         if not self._taps:
             self.hand_out = self._route
 
+    def receive(self, run: StreamReceived) -> None:
+        """Read the next bytes of a stream, and deliver the messages that end in them."""
+        sender = self._senders.get(run.sender_id)
+        stream = sender.streams.get(run.object_id) if sender is not None else None
+        if sender is None or stream is None:
+            sender, stream = self._table.begin(run.sender_id, run.object_id)
+            if stream.skip_to is not None:
+                self._mark_gap(sender)
+        data, marks, reader = run.data, run.marks, stream.reader
+        stream.end = run.start + len(data)
+        if stream.skip_to is not None:
+            known = (stream.skip_to - run.start) & _PLACE_MASK
+            if known > _PLACE_MASK >> 1:
+                known = 0  # the run lies behind what was read before
+            if known >= len(data):
+                return
+            if known:
+                data, marks = data[known:], (0,)
+            stream.skip_to = None
+        held = reader.held_bytes
+        frames = reader.feed(data, marks)
+        if frames:
+            self.stats.frames_received += len(frames)
+            self.hand_out(frames, sender)
+        if reader.held_bytes != held:
+            self._table.held_bytes += reader.held_bytes - held
+            if self._table.held_bytes > self._held_bytes_max:
+                self.stats.streams_cut += 1
+                self._mark_gap(self._table.reset_longest())
+
     def has_stream(self, sender_id: int) -> bool:
-        """Whether anything of a sender's streams has come."""
+        """Return True if bytes of the sender's streams have been received."""
         sender = self._senders.get(sender_id)
         return sender is not None and bool(sender.streams)
 
     def note_gap(self, sender_id: int, object_id: int) -> None:
-        """Bytes of a stream are lost: its next frame is looked for, and every subscription is told with it."""
+        """Note that bytes of a stream are lost. Every subscription is told with its next message of the sender."""
         sender = self._senders.get(sender_id)
         if sender is not None and object_id in sender.streams:
-            self._reset(sender.streams[object_id])
+            self._table.reset(sender.streams[object_id])
             self._mark_gap(sender)
 
     def note_missed(self, sender_id: int) -> None:
-        """Whole streams of a sender are lost."""
-        sender = self._senders.get(sender_id)
-        if sender is None:
-            sender = self._senders[sender_id] = _Sender(sender_id)
-        self._mark_gap(sender)
+        """Note that whole streams of a sender are lost."""
+        self._mark_gap(self._table.sender(sender_id))
 
     def end(self, sender_id: int, object_id: int) -> None:
-        """A stream has ended, and will not go on."""
+        """Note that a stream has ended."""
         sender = self._senders.get(sender_id)
         if sender is not None and object_id in sender.streams:
-            self._close(sender, object_id)
+            self._table.end(sender, object_id)
 
     def forget(self, sender_id: int) -> bool:
-        """A sender is gone. Whether it had streams that have not ended.
+        """Forget a sender that is gone. Return True if it had streams that have not ended.
 
-        Should it come back, what had been read of them is not delivered again.
+        If it comes back, what was read of them is not delivered again.
         """
-        sender = self._senders.pop(sender_id, None)
         self.transactions.note_gone(sender_id)
-        if sender is None or not sender.streams:
-            return False
-        for object_id, stream in list(sender.streams.items()):
-            read_to = stream.end - stream.reader.held_bytes if stream.skip_to is None else stream.skip_to
-            self._left[sender_id, object_id] = read_to
-            if len(self._left) > _LEFT_MAX:
-                self._left.popitem(last=False)
-            self._close(sender, object_id)
-        return True
+        return self._table.forget(sender_id)
 
     def check(self) -> None:
-        """Time has passed: give up transactions that will not become complete. To be called every second or so."""
+        """Drop transactions that will not become complete. To be called every second or so."""
         self.transactions.expire(self._clock())
 
     @property
     def drops(self) -> Counter[FrameDrop]:
         """Frames dropped by the readers of all streams."""
-        total = Counter(self._drops)
-        for sender in self._senders.values():
-            for stream in sender.streams.values():
-                total.update(stream.reader.drops)
-        return total
-
-    # From this process.
+        return self._table.drops
 
     def publish(self, destination: Destination, parts: Parts) -> bool:
-        """Deliver a message to the subscriptions of this process. Whether one of them is full now."""
+        """Deliver a message of this process to its own subscriptions. Return True if one of them is full now."""
         if not self.by_hash:
             return False
         head, body = parts
@@ -338,32 +395,30 @@ class Router:
         buffer = head + body
         frame: Frame = (buffer, 0, len(head), len(buffer), HEADER.unpack_from(head))
         if in_transaction:
-            self._take_part(frame, targets, self._own)
+            self._hold_part(frame, targets, self._own)
         elif targets is not None:
             self._deliver(frame, targets, self._own)
         if not self._full or targets is None:
             return False
         return any(one in self._full for target in targets for one in target.subscriptions)
 
-    # What both have in common.
-
-    def _route(self, frames: list[Frame], sender: _Sender) -> None:
+    def _route(self, frames: list[Frame], sender: Sender) -> None:
         wanted = self.by_hash.get
         deliver = self._deliver
         for frame in frames:
             header = frame[4]
             targets = wanted(header[DESTINATION_HASH])
             if header[FLAGS] & IN_TRANSACTION:
-                self._take_part(frame, targets, sender)
+                self._hold_part(frame, targets, sender)
             elif targets is not None:
                 deliver(frame, targets, sender)
 
-    def _route_tapped(self, frames: list[Frame], sender: _Sender) -> None:
+    def _route_tapped(self, frames: list[Frame], sender: Sender) -> None:
         for tap in self._taps:
             tap.take_run(sender.node_id, frames)
         self._route(frames, sender)
 
-    def _deliver(self, frame: Frame, targets: Targets, sender: _Sender) -> None:
+    def _deliver(self, frame: Frame, targets: Targets, sender: Sender) -> None:
         buffer, start, body, end, header = frame
         expiration = header[EXPIRATION]
         if expiration and expiration <= time() * 1000:
@@ -399,8 +454,8 @@ class Router:
             self.stats.frames_malformed += 1
             return False
 
-    def _take_part(self, frame: Frame, targets: Targets | None, sender: _Sender) -> None:
-        """A message of a transaction: those that nobody here wants count all the same."""
+    def _hold_part(self, frame: Frame, targets: Targets | None, sender: Sender) -> None:
+        """Hold a message of a transaction. One that nobody here wants counts towards completeness all the same."""
         buffer, start, body, end, header = frame
         try:
             transaction = transaction_of(buffer, header, start)
@@ -411,7 +466,7 @@ class Router:
             return
         connection_id = header[CONNECTION_ID]
         if sender is self._own and transaction.place and not self.transactions.has(connection_id, transaction.number):
-            return  # nobody here wanted anything when it began
+            return  # there was no subscription when it began
         part, size = None, 0
         if targets is not None and any(is_sent_to(buffer, start, header, one.destination) for one in targets):
             size = end - start
@@ -419,49 +474,18 @@ class Router:
         self.transactions.add(connection_id, transaction, part, size, sender.node_id, self._clock())
 
     def _release(self, part: _Part) -> None:
+        """Deliver a message of a transaction that is complete."""
         frame, sender = part
         targets = self.by_hash.get(frame[4][DESTINATION_HASH])
         if targets is not None:
             self._deliver(frame, targets, sender)
 
-    # Streams.
-
-    def _begin(self, sender_id: int, object_id: int) -> tuple[_Sender, _Stream]:
-        sender = self._senders.get(sender_id)
-        if sender is None:
-            sender = self._senders[sender_id] = _Sender(sender_id)
-        if len(sender.streams) >= _STREAMS_MAX:
-            self._close(sender, next(iter(sender.streams)))
-        skip_to = self._left.pop((sender_id, object_id), None)
-        if skip_to is not None:
-            self._mark_gap(sender)
-        stream = sender.streams[object_id] = _Stream(self._frame_bytes_max, skip_to)
-        return sender, stream
-
-    def _close(self, sender: _Sender, object_id: int) -> None:
-        stream = sender.streams.pop(object_id)
-        self._reset(stream)
-        self._drops.update(stream.reader.drops)
-
-    def _reset(self, stream: _Stream) -> None:
-        self._held_bytes -= stream.reader.held_bytes
-        stream.reader.reset()
-
-    def _mark_gap(self, sender: _Sender) -> None:
+    def _mark_gap(self, sender: Sender) -> None:
+        """Mark the next message of a sender to each subscription."""
         sender.gapped.update(
             one for targets in self.by_hash.values() for target in targets for one in target.subscriptions
         )
         self.transactions.note_gap(sender.node_id)
-
-    def _shed(self) -> None:
-        """The longest frame that has begun is given up."""
-        sender, stream = max(
-            ((sender, stream) for sender in self._senders.values() for stream in sender.streams.values()),
-            key=lambda item: item[1].reader.held_bytes,
-        )
-        self.stats.streams_cut += 1
-        self._reset(stream)
-        self._mark_gap(sender)
 
 
 class TaskLoop(Protocol):
