@@ -1,6 +1,6 @@
 """Packet captures of NORM traffic as samples: a series for each sender, and one of the capture itself.
 
-Memory is bounded, whatever the capture: one packet at a time, so many senders, so many objects of each.
+Memory is bounded for any capture: it holds one packet at a time, and limits the senders and the objects of each.
 """
 
 from collections import Counter
@@ -31,39 +31,42 @@ from .pcap import Packet, PcapReader
 from .recorder import INTERVAL_S, check_interval
 
 SENDERS_MAX: Final = 4096
-"""Those that come later are counted together, as `others`."""
+"""Senders with a series of their own. Those that come later are counted together, as `others`."""
 IDLE_MAX_S: Final = 60
-"""For so long a sender that is silent has samples that say so."""
+"""Longest silence of a sender that is filled with empty samples."""
 _DATA_BYTE = 1 << 4 | MessageType.DATA
-_SHORTEST = 8
+"""First byte of a NORM_DATA message: version 1 and the type."""
+_HEADER_BYTES_MIN = 8
+"""Length of the common header of all NORM messages."""
 _NOWHERE = ("", 0)
 
 
 def samples_of(
     stream: BinaryIO, labels: Labels, interval_s: float = INTERVAL_S, *, ports: Collection[int] = ()
 ) -> Iterator[dict[str, Any]]:
-    """The lines of all samples in a capture, in the order of time; of the given UDP ports only, if there are any.
+    """Yield the lines of all samples in a capture in order of time, of the given UDP ports only, if there are any.
 
-    Raises CaptureError if the stream is no capture, and ConfigError for an interval that makes no sense. What breaks
-    off later ends there.
+    Raises CaptureError if the stream is not a capture, and ConfigError if the interval is out of range. If the capture
+    breaks off, the samples end there.
     """
     return CaptureSampler(stream, labels, interval_s, ports).samples()
 
 
 class CaptureSampler:
-    """The same with what there is to know besides."""
+    """Samples of a capture, with totals of the whole capture."""
 
     def __init__(
         self, stream: BinaryIO, labels: Labels, interval_s: float = INTERVAL_S, ports: Collection[int] = ()
     ) -> None:
         check_interval("interval_s", interval_s)
         self.packets = 0
-        """Read so far."""
+        """Packets read so far."""
         self.first_at: float | None = None
-        """Time of the first packet; likewise the last one."""
+        """Unix time of the first packet; None before it."""
         self.last_at = 0.0
+        """Unix time of the last packet."""
         self.drops: Counter[str] = Counter()
-        """Packets that nothing was made of, by reason."""
+        """Packets that are in no sender's series, by reason."""
         self._capture = PcapReader(stream)
         self._labels = labels
         self._interval_s = interval_s
@@ -71,25 +74,25 @@ class CaptureSampler:
         self._reader = DataReader()
         self._senders: dict[str, ObservedSender] = {}
         self._touched: dict[str, ObservedSender] = {}
-        """Those that something was counted of in this interval."""
+        """Senders that were counted in this interval."""
         self._own: Counter[str] = Counter()
         self._own_drops: Counter[str] = Counter()
         self._seqs: Counter[str] = Counter()
         self._ends: dict[str, int] = {}
-        """The interval after the last one that a series has told of."""
+        """Number of the interval after a series' last sample."""
 
     @property
     def problem(self) -> str:
-        """What is wrong with the capture; empty if nothing is."""
+        """Reason why reading the capture ended early; empty if it did not."""
         return self._capture.problem
 
     @property
     def senders(self) -> int:
-        """How many senders were found."""
+        """Number of senders found."""
         return len(self._senders)
 
     def samples(self) -> Iterator[dict[str, Any]]:
-        """All of them, once."""
+        """Yield all samples. Works once."""
         interval = -1
         for packet in self._capture:
             at = int(packet.time_s / self._interval_s)
@@ -97,15 +100,13 @@ class CaptureSampler:
                 if interval >= 0:
                     yield from self._flush(interval)
                 interval = at
-            self._take(packet)
+            self._receive_packet(packet)
         if self.problem:
             self._own_drops["torn"] += 1
         if interval >= 0:
             yield from self._flush(interval)
 
-    # Packets.
-
-    def _take(self, packet: Packet) -> None:
+    def _receive_packet(self, packet: Packet) -> None:
         self.packets += 1
         if self.first_at is None:
             self.first_at = packet.time_s
@@ -118,24 +119,24 @@ class CaptureSampler:
         elif self._ports and self._ports.isdisjoint((found.source_port, found.destination_port)):
             self._drop("other_port")
         else:
-            self._take_datagram(found)
+            self._receive_datagram(found)
 
     def _drop(self, reason: str) -> None:
         self.drops[reason] += 1
         self._own_drops[reason] += 1
 
-    def _take_datagram(self, datagram: Datagram) -> None:
+    def _receive_datagram(self, datagram: Datagram) -> None:
         payload, length = datagram.payload, datagram.length
-        if len(payload) < _SHORTEST or payload[0] >> 4 != 1 or not 1 <= payload[0] & 15 <= MessageType.REPORT:
+        if len(payload) < _HEADER_BYTES_MIN or payload[0] >> 4 != 1 or not 1 <= payload[0] & 15 <= MessageType.REPORT:
             self._drop("not_norm" if len(payload) == length else "cut_short")
         elif payload[0] == _DATA_BYTE:
-            self._take_data(payload, length)
+            self._receive_data(payload, length)
         elif len(payload) < length and payload[0] & 15 != MessageType.INFO:
             self._drop("cut_short")
         else:
-            self._take_message(payload, length)
+            self._receive_message(payload, length)
 
-    def _take_message(self, data: bytes, length: int) -> None:
+    def _receive_message(self, data: bytes, length: int) -> None:
         try:
             message = decode(data)
         except WireError:
@@ -150,8 +151,8 @@ class CaptureSampler:
             case Message():
                 self._own["report_datagrams"] += 1
 
-    def _take_data(self, data: bytes, length: int) -> None:
-        """One DATA, or several in one packet: where the hardware cuts and joins, captures show what it is given."""
+    def _receive_data(self, data: bytes, length: int) -> None:
+        """Count one DATA, or several in one packet: with segmentation offload, captures show datagrams joined."""
         array = np.frombuffer(data, np.uint8)
         first = next(self._reader.read(Train(array, array.size, _NOWHERE)))
         if not isinstance(first, DataRun):
@@ -159,22 +160,22 @@ class CaptureSampler:
             return
         row_bytes = _row_bytes(first.header) or length
         if len(data) < length:
-            self._take_cut(first, min(row_bytes, length), length)
+            self._count_cut(first, min(row_bytes, length), length)
             return
         if row_bytes >= length:
-            self._take_run(first)
+            self._count_run(first)
             return
         for part in self._reader.read(Train(array, row_bytes, _NOWHERE)):
             if isinstance(part, DataRun):
-                self._take_run(part)
+                self._count_run(part)
             else:
-                self._take_datagram(Datagram(b"", 0, b"", 0, part, len(part)))
+                self._receive_datagram(Datagram(b"", 0, b"", 0, part, len(part)))
 
-    def _take_run(self, run: DataRun) -> None:
+    def _count_run(self, run: DataRun) -> None:
         self._sender(run.header.message.source_id).note_run(run)
 
-    def _take_cut(self, run: DataRun, row_bytes: int, length: int) -> None:
-        """Little more than the first header was captured. The others most likely count on from it."""
+    def _count_cut(self, run: DataRun, row_bytes: int, length: int) -> None:
+        """Count segments of which little more than the first header was captured, as if the others followed it."""
         count = -(-length // row_bytes)
         first = run.headers[0]
         payload_ids = np.array([int(first["payload_id"])], np.int64)
@@ -193,10 +194,8 @@ class CaptureSampler:
         self._touched[name] = sender
         return sender
 
-    # Samples.
-
     def _flush(self, interval: int) -> Iterator[dict[str, Any]]:
-        """What was counted in an interval."""
+        """Yield the samples of an interval, and begin the next."""
         own, own_drops = dict(self._own), dict(self._own_drops)
         self._own.clear()
         self._own_drops.clear()
@@ -208,7 +207,7 @@ class CaptureSampler:
     def _samples(
         self, source: str, interval: int, counts: dict[str, int], gauges: dict[str, float | None], drops: dict[str, int]
     ) -> Iterator[dict[str, Any]]:
-        """That of the interval, behind those of the time in which nothing happened, if that was not too long."""
+        """Yield a sample of the interval, after empty ones for the silence before it, unless that was too long."""
         idle_from, step = self._ends.get(source, interval), max(round(1 / self._interval_s), 1)
         if (interval - idle_from) * self._interval_s <= IDLE_MAX_S:
             while idle_from < interval:
@@ -235,7 +234,7 @@ class CaptureSampler:
 
 
 def _row_bytes(header: RunHeader) -> int | None:
-    """How long the sender's full DATA are, where it says so."""
+    """Return the length of the sender's full DATA; None if its headers do not tell."""
     if header.fti is None or not header.fti.segment_bytes:
         return None
     return header.norm_bytes + (STREAM_HEADER.size if header.is_stream else 0) + header.fti.segment_bytes

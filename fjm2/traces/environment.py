@@ -1,4 +1,4 @@
-"""The recorder that the environment asks for: FJM2_TRACE_DIR, and what goes with it."""
+"""The recorder that FJM2_TRACE_DIR and the other FJM2_TRACE variables ask for."""
 
 import logging
 import os
@@ -20,12 +20,12 @@ log = Log("fjm2.record")
 _recorder: TraceRecorder | None = None
 _is_warned = False
 _is_child = False
-"""Whether a process that this one was forked of records, too."""
+"""True if a process that this one was forked from records, too: then the node needs another name."""
 
 
 def attach(thing: Counted) -> None:
-    """Record something by the process's own recorder, which the first one makes. What makes no sense in the environment
-    is left out, and told.
+    """Record an object with the process's own recorder, which the first call makes. Settings that are not valid are
+    left out with a warning.
     """
     global _is_warned
     try:
@@ -33,7 +33,7 @@ def attach(thing: Counted) -> None:
     except ConfigError as error:
         if not _is_warned:
             _is_warned = True
-            text = f"{DIRECTORY_VARIABLE}: {error}; nothing is recorded: set it to a directory that can be written to"
+            text = f"{DIRECTORY_VARIABLE}: {error}; nothing is recorded: set it to a writable directory"
             log.tell(logging.WARNING, "directory_refused", text)
 
 
@@ -58,9 +58,9 @@ def _interval_s() -> float:
         interval_s = float(text)
         check_interval(INTERVAL_VARIABLE, interval_s)
     except ConfigError as error:
-        _refuse(INTERVAL_VARIABLE, f"{error}; {INTERVAL_S} seconds are taken")
+        _refuse(INTERVAL_VARIABLE, f"{error}; using {INTERVAL_S} seconds")
     except ValueError:
-        _refuse(INTERVAL_VARIABLE, f"{INTERVAL_VARIABLE}={text!r}: expected seconds; {INTERVAL_S} are taken")
+        _refuse(INTERVAL_VARIABLE, f"{INTERVAL_VARIABLE}={text!r}: expected seconds; using {INTERVAL_S}")
     else:
         return interval_s
     return INTERVAL_S
@@ -72,7 +72,7 @@ def _bytes_max() -> int:
         return BYTES_MAX
     if text.isascii() and text.isdigit() and int(text[:20]) > 0:
         return int(text[:20])
-    _refuse(BYTES_VARIABLE, f"{BYTES_VARIABLE}={text!r}: expected bytes above 0; {BYTES_MAX} are taken")
+    _refuse(BYTES_VARIABLE, f"{BYTES_VARIABLE}={text!r}: expected bytes above 0; using {BYTES_MAX}")
     return BYTES_MAX
 
 

@@ -1,4 +1,4 @@
-"""From a captured frame to the UDP datagram in it: link layers, VLANs, IPv4 and IPv6."""
+"""Parsing of captured frames, down to the UDP datagram: link layers, VLANs, IPv4 and IPv6."""
 
 import struct
 from collections.abc import Callable
@@ -10,18 +10,19 @@ _VLANS: Final = frozenset({0x8100, 0x88A8, 0x9100})
 _UDP = 17
 _FRAGMENT = 44
 _EXTENSIONS: Final = frozenset({0, 43, 60})
-"""Of IPv6: hop-by-hop options, routing, destination options."""
+"""IPv6 extension headers that are skipped: hop-by-hop options, routing, destination options."""
 _NESTED_MAX: Final = 8
+"""Nested VLAN tags, or extension headers, that are followed; real traffic has two or three at most."""
 _UDP_HEADER = struct.Struct(">HHH")
 
 
 class NoDatagram(Enum):
-    """Why a frame holds no UDP datagram that can be read."""
+    """Reason why a frame holds no readable UDP datagram."""
 
-    LINK_TYPE = "a link layer that is not read"
-    NOT_UDP = "something else than UDP"
-    FRAGMENT = "a part of a datagram that was fragmented"
-    CUT_SHORT = "less was captured of it than its headers"
+    LINK_TYPE = "an unknown link layer"
+    NOT_UDP = "a protocol other than UDP"
+    FRAGMENT = "a fragment of a datagram"
+    CUT_SHORT = "headers that were not captured completely"
 
 
 class Datagram(NamedTuple):
@@ -32,13 +33,13 @@ class Datagram(NamedTuple):
     destination: bytes
     destination_port: int
     payload: bytes
-    """What was captured of it."""
+    """Bytes of the payload that were captured."""
     length: int
-    """What it was long."""
+    """Length of the whole payload in bytes."""
 
 
 def datagram_of(link_type: int, frame: bytes, length: int) -> Datagram | NoDatagram:
-    """The datagram in a frame of so many bytes, of which perhaps not all was captured."""
+    """Return the datagram in a frame of the given length, which may not have been captured completely."""
     find = _LINKS.get(link_type)
     if find is None:
         return NoDatagram.LINK_TYPE
@@ -53,13 +54,13 @@ def datagram_of(link_type: int, frame: bytes, length: int) -> Datagram | NoDatag
     return NoDatagram.NOT_UDP
 
 
-# Link layers: the Ethernet type of what they carry, and where it begins. None if too little was captured.
+# Link layers. Each function returns the Ethernet type of the content and its offset; None if too little was captured.
 
 _Found = tuple[int, int] | None
 
 
 def _behind_vlans(frame: bytes, at: int) -> _Found:
-    """From where an Ethernet type stands."""
+    """Skip VLAN tags, beginning at the offset of an Ethernet type."""
     for _ in range(_NESTED_MAX):
         if at + 2 > len(frame):
             return None
@@ -79,7 +80,7 @@ def _cooked(frame: bytes) -> _Found:
 
 
 def _cooked_2(frame: bytes) -> _Found:
-    """Here the Ethernet type comes first; a tag that was kept is behind the header."""
+    """Parse Linux cooked capture version 2: the Ethernet type comes first, and a VLAN tag follows the header."""
     if len(frame) < 20:
         return None
     ethertype = int.from_bytes(frame[:2])
@@ -93,7 +94,7 @@ def _raw(frame: bytes, at: int = 0) -> _Found:
 
 
 def _loopback(frame: bytes) -> _Found:
-    """Four bytes of address family, the numbers of which differ by system: the packet itself tells as well."""
+    """Skip the four bytes of the address family. Its numbers differ by system, and the packet tells the same."""
     return _raw(frame, 4)
 
 
@@ -109,7 +110,7 @@ _LINKS: Final[dict[int, Callable[[bytes], _Found]]] = {
     229: _raw,
     276: _cooked_2,
 }
-"""By link type, as tcpdump.org numbers them."""
+"""Parsers by link type, in the numbering of tcpdump.org."""
 
 
 # IP and UDP.
@@ -125,7 +126,7 @@ def _ipv4(frame: bytes, at: int, length: int) -> Datagram | NoDatagram:
         return NoDatagram.NOT_UDP
     if int.from_bytes(frame[at + 6 : at + 8]) & 0x3FFF:
         return NoDatagram.FRAGMENT
-    end = at + total if total else length  # which the kernel leaves to the hardware where it segments
+    end = at + total if total else length  # 0 with segmentation offload: the hardware fills it in
     return _udp(frame, at + 4 * words, min(end, length), frame[at + 12 : at + 16], frame[at + 16 : at + 20])
 
 
@@ -155,7 +156,7 @@ def _udp(frame: bytes, at: int, end: int, source: bytes, destination: bytes) -> 
     if at + 8 > len(frame):
         return NoDatagram.CUT_SHORT
     source_port, destination_port, size = _UDP_HEADER.unpack_from(frame, at)
-    if size:  # else the IP header tells
+    if size:  # 0 with segmentation offload: then the IP header tells the length
         end = min(at + size, end)
     length = max(end - at - 8, 0)
     return Datagram(source, source_port, destination, destination_port, frame[at + 8 : at + 8 + length], length)

@@ -1,4 +1,4 @@
-"""What all lines of a trace say of where they come from."""
+"""Labels, which every line of a trace has: they tell where it comes from."""
 
 import json
 import logging
@@ -34,28 +34,28 @@ def _default_run() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """The common keys of a trace's lines. None: not known, or, for `system`, `layer` and `role`, as the source says."""
+    """Common keys of a trace's lines. None means unknown; for `system`, `layer` and `role`, what the source says."""
 
     run: str = field(default_factory=_default_run)
-    """What belongs together. Letters, digits and `._:+-`, 128 at the most; likewise `node`."""
+    """Name of the experiment or run of a program: up to 128 letters, digits and `._:+-`."""
     node: str = field(default_factory=_default_node)
-    """Which process of the run."""
+    """Name of the process in the run, in the same characters."""
     system: str | None = None
-    """What is measured, as in "fjm2-jms"."""
+    """Name of the measured system, such as "fjm2-jms"."""
     layer: str | None = None
-    """`jms` or `norm`, as a rule."""
+    """`jms` or `norm` in most cases."""
     role: str | None = None
-    """What the process does, as in "pub"."""
+    """Role of the process, such as "pub"."""
     scenario: str | None = None
-    """What results are called by."""
+    """Name of the experiment in results."""
     size: int | None = None
-    """Bytes of a message, where all are alike."""
+    """Bytes of a message, if all have the same size."""
     fanout: int | None = None
-    """Subscribers."""
+    """Number of subscribers."""
     loss: float | None = None
-    """Of the link, as configured: 0 to 1."""
+    """Configured loss of the link, 0 to 1."""
     rate_bps: float | None = None
-    """Of the link, as configured."""
+    """Configured rate of the link."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -65,14 +65,14 @@ class Labels:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
-        """FJM2_TRACE_LABELS, a JSON object. What makes no sense there is left out, with a warning."""
+        """Return the labels in FJM2_TRACE_LABELS, a JSON object. Leave out those that are not valid, with a warning."""
         text = environ.get(LABELS_VARIABLE, "")
         if not text.strip():
             return cls()
         try:
             given = json.loads(text)
         except (ValueError, RecursionError) as error:
-            _refuse(f"{LABELS_VARIABLE} is left out: expected a JSON object, and it is no JSON ({error})")
+            _refuse(f"{LABELS_VARIABLE} is left out: expected a JSON object, and it is not JSON ({error})")
             return cls()
         if not isinstance(given, dict):
             _refuse(f"{LABELS_VARIABLE} is left out: expected a JSON object")
@@ -87,12 +87,12 @@ class Labels:
         return cls(**good)
 
     def of_process(self, suffix: str) -> Self:
-        """The same for another process that would have the same node."""
+        """Return the labels with a suffix to the node, for another process that would have the same node."""
         suffix = f"-{suffix}"
         return replace(self, node=self.node[: NAME_MAX - len(suffix)] + suffix)
 
     def as_dict(self) -> dict[str, Any]:
-        """By name, in the order of the schema."""
+        """Return the labels by name, in the order of the schema."""
         return {name: getattr(self, name) for name in NAMES}
 
 
@@ -106,7 +106,7 @@ def _refuse(text: str) -> None:
 
 
 def _problem(name: str, value: Any) -> str:
-    """What is wrong with a label; empty if nothing is."""
+    """Return what is wrong with a label; empty if nothing is."""
     if name not in NAMES:
         return f"{name}: expected one of {', '.join(NAMES)}"
     if name in ("run", "node"):

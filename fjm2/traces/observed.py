@@ -1,4 +1,4 @@
-"""A NORM sender as a capture shows it: what it sends, what of that is new, and what it is asked and told."""
+"""A NORM sender as a capture shows it: what it sends, how much of that is repair, and which answers it gets."""
 
 from collections import Counter, OrderedDict
 from typing import Final
@@ -33,9 +33,9 @@ from fjm2.norm.core.wire import (
 from .sequences import Sequences
 
 _OBJECTS_MAX: Final = 256
-"""So many objects of a sender are kept in mind, the last ones."""
+"""Objects of a sender that are remembered: the latest."""
 _PLACE_MAX: Final = 1 << 60
-"""No stream gets so far but a forged one."""
+"""Highest index of a segment. Only a forged stream gets so far."""
 _COMMANDS: Final[dict[type[Message], str]] = {
     Flush: "flushes_sent",
     Squelch: "squelches_sent",
@@ -47,7 +47,7 @@ _COMMANDS: Final[dict[type[Message], str]] = {
 
 
 class _Object:
-    """How far an object has been sent."""
+    """Progress of an object."""
 
     __slots__ = ("format", "fti", "partition", "top")
 
@@ -56,10 +56,10 @@ class _Object:
         self.format: PayloadIdFormat = payload_id_format(fec_id, 16 if fti is not None and fti.field_bits == 16 else 8)
         self.partition = _partition(fti, is_stream)
         self.top = -1
-        """The furthest segment that was seen."""
+        """Highest index of a segment that was seen."""
 
     def indexes(self, payload_ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Places of source segments in the object; those of parity are negative."""
+        """Return the indexes of source segments in the object; negative ones for parity."""
         form = self.format
         symbols = payload_ids & ((1 << form.symbol_bits) - 1)
         blocks = payload_ids >> (form.symbol_bits + form.length_bits) & ((1 << form.block_bits) - 1)
@@ -72,7 +72,7 @@ class _Object:
         return indexes
 
     def index(self, payload_id: int) -> int:
-        """The same of one segment, which is what most packets hold."""
+        """Return the index of one segment. Most packets hold one, and this is faster than `indexes`."""
         form, partition = self.format, self.partition
         block, symbol = form.block(payload_id), form.symbol(payload_id)
         if isinstance(partition, StreamPartition):
@@ -86,7 +86,7 @@ class _Object:
 
 
 def _partition(fti: Fti | None, is_stream: bool) -> Partition:
-    """Of an object of which too little is known, what at least keeps its segments in order."""
+    """Return the partition of an object. If too little is known of it, return one that keeps its segments in order."""
     if fti is None or fti.block_segments < 1 or fti.segment_bytes < 1:
         return StreamPartition(1 << 16)
     if is_stream:
@@ -95,19 +95,19 @@ def _partition(fti: Fti | None, is_stream: bool) -> Partition:
 
 
 def _unwrap(blocks: NDArray[np.int64], near: int, bits: int) -> NDArray[np.int64]:
-    """Blocks of a stream, of which the wire has so many bits, as numbers that go on."""
+    """Return block numbers of a stream without wrap-around: those closest to `near`, from the low bits on the wire."""
     half = 1 << (bits - 1)
     return near + ((blocks - near + half) & ((1 << bits) - 1)) - half
 
 
 class ObservedSender:
-    """Counts, in the words of `fjm2.norm.Stats`."""
+    """Counters of a sender, by the names in `fjm2.norm.Stats`."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        """Since they were last taken."""
+        """Counts since the last `take_counts`."""
         self.grtt_s: float | None = None
-        """The round-trip time that it advertises."""
+        """Round-trip time that the sender advertises."""
         self._instance: int | None = None
         self._begin()
 
@@ -117,7 +117,7 @@ class ObservedSender:
         self._fti: Fti | None = None
 
     def take_counts(self) -> dict[str, int]:
-        """What has been counted since the last time."""
+        """Return the counts since the last time."""
         sequences = self._sequences
         self.counts["sequence_missed"] += sequences.missed
         self.counts["sequence_late"] += sequences.late
@@ -126,10 +126,8 @@ class ObservedSender:
         self.counts.clear()
         return counts
 
-    # Of the sender.
-
     def note_sent(self, kind: str, message: FromSender, length: int) -> None:
-        """One message that is no DATA, of so many bytes."""
+        """Count one message of the sender other than DATA."""
         if not self._note(kind, message, message.sequence, 1, length):
             return
         name = _COMMANDS.get(type(message))
@@ -141,7 +139,7 @@ class ObservedSender:
                 self._object(message.object_id, message.fec_id, bool(message.flags & ObjectFlag.STREAM), fti)
 
     def note_run(self, run: DataRun) -> None:
-        """Segments as they came in a train."""
+        """Count the segments of a train."""
         headers, payloads = run.headers, run.payloads
         if run.count == 1:
             size = payloads.shape[1] if len(payloads) else run.tail.size
@@ -159,16 +157,16 @@ class ObservedSender:
     def note_data(
         self, header: RunHeader, first_sequence: int, payload_ids: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> None:
-        """Segments of one object with consecutive sequences; the sizes are those of their payloads.
+        """Count segments of one object with consecutive sequence numbers, one for each size of a payload.
 
-        Of how many there are the sizes tell. Where there are fewer payload ids, the others count on from the last.
+        If there are fewer payload ids than sizes, the missing ones follow the last.
         """
         message, count = header.message, len(sizes)
         total = int(sizes.sum()) + count * header.norm_bytes
         fresh = self._note("data", message, first_sequence, count, total)
         if not fresh:
             return
-        if fresh < count:  # captured twice, as on two interfaces: whoever was second tells nothing new
+        if fresh < count:  # captured twice, as on two interfaces: the first copy was counted
             payload_ids, sizes = payload_ids[count - fresh :], sizes[count - fresh :]
         item = self._object(message.object_id, message.fec_id, header.is_stream, header.fti)
         indexes = item.indexes(payload_ids)
@@ -194,7 +192,7 @@ class ObservedSender:
         self.counts["payload_bytes_sent"] += int(content.clip(min=0).sum())
 
     def note_segment(self, header: RunHeader, sequence: int, payload_id: int, size: int) -> None:
-        """The same for one segment: most captures show no more at once."""
+        """Count one segment. Most packets hold one, and this is faster than `note_data`."""
         message = header.message
         if not self._note("data", message, sequence, 1, size + header.norm_bytes):
             return
@@ -212,7 +210,7 @@ class ObservedSender:
         item.top = top if top < _PLACE_MAX else -1
 
     def _note(self, kind: str, message: FromSender, sequence: int, count: int, length: int) -> int:
-        """Messages of the sender with consecutive sequences. How many were not seen before."""
+        """Count messages with consecutive sequence numbers. Return how many were not seen before."""
         if message.instance_id != self._instance:
             if self._instance is not None:
                 self.counts["restarts"] += 1
@@ -249,10 +247,8 @@ class ObservedSender:
         self._objects.move_to_end(object_id)
         return item
 
-    # To the sender.
-
     def note_answer(self, kind: str, message: FromReceiver, length: int) -> None:
-        """A receiver answers it."""
+        """Count a receiver's message to the sender."""
         self.counts[f"{kind}_datagrams"] += 1
         self.counts[f"{kind}_bytes"] += length
         self.counts["datagrams_received"] += 1

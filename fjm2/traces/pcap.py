@@ -1,7 +1,7 @@
 """Packet captures, pcap and pcapng, read forward packet by packet.
 
-What a file says of its own lengths is believed up to a bound; where it breaks off, or stops making sense, reading ends
-and `problem` says why.
+Lengths in a file are believed up to a limit. Where the file breaks off or contradicts itself, reading ends, and
+`problem` says why.
 """
 
 import struct
@@ -11,11 +11,11 @@ from typing import BinaryIO, Final, NamedTuple
 from fjm2.base.errors import CaptureError
 
 PACKET_BYTES_MAX: Final = 1 << 18
-"""libpcap's own bound on what is captured of a packet."""
+"""Longest packet: libpcap's own limit."""
 _BLOCK_BYTES_MAX: Final = 16 << 20
 _INTERFACES_MAX: Final = 1 << 16
 _TIME_MAX_S: Final = 1 << 33
-"""The year 2242: what claims to be later is no time."""
+"""Latest Unix time, the year 2242: a later one is corrupt."""
 
 _PCAP_MAGIC: Final = {
     b"\xd4\xc3\xb2\xa1": ("<", 1e-6),
@@ -36,9 +36,9 @@ class Packet(NamedTuple):
     """Unix time."""
     link_type: int
     data: bytes
-    """What was kept of it."""
+    """Bytes that were captured."""
     length: int
-    """What it was long."""
+    """Length of the whole packet in bytes."""
 
 
 class _Interface(NamedTuple):
@@ -49,38 +49,36 @@ class _Interface(NamedTuple):
 
 
 class _BrokenOffError(Exception):
-    """Says why nothing more can be read."""
+    """Reason why nothing more can be read."""
 
 
 class PcapReader:
-    """The packets of a capture. It holds one at a time, whatever the size of the file."""
+    """Iterator over the packets of a capture. It holds one packet at a time, whatever the size of the file."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        """CaptureError if it is no capture. The stream need not be seekable."""
+        """Read the magic number; raise CaptureError if the stream is not a capture. It need not be seekable."""
         self.problem = ""
-        """Why reading ended before the file did, or the file before its last packet; empty if all was well."""
+        """Reason why reading ended before the end of the file, or within a packet; empty if it did not."""
         self._stream = stream
         self._offset = 0
         try:
             magic = self._read(4)
         except _BrokenOffError as error:
-            raise CaptureError("no packet capture: the file is empty or cut short") from error
+            raise CaptureError("not a packet capture: the file is empty or cut short") from error
         if magic in _PCAP_MAGIC:
             self._packets = self._read_pcap(*_PCAP_MAGIC[magic])
         elif magic == _PCAPNG_MAGIC:
             self._packets = self._read_pcapng()
         else:
-            raise CaptureError(f"no packet capture: expected pcap or pcapng, found {magic.hex(' ')}")
+            raise CaptureError(f"not a packet capture: expected pcap or pcapng, found {magic.hex(' ')}")
 
     def __iter__(self) -> Iterator[Packet]:
         try:
             yield from self._packets
         except _BrokenOffError as error:
             self.problem = str(error)
-        except (OSError, EOFError, ValueError) as error:  # of the disk, or of a broken gzip
-            self.problem = f"cannot be read on at byte {self._offset}: {error}"
-
-    # Bytes.
+        except (OSError, EOFError, ValueError) as error:  # a failing disk, or a corrupt gzip file
+            self.problem = f"reading failed at byte {self._offset}: {error}"
 
     def _read(self, size: int) -> bytes:
         data = self._stream.read(size)
@@ -93,14 +91,12 @@ class PcapReader:
         return data
 
     def _read_or_end(self, size: int) -> bytes | None:
-        """None at the end of the file."""
+        """Read like `_read`, or return None at the end of the file."""
         first = self._stream.read(1)
         if not first:
             return None
         self._offset += 1
         return first + self._read(size - 1)
-
-    # pcap.
 
     def _read_pcap(self, order: str, tick_s: float) -> Iterator[Packet]:
         link_type = struct.unpack(order + "HHiIII", self._read(20))[5] & 0xFFFF
@@ -108,10 +104,10 @@ class PcapReader:
         while (raw := self._read_or_end(header.size)) is not None:
             seconds, ticks, captured, length = header.unpack(raw)
             if captured > PACKET_BYTES_MAX:
-                raise _BrokenOffError(f"a packet of {captured} bytes at byte {self._offset - header.size}: no capture")
+                raise _BrokenOffError(
+                    f"a packet of {captured} bytes at byte {self._offset - header.size}: not a capture"
+                )
             yield Packet(seconds + ticks * tick_s, link_type, self._read(captured), max(length, captured))
-
-    # pcapng.
 
     def _read_pcapng(self) -> Iterator[Packet]:
         order = self._read_section_head()
@@ -127,33 +123,33 @@ class PcapReader:
             elif kind in (_PACKET, _OLD_PACKET, _SIMPLE):
                 packet = _packet(order, kind, body, interfaces)
                 if packet is None:
-                    raise _BrokenOffError(f"a packet block at byte {self._offset - len(body) - 12} makes no sense")
+                    raise _BrokenOffError(f"a packet block at byte {self._offset - len(body) - 12} is malformed")
                 yield packet
 
     def _read_section_head(self) -> str:
-        """The rest of a section header block, behind its type. The byte order of what follows."""
+        """Read the rest of a section header block after its type. Return the byte order of the section."""
         raw = self._read(8)
         order = _BYTE_ORDER.get(raw[4:])
         if order is None:
-            raise _BrokenOffError(f"a section at byte {self._offset - 12} of no known byte order")
+            raise _BrokenOffError(f"a section at byte {self._offset - 12} of unknown byte order")
         (length,) = struct.unpack(order + "I", raw[:4])
         self._read(self._checked(length, 28) - 12)
         return order
 
     def _read_body(self, order: str) -> bytes:
-        """The rest of a block behind its type, without its lengths."""
+        """Read the rest of a block after its type. Return its body, without its two lengths."""
         (length,) = struct.unpack(order + "I", self._read(4))
         return self._read(self._checked(length, 12) - 8)[:-4]
 
     def _checked(self, length: int, least: int) -> int:
         if not least <= length <= _BLOCK_BYTES_MAX or length % 4:
-            raise _BrokenOffError(f"a block of {length} bytes before byte {self._offset}: no capture")
+            raise _BrokenOffError(f"a block of {length} bytes before byte {self._offset}: not a capture")
         return length
 
 
 def _interface(order: str, body: bytes) -> _Interface:
     if len(body) < 8:
-        raise _BrokenOffError("an interface that says nothing of itself")
+        raise _BrokenOffError("an interface block without content")
     link_type, _, snap_bytes = struct.unpack_from(order + "HHI", body)
     tick_s, offset_s, at = 1e-6, 0, 8
     while at + 4 <= len(body):
@@ -169,9 +165,9 @@ def _interface(order: str, body: bytes) -> _Interface:
 
 
 def _packet(order: str, kind: int, body: bytes, interfaces: list[_Interface]) -> Packet | None:
-    """None if it contradicts itself."""
+    """Return the packet in a block; None if the block contradicts itself."""
     number = high = low = 0
-    if kind == _SIMPLE:  # which has no time
+    if kind == _SIMPLE:  # it has no time
         if len(body) < 4 or not interfaces:
             return None
         (length,) = struct.unpack_from(order + "I", body)

@@ -1,4 +1,4 @@
-"""Samples counters in a thread of its own, so that a slow disk holds up nobody but the trace."""
+"""Recorder of traces. It samples counters in a thread of its own, so that a slow disk delays only the trace."""
 
 import atexit
 import logging
@@ -26,40 +26,40 @@ INTERVAL_S: Final = 0.1
 INTERVAL_MIN_S: Final = 0.001
 INTERVAL_MAX_S: Final = 3600.0
 _RETRY_S: Final = 1.0
-"""So long nothing is tried after the disk took nothing."""
+"""Pause after the disk refused to take lines."""
 _ENDED_MAX: Final = 1000
-"""So many that are closed wait for the disk."""
+"""Closed things whose last samples wait for the disk."""
 _CLOSE_S: Final = 5.0
-"""Who closes a recorder waits no longer for a disk that hangs."""
+"""Longest time that `close` waits for a disk that hangs."""
 
 log = Log("fjm2.record")
 
 
 class HasCounted(Protocol):
-    """Something that leads to what counts for it, as a connection to its bus."""
+    """An object that refers to what counts for it, as a connection to its bus."""
 
     @property
     def counted(self) -> Counted:
-        """What counts."""
+        """The object that counts."""
         ...
 
 
 class _Entry:
-    """Something attached, and its series by the names that it gives to them."""
+    """An attached thing, and its series by the names of its sources."""
 
     def __init__(self, thing: Counted, now: float) -> None:
         self.thing = thing
         self.read_at = now
         self.series: dict[str, Series] = {}
         self.last: tuple[Sequence[Reading], float] | None = None
-        """What it said when it was detached, and when."""
+        """Its last readings, and their time, once it is detached."""
 
 
 _Due = tuple[_Entry, Series, Reading, list[Sample]]
 
 
 class TraceRecorder:
-    """Writes samples of all that is attached to it, until it is closed or the program ends."""
+    """Recorder of samples of everything attached to it, until it is closed or the program ends."""
 
     def __init__(
         self,
@@ -69,15 +69,15 @@ class TraceRecorder:
         interval_s: float = INTERVAL_S,
         bytes_max: int = BYTES_MAX,
     ) -> None:
-        """ConfigError if the directory cannot be written to, or for bounds that make no sense.
+        """Check the settings; raise ConfigError for a directory that is not writable, or a limit out of range.
 
-        Without labels they are those of the environment. Of the files of this node no more than `bytes_max` are kept.
+        The labels of the environment are the default. The oldest files of this node are removed beyond `bytes_max`.
         """
         check_interval("interval_s", interval_s)
         if bytes_max < 1:
             raise ConfigError(f"bytes_max={bytes_max}: expected 1 or more")
         self.interval_s = interval_s
-        """Seconds that a sample covers."""
+        """Seconds that a sample covers while something happens."""
         self._writer = TraceWriter(directory, labels or Labels.from_environment(), bytes_max=bytes_max)
         self._writer.check_directory()
         self._begin()
@@ -85,7 +85,7 @@ class TraceRecorder:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        """Over what is attached; never held while the disk is waited for."""
+        """Lock of the entries and names; never held while waiting for the disk."""
         self._entries: list[_Entry] = []
         self._names: set[str] = set()
         self._wake = threading.Event()
@@ -93,13 +93,14 @@ class TraceRecorder:
         self._is_closing = False
         self._retry_at = 0.0
         self._cpu_series: Series | None = None
-        """The one that tells of the whole process."""
+        """The series that has the measurements of the process."""
         self._cpu_told = time.process_time()
 
-    # What is recorded.
-
     def attach(self, thing: Counted | HasCounted) -> None:
-        """Record a session, a connection, a context or another thing with counters, from now on. Twice does no harm."""
+        """Record a session, a connection, a context or another thing with counters from now on.
+
+        Attaching it twice does no harm. Raises ConfigError if the recorder is closed.
+        """
         counted: Counted = getattr(thing, "counted", thing)  # type: ignore[arg-type]
         now = time.monotonic()
         readings = counted.readings()
@@ -120,7 +121,7 @@ class TraceRecorder:
         self._wake.set()
 
     def detach(self, thing: Counted | HasCounted) -> None:
-        """Record it no more; what it has counted so far will be written. Closing it does so, too."""
+        """Stop recording a thing. What it has counted so far is still written. Closing the thing detaches it, too."""
         counted: Counted = getattr(thing, "counted", thing)  # type: ignore[arg-type]
         with self._lock:
             for entry in self._entries:
@@ -128,7 +129,7 @@ class TraceRecorder:
                     entry.last = (_readings_of(counted) or (), time.monotonic())
 
     def close(self) -> None:
-        """Write what is still to be written, and end. Twice does no harm."""
+        """Write the last samples and stop. Calling it twice does no harm."""
         with self._lock:
             self._is_closing = True
             thread = self._thread
@@ -148,15 +149,13 @@ class TraceRecorder:
 
     @property
     def path(self) -> Path:
-        """The file that is appended to at present."""
+        """File that lines are being appended to."""
         return self._writer.path
 
     @property
     def lines_refused(self) -> int:
-        """Lines that the disk did not take when they were due. What they count is in later ones, if any follow."""
+        """Lines that the disk did not take when they were due. Their counts are in later lines, if any follow."""
         return self._writer.lines_refused
-
-    # The thread.
 
     def _run(self) -> None:
         next_at = time.monotonic() + self.interval_s
@@ -170,18 +169,18 @@ class TraceRecorder:
             now = time.monotonic()
             if now >= next_at:
                 next_at += self.interval_s
-                if next_at <= now:  # late: what was missed is not made up for
+                if next_at <= now:  # late: missed samples are not made up for
                     next_at = now + self.interval_s
-                self._work(now)
-        self._work(time.monotonic(), is_last=True)
+                self._try_sample(now)
+        self._try_sample(time.monotonic(), is_last=True)
         self._writer.close()
 
-    def _work(self, now: float, is_last: bool = False) -> None:
-        """A turn, whatever may be wrong in it: it is the trace that suffers."""
+    def _try_sample(self, now: float, is_last: bool = False) -> None:
+        """Take a sample. A failure leaves a gap in the trace, and does not reach the program."""
         try:
             self._sample(now, is_last)
         except Exception as error:
-            text = f"a sample of a trace failed: {error!r}; the trace has a gap, the program none: please report it"
+            text = f"a sample of a trace failed: {error!r}; the trace has a gap, the program runs on: please report it"
             log.tell(logging.WARNING, "sample_failed", text, about=type(error).__name__, error=error)
 
     def _sample(self, now: float, is_last: bool) -> None:
@@ -221,7 +220,7 @@ class TraceRecorder:
         return due
 
     def _series_of(self, entry: _Entry, reading: Reading) -> Series:
-        """What is new among the readings of something has begun after the last sample of the others."""
+        """Return the series of a reading. A new one begins at the thing's last sample: the source appeared since."""
         series = entry.series.get(reading.source)
         if series is None:
             name, number = reading.source, 1
@@ -294,13 +293,13 @@ class TraceRecorder:
                 break
 
     def _forget_missing(self, entry: _Entry, readings: Sequence[Reading]) -> None:
-        """Of what is no more, as a peer that was taken from the configuration."""
+        """Forget the series of sources that are gone, such as a peer that was removed from the configuration."""
         if len(readings) < len(entry.series):
             for source in entry.series.keys() - {reading.source for reading in readings}:
                 self._forget(entry.series.pop(source))
 
     def _forget_ended(self) -> None:
-        """Those that are detached, and all is written of; of more than can be kept, the oldest."""
+        """Forget detached things of which everything is written, and the oldest of those that are too many."""
         ended = [entry for entry in self._entries if entry.last is not None]
         surplus = max(len(ended) - _ENDED_MAX, 0)
         for number, entry in enumerate(ended):
@@ -315,7 +314,7 @@ class TraceRecorder:
         return any(reading.source in entry.series for reading in entry.last[0])
 
     def _after_fork(self) -> None:
-        """In the child: what the parent records is none of ours, nor is its file."""
+        """Begin anew in a forked child: the attached things and the file are the parent's."""
         labels = self._writer.labels
         self._writer.close()
         self._writer.labels = labels.of_process(f"{os.getpid()}")
@@ -323,13 +322,13 @@ class TraceRecorder:
 
 
 def check_interval(name: str, interval_s: float) -> None:
-    """ConfigError, with the setting's name, if no samples can be taken so often or so seldom."""
+    """Raise ConfigError, with the name of the setting, if an interval between samples is out of range."""
     if not INTERVAL_MIN_S <= interval_s <= INTERVAL_MAX_S:
         raise ConfigError(f"{name}={interval_s}: expected {INTERVAL_MIN_S} to {INTERVAL_MAX_S:.0f} seconds")
 
 
 def _readings_of(thing: Counted) -> Sequence[Reading] | None:
-    """None if they cannot be had: another thread was changing them just then."""
+    """Return the readings; None if another thread changed a container of counters meanwhile."""
     try:
         return thing.readings()
     except RuntimeError:
@@ -349,7 +348,7 @@ def _close_all() -> None:
 
 
 def _close_with_a_child() -> None:
-    """Children of `multiprocessing` end without what `atexit` was told."""
+    """Close recorders at the end of a child of `multiprocessing`, which does not run `atexit` functions."""
     multiprocessing = sys.modules.get("multiprocessing")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
         from multiprocessing.util import Finalize

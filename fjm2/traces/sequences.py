@@ -1,30 +1,30 @@
-"""Which of a sender's messages were seen: what is missing, what came late, what was captured twice."""
+"""Sequence numbers of a sender: which are missing, which came late, and which were captured twice."""
 
 from typing import Final
 
 _NUMBERS: Final = 1 << 16
 _HALF: Final = _NUMBERS // 2
 _REMEMBERED: Final = 4096
-"""Of what lies further back nothing is known."""
+"""Numbers behind the highest that are remembered. A number further behind means that the sender began anew."""
 _MASK: Final = (1 << _REMEMBERED) - 1
 
 
 class Sequences:
-    """16-bit numbers that go round."""
+    """16-bit numbers that wrap around."""
 
     __slots__ = ("_seen", "_top", "late", "missed")
 
     def __init__(self) -> None:
         self._top: int | None = None
         self._seen = 0
-        """A bit for each of the last numbers, the highest number's being the lowest bit."""
+        """A bit for each of the last numbers; the lowest bit is that of the highest number."""
         self.missed = 0
-        """Numbers that were left out; some of them may have come later."""
+        """Numbers that were skipped, including those that came late."""
         self.late = 0
-        """Those that did."""
+        """Skipped numbers that came late."""
 
     def note(self, first: int, count: int) -> list[int]:
-        """Consecutive numbers have come. Which of them, counted from the first, had come before."""
+        """Note consecutive numbers. Return the offsets from the first of those that had come before."""
         if self._top is None:
             self._begin(first, count)
             return []
@@ -34,7 +34,7 @@ class Sequences:
             self._seen = (self._seen << (ahead - 1 + count) | (1 << count) - 1) & _MASK
             self._top = (first + count - 1) % _NUMBERS
             return []
-        if _HALF <= ahead <= _NUMBERS - _REMEMBERED:  # not late, but begun anew
+        if _HALF <= ahead <= _NUMBERS - _REMEMBERED:  # too far behind to be late: the sender began anew
             self._begin(first, count)
             return []
         return [offset for offset in range(count) if self._note_one((first + offset) % _NUMBERS)]

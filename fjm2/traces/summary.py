@@ -1,4 +1,4 @@
-"""What a trace comes to: its series, with what they have counted, and its bad lines."""
+"""Summaries of traces: totals of each series, results, and the number of bad lines."""
 
 import gzip
 import json
@@ -13,51 +13,53 @@ from typing import Any, BinaryIO, Final
 from .lines import VERSION
 
 LINE_BYTES_MAX: Final = 1 << 20
+"""Bytes of a line that are kept in memory. Lines of traces have a few hundred."""
 SERIES_MAX: Final = 100_000
+"""Series that are added up, to bound memory. Samples of further ones count as bad lines."""
 Key = tuple[str, str, str]
 """Run, node and source."""
 
 
 @dataclass(slots=True)
 class SeriesSummary:
-    """One series, added up."""
+    """Totals of one series."""
 
     system: str
     layer: str
     role: str
     samples: int = 0
     seconds: float = 0.0
-    """Covered by samples."""
+    """Time that the samples cover."""
     first_at: float = math.inf
     last_at: float = -math.inf
     last_seq: int = -1
     counters: Counter[str] = field(default_factory=Counter)
     gauges: dict[str, float] = field(default_factory=dict)
-    """As they were last."""
+    """Values in the last sample."""
 
     @property
     def samples_missing(self) -> int:
-        """Lines that are not there."""
+        """Number of lines that are missing between the numbers of others."""
         return max(self.last_seq + 1 - self.samples, 0)
 
     def rate(self, counter: str) -> float:
-        """Per second."""
+        """Return a counter's average rate per second."""
         return self.counters[counter] / self.seconds if self.seconds > 0 else 0.0
 
 
 @dataclass(slots=True)
 class TraceSummary:
-    """Files added up."""
+    """Totals of files."""
 
     files: int = 0
     lines: int = 0
     bad_lines: int = 0
     series: dict[Key, SeriesSummary] = field(default_factory=dict)
     results: list[dict[str, Any]] = field(default_factory=list)
-    """The lines of results."""
+    """Lines of kind `result`."""
 
     def add(self, path: Path) -> None:
-        """OSError if it cannot be read."""
+        """Add a file. Raises OSError if it cannot be read."""
         self.files += 1
         with open_trace(path) as file:
             for line in _lines_of(file):
@@ -100,19 +102,19 @@ class TraceSummary:
 
 
 def open_trace(path: Path) -> BinaryIO:
-    """A file of lines, compressed or not."""
+    """Open a file of lines, compressed or not."""
     return gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb")  # type: ignore[return-value]
 
 
 def trace_files(place: Path) -> list[Path]:
-    """The file itself, or all traces in a directory and below."""
+    """Return the file itself, or all traces in a directory and below it."""
     if not place.is_dir():
         return [place]
     return sorted(path for pattern in ("*.jsonl", "*.jsonl.gz") for path in place.rglob(pattern))
 
 
 def summarize(files: Iterable[Path]) -> TraceSummary:
-    """All of them together. OSError for one that cannot be read."""
+    """Return the totals of all files. Raises OSError if one cannot be read."""
     summary = TraceSummary()
     for path in files:
         summary.add(path)
@@ -120,7 +122,7 @@ def summarize(files: Iterable[Path]) -> TraceSummary:
 
 
 def _lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """However long they are, and even if what was compressed breaks off."""
+    """Yield all lines but blank ones; of a long one the beginning. End with a bad line if a gzip file breaks off."""
     try:
         while line := file.readline(LINE_BYTES_MAX):
             whole = line

@@ -1,7 +1,7 @@
 """Files of JSON lines: `DIR/run=RUN/node=NODE.jsonl`, then `node=NODE.1.jsonl` and so on. None is ever renamed.
 
-Whatever happens to disk or process, a line is whole or alone in being bad: each batch is one write to the end of the
-file, and what broke off is ended by a newline before anything follows.
+Whatever happens to disk or process, a broken line spoils no other: each batch is one write to the end of the file, and
+a line that broke off is ended with a newline before the next.
 """
 
 import contextlib
@@ -23,25 +23,28 @@ from . import lines
 from .labels import Labels
 
 FILE_BYTES: Final = 64 << 20
+"""Size at which a new file begins: some hours of one busy node."""
 BYTES_MAX: Final = 1 << 30
+"""Bytes of a node's files that are kept by default."""
 _FILES: Final = 16
-"""So many at the most: where less than a gigabyte may be kept, they are smaller."""
+"""Files of a node that are kept. If less than a gigabyte may be kept, they are smaller."""
 _TAIL_BYTES: Final = 1 << 16
+"""End of a file that is searched for the last numbers of all series: some hundred lines."""
 _FEW_LINES: Final = 100
-"""A file that has no more perhaps does not name all series."""
+"""Lines below which a file may not have a line of every series; then the file before it is searched, too."""
 
 log = Log("fjm2.record")
 
 
 class TraceWriter:
-    """Appends lines for one node of one run. It raises nothing for what the disk does: it warns, and counts."""
+    """Writer of the lines of one node in one run. A failing disk raises nothing: the writer warns, and counts."""
 
     def __init__(self, directory: str | os.PathLike[str], labels: Labels, *, bytes_max: int = BYTES_MAX) -> None:
-        """Of all files of the node, no more than `bytes_max` are kept: the oldest file goes first."""
+        """Open nothing yet. When the node's files exceed `bytes_max`, the oldest are removed."""
         self.directory = Path(directory)
-        """Below it are runs, and in them nodes."""
+        """Directory of the runs."""
         self.labels = labels
-        """Those of all lines; the node may have got another name, as its own was taken."""
+        """Labels of all lines. The node has a suffix if another process writes under its name."""
         self.lines_refused = 0
         """Lines that the disk did not take when they were due."""
         self._file_bytes = max(min(FILE_BYTES, bytes_max // _FILES), 1)
@@ -50,11 +53,9 @@ class TraceWriter:
         self._number = 0
         self._size = 0
         self._is_torn = False
-        """Whether the file ends within a line."""
+        """True if the file ends within a line."""
         self._next: dict[str, int] = {}
         self._is_failing = False
-
-    # Lines.
 
     def write_sample(
         self,
@@ -67,8 +68,8 @@ class TraceWriter:
         t: float | None = None,
         **override: Any,
     ) -> bool:
-        """Append what was counted in `dt` seconds up to `t`, which is now if it is left out. Whether it is written."""
-        self.open()  # it decides the node
+        """Append a sample of the `dt` seconds that end at `t`, now by default. Return True if it was written."""
+        self.open()  # it may change the node's name
         t = time.time() if t is None else t
         line = lines.sample(self.labels, source, seq, dt, counters, gauges, drops, t, **override)
         is_written = self.append([lines.encode(line)]) == 1
@@ -77,23 +78,21 @@ class TraceWriter:
         return is_written
 
     def write_result(self, r: Mapping[str, float], labels: Mapping[str, str] = {}, **override: Any) -> bool:
-        """Append what a run came to. Any key of the line may be given to say something else than usual."""
+        """Append the result of a run. Keyword arguments override keys of the line. Return True if it was written."""
         self.open()
         return self.append([lines.encode(lines.result(self.labels, r, labels, time.time(), **override))]) == 1
 
-    # The file.
-
     @property
     def path(self) -> Path:
-        """What is appended to at present."""
+        """File that lines are being appended to."""
         return self._path_of(self._number)
 
     def next_seq(self, source: str) -> int:
-        """The number of a series' next sample: it goes on where an earlier process of the same name ended."""
+        """Return the number of a series' next sample, which follows that of an earlier process of the same name."""
         return self._next.get(source, 0)
 
     def open(self) -> bool:
-        """Be ready to append. False where the disk says no; it may say yes later."""
+        """Open the file, unless it is open. Return False if the disk refuses; a later attempt may succeed."""
         try:
             self._ensure_open()
         except OSError as error:
@@ -102,7 +101,7 @@ class TraceWriter:
         return True
 
     def check_directory(self) -> None:
-        """ConfigError if nothing can be written there."""
+        """Raise ConfigError if the directory is not writable."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -111,13 +110,13 @@ class TraceWriter:
             raise ConfigError(f"traces to {self.directory}: no permission to write there")
 
     def append(self, batch: Sequence[bytes]) -> int:
-        """Append whole lines, newlines included. How many of the first of them are written."""
+        """Append whole lines, which end in newlines. Return how many were written; the others come after them."""
         try:
             self._ensure_open()
             data = (b"\n" if self._is_torn else b"") + b"".join(batch)
             written = _write(self._descriptor, data)
         except _WriteError as failed:
-            return self._take_part(batch, data, failed)
+            return self._note_partial_write(batch, data, failed)
         except OSError as error:
             self._refuse(error, len(batch))
             return 0
@@ -129,7 +128,7 @@ class TraceWriter:
         return len(batch)
 
     def close(self) -> None:
-        """Twice does no harm; what is appended later opens the file again."""
+        """Close the file. Calling it twice does no harm; `append` opens the file again."""
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
@@ -143,8 +142,8 @@ class TraceWriter:
     ) -> None:
         self.close()
 
-    def _take_part(self, batch: Sequence[bytes], data: bytes, failed: "_WriteError") -> int:
-        """Some bytes were written. A line is there if all of it is but its newline, which the next one brings."""
+    def _note_partial_write(self, batch: Sequence[bytes], data: bytes, failed: "_WriteError") -> int:
+        """Return how many lines were written before an error. One may lack its newline, which follows later."""
         self._size += failed.written
         if failed.written:
             self._is_torn = data[failed.written - 1 : failed.written] != b"\n"
@@ -161,7 +160,7 @@ class TraceWriter:
         if self._descriptor >= 0:
             if os.fstat(self._descriptor).st_nlink:
                 return
-            self.close()  # somebody has deleted it
+            self.close()  # somebody deleted the file
         self._path_of(0).parent.mkdir(parents=True, exist_ok=True)
         given, others = self.labels, 0
         while not self._open_last():
@@ -181,7 +180,7 @@ class TraceWriter:
         return True
 
     def _go_on(self) -> None:
-        """Where an earlier process ended: perhaps in the middle of a line."""
+        """Continue where an earlier process ended, perhaps within a line."""
         tail = _tail(self.path)
         self._is_torn = bool(tail) and not tail.endswith(b"\n")
         if self._number and tail.count(b"\n") < _FEW_LINES:
@@ -190,11 +189,11 @@ class TraceWriter:
             self._next[source] = max(self._next.get(source, 0), seq + 1)
 
     def note_seq(self, source: str, seq: int) -> None:
-        """A sample of this number is written."""
+        """Note the number of a sample that was written."""
         self._next[source] = seq + 1
 
     def _rotate(self) -> None:
-        """Go on in a new file; the old one is whole from now on."""
+        """Begin a new file. The old one does not change any more."""
         try:
             descriptor = _open(self._path_of(self._number + 1))
         except OSError as error:
@@ -214,18 +213,16 @@ class TraceWriter:
         return self.directory / f"run={self.labels.run}" / f"node={self.labels.node}{suffix}.jsonl"
 
     def _files(self) -> list[tuple[int, bool, Path]]:
-        """Those that are there, with their numbers, and whether somebody has compressed them."""
+        """Return the node's files: number, True if somebody compressed it, and path."""
         folder = self._path_of(0).parent
         pattern = re.compile(re.escape(f"node={self.labels.node}") + r"(?:\.([1-9][0-9]{0,8}))?\.jsonl(\.gz)?")
         found = ((name, pattern.fullmatch(name)) for name in os.listdir(folder))
         return [(int(match[1] or 0), match[2] is not None, folder / name) for name, match in found if match]
 
-    # Trouble.
-
     def _refuse(self, error: OSError, lines: int) -> None:
         self.lines_refused += lines
         self._is_failing = True
-        text = f"cannot write traces to {self.path}: {error.strerror or error}; make room, it is tried every second"
+        text = f"cannot write traces to {self.path}: {error.strerror or error}; make room; it is retried every second"
         log.tell(logging.WARNING, "disk_refused", text, about=self.path)
 
     def _note_success(self) -> None:
@@ -245,7 +242,7 @@ class _WriteError(Exception):
 
 
 def _write(descriptor: int, data: bytes) -> int:
-    """All of it, by one call but for kernels that are short of room."""
+    """Write all data, in one call unless the disk runs full. Return its length."""
     written = 0
     while written < len(data):
         try:
@@ -260,7 +257,7 @@ def _open(path: Path) -> int:
 
 
 def _lock(descriptor: int) -> bool:
-    """False if another process appends to it. Systems and file systems that know no such locks are trusted."""
+    """Return False if another process appends to the file. Without support for locks, assume that none does."""
     try:
         import fcntl
     except ImportError:

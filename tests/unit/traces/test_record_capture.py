@@ -256,7 +256,7 @@ def test_a_capture_that_breaks_off_is_read_as_far_as_it_goes() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\xd4\xc3", b"#!/bin/sh\n" * 9, b"PK\x03\x04" + bytes(50)])
 def test_what_is_no_capture_is_refused(content: bytes) -> None:
-    with pytest.raises(CaptureError, match="no packet capture"):
+    with pytest.raises(CaptureError, match="not a packet capture"):
         samples_of(io.BytesIO(content), LABELS)
 
 
