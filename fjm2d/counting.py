@@ -48,8 +48,8 @@ def _link(peer: Peer) -> Reading:
 
 
 def _lan(group: LanGroup) -> Reading:
-    counters = {one.trace: getattr(group, one.name) for one in LAN_INSTRUMENTS if one.trace}
-    return Reading(f"lan:{show(group.address)}", counters, {}, {"lan_full": group.dropped})
+    counters = {one.trace: getattr(group.stats, one.name) for one in LAN_INSTRUMENTS if one.trace}
+    return Reading(f"lan:{show(group.address)}", counters, {}, {"lan_full": group.stats.dropped})
 
 
 def _named(side: str, drops: Mapping[_Reason, int]) -> dict[str, int]:

@@ -1,56 +1,115 @@
-"""A group on the LAN: a transport, and what waits for it where the kernel was full."""
+"""The LAN's side: a multicast transport for each group, and a bounded backlog for when the kernel is full."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fjm2.base.loop import SocketReaders
+from fjm2.errors import ConfigError
 from fjm2.norm import Address, LinkState, Train, UdpConfig, UdpTransport
 
-Bytes = NDArray[np.uint8]
-HELD_BYTES_MAX: Final = 4 << 20
-TRAINS_PER_TURN: Final = 8
-"""So much is taken before others get their turn."""
+from .config import GroupConfig, LanConfig
 
-Take = Callable[["LanGroup", Train, float], None]
-"""Takes a train, with the time its turn began."""
+Bytes = NDArray[np.uint8]
+BACKLOG_BYTES_MAX: Final = 4 << 20
+"""Bytes kept for a group while the kernel is full: 30 ms at 1 Gbit/s. A full kernel rarely stays full for longer."""
+TRAINS_PER_TURN: Final = 8
+"""Trains read from a socket before other tasks get their turn: with 64 datagrams each, about a millisecond of work."""
+
+Receive = Callable[["LanGroup", Train, float], None]
+"""Handles a train, given the time at which its turn began."""
+
+
+@dataclass(slots=True)
+class LanStats:
+    """Counters of one group on the LAN."""
+
+    datagrams_received: int = 0
+    bytes_received: int = 0
+    datagrams_sent: int = 0
+    bytes_sent: int = 0
+    dropped: int = 0
+    """Datagrams that found no room in the backlog."""
+
+
+class SendBacklog:
+    """Trains that the kernel had no room for, sent as soon as it has."""
+
+    __slots__ = ("_bytes", "_loop", "_transport", "trains")
+
+    def __init__(self, transport: UdpTransport, loop: asyncio.AbstractEventLoop) -> None:
+        self.trains: deque[Train] = deque()
+        """Copies of the trains, oldest first."""
+        self._bytes = 0
+        self._transport = transport
+        self._loop = loop
+
+    def add(self, train: Train) -> bool:
+        """Keep a copy of a train. Return False if there is no room."""
+        size = train.data.size
+        if self._bytes + size > BACKLOG_BYTES_MAX:
+            return False
+        if not self.trains:
+            self._loop.add_writer(self._transport.transmit.fileno(), self._on_writable)
+        self.trains.append(Train(train.data.copy(), train.segment_bytes, train.address))
+        self._bytes += size
+        return True
+
+    def stop(self) -> None:
+        """Wait for the socket no longer. Call it before the socket is closed or opened again."""
+        self._loop.remove_writer(self._transport.transmit.fileno())
+
+    def drop(self) -> int:
+        """Forget all trains. Return how many datagrams that were."""
+        count = sum(train.count for train in self.trains)
+        self.trains.clear()
+        self._bytes = 0
+        return count
+
+    def _on_writable(self) -> None:
+        while self.trains:
+            # Offer the same object until all of it is sent: the transport remembers how far it came.
+            if not self._transport.send(self.trains[0]):
+                return
+            self._bytes -= self.trains.popleft().data.size
+        self.stop()
 
 
 class LanGroup:
-    """One group's two sockets on the loop. What the kernel has no room for waits, bounded."""
+    """The two sockets of one group on the loop."""
 
     def __init__(
         self,
         group_hash: int,
         address: Address,
-        interface: str | None,
-        ttl: int,
-        take: Take,
-        take_unicast: Take,
+        config: LanConfig,
+        receive: Receive,
+        receive_unicast: Receive,
         settle: Callable[[float], None],
     ) -> None:
-        """`take` gets what is multicast to the group, `take_unicast` what is sent to us; `settle` ends each turn.
+        """`receive` gets what is multicast to the group, `receive_unicast` what is sent to us. `settle` ends each turn.
 
-        ConfigError for what cannot be meant, OSError for what the kernel refuses.
+        Raise ConfigError for settings that cannot work, and OSError if the kernel refuses them.
         """
         self.hash = group_hash
         self.address = address
-        self.datagrams_received = self.bytes_received = self.datagrams_sent = self.bytes_sent = 0
-        self.dropped = 0
-        """Datagrams that did not find room to wait in."""
+        self.stats = LanStats()
         self.is_down = False
-        self._transport = UdpTransport(UdpConfig(group=address[0], port=address[1], interface=interface, ttl=ttl))
-        self._take = take
-        self._take_unicast = take_unicast
-        self._held: deque[Train] = deque()
-        self._held_bytes = 0
+        """True if the network interface is down."""
+        self._transport = UdpTransport(
+            UdpConfig(group=address[0], port=address[1], interface=config.interface, ttl=config.ttl)
+        )
+        self._receive = receive
+        self._receive_unicast = receive_unicast
+        loop = asyncio.get_running_loop()
+        self._backlog = SendBacklog(self._transport, loop)
         self._ignored: frozenset[Address] = frozenset()
-        self._loop = asyncio.get_running_loop()
-        self._readers = SocketReaders[Train](self._loop, settle, trains_per_turn=TRAINS_PER_TURN)
+        self._readers = SocketReaders[Train](loop, settle, trains_per_turn=TRAINS_PER_TURN)
         self._is_closed = False
         self._watch()
 
@@ -60,11 +119,11 @@ class LanGroup:
 
     @property
     def own_address(self) -> Address:
-        """Where what we multicast comes from."""
+        """Source address of what we multicast."""
         return self._transport.address
 
     def ignore(self, addresses: frozenset[Address]) -> bool:
-        """Other gateways send from these: nothing of that is the LAN's own. Whether they are others than before."""
+        """Ignore what other gateways multicast, by their addresses. Return True if these have changed."""
         if addresses == self._ignored:
             return False
         self._ignored = addresses
@@ -72,30 +131,26 @@ class LanGroup:
         return True
 
     def send(self, data: Bytes, segment_bytes: int, address: Address | None) -> None:
-        """Multicast a train, or send it to one address. It is copied if it has to wait."""
+        """Send a train to one address, or multicast it. It is copied if it has to wait."""
         train = Train(data, segment_bytes, address or self._transport.destination)
-        self.datagrams_sent += train.count
-        self.bytes_sent += data.size
-        if not self._held and self._transport.send(train):
+        stats = self.stats
+        stats.datagrams_sent += train.count
+        stats.bytes_sent += data.size
+        if not self._backlog.trains and self._transport.send(train):
             return
-        if self._held_bytes + data.size > HELD_BYTES_MAX:
-            self.dropped += train.count
-            return
-        if not self._held:
-            self._loop.add_writer(self._transport.transmit.fileno(), self._on_writable)
-        self._held.append(Train(data.copy(), segment_bytes, train.address))
-        self._held_bytes += data.size
+        if not self._backlog.add(train):
+            stats.dropped += train.count
 
     def send_bytes(self, datagram: bytes) -> None:
         """Multicast one datagram."""
         self.send(np.frombuffer(datagram, np.uint8), len(datagram), None)
 
     def check(self) -> bool:
-        """Look at the interface, and open the sockets again where it is another. Whether its state has changed."""
+        """Check the interface, and open the sockets again if it was replaced. Return True if it went up or down."""
         state = self._transport.check()
         if state is LinkState.CHANGED:
             self._unwatch()
-            self._drop_held()
+            self.stats.dropped += self._backlog.drop()
             state = self._transport.reopen()
             self._watch()
         was_down, self.is_down = self.is_down, state is not LinkState.UP
@@ -108,32 +163,73 @@ class LanGroup:
             self._transport.close()
 
     def _watch(self) -> None:
-        self._readers.watch(self._transport.group, self._receive)
-        self._readers.watch(self._transport.transmit, self._receive_unicast)
+        self._readers.watch(self._transport.group, self._on_multicast)
+        self._readers.watch(self._transport.transmit, self._on_unicast)
 
     def _unwatch(self) -> None:
         self._readers.clear()
-        self._loop.remove_writer(self._transport.transmit.fileno())
+        self._backlog.stop()
 
-    def _receive(self, train: Train, now: float) -> None:
-        self.datagrams_received += train.count
-        self.bytes_received += train.data.size
-        self._take(self, train, now)
+    def _on_multicast(self, train: Train, now: float) -> None:
+        self.stats.datagrams_received += train.count
+        self.stats.bytes_received += train.data.size
+        self._receive(self, train, now)
 
-    def _receive_unicast(self, train: Train, now: float) -> None:
-        self.datagrams_received += train.count
-        self.bytes_received += train.data.size
-        self._take_unicast(self, train, now)
+    def _on_unicast(self, train: Train, now: float) -> None:
+        self.stats.datagrams_received += train.count
+        self.stats.bytes_received += train.data.size
+        self._receive_unicast(self, train, now)
 
-    def _on_writable(self) -> None:
-        while self._held:
-            # The same train until it is gone: a part of it may have been sent.
-            if not self._transport.send(self._held[0]):
-                return
-            self._held_bytes -= self._held.popleft().data.size
-        self._loop.remove_writer(self._transport.transmit.fileno())
 
-    def _drop_held(self) -> None:
-        self.dropped += sum(train.count for train in self._held)
-        self._held.clear()
-        self._held_bytes = 0
+class Lan:
+    """The groups that a gateway carries, and the group of the beacons."""
+
+    def __init__(self, config: LanConfig, settle: Callable[[float], None]) -> None:
+        self.groups: dict[int, LanGroup] = {}
+        """Groups carried, by hash. The same dictionary for as long as the gateway runs."""
+        self.beacons: LanGroup | None = None
+        self._config = config
+        self._settle = settle
+
+    def open_beacons(self, receive: Receive) -> None:
+        """Join the group of the beacons. Raise ConfigError or OSError as `LanGroup` does."""
+        self.beacons = LanGroup(0, self._config.beacon, self._config, receive, _ignore, self._settle)
+
+    def set_groups(self, groups: tuple[GroupConfig, ...], receive: Receive, receive_unicast: Receive) -> None:
+        """Join the new groups, then leave those that are not wanted any more.
+
+        Raise ConfigError or OSError as `LanGroup` does, with everything as it was before.
+        """
+        opened: dict[int, LanGroup] = {}
+        try:
+            for group in groups:
+                if group.hash not in self.groups:
+                    opened[group.hash] = LanGroup(
+                        group.hash, group.address, self._config, receive, receive_unicast, self._settle
+                    )
+        except (ConfigError, OSError):
+            for lan in opened.values():
+                lan.close()
+            raise
+        for gone in set(self.groups) - {group.hash for group in groups}:
+            self.groups.pop(gone).close()
+        self.groups.update(opened)
+
+    def ports(self) -> list[tuple[int, int]]:
+        """Return hash and source port of each group, for beacons."""
+        return [(group.hash, group.own_address[1]) for group in self.groups.values()]
+
+    def check(self) -> Iterator[LanGroup]:
+        """Check the interfaces. Yield the groups whose interface went up or down."""
+        return (group for group in self._all() if group.check())
+
+    def close(self) -> None:
+        for group in self._all():
+            group.close()
+
+    def _all(self) -> tuple[LanGroup, ...]:
+        return (*self.groups.values(), *([self.beacons] if self.beacons else []))
+
+
+def _ignore(_group: LanGroup, _train: Train, _now: float) -> None:
+    """Ignore what is sent to us by unicast in a group that no one sends feedback in."""

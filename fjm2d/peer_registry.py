@@ -25,7 +25,7 @@ _BEACON_LABEL: Final = b"fjm2d beacon"
 log = Log("fjm2d.peers")
 
 
-class Peering:
+class PeerRegistry:
     """Who may connect. Changes come from the configuration and from the node list."""
 
     def __init__(

@@ -99,11 +99,11 @@ def _group(gateway: Gateway, group_hash: int) -> dict[str, Any]:
         "nodes_behind_peers": behind_peers,
         "nodes_refused": known.table.refused,
         "is_down": lan.is_down,
-        "datagrams_received": lan.datagrams_received,
-        "bytes_received": lan.bytes_received,
-        "datagrams_sent": lan.datagrams_sent,
-        "bytes_sent": lan.bytes_sent,
-        "drops": {"lan_full": lan.dropped, "kernel_full": lan.transport.kernel_drops()},
+        "datagrams_received": lan.stats.datagrams_received,
+        "bytes_received": lan.stats.bytes_received,
+        "datagrams_sent": lan.stats.datagrams_sent,
+        "bytes_sent": lan.stats.bytes_sent,
+        "drops": {"lan_full": lan.stats.dropped, "kernel_full": lan.transport.kernel_drops()},
     }
 
 

@@ -83,11 +83,11 @@ class Service:
         config = self._config
         if config.admin.url:
             self._directory = Directory(config, self._keys.public, self._take_list, lambda: sample_of(self.gateway))
-            self.gateway.on_advert = self._directory.receive_advert
+            self.gateway.relay.on_advert = self._directory.receive_advert
             self._directory.open()
 
     def _take_list(self, members: Iterable[Member]) -> None:
-        self.gateway.peering.list_members(members)
+        self.gateway.registry.list_members(members)
 
     async def _reconfigure(self) -> None:
         """Read the configuration again. Whatever is wrong with it, the one that runs goes on."""
@@ -121,7 +121,7 @@ class Service:
         if _told_admin(before) != _told_admin(config):
             if self._directory is not None:
                 await self._directory.close()
-                self._directory, self.gateway.on_advert = None, None
+                self._directory, self.gateway.relay.on_advert = None, None
             if before.admin != config.admin:
                 self._take_list(())
             self._open_directory()

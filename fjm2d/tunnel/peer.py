@@ -244,19 +244,15 @@ class Peer:
             self._go_down("goodbye", now)
             self._plan(now)
         else:
-            if self._prober.liveness.note_report(probe.received, now):
-                self._note_hears_us(now)
+            if self._prober.liveness.note_report(probe.received, now):  # the peer hears us
+                if not self.is_up:
+                    self._come_up(now)
+                if self._handshakes.is_needed and now < self._epochs.rekey_at():
+                    self._handshakes.stop()
             if probe.flags & ProbeFlag.ANSWER:
                 self._receive_answer(probe, now)
             else:
                 self._prober.answer(probe, now)
-
-    def _note_hears_us(self, now: float) -> None:
-        """Act on the proof that the peer hears us."""
-        if not self.is_up:
-            self._come_up(now)
-        if self._handshakes.is_needed and now < self._epochs.rekey_at():
-            self._handshakes.stop()
 
     def _receive_answer(self, probe: Probe, now: float) -> None:
         answered = self._prober.receive_answer(probe, now)

@@ -338,7 +338,7 @@ def test_a_gateway_is_recorded_by_link_and_group(tmp_path: Path, port: int) -> N
                     await session.flushed()
                     await asyncio.sleep(0.3)
                 (group,) = gateway.groups.values()
-                return group.datagrams_received, link.stats.handshakes_sent - before
+                return group.stats.datagrams_received, link.stats.handshakes_sent - before
         finally:
             await gateway.close()
 
