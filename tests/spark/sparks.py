@@ -12,7 +12,7 @@ JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """No process of a test lives long enough to earn back what it costs to optimise."""
 SETTINGS: Final = {
     "spark.driver.defaultJavaOptions": JAVA,
-    # Compiling takes longer than to compute so few rows without. The cluster does compile, and has to come to the same.
+    # Compiling a query takes longer than running it on so few rows. A test on a cluster compiles, with the same result.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "2",

@@ -1,4 +1,4 @@
-"""The same figures wherever it runs: here, on a real cluster, streaming, and streaming that was killed."""
+"""The pipeline computes the same figures here, on a real cluster, and by a stream that was killed and restarted."""
 
 import os
 import signal
@@ -25,12 +25,16 @@ ON_CLUSTER = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.executor.defaultJavaOptions": JAVA,
+}
+COMPILED = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
 }
+"""Queries are compiled, as they are outside tests."""
 LINES = 4000
+"""Enough for two batches of a stream."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(sparks: Sparks, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """What the batch makes of the folder, here."""
+    """What `ingest` and `aggregate` make of the folder in this process."""
     warehouse = Warehouse(tmp_path_factory.mktemp("local"))
     ingest(sparks.here(), folder, warehouse, settle_s=0)
     aggregate(sparks.here(), warehouse)
@@ -58,7 +62,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 @contextmanager
 def running(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with a log, which is ended in the end."""
+    """Start a process that writes to a log, and kill it at the end."""
     environment = os.environ | {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_JAVA_OPTS": JAVA,
@@ -75,8 +79,8 @@ def running(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def cluster(folder: Path, port: int) -> Iterator[str]:
-    """A master and two workers, each a process."""
+def cluster(folder: Path, port: int, workers: int) -> Iterator[str]:
+    """Start a master and its workers, each as a process of its own."""
     master = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
         log = folder / "master.log"
@@ -87,41 +91,68 @@ def cluster(folder: Path, port: int) -> Iterator[str]:
             lambda: b"Bound MasterWebUI" in log.read_bytes() or b"I have been elected" in log.read_bytes(), "the master"
         )
         size = ("--cores", "1", "--memory", "600m")
-        for number in range(2):
+        for number in range(workers):
             work = ("--work-dir", str(folder / f"work{number}"), master)
             worker = (str(SPARK_CLASS), f"{deploy}.worker.Worker", *where, *size, *work)
             stack.enter_context(running(folder / f"worker{number}.log", *worker))
-        for number in range(2):
+        for number in range(workers):
             log = folder / f"worker{number}.log"
             until(lambda log=log: b"Successfully registered" in log.read_bytes(), "a worker")  # type: ignore[misc]
         yield master
 
 
-def test_a_cluster_gives_the_same(
-    sparks: Sparks, folder: Path, expected: dict[str, object], tmp_path: Path, port: int
-) -> None:
+def came_with_the_job(spark: SparkSession) -> bool:
+    """True if a worker has FJM2 from the archive that the driver sent it."""
+
     def where(_: int) -> str:
         import fjm2bench.traces.lines
 
         return fjm2bench.traces.lines.__file__
 
+    return ".zip" in spark.sparkContext.parallelize([0]).map(where).first()
+
+
+def executors_of(spark: SparkSession) -> int:
+    """Number of executors, the driver's own included."""
+    return len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos())
+
+
+def test_a_worker_reads_all_lines(sparks: Sparks, tmp_path: Path, port: int) -> None:
+    (traces := tmp_path / "traces").mkdir()
+    made = generate(traces, 500)
     warehouse = Warehouse(tmp_path / "warehouse")
-    with cluster(tmp_path, port) as master, sparks.at(master, "512m", ON_CLUSTER) as spark:
+    with cluster(tmp_path, port, workers=1) as master, sparks.at(master, "512m", ON_CLUSTER) as spark:
+        assert spark.sparkContext.master == master
+        done = ingest(spark, traces, warehouse, settle_s=0)
+        assert came_with_the_job(spark)
+        assert executors_of(spark) == 1 + 1
+    assert done.counts == {"rows": made.good, "results": made.results, "bad": made.bad.total()}
+    assert done.reasons == made.bad
+
+
+@pytest.mark.nightly
+def test_a_cluster_gives_the_same(
+    sparks: Sparks, folder: Path, expected: dict[str, object], tmp_path: Path, port: int
+) -> None:
+    warehouse = Warehouse(tmp_path / "warehouse")
+    settings = ON_CLUSTER | COMPILED
+    with cluster(tmp_path, port, workers=2) as master, sparks.at(master, "512m", settings) as spark:
         assert spark.sparkContext.master == master
         ingest(spark, folder, warehouse, settle_s=0)
         aggregate(spark, warehouse)
-        assert ".zip" in spark.sparkContext.parallelize([0]).map(where).first()  # FJM2 came with the job
-        assert len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) == 1 + 2  # with the driver
+        assert came_with_the_job(spark)
+        assert executors_of(spark) == 1 + 2
     assert contents(sparks.here(), warehouse) == expected
 
 
 def stream_command(folder: Path, warehouse: Path) -> list[str]:
-    """Many small batches, so that there is a midway."""
+    """The command of a stream whose batches are small, so that it can be killed between two of them."""
     options = ["--once", "--every", "0", "--settle", "0", "--batch-mib", "1", "--master", "local[1]", "--memory", "1g"]
     program = [sys.executable, "-m", "fjm2bench", "traces", "stream", str(folder), str(warehouse), *options]
     return [*program, *OPTIONS]
 
 
+@pytest.mark.nightly
 def test_a_stream_that_is_killed_and_goes_on_gives_the_same(
     spark: SparkSession, folder: Path, expected: dict[str, object], tmp_path: Path
 ) -> None:

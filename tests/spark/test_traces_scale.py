@@ -1,4 +1,4 @@
-"""What `traces scale` does with millions of lines, with some thousands: DuckDB reads the same files in its own way."""
+"""`traces scale` with thousands of lines instead of millions: DuckDB computes the same figures from the same files."""
 
 import json
 import shutil
@@ -98,6 +98,7 @@ def test_the_exponent_of_growth(seconds: tuple[float, float], expected: float) -
     assert scale.exponent(sizes) == pytest.approx(expected)
 
 
+@pytest.mark.nightly
 def test_the_command_measures_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, folder = tmp_path / "settings", tmp_path / "scale"
     settings.mkdir()

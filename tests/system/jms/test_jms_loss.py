@@ -7,10 +7,8 @@ from peers import Peer, peers
 
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 
-COUNT = 100_000
-LATE_AFTER = COUNT * 3 // 10
 RUN_S = 150.0
-"""Ten seconds where the machine is not busy."""
+"""Longest time for the messages. On an idle machine 100,000 of them take ten seconds."""
 GROUP = "239.192.57.97"
 
 
@@ -22,8 +20,9 @@ def dropped(namespace: Namespace) -> int:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("loss", "feedback_loss"), [(0.01, 0.0), (0.05, 0.05), (0.2, 0.0)])
+@pytest.mark.parametrize("count", [30_000, pytest.param(100_000, marks=pytest.mark.nightly)])
 def test_messages_of_all_types_and_sizes_arrive_once_in_order_and_unaltered(
-    network: Network, port: int, loss: float, feedback_loss: float
+    network: Network, port: int, loss: float, feedback_loss: float, count: int
 ) -> None:
     left, right = network.namespace(), network.namespace()
     network.link(left, right)
@@ -31,14 +30,14 @@ def test_messages_of_all_types_and_sizes_arrive_once_in_order_and_unaltered(
         namespace.cut_trains("veth0")
         if probability:
             namespace.lose(probability)
-    arguments = f"fjm2://{GROUP}:{port}?interface=veth0", COUNT
+    arguments = f"fjm2://{GROUP}:{port}?interface=veth0", count
     early, late = (Peer(right, "jms_traffic.py", role, *arguments) for role in ("receive", "receive-late"))
     sender = Peer(left, "jms_traffic.py", "send", *arguments)
     with peers(sender, early, late):
         for peer, is_there in ((early, "ready"), (sender, "ready"), (late, "waiting")):
             peer.wait_for(is_there)
         sender.tell("begin")
-        sender.wait_for("sending", lambda number: number >= LATE_AFTER, RUN_S)
+        sender.wait_for("sending", lambda number: number >= 3 * count // 10, RUN_S)
         late.tell("join")
         confirmed = sender.wait_for("confirmed", timeout_s=RUN_S)
         early.tell("end")
@@ -48,17 +47,17 @@ def test_messages_of_all_types_and_sizes_arrive_once_in_order_and_unaltered(
 
         assert all_of_it["faults"] == []
         assert all_of_it["errors"] == []
-        assert all_of_it["received"] == COUNT
+        assert all_of_it["received"] == count
         assert set(all_of_it["types"]) == {kind.__name__ for kind in TYPES}
         assert all_of_it["orders"] == PRODUCERS * len(TOPICS) * len(set(PRIORITIES))
 
         assert rest_of_it["faults"] == []
         assert rest_of_it["errors"] == []
         assert rest_of_it["missing"] == []
-        assert COUNT // 20 < rest_of_it["received"] < COUNT
+        assert count // 20 < rest_of_it["received"] < count
         assert rest_of_it["orders"] == all_of_it["orders"]
 
-        # And the network did lose so much of all lanes.
+        # The network lost as much as it was told to, of all lanes.
         assert confirmed["errors"] == []
         assert len(confirmed["lanes"]) == len(set(LANE_OF))
         assert all(lane["repair_segments_sent"] for lane in confirmed["lanes"].values())
