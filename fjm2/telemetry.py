@@ -1,8 +1,8 @@
-"""OpenTelemetry: one trace through publishers and subscribers. It takes the extra `fjm2[otel]`.
+"""OpenTelemetry: one trace through publishers and subscribers. Needs the extra `fjm2[otel]`.
 
-`ConnectionFactory(telemetry=True)` puts each send, and each call of a message listener, into a span. The context of the
-send travels with the message, as the properties `traceparent` and `tracestate` of W3C's Trace Context. Programs that
-take messages in a loop get it by `context_of(message)`.
+`ConnectionFactory(telemetry=True)` makes a span of each send, and of each call of a message listener. The context of
+the send travels with the message, in the properties `traceparent` and `tracestate` of W3C's Trace Context. Programs
+that receive messages in a loop get it from `context_of(message)`.
 """
 
 import re
@@ -28,19 +28,19 @@ except ImportError as error:
 __all__ = ["TRACE_PARENT", "TRACE_STATE", "Telemetry", "context_of"]
 
 TRACE_PARENT: Final = "traceparent"
-"""A property of a message. Selectors may ask for it as for any other."""
+"""Message property with the span of the send. Selectors can use it like any other."""
 TRACE_STATE: Final = "tracestate"
-"""Likewise."""
+"""Message property with vendors' data of the trace."""
 
 _PROPAGATOR = TraceContextTextMapPropagator()
-_TEXT_MAX: Final = 512
+_TEXT_CHARACTERS_MAX: Final = 512  # what implementations must at least propagate (W3C Trace Context, 3.3.1.5)
 _MEMBER = r" *[a-z0-9][a-z0-9_*/@-]{0,240}=[!-+\--<>-~ ]{1,256}"
 _STATE = re.compile(rf"{_MEMBER}(?:,{_MEMBER}){{0,31}}")
-"""What is none is left out: nobody on the bus shall fill our logs with it."""
+"""A valid `tracestate`. Others are ignored, since the propagator would log each of them, whoever sent it."""
 
 
 def context_of(message: Message) -> Context:
-    """The context that a message was sent in, to make it the parent of spans: an empty one if it came with none."""
+    """Return the context that a message was sent in, as a parent for spans. It is empty if the message has none."""
     carrier = {}
     for name in (TRACE_PARENT, TRACE_STATE):
         value = _text_of(message, name)
@@ -54,18 +54,18 @@ def _text_of(message: Message, name: str) -> str | None:
         value = message.get_object_property(name)
     except MessageFormatError:  # properties that cannot be read
         return None
-    return value if isinstance(value, str) and len(value) <= _TEXT_MAX else None
+    return value if isinstance(value, str) and len(value) <= _TEXT_CHARACTERS_MAX else None
 
 
 class Telemetry:
-    """The spans of a connection."""
+    """Makes the spans of a connection."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
-        """None is the provider that the program has set for all."""
+        """Use a provider, or the program's global one if it is None."""
         self._tracer = trace.get_tracer("fjm2", __version__, provider)
 
     def sent(self, message: Message, destination: Destination, size: int) -> dict[str, str]:
-        """A message is sent at this moment. The properties that its receivers know the span by."""
+        """Make the span of a send that happens now. Return the message properties that tell receivers about it."""
         span = self._start("send", SpanKind.PRODUCER, message, destination, size, None)
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier, trace.set_span_in_context(span))
@@ -73,11 +73,12 @@ class Telemetry:
         return carrier
 
     def listening(self, listener: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A listener each call of which is a span that follows that of the send. What it raises is noted there."""
+        """Wrap a listener so that each call is a span that follows the span of the send. Exceptions are recorded in
+        it."""
 
         def listen(message: Message) -> Any:
             destination = message.destination
-            assert destination is not None  # as it was received
+            assert destination is not None  # it was received from there
             span = self._start("process", SpanKind.CONSUMER, message, destination, None, context_of(message))
             try:
                 with trace.use_span(span):
@@ -108,7 +109,7 @@ class Telemetry:
             "messaging.operation.type": operation,
             "messaging.destination.name": destination.name,
         }
-        if is_temporary:  # so many names would be of no use as names of spans
+        if is_temporary:  # temporary names would make too many different names of spans
             attributes["messaging.destination.temporary"] = True
         if size is not None:
             attributes["messaging.message.body.size"] = size

@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class CallbackThread:
-    """Where callbacks of one owner run, one at a time; it is started by the first."""
+    """A thread that runs the callbacks of one owner, one at a time. It starts with the first callback."""
 
     def __init__(self, owner: object, endpoint: Endpoint | None, name: str) -> None:
         self._owner = owner
@@ -29,13 +29,13 @@ class CallbackThread:
         return await asyncio.get_running_loop().run_in_executor(self._executor, _without_exit, function, *arguments)
 
     def _begin(self) -> None:
-        """For those who look at threads: which connection it is of, and what for."""
+        """Name the thread after its connection and its purpose, for debuggers and for tools like `top`."""
         connection = "closed" if self._endpoint is None else self._endpoint.name
         threading.current_thread().name = f"fjm2-{connection}-{self._name}"
         calling_thread_of.set(self._owner)
 
     def bind(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        """A coroutine function that runs the function there."""
+        """Return a coroutine function that runs a function in this thread."""
 
         async def run(*arguments: object) -> Any:
             return await self.run(function, *arguments)
@@ -48,7 +48,8 @@ class CallbackThread:
 
 
 def _without_exit(function: Callable[..., _T], *arguments: object) -> _T:
-    """In the loop's thread a SystemExit would end the loop, and with it every connection of the process."""
+    """Call a function. A SystemExit becomes a RuntimeError: it would end the loop, and so all connections of the
+    process."""
     try:
         return function(*arguments)
     except Exception:
@@ -58,7 +59,7 @@ def _without_exit(function: Callable[..., _T], *arguments: object) -> _T:
 
 
 class ThreadCompletion:
-    """A completion listener whose methods run in a thread."""
+    """A completion listener whose methods run in a callback thread."""
 
     def __init__(self, thread: CallbackThread, listener: CompletionListener) -> None:
         self.on_completion = thread.bind(listener.on_completion)
@@ -68,7 +69,8 @@ class ThreadCompletion:
 def run_batch(
     listener: Callable[[Message], Any], messages: list[Message], is_interrupted: Callable[[], bool]
 ) -> tuple[int, BaseException | None]:
-    """See `dispatcher.RunBatch`."""
+    """Call a listener with each message of a batch, until one fails or the batch is interrupted. See
+    `ThreadListener`."""
     for done, message in enumerate(messages):
         try:
             listener(message)

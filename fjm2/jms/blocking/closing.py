@@ -5,7 +5,7 @@ from typing import Self
 
 
 class Closable:
-    """Closes itself when its `with` block ends."""
+    """Base of objects that are closed at the end of their `with` block."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -18,5 +18,5 @@ class Closable:
     ) -> None:
         self._close_after(kind)
 
-    def _close_after(self, kind: type[BaseException] | None) -> None:  # noqa: ARG002 - a connection looks at it
+    def _close_after(self, kind: type[BaseException] | None) -> None:  # noqa: ARG002 - connections use it
         self.close()

@@ -17,28 +17,28 @@ from .session import Session
 
 
 class Connection(Closable):
-    """Nothing is delivered before `start()`."""
+    """One identity on a bus, and the sessions that share it. Nothing is delivered before `start()`."""
 
     def __init__(self, inner: aio_connection.Connection) -> None:
-        """A connection is made, and open, by a ConnectionFactory."""
+        """Use a ConnectionFactory. The connection is open."""
         self._inner = inner
         self._threads = ConnectionThreads(aio_connection.core_of(inner))
         self._exception_listener: ExceptionListener | None = None
 
     def start(self) -> None:
-        """Deliver messages from now on. Twice does no harm."""
+        """Deliver messages from now on. Calling this twice does no harm."""
         run(self._inner.start)
 
     def stop(self) -> None:
-        """No more deliveries: when this returns, no listener runs. Receives that wait go on waiting."""
+        """Deliver no more. When this returns, no listener runs. Waiting receives go on waiting."""
         call(self._inner.stop())
 
     def close(self, timeout: float | None = None) -> None:
-        """Close all that was made by it, and wait for listeners, receives, and what was sent to arrive.
+        """Close all sessions, and wait for listeners, receives, and until everything sent has arrived.
 
-        Transactions are rolled back, nothing is acknowledged. It waits as long as anything goes on, and gives up when
-        nothing has for `close_timeout_s`, or, listeners apart, after `timeout` seconds in all; what is not confirmed by
-        then is reported. Twice does no harm.
+        Transactions are rolled back, and nothing is acknowledged. The close waits while there is progress. It gives up
+        after `close_timeout_s` without any, or, listeners apart, after `timeout` seconds in all, and reports what is
+        not confirmed by then. Calling it twice does no harm.
         """
         call(self._threads.close_behind(self._inner.close, timeout))
         self._threads.close()
@@ -50,20 +50,20 @@ class Connection(Closable):
         return repr(self._inner)
 
     def ready(self) -> None:
-        """Wait, a second at the most, until those who are there are known, and know of this connection's consumers."""
+        """Wait, a second at most, until the connections present are known, and know this connection's consumers."""
         call(self._inner.ready())
 
     def subscribers(self, dest: Destination) -> int:
-        """How many connections are known to consume from it, this one included; `ready` waits until all are."""
+        """Return the number of known connections that consume from `dest`, this one included. See `ready`."""
         return run(self._inner.subscribers, dest)
 
     def create_session(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE, *, transacted: bool = False) -> Session:
-        """With `transacted` the mode does not matter."""
+        """Create a session. With `transacted`, the mode does not matter."""
         return Session(run(self._inner.create_session, mode, transacted=transacted), self._threads)
 
     @property
     def client_id(self) -> str | None:
-        """To be set once, before anything else is done with the connection, unless the factory has one."""
+        """Client id. Can be set once, before the connection is used for anything else, unless the factory sets it."""
         return self._inner.client_id
 
     @client_id.setter
@@ -72,23 +72,23 @@ class Connection(Closable):
 
     @property
     def meta_data(self) -> ConnectionMetaData:
-        """Versions, and what is there and what is not."""
+        """Versions, and the supported features."""
         meta_data: ConnectionMetaData = run(getattr, self._inner, "meta_data")
         return meta_data
 
     def statistics(self) -> ConnectionStatistics:
-        """What it, and its bus, have done so far, and how they stand."""
+        """Return the counters and the present state of the connection and its bus."""
         return run(self._inner.statistics)
 
     @property
     def counted(self) -> Counted:
-        """What a TraceRecorder records of it: the bus, which the process's other connections to the URI share."""
+        """The bus, which a TraceRecorder records. All connections of the process to the same URI share it."""
         bus: Counted = run(getattr, self._inner, "counted")
         return bus
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
-        """A function of an exception: it hears what no call can report, one at a time, in a thread of its own."""
+        """Called with errors that no call can report, one at a time, in a thread of its own."""
         run(getattr, self._inner, "exception_listener")
         return self._exception_listener
 
@@ -98,15 +98,15 @@ class Connection(Closable):
         self._exception_listener = listener
 
     def create_connection_consumer(self, *_: object, **__: object) -> NoReturn:
-        """NotImplementedError: a facility of application servers."""
+        """Raise NotImplementedError: a facility of application servers."""
         run(self._inner.create_connection_consumer)
 
     create_shared_connection_consumer = create_connection_consumer
-    """NotImplementedError, likewise."""
+    """Raise NotImplementedError."""
     create_durable_connection_consumer = create_connection_consumer
-    """NotImplementedError, likewise."""
+    """Raise NotImplementedError."""
     create_shared_durable_connection_consumer = create_connection_consumer
-    """NotImplementedError, likewise."""
+    """Raise NotImplementedError."""
 
 
 def threads_of(connection: Connection) -> ConnectionThreads:

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 class MessageConsumer(Closable):
-    """`for message in consumer` ends when the consumer is closed."""
+    """Receives messages. `for message in consumer` ends when the consumer is closed."""
 
     def __init__(self, inner: aio_consumer.MessageConsumer, threads: SessionThreads) -> None:
         self._inner = inner
@@ -25,22 +25,22 @@ class MessageConsumer(Closable):
 
     @property
     def destination(self) -> Destination:
-        """What it consumes from."""
+        """Destination that it consumes from."""
         return self._inner.destination
 
     @property
     def no_local(self) -> bool:
-        """Whether it leaves out what its own connection sends."""
+        """True if it leaves out messages that its own connection sends."""
         return self._inner.no_local
 
     @property
     def message_selector(self) -> str | None:
-        """The condition that messages have to meet; None if there is none."""
+        """Condition that messages must meet; None for all messages."""
         return self._inner.message_selector
 
     @property
     def message_listener(self) -> MessageListener | None:
-        """A function of the message; it runs in a thread of the session."""
+        """Function that is called with each message, in a thread of the session."""
         listener = self._inner.message_listener
         return listener.listener if isinstance(listener, ThreadListener) else listener
 
@@ -49,7 +49,7 @@ class MessageConsumer(Closable):
         run(setattr, self._inner, "message_listener", listener and self._threads.listener_of(listener))
 
     def statistics(self) -> ConsumerStatistics:
-        """What it has done so far, and how it stands."""
+        """Return the counters and the present state of the consumer."""
         return run(self._inner.statistics)
 
     def __repr__(self) -> str:
@@ -60,11 +60,11 @@ class MessageConsumer(Closable):
         call(self._inner.ready())
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message. None when so many seconds are over, or the consumer is closed."""
+        """Return the next message. Return None after `timeout` seconds, or when the consumer is closed."""
         return call(self._inner.receive(timeout))
 
     def receive_no_wait(self) -> Message | None:
-        """The next message if there is one."""
+        """Return the next message if one is waiting, otherwise None."""
         return self.receive(0)
 
     def __iter__(self) -> Self:
@@ -77,19 +77,19 @@ class MessageConsumer(Closable):
             raise StopIteration from None
 
     def close(self) -> None:
-        """End the subscription and what waits for it. Its own listener may do this, too."""
+        """End the subscription, and wake up waiting receives. The consumer's own listener may call this, too."""
         call(self._inner.close())
 
 
 class JMSConsumer(MessageConsumer):
-    """The consumer of a context, which gives bodies as well."""
+    """A consumer of a context, which also returns bodies."""
 
     _inner: aio_consumer.JMSConsumer
 
     def receive_body(self, type: type[_T], timeout: float | None = None) -> _T | None:  # noqa: A002
-        """The body of the next message. MessageFormatError if it is none of this type, or there is none."""
+        """Return the body of the next message. Raise MessageFormatError if it has none, or none of this type."""
         return call(self._inner.receive_body(type, timeout))
 
     def receive_body_no_wait(self, type: type[_T]) -> _T | None:  # noqa: A002
-        """The body of the next message if there is one."""
+        """Return the body of the next message if one is waiting, otherwise None."""
         return self.receive_body(type, 0)

@@ -29,10 +29,10 @@ from .temporary import TemporaryQueue, TemporaryTopic
 
 
 class JMSContext(MessageFactory, Closable):
-    """A session and its connection in one; the connection closes with the last context that shares it."""
+    """A session and its connection in one. The connection closes with the last context that shares it."""
 
     def __init__(self, inner: aio_context.JMSContext, connection: Connection) -> None:
-        """A context is made, and open, by a ConnectionFactory, or by another context."""
+        """Use a ConnectionFactory, or another context. The context is open."""
         self._inner, self._connection = inner, connection
         self._shared_threads = connection_threads_of(connection)
         self._session = Session(aio_session.Session(aio_context.session_of(inner)), self._shared_threads)
@@ -45,19 +45,19 @@ class JMSContext(MessageFactory, Closable):
         return repr(self._inner)
 
     def ready(self) -> None:
-        """Wait until those who are there are known, see `Connection.ready`."""
+        """Wait until the connections present are known. See `Connection.ready`."""
         self._connection.ready()
 
     def subscribers(self, dest: Destination) -> int:
-        """How many connections are known to consume from it, see `Connection.subscribers`."""
+        """Return the number of known connections that consume from `dest`. See `Connection.subscribers`."""
         return self._connection.subscribers(dest)
 
     def create_context(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE) -> "JMSContext":
-        """Another session on the same connection."""
+        """Create another session on the same connection."""
         return JMSContext(run(self._inner.create_context, mode), self._connection)
 
     def close(self, timeout: float | None = None) -> None:
-        """Close the session and, if no other context uses it, the connection: see there. Twice does no harm."""
+        """Close the session and, if no other context uses it, the connection. See `Connection.close`."""
         if aio_context.shared_connection_of(self._inner).users > 1:
             call(self._threads.close_behind(self._inner.close))
         else:
@@ -68,16 +68,16 @@ class JMSContext(MessageFactory, Closable):
         self.close(self._shared_threads.close_timeout_after(kind))
 
     def start(self) -> None:
-        """Deliver messages from now on; the first consumer does so by itself if `auto_start` is set."""
+        """Deliver messages from now on. The first consumer does this unless `auto_start` is off."""
         run(self._inner.start)
 
     def stop(self) -> None:
-        """No more deliveries to any context of the connection, until it is started again."""
+        """Deliver no more to any context of the connection, until it is started again."""
         call(self._inner.stop())
 
     @property
     def auto_start(self) -> bool:
-        """Whether the first consumer starts the connection. On by default."""
+        """True if the first consumer starts the connection, as by default."""
         return self._inner.auto_start
 
     @auto_start.setter
@@ -86,7 +86,7 @@ class JMSContext(MessageFactory, Closable):
 
     @property
     def client_id(self) -> str | None:
-        """What others know the connection by. To be set before anything else is done with it."""
+        """Client id of the connection. Can be set once, before the context is used for anything else."""
         return self._inner.client_id
 
     @client_id.setter
@@ -95,21 +95,21 @@ class JMSContext(MessageFactory, Closable):
 
     @property
     def meta_data(self) -> ConnectionMetaData:
-        """Versions, and what is there and what is not."""
+        """Versions, and the supported features."""
         return self._connection.meta_data
 
     def statistics(self) -> ConnectionStatistics:
-        """As `Connection.statistics`, of its connection."""
+        """Return the counters and the present state of the connection. See `Connection.statistics`."""
         return self._connection.statistics()
 
     @property
     def counted(self) -> Counted:
-        """What a TraceRecorder records of its connection."""
+        """The bus of the connection, which a TraceRecorder records."""
         return self._connection.counted
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
-        """A function of an exception: it hears what no call of this connection can report."""
+        """Called with errors of the connection that no call can report."""
         return self._connection.exception_listener
 
     @exception_listener.setter
@@ -118,20 +118,20 @@ class JMSContext(MessageFactory, Closable):
 
     @property
     def transacted(self) -> bool:
-        """Whether what is sent and received waits for a commit."""
+        """True if what is sent and received waits for a commit."""
         return self._inner.transacted
 
     @property
     def session_mode(self) -> SessionMode:
-        """Who acknowledges what is received, and when."""
+        """Mode in which received messages are acknowledged."""
         return self._inner.session_mode
 
     def commit(self) -> None:
-        """Send what the transaction holds, acknowledge what was received in it, and wait for confirmation."""
+        """Send the messages of the transaction, acknowledge those received in it, and wait for confirmation."""
         self._threads.call(self._inner.commit)
 
     def rollback(self) -> None:
-        """Forget what the transaction holds; what was received in it is delivered again."""
+        """Drop the messages of the transaction. Those received in it are delivered again."""
         self._threads.call(self._inner.rollback)
 
     def recover(self) -> None:
@@ -145,19 +145,19 @@ class JMSContext(MessageFactory, Closable):
             yield session
 
     def acknowledge(self) -> None:
-        """In CLIENT_ACKNOWLEDGE mode, all that was received so far."""
+        """Acknowledge all messages received so far. Has an effect in CLIENT_ACKNOWLEDGE mode only."""
         self._threads.acknowledge()
 
     def create_temporary_topic(self) -> TemporaryTopic:
-        """A topic that lives with the connection, of which only it consumes."""
+        """Create a topic that lives as long as the connection. Only this connection can consume from it."""
         return self._session.create_temporary_topic()
 
     def create_temporary_queue(self) -> TemporaryQueue:
-        """A queue that lives with the connection, of which only it consumes."""
+        """Create a queue that lives as long as the connection. Only this connection can consume from it."""
         return self._session.create_temporary_queue()
 
     def create_producer(self) -> JMSProducer:
-        """A producer for any destination."""
+        """Create a producer for any destination."""
         run(self._inner.create_producer)
         return JMSProducer(self._threads)
 
@@ -171,40 +171,40 @@ class JMSContext(MessageFactory, Closable):
         messages_max: int | None = None,
         bytes_max: int | None = None,
     ) -> JMSConsumer:
-        """As `Session.create_consumer`; starts the connection unless `auto_start` is off."""
+        """Create a consumer. See `Session.create_consumer`. Starts the connection unless `auto_start` is off."""
         bounds: dict[str, Any] = {"overflow": overflow, "messages_max": messages_max, "bytes_max": bytes_max}
         return JMSConsumer(run(self._inner.create_consumer, dest, selector, no_local, **bounds), self._threads)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         run(self._inner.create_shared_consumer, topic, name, selector)
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
     ) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         run(self._inner.create_durable_consumer, topic, name, selector, no_local)
 
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         run(self._inner.create_shared_durable_consumer, topic, name, selector)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         run(self._inner.create_browser, queue, selector)
 
     def unsubscribe(self, name: str) -> NoReturn:
-        """InvalidDestinationError: there are no durable subscriptions in this release."""
+        """Raise InvalidDestinationError: there are no durable subscriptions in this release."""
         run(self._inner.unsubscribe, name)
 
     def request(self, dest: Destination, message: Message, timeout: float | None = None) -> Message | None:
-        """Send a message, and wait for the first reply to it; None when so many seconds are over."""
+        """Send a message, and return the first reply to it; None after `timeout` seconds."""
         reply: Message | None = self._threads.call(self._inner.request, dest, message, timeout)
         return reply
 
     def request_many(
         self, dest: Destination, message: Message, timeout: float | None = None, count: int | None = None
     ) -> list[Message]:
-        """Likewise, for so many replies, or all that come in the time."""
+        """Send a message, and return `count` replies to it, or all that arrive within `timeout` seconds."""
         replies: list[Message] = self._threads.call(self._inner.request_many, dest, message, timeout, count)
         return replies

@@ -12,7 +12,7 @@ from .loop_thread import call
 
 
 class ConnectionFactory:
-    """As `fjm2.jms.ConnectionFactory`; what it makes is open."""
+    """Creates connections and contexts that are open. Takes the arguments of `fjm2.jms.ConnectionFactory`."""
 
     def __init__(self, uri: str | None = None, **options: Any) -> None:
         self._inner = aio_factory.ConnectionFactory(uri, **options)
@@ -22,30 +22,30 @@ class ConnectionFactory:
 
     @property
     def uri(self) -> str:
-        """The bus, with all options that are its own."""
+        """URI of the bus, with all of its options."""
         return self._inner.uri
 
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:
-        """Open a connection. User and password are not looked at."""
+        """Open a connection. User and password are ignored."""
         return Connection(call(self._inner.create_connection(user, password)))
 
     def create_context(
         self, mode: int = SessionMode.AUTO_ACKNOWLEDGE, user: str | None = None, password: str | None = None
     ) -> JMSContext:
-        """Likewise a session and its connection in one."""
+        """Open a session and its connection in one. User and password are ignored."""
         inner = call(self._inner.create_context(mode, user, password))
         return JMSContext(inner, Connection(aio_context.shared_connection_of(inner).connection))
 
     def create_topic_connection(self, *_: object, **__: object) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         self._inner.create_topic_connection()
 
     create_queue_connection = create_topic_connection
-    """ResourceAllocationError: not in this release."""
+    """Raise ResourceAllocationError: not in this release."""
 
     def create_xa_connection(self, *_: object, **__: object) -> NoReturn:
-        """NotImplementedError."""
+        """Raise NotImplementedError."""
         self._inner.create_xa_connection()
 
     create_xa_context = create_xa_connection
-    """NotImplementedError."""
+    """Raise NotImplementedError."""

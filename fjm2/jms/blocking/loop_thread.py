@@ -14,7 +14,7 @@ _P = ParamSpec("_P")
 
 
 class LoopThread:
-    """Started by its first use; ends with the process. A forked process starts one of its own."""
+    """The event loop and its thread. It starts with its first use, and ends with the process. A fork starts its own."""
 
     def __init__(self) -> None:
         self._reset()
@@ -36,7 +36,7 @@ class LoopThread:
             return self._loop
 
     def call(self, awaitable: Awaitable[_T]) -> _T:
-        """Wait for the outcome. An interrupted caller cancels it."""
+        """Wait for the result of an awaitable. It is cancelled if the caller is interrupted."""
         future = self.submit(awaitable)
         try:
             return future.result()

@@ -16,7 +16,7 @@ from .session_threads import SessionThreads
 
 
 class MessageProducer(AnyProducer, Closable):
-    """Sends to its destination or, if it has none, to that of each send."""
+    """Sends messages to its destination or, if it has none, to that of each send."""
 
     def __init__(self, threads: SessionThreads, destination: Destination | None) -> None:
         super().__init__(threads.core.outbox, destination)
@@ -32,7 +32,7 @@ class MessageProducer(AnyProducer, Closable):
         time_to_live: int | None = None,
         on_complete: CompletionListener | None = None,
     ) -> None:
-        """Send the message as it is now; within a transaction, when it is committed."""
+        """Send the message as it is now; in a transaction, when it is committed. Waits while the send queue is full."""
         with self._threads.queue.lock:
             post = self._frame(message, dest, delivery_mode, priority, time_to_live)
             self._threads.send(post, message, on_complete)
@@ -47,14 +47,14 @@ class MessageProducer(AnyProducer, Closable):
         priority: int | None = None,
         time_to_live: int | None = None,
     ) -> Future[None]:
-        """Likewise; the future is done when the outcome is known."""
+        """Send the message like `send`. The future is done when the outcome is known."""
         with self._threads.queue.lock:
             post = self._frame(message, dest, delivery_mode, priority, time_to_live)
             self._note_sent(None)
             return self._threads.send_async(post, message, None)
 
     def close(self) -> None:
-        """Wait for asynchronous sends. Twice does no harm."""
+        """Wait for asynchronous sends, and close. Calling this twice does no harm."""
         call(self._threads.close_behind(self._close))
 
     async def _close(self) -> None:
@@ -64,7 +64,7 @@ class MessageProducer(AnyProducer, Closable):
 
 
 class JMSProducer(AnyJMSProducer):
-    """Made by `context.create_producer()`: costs little, is bound to no destination and needs no closing."""
+    """Sends messages of a context to any destination. Cheap to create, and needs no closing."""
 
     def __init__(self, threads: SessionThreads) -> None:
         super().__init__(threads.core.outbox)
@@ -73,9 +73,9 @@ class JMSProducer(AnyJMSProducer):
     def send(
         self, dest: Destination, body: Any = None, *, properties: Mapping[str, PropertyValue] | None = None
     ) -> Self:
-        """Send a message, or a body as the message of its kind: str, bytes, dict, None, any other object.
+        """Send a message, or a body as a message of its kind: str, bytes, dict, None or any other object.
 
-        The producer's properties and headers override the message's own; `properties` are for this message alone, and
+        The producer's properties and headers override those of the message. `properties` are for this message only, and
         override both.
         """
         with self._threads.queue.lock:

@@ -11,14 +11,14 @@ from .session import Session, threads_of
 
 
 class TopicRequestor(Closable):
-    """Asks whoever listens on a topic, and takes the first reply. One request at a time; the session is its own."""
+    """Sends requests to a topic, one at a time, and returns the first reply to each. The session must be its own."""
 
     def __init__(self, session: Session, topic: Topic) -> None:
         self._threads = threads_of(session)
         self._inner = run(aio_requestor.TopicRequestor, aio_session.Session(self._threads.core), topic)
 
     def request(self, message: Message, timeout: float | None = None) -> Message | None:
-        """Send the message with a reply-to, and wait for a reply to it; None when so many seconds are over."""
+        """Send the message with a reply-to, and return the first reply; None after `timeout` seconds."""
         reply: Message | None = self._threads.call(self._inner.request, message, timeout)
         return reply
 

@@ -1,4 +1,4 @@
-"""The queue between the threads that send and the event loop."""
+"""The queue between sending threads and the event loop."""
 
 import asyncio
 import threading
@@ -25,21 +25,22 @@ _QUEUED_POSTS_MAX: Final = 5_000
 
 
 class SendQueue:
-    """What threads send through one connection, in order: the loop is called once a burst, not once a message."""
+    """Messages that threads send on one connection, in order. Wakes the loop once for a burst, not once for a
+    message."""
 
     def __init__(self, report: Callable[[Exception], None]) -> None:
         self._report = report
         self.lock = threading.Lock()
-        """Held while a frame is made, so that their order is that of their numbers."""
+        """Held while a frame is made and queued, so that frames are queued in the order of their numbers."""
         self._posts: list[tuple[Put, Post]] = []
         self._size = 0
         self._unsent = 0
-        """So many of those that were taken from there are still to be put."""
+        """Posts of the batch in progress that are not yet put into an outbox."""
         self._task: Future[None] | None = None
         self._is_closed = False
 
     def put(self, put: Put, post: Post) -> None:
-        """Have it put into an outbox; with the lock held."""
+        """Queue a post for an outbox. The caller holds the lock."""
         if self._is_closed:
             raise IllegalStateError("the connection is closed")
         self._posts.append((put, post))
@@ -48,7 +49,8 @@ class SendQueue:
             self._task = LOOP.submit(self._forward())
 
     def wait_for_room(self) -> float | None:
-        """Without the lock. For how long it waited; None if there was room."""
+        """Wait until there is room. Return the seconds waited; None if there was room. The caller does not hold the
+        lock."""
         task = self._task
         if task is None or (self._size <= _QUEUED_BYTES_MAX and len(self._posts) <= _QUEUED_POSTS_MAX):
             return None
@@ -60,7 +62,7 @@ class SendQueue:
         return perf_counter() - began
 
     async def drained(self, limit: AbstractAsyncContextManager[None]) -> bool:
-        """All that was put in so far is with the bus. False if the limit's time was over before."""
+        """Wait until everything queued so far has been put. Return False if the time of `limit` was over before."""
         task = self._task
         if task is None:
             return True
@@ -72,7 +74,7 @@ class SendQueue:
         return True
 
     async def close(self, limit: AbstractAsyncContextManager[None]) -> None:
-        """Likewise; what is not with the bus by then never will be, and nothing more is taken."""
+        """Wait like `drained`. Drop what has not been put by then, and refuse further posts."""
         if await self.drained(limit):
             return
         with self.lock:
@@ -102,7 +104,7 @@ class SendQueue:
 
 
 class PendingSend:
-    """A send the outcome of which a thread asks for, or a listener."""
+    """A send whose outcome a thread or a completion listener waits for."""
 
     def __init__(self, outbox: Outbox, message: object, listener: CompletionListener | None) -> None:
         self.outcome: Future[None] = Future()

@@ -22,7 +22,7 @@ from .temporary import TemporaryQueue, TemporaryTopic
 
 
 class Session(MessageFactory, Closable):
-    """Made by `connection.create_session()`; leaving `with session` closes it."""
+    """One order of sending, one order of receiving, one transaction. Leaving `with session` closes it."""
 
     def __init__(self, inner: aio_session.Session, threads: ConnectionThreads) -> None:
         self._inner = inner
@@ -36,30 +36,30 @@ class Session(MessageFactory, Closable):
 
     @property
     def transacted(self) -> bool:
-        """Whether what is sent and received waits for a commit."""
+        """True if what is sent and received waits for a commit."""
         return self._inner.transacted
 
     @property
     def acknowledge_mode(self) -> SessionMode:
-        """Who acknowledges what is received, and when."""
+        """Mode in which received messages are acknowledged."""
         return self._inner.acknowledge_mode
 
     def statistics(self) -> SessionStatistics:
-        """How it stands."""
+        """Return the present state of the session."""
         return run(self._inner.statistics)
 
     def create_temporary_topic(self) -> TemporaryTopic:
-        """A topic that lives with the connection, of which only it consumes."""
+        """Create a topic that lives as long as the connection. Only this connection can consume from it."""
         made = run(self._inner.create_temporary_topic)
         return TemporaryTopic(made.name, lambda _: made.delete())
 
     def create_temporary_queue(self) -> TemporaryQueue:
-        """Likewise a queue."""
+        """Create a queue that lives as long as the connection. Only this connection can consume from it."""
         made = run(self._inner.create_temporary_queue)
         return TemporaryQueue(made.name, lambda _: made.delete())
 
     def create_producer(self, dest: Destination | None = None) -> MessageProducer:
-        """For one destination or, with None, for any."""
+        """Create a producer for one destination or, with None, for any."""
         run(self._inner.create_producer, dest)
         return MessageProducer(self._threads, dest)
 
@@ -73,45 +73,46 @@ class Session(MessageFactory, Closable):
         messages_max: int | None = None,
         bytes_max: int | None = None,
     ) -> MessageConsumer:
-        """A subscription of its own. What it may hold, and what it does when it is full, is the factory's if not given.
+        """Create a consumer with a subscription of its own.
 
-        With `no_local` it gets nothing that its own connection sends.
+        `overflow`, `messages_max` and `bytes_max` default to those of the factory. With `no_local` the consumer gets
+        nothing that its own connection sends.
         """
         bounds: dict[str, Any] = {"overflow": overflow, "messages_max": messages_max, "bytes_max": bytes_max}
         inner = run(self._inner.create_consumer, dest, selector, no_local, **bounds)
         return MessageConsumer(inner, self._threads)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         run(self._inner.create_shared_consumer, topic, name, selector)
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
     ) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         run(self._inner.create_durable_consumer, topic, name, selector, no_local)
 
     create_durable_subscriber = create_durable_consumer
-    """ResourceAllocationError: not in this release."""
+    """Raise ResourceAllocationError: not in this release."""
 
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         run(self._inner.create_shared_durable_consumer, topic, name, selector)
 
     def unsubscribe(self, name: str) -> NoReturn:
-        """InvalidDestinationError: there are no durable subscriptions in this release."""
+        """Raise InvalidDestinationError: there are no durable subscriptions in this release."""
         run(self._inner.unsubscribe, name)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         run(self._inner.create_browser, queue, selector)
 
     def commit(self) -> None:
-        """Send what the transaction holds, acknowledge what was received in it, and wait for confirmation."""
+        """Send the messages of the transaction, acknowledge those received in it, and wait for confirmation."""
         self._threads.call(self._inner.commit)
 
     def rollback(self) -> None:
-        """Forget what the transaction holds; what was received in it is delivered again."""
+        """Drop the messages of the transaction. Those received in it are delivered again."""
         self._threads.call(self._inner.rollback)
 
     @contextmanager
@@ -126,7 +127,7 @@ class Session(MessageFactory, Closable):
         call(self._inner.recover())
 
     def close(self) -> None:
-        """Wait for listeners, receives and asynchronous sends; roll back. Twice does no harm."""
+        """Wait for listeners, receives and asynchronous sends, and roll back. Calling this twice does no harm."""
         call(self._threads.close_behind(self._inner.close))
         self._threads.close()
 
@@ -137,7 +138,7 @@ def threads_of(session: Session) -> SessionThreads:
 
 
 class TransactionEnd:
-    """Commits at the end, or rolls back."""
+    """Commits a transaction at the end of its block, or rolls it back after an exception."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

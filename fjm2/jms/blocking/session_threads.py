@@ -1,4 +1,4 @@
-"""Threads and the send queue, as the objects of one session use them."""
+"""Threads and the send queue, as used by one session."""
 
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -21,7 +21,7 @@ _P = ParamSpec("_P")
 
 
 class SessionThreads:
-    """What the objects of one session share."""
+    """The part of a session that its producers, consumers and requestors share."""
 
     def __init__(self, core: SessionCore, queue: SendQueue, name: str) -> None:
         self.core, self.queue = core, queue
@@ -30,11 +30,11 @@ class SessionThreads:
         core.dispatcher.opener.acknowledge_hook = self.acknowledge
 
     def call(self, function: Callable[_P, Any], *arguments: _P.args, **options: _P.kwargs) -> Any:
-        """Await a coroutine function, behind everything that was sent before."""
+        """Run a coroutine function in the loop, after everything sent before, and return its result."""
         return call(self._behind(function, *arguments, **options))
 
     async def close_behind(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Likewise, but what holds up those that were sent before does not hold up a close."""
+        """Close after everything sent before. Sends that are blocked delay the close only until its deadline."""
         await self.queue.drained(self.core.endpoint.closing())
         await close()
 
@@ -43,14 +43,14 @@ class SessionThreads:
         return await function(*arguments, **options)
 
     def send(self, post: Post, message: Any, listener: CompletionListener | None) -> None:
-        """With the lock of the queue held."""
+        """Queue a message. The caller holds the queue's lock."""
         if listener is None:
             self.queue.put(self.core.outbox.put, post)
         else:
             self.send_async(post, message, listener)
 
     def send_async(self, post: Post, message: Any, listener: CompletionListener | None) -> Future[None]:
-        """Likewise; done when the outcome is known."""
+        """Queue a message, and return a future of its outcome. The caller holds the queue's lock."""
         listening = None if listener is None else ThreadCompletion(self.completions, listener)
         pending = PendingSend(self.core.outbox, message, listening)
         self.queue.put(pending.put, post)

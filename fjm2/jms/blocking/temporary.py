@@ -9,12 +9,13 @@ from .loop_thread import call
 
 
 class TemporaryTopic(AioTemporaryTopic):
-    """A topic that only its own connection consumes from; leaving `with topic` deletes it."""
+    """A topic that only its own connection can consume from. Leaving `with topic` deletes it."""
 
     __slots__ = ()
 
     def delete(self) -> None:  # type: ignore[override]
-        """IllegalStateError while it has consumers, InvalidDestinationError if another connection owns it."""
+        """Delete it. Raise IllegalStateError if it has consumers, InvalidDestinationError if another connection owns
+        it."""
         call(super().delete())
 
     def __enter__(self) -> Self:
@@ -25,12 +26,13 @@ class TemporaryTopic(AioTemporaryTopic):
 
 
 class TemporaryQueue(AioTemporaryQueue):
-    """A queue that only its own connection consumes from; leaving `with queue` deletes it."""
+    """A queue that only its own connection can consume from. Leaving `with queue` deletes it."""
 
     __slots__ = ()
 
     def delete(self) -> None:  # type: ignore[override]
-        """IllegalStateError while it has consumers, InvalidDestinationError if another connection owns it."""
+        """Delete it. Raise IllegalStateError if it has consumers, InvalidDestinationError if another connection owns
+        it."""
         call(super().delete())
 
     def __enter__(self) -> Self:
