@@ -9,14 +9,14 @@ from .support.lazy_group import Imported
 
 _ENVIRONMENT = """
 \b
-Environment, of these commands and of any program that uses FJM2:
-  FJM2_URI              the bus, where none is named
-  FJM2_NO_GSO=1         send and receive datagram by datagram, whatever the kernel can do
-  FJM2_METRICS          serve metrics for Prometheus at this address, as in 127.0.0.1:9464
-  FJM2_TRACE_DIR        write traces to this directory
-  FJM2_TRACE_INTERVAL   seconds of a sample; without it 0.1
-  FJM2_TRACE_BYTES_MAX  bytes of traces that are kept of a node; without it 1073741824
-  FJM2_TRACE_LABELS     what to write on each line, as a JSON object
+Environment variables of these commands, and of any program that uses FJM2:
+  FJM2_URI              bus to use if none is named
+  FJM2_NO_GSO=1         send and receive datagram by datagram, even if the kernel supports trains
+  FJM2_METRICS          address to serve metrics for Prometheus at, such as 127.0.0.1:9464
+  FJM2_TRACE_DIR        directory to write traces to
+  FJM2_TRACE_INTERVAL   seconds between samples; default 0.1
+  FJM2_TRACE_BYTES_MAX  bytes of traces to keep for a node; default 1073741824
+  FJM2_TRACE_LABELS     labels of each line, as a JSON object
 """
 
 _COMMANDS = ("pub", "sub", "request", "reply", "trace", "doctor", "top", "topics", "tail", "completion")

@@ -1,4 +1,4 @@
-"""`fjm2 completion`: what a shell needs to complete commands and their options."""
+"""`fjm2 completion`: prints shell scripts that complete commands and options."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -11,7 +11,7 @@ _PROGRAMS = ("fjm2", "fjm2d", "fjm2admin", "fjm2-bench")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.argument("programs", metavar="[PROGRAM]...", nargs=-1, type=click.Choice(_PROGRAMS))
 def completion(shell: str, programs: tuple[str, ...]) -> None:
-    """Print what makes SHELL complete commands and options with Tab, for each PROGRAM.
+    """Print a script that makes SHELL complete commands and options of each PROGRAM.
 
     SHELL is bash (4.4 or later), zsh or fish; a PROGRAM is fjm2, fjm2d, fjm2admin or fjm2-bench, and without one it is
     all of them.

@@ -1,4 +1,4 @@
-"""`fjm2 doctor`: says what stands in the way of a bus, and what to do."""
+"""`fjm2 doctor`: says what keeps a bus from working, and what to do."""
 
 import json
 import logging
@@ -30,33 +30,33 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAULT: "red"
     show_envvar=True,
     default="fjm2://",
     show_default="fjm2://239.192.57.40:5740",
-    help="The bus, as its members name it.",
+    help="URI of the bus, as its members use it.",
 )
-@click.option("--listen", is_flag=True, help="Answer the probes of another host, until Ctrl-C.")
+@click.option("--listen", is_flag=True, help="Answer probes of another host, until Ctrl-C.")
 @click.option(
     "--probe",
     "address",
     is_flag=False,
     flag_value="",
     metavar="[ADDRESS]",
-    help="Probe the hosts that listen, both ways. ADDRESS (or a name) is one to be asked by unicast, too.",
+    help="Probe the hosts that listen, in both directions. ADDRESS (or a name) is probed by unicast, too.",
 )
 @click.option(
     "--watch",
     "watch_s",
     type=Number(1, 86_400),
     metavar="SECONDS",
-    help="With --probe: look for so long whether multicast stops. 300 shows a switch that forgets.",
+    help="With --probe: watch for this long whether multicast stops. 300 detects switches that forget members.",
 )
 @click.option(
     "--timeout",
     "timeout_s",
     type=Number(0, min_open=True),
     metavar="SECONDS",
-    help="With --listen: for how long.  [default: until Ctrl-C]",
+    help="With --listen: end after this time.  [default: until Ctrl-C]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
-@click.option("-v", "--verbose", is_flag=True, help="What to do about what is unknown, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Print advice about unknown results, too.")
 def doctor(
     uri: str,
     listen: bool,
@@ -66,14 +66,14 @@ def doctor(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Say what stands in the way of a bus on this host, and what to do about it.
+    """Find out what keeps a bus from working on this host, and what to do about it.
 
-    Looks at interface, route, buffers, firewall, MTU, clock and more, sends to the group without leaving this host, and
-    listens for two seconds who is on the bus. Nothing is changed. Root sees more.
+    Checks interface, route, buffers, firewall, MTU, clock and more, sends to the group without leaving this host, and
+    listens for two seconds for members of the bus. Nothing is changed. Root can check more.
 
     Between two hosts: --listen on one, --probe on the other.
 
-    The exit code is 0 if nothing is wrong, 1 if there are warnings, 2 if something is at fault, 130 after Ctrl-C.
+    The exit code is 0 if nothing is wrong, 1 if there are warnings, 2 if there are faults, 130 after Ctrl-C.
 
     \b
     Example: fjm2 doctor --uri 'fjm2://239.192.57.40:5740?interface=eth0'
@@ -81,18 +81,18 @@ def doctor(
              fjm2 doctor --probe --watch 300        # on another
     """
     _check_options(listen, address, watch_s, timeout_s)
-    logging.getLogger("fjm2.norm").setLevel(logging.ERROR)  # what it warns of is found here, and told better
+    logging.getLogger("fjm2.norm").setLevel(logging.ERROR)  # the findings say the same in more detail
     try:
         scene = look(BusConfig.from_uri(uri))
         code = _listen(scene, timeout_s, as_json) if listen else _examine(scene, address, watch_s, as_json, verbose)
     except KeyboardInterrupt:
-        # It may come between the making of a socket and its `with`: the process ends here, and the socket with it.
+        # The signal may arrive between creating a socket and its `with`. The process ends here, and closes the socket.
         warnings.simplefilter("ignore", ResourceWarning)
         code = INTERRUPTED
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
     except BrokenPipeError:
-        raise  # whoever reads this has read enough
+        raise  # the reader has read enough
     except OSError as error:
         raise click.ClickException(error.strerror or str(error)) from error
     sys.exit(code)
@@ -100,16 +100,16 @@ def doctor(
 
 def _check_options(listen: bool, address: str | None, watch_s: float | None, timeout_s: float | None) -> None:
     if listen and address is not None:
-        raise click.UsageError("--listen and --probe: expected one of them, each on a host of its own")
+        raise click.UsageError("--listen and --probe: expected one of them, on different hosts")
     if watch_s is not None and address is None:
-        raise click.UsageError("--watch: expected --probe as well")
+        raise click.UsageError("--watch is only valid with --probe")
     if timeout_s is not None and not listen:
-        raise click.UsageError("--timeout: expected --listen as well")
+        raise click.UsageError("--timeout is only valid with --listen")
 
 
 def _examine(scene: Scene, address: str | None, watch_s: float | None, as_json: bool, verbose: bool) -> int:
     findings: list[Finding] = []
-    with Status("looking", console=Console(stderr=True)) if not is_quiet(as_json) else _Silent() as status:
+    with Status("examining", console=Console(stderr=True)) if not is_quiet(as_json) else _Silent() as status:
         for finding in _findings(scene, address, watch_s, status.update):
             findings.append(finding)
             if not as_json:
@@ -133,7 +133,7 @@ def _findings(
 
 
 def _resolved(address: str, scene: Scene) -> str | None:
-    """An address, for a name as well; None for none."""
+    """Return the address of a host or its name; None for an empty one."""
     if not address:
         return None
     try:
@@ -145,7 +145,7 @@ def _resolved(address: str, scene: Scene) -> str | None:
 
 
 class _Silent:
-    """Nobody watches."""
+    """Stands in for a status line if no terminal shows it."""
 
     def __enter__(self) -> "_Silent":
         return self
@@ -170,9 +170,9 @@ def _sum_up(findings: Iterable[Finding]) -> None:
     unseen = verdicts.count(Verdict.UNKNOWN)
     click.echo()
     if not faults and not warnings:
-        click.echo(f"Nothing is wrong{f', as far as could be seen ({unseen} unknown)' if unseen else ''}.")
+        click.echo(f"Nothing is wrong{f', as far as could be checked ({unseen} unknown)' if unseen else ''}.")
     else:
-        click.echo(f"{faults} at fault, {warnings} to be warned of, {unseen} unknown.")
+        click.echo(f"{faults} faults, {warnings} warnings, {unseen} unknown.")
 
 
 def _listen(scene: Scene, timeout_s: float | None, as_json: bool) -> int:

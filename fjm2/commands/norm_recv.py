@@ -33,24 +33,24 @@ from fjm2.norm.events import (
 from .support.common import Number, is_quiet, run, session_options
 
 LINGER_S = 1.0
-"""So long answers go on when all has arrived, for the sender's sake."""
+"""Seconds to go on answering after the last object, so that the sender gets its confirmations and can finish."""
 
 
 @click.command()
 @session_options
 @click.option(
-    "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Directory for what arrives."
+    "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Directory for received files."
 )
-@click.option("--unicast-nack", is_flag=True, help="Ask the sender alone for repairs, not the group.")
+@click.option("--unicast-nack", is_flag=True, help="Send NACKs to the sender only, not to the group.")
 @click.option(
     "--sync",
     default=Sync.STREAM.value,
     show_default=True,
     type=click.Choice([sync.value for sync in Sync]),
-    help="Begin with the current object; with its stream's beginning; with all that the sender still holds.",
+    help="Where to begin: the current object, the beginning of its stream, or all that the sender still holds.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="End after so many objects.  [default: at Ctrl-C]")
-@click.option("--timeout", type=Number(min=0, min_open=True), help="End after so many seconds in any case.")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many objects.  [default: at Ctrl-C]")
+@click.option("--timeout", type=Number(min=0, min_open=True), help="End after this many seconds in any case.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one when ready, one at the end.")
 def recv(
     group: str,
@@ -83,7 +83,7 @@ def recv(
 
 @contextmanager
 def _parts_directory(out: Path) -> Iterator[str]:
-    """Where files lie while they are incomplete: on the same disk, and gone at the end."""
+    """Create a directory for incomplete files, on the same disk. Delete it at the end."""
     out.mkdir(parents=True, exist_ok=True)
     directory = tempfile.mkdtemp(prefix=".incomplete-", dir=out)
     try:
@@ -118,7 +118,7 @@ async def _recv(
 
 
 async def _fill(session: Session, inbox: "Inbox", count: int | None) -> None:
-    """Take events until there are enough objects, and then a little longer."""
+    """Handle events until there are enough objects, and a little longer."""
     linger: asyncio.TimerHandle | None = None
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -147,12 +147,12 @@ async def _fill(session: Session, inbox: "Inbox", count: int | None) -> None:
 class _Stream:
     file: BinaryIO
     is_aligned: bool
-    """Whether the file ends where a message does: a late joiner begins with a whole one."""
+    """True if the file ends at the end of a message. A late joiner begins with a whole message."""
 
 
 @dataclass(slots=True)
 class Inbox:
-    """The directory that objects and streams are put into."""
+    """The directory that objects and streams are written to."""
 
     directory: Path
     objects: int = 0
@@ -161,7 +161,7 @@ class Inbox:
     _streams: dict[tuple[int, int], _Stream] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
-        """Put what has arrived where it belongs, and say what has gone wrong."""
+        """Handle an event: store what arrived, and print what went wrong."""
         match event:
             case ObjectCompleted():
                 self._store(event)
@@ -228,7 +228,7 @@ class Inbox:
 
 
 def _safe_name(info: bytes) -> str | None:
-    """The file name that a sender gave, reduced to one that stays in the directory; None if nothing is left."""
+    """Return the file name that a sender gave, without directories; None if it is not usable."""
     name = os.path.basename(os.fsdecode(info.rstrip(b"\0")).replace("\\", "/"))
     is_usable = name not in ("", ".", "..") and "\0" not in name and len(os.fsencode(name)) <= 255
     return name if is_usable else None
@@ -246,7 +246,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _progress(session: Session, inbox: Inbox, is_hidden: bool) -> Iterator[None]:
-    """A line on the terminal that moves while data come in."""
+    """Show a line on the terminal that moves while data arrives."""
     if is_hidden:
         yield
         return

@@ -20,7 +20,7 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
 
 class NodeIds(click.ParamType[tuple[int, ...]]):
-    """Node ids, separated by commas."""
+    """A list of node ids, separated by commas."""
 
     name = "ID,..."
 
@@ -38,7 +38,7 @@ class NodeIds(click.ParamType[tuple[int, ...]]):
 
 @click.command()
 @session_options
-@click.option("--segment-size", default=1400, show_default=True, help="Bytes of payload in a datagram.")
+@click.option("--segment-size", default=1400, show_default=True, help="Payload of a datagram in bytes.")
 @click.option("--block-size", default=64, show_default=True, help="Source segments of a FEC block.")
 @click.option("--parity", default=None, type=int, help="Parity segments of a block, with --fec rs.  [default: 8]")
 @click.option("--auto-parity", default=0, show_default=True, help="Parity segments sent unasked with every block.")
@@ -50,12 +50,12 @@ class NodeIds(click.ParamType[tuple[int, ...]]):
     help="none: id 5 without parity; rs: Reed-Solomon, id 5; nocode: id 0, which libnorm refuses.",
 )
 @click.option("--rate", default=100e6, show_default=True, help="Bits per second; 0 for no limit.")
-@click.option("--cc", is_flag=True, help="Congestion control (NORM-CC); --rate then only bounds it from above.")
+@click.option("--cc", is_flag=True, help="Congestion control (NORM-CC); --rate is then the upper limit.")
 @click.option("--grtt", default=0.01, show_default=True, help="First estimate of the round-trip time, in seconds.")
-@click.option("--ack-from", type=NodeIds(), default=(), help="Ask these nodes to confirm the end.")
-@click.option("--data", multiple=True, type=_FILE, help="Send a file's bytes as a DATA object; repeatable.")
-@click.option("--file", "files", multiple=True, type=_FILE, help="Send a FILE object with its name; repeatable.")
-@click.option("--stream", type=_FILE, help="Send a file's lines as messages of a STREAM.")
+@click.option("--ack-from", type=NodeIds(), default=(), help="Wait for these nodes to confirm the end.")
+@click.option("--data", multiple=True, type=_FILE, help="Send the bytes of a file as a DATA object (repeatable).")
+@click.option("--file", "files", multiple=True, type=_FILE, help="Send a FILE object with its name (repeatable).")
+@click.option("--stream", type=_FILE, help="Send the lines of a file as messages of a STREAM.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with counters at the end.")
 @click.argument("more", nargs=-1, type=_FILE)
 def send(
@@ -79,7 +79,7 @@ def send(
     as_json: bool,
     more: tuple[Path, ...],
 ) -> None:
-    """Send objects or a stream to a group, and end when receivers have what they asked for.
+    """Send objects or a stream to a group, and end when no receiver asks for repairs any more.
 
     Several FILEs may follow --data or --file. The exit code is 0 when all was flushed or, with --ack-from, when all
     those nodes have confirmed the end; 1 when not, or when a file could not be read to its end.
@@ -88,9 +88,9 @@ def send(
     Example: fjm2 norm send --group 239.192.57.40 --port 5741 --file report.pdf
     """
     if sum(map(bool, (data, files, stream))) != 1:
-        raise click.UsageError("give one of --data, --file and --stream")
+        raise click.UsageError("expected exactly one of --data, --file and --stream")
     if more and stream:
-        raise click.UsageError(f"--stream takes one file, and {more[0]} is another")
+        raise click.UsageError(f"--stream expects one file, but {more[0]} follows")
     if parity is None:
         parity = min(8, 255 - block_size) if fec == "rs" else 0
 
@@ -156,7 +156,7 @@ async def _send_lines(session: Session, path: Path) -> None:
 
 
 async def _report_trouble(session: Session, failed: list[int]) -> None:
-    """Say on standard error what the operator can do something about."""
+    """Print trouble that the operator can do something about."""
     async for event in session:
         match event:
             case FileFailed(object_id, error):
@@ -174,7 +174,7 @@ async def _report_trouble(session: Session, failed: list[int]) -> None:
 
 @contextmanager
 def _progress(session: Session, total: int, is_hidden: bool) -> Iterator[None]:
-    """A bar on the terminal while data go out; repairs come on top and are shown as such."""
+    """Show a progress bar on the terminal, with the number of repairs."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

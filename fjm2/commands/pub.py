@@ -17,20 +17,20 @@ from .support.bus_link import Link, open_link, people, say
 from .support.bus_options import TopicName, bus_options, message_options, timeout_option
 from .support.common import Number, is_quiet, run
 
-_SIZE = 1024
+_SIZE_BYTES = 1024  # of a test message: usual for benchmarks, and one datagram
 
 
 @click.command()
 @click.argument("topic", type=TopicName())
 @click.argument("body", required=False)
-@click.option("--count", type=click.IntRange(min=1), help="Send so many messages.  [default: 1]")
-@click.option("--size", type=click.IntRange(1, 1 << 28), help=f"Bytes of a test message.  [default: {_SIZE}]")
-@click.option("--rate", type=Number(1e-6, 1e9), help="Messages a second.  [default: as fast as it goes]")
-@click.option("--whole", is_flag=True, help="Standard input is one message, not one a line.")
+@click.option("--count", type=click.IntRange(min=1), help="Send this many messages.  [default: 1]")
+@click.option("--size", type=click.IntRange(1, 1 << 28), help=f"Bytes of a test message.  [default: {_SIZE_BYTES}]")
+@click.option("--rate", type=Number(1e-6, 1e9), help="Messages a second.  [default: as fast as possible]")
+@click.option("--whole", is_flag=True, help="Send all of standard input as one message, not one per line.")
 @message_options
 @bus_options
-@timeout_option("So long subscribers have, at the end, to confirm everything.", 30.0)
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but what went wrong.")
+@timeout_option("Time for subscribers to confirm everything at the end.", 30.0)
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def pub(
     topic: Topic,
     body: str | None,
@@ -46,9 +46,9 @@ def pub(
 ) -> None:
     """Publish messages on TOPIC.
 
-    BODY is the text to send, or - for standard input, a message for each line. Without BODY, --count or --size send
-    numbered test messages, whose property "number" counts from 1. It ends when the subscribers that are known have
-    everything; without any it does not wait. The exit code is 1 if one of them did not confirm.
+    BODY is the text to send, or - for standard input, with a message per line. Without BODY, --count or --size send
+    numbered test messages, whose property "number" counts from 1. The command ends when all known subscribers have
+    confirmed everything, or at once if there are none. The exit code is 1 if one of them did not confirm.
 
     \b
     Example: fjm2 pub prices 17.25 -p symbol=ABC
@@ -56,14 +56,14 @@ def pub(
              fjm2 pub test --count 100000 --size 512 --rate 5000
     """
     if body is None and count is None and size is None:
-        raise click.UsageError("give a BODY, - for standard input, or --count or --size for test messages")
+        raise click.UsageError("expected BODY, or - for standard input, or --count or --size for test messages")
     if body is not None and size is not None:
-        raise click.UsageError("--size is for test messages, which have no BODY")
+        raise click.UsageError("--size is only valid for test messages, without BODY")
     if body == STDIN and count is not None:
-        raise click.UsageError("--count is not for standard input, which has an end of its own")
+        raise click.UsageError("--count is not valid for standard input")
     if whole and body != STDIN:
-        raise click.UsageError("--whole is for standard input: fjm2 pub TOPIC - --whole")
-    bodies = Bodies(body, whole, count, size or _SIZE)
+        raise click.UsageError("--whole is only valid for standard input: fjm2 pub TOPIC - --whole")
+    bodies = Bodies(body, whole, count, size or _SIZE_BYTES)
     run(_pub(topic, bodies, Form(**form), rate, uri, client_id, timeout_s, quiet))
 
 
@@ -81,7 +81,7 @@ async def _pub(
         tally = _Tally()
         try:
             with _progress(tally, bodies.total, quiet or is_quiet(False) or bodies.total == 1):
-                # Who is there has to be known before anything is sent: flow control waits for them, and then we do.
+                # Discover the subscribers before sending, since flow control and the end of this command wait for them.
                 await link.bus.ready()
                 tally.subscribers = link.bus.subscribers(topic)
                 tally.began_at = monotonic()
@@ -96,7 +96,7 @@ async def _pub(
 
 
 class _Tally:
-    """What has been sent so far."""
+    """Counts of messages sent."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -109,9 +109,7 @@ class _Tally:
         told = f"{people(self.messages, 'message')} of {people(self.bytes, 'byte')} to {topic}"
         if self.messages > 1:
             told += f" in {took_s:.2f} s, {self.messages / took_s:,.0f}/s, {self.bytes * 8e-6 / took_s:,.1f} Mbit/s"
-        return (
-            f"{told}; {people(self.subscribers, 'subscriber') if self.subscribers else 'nobody is known to subscribe'}"
-        )
+        return f"{told}; {people(self.subscribers, 'subscriber') if self.subscribers else 'no known subscribers'}"
 
 
 async def _send(link: Link, topic: Topic, bodies: Bodies, form: Form, pace: Pace, tally: _Tally) -> None:
@@ -129,7 +127,7 @@ async def _send(link: Link, topic: Topic, bodies: Bodies, form: Form, pace: Pace
 
 @contextmanager
 def _progress(tally: _Tally, total: int | None, is_hidden: bool) -> Iterator[None]:
-    """A bar on the terminal while messages go out."""
+    """Show a progress bar on the terminal."""
     if is_hidden:
         yield
         return

@@ -22,19 +22,19 @@ from .support.rendering import body_bytes, told_of
 _PLACE = re.compile(rb"\{(request|number|time)\}")
 
 Answer = Callable[[bytes, int], Awaitable[bytes | None]]
-"""The reply to a body, which is the request of so many; None if there is none to be."""
+"""Returns the reply to a request, given its body and its number; None for no reply."""
 
 
 @click.command()
 @click.argument("topic", type=TopicName())
 @click.argument("body", required=False)
 @click.option("--echo", is_flag=True, help="Reply with the request's own body.")
-@click.option("--command", metavar="COMMAND", help="Reply with what it prints, when it is given the request's body.")
-@click.option("--selector", type=SelectorText(), metavar="SELECTOR", help="Only requests that it wants.")
-@click.option("--count", type=click.IntRange(min=1), help="End after so many requests.  [default: at Ctrl-C]")
-@timeout_option("End after so long in any case.")
+@click.option("--command", metavar="COMMAND", help="Reply with its output, given the body of the request as input.")
+@click.option("--selector", type=SelectorText(), metavar="SELECTOR", help="Answer only matching requests.")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many requests.  [default: at Ctrl-C]")
+@timeout_option("End after this time in any case.")
 @bus_options
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but what went wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def reply(
     topic: Topic,
     body: str | None,
@@ -47,17 +47,17 @@ def reply(
     client_id: str | None,
     quiet: bool,
 ) -> None:
-    """Answer requests on TOPIC with BODY, in which {request}, {number} and {time} are filled in.
+    """Answer requests on TOPIC with BODY, in which {request}, {number} and {time} are replaced.
 
-    Requests of bytes get bytes, all others text. With --command there is no reply if it fails; it is run once for each
-    request, without a shell. The exit code is 1 if messages were lost, or --count requests did not come.
+    Bytes are answered with bytes, everything else with text. --command is run once per request, without a shell; if it
+    fails, there is no reply. The exit code is 1 if messages were lost, or fewer than --count requests arrived.
 
     \b
     Example: fjm2 reply time "it is {time}"
              fjm2 reply upper --command "tr a-z A-Z"
     """
     if (body is not None) + echo + (command is not None) != 1:
-        raise click.UsageError("give one of BODY, --echo and --command")
+        raise click.UsageError("expected exactly one of BODY, --echo and --command")
     answer = _echo if echo else _filled_in(body) if body is not None else _output_of(command or "")
     run(_reply(topic, answer, selector, count, timeout_s, uri, client_id, quiet))
 
@@ -83,10 +83,10 @@ def _output_of(command: str) -> Answer:
     if not words:
         raise click.UsageError("--command is empty")
     if shutil.which(words[0]) is None:
-        raise click.UsageError(f"--command {words[0]!r}: there is no such program")
+        raise click.UsageError(f"--command {words[0]!r}: no such program")
 
     async def answer(request: bytes, _: int) -> bytes | None:
-        # Not a pipe: a command need not read what it is given.
+        # A file instead of a pipe, since a command need not read its input.
         with tempfile.TemporaryFile() as given:
             given.write(request)
             given.seek(0)
@@ -97,7 +97,7 @@ def _output_of(command: str) -> Answer:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
         if process.returncode:
-            say(f"warning: {words[0]} ended with {process.returncode}: no reply")
+            say(f"warning: {words[0]} failed with exit code {process.returncode}: no reply")
             return None
         return out
 
@@ -155,7 +155,7 @@ class _Replier:
             say(f"warning: {told_of(error, request)}")
             return
         if reply_to is None:
-            say(f"warning: {request.message_id} does not say where to reply to")
+            say(f"warning: {request.message_id} has no reply-to")
             return
         body = await self._answer(content, self.requests)
         if body is not None:
@@ -173,7 +173,7 @@ class _Replier:
 
 
 def _message(body: bytes, as_bytes: bool) -> Message:
-    """A text if it is to be one, and can be."""
+    """Return a text message if it may be one and is valid UTF-8, otherwise a bytes message."""
     if not as_bytes:
         with contextlib.suppress(UnicodeDecodeError):
             return TextMessage(body.decode())

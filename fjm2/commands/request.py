@@ -20,8 +20,14 @@ from .support.streams import read_all
 @click.command()
 @click.argument("topic", type=TopicName())
 @click.argument("body")
-@click.option("--replies", default=1, show_default=True, type=click.IntRange(min=0), help="So many; 0: all in time.")
-@timeout_option("So long replies are waited for.", 5.0)
+@click.option(
+    "--replies",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Number of replies to wait for; 0 for all that arrive in time.",
+)
+@timeout_option("Time to wait for replies.", 5.0)
 @message_options
 @output_options
 @bus_options
@@ -39,7 +45,7 @@ def request(
 ) -> None:
     """Send BODY (- for all of standard input) to TOPIC, and print the replies.
 
-    The exit code is 1 if fewer replies came in time than --replies, or none at all.
+    The exit code is 1 if fewer than --replies replies arrived in time, or none.
 
     \b
     Example: fjm2 request time "what time is it?" --timeout 2
@@ -68,7 +74,7 @@ async def _request(
                 await _ask(link, topic, message, form, printer, replies or None)
         except TimeoutError:
             if not printer.messages or printer.messages < replies:
-                who = "" if subscribers else f": nobody is known to subscribe to {topic}"
+                who = "" if subscribers else f": no known subscribers of {topic}"
                 raise click.ClickException(_missing(printer.messages, replies, timeout_s) + who) from None
         except BrokenPipeError:
             abandon_stdout()

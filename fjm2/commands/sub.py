@@ -17,20 +17,20 @@ from .support.rendering import shower
 @click.command()
 @click.argument("topic", type=TopicName())
 @click.option(
-    "--selector", type=SelectorText(), metavar="SELECTOR", help='Only messages that it wants, as "price > 5".'
+    "--selector", type=SelectorText(), metavar="SELECTOR", help='Print only matching messages, such as "price > 5".'
 )
-@click.option("--count", type=click.IntRange(min=1), help="End after so many messages.  [default: at Ctrl-C]")
-@timeout_option("End after so long in any case.")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many messages.  [default: at Ctrl-C]")
+@timeout_option("End after this time in any case.")
 @output_options
 @click.option(
     "--overflow",
     default=Overflow.BLOCK.value,
     show_default=True,
     type=click.Choice([overflow.value for overflow in Overflow]),
-    help="When output is too slow: hold back the publishers, or drop messages.",
+    help="If the output is too slow: block the publishers, or drop messages.",
 )
 @bus_options
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but what went wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def sub(
     topic: Topic,
     selector: str | None,
@@ -46,8 +46,8 @@ def sub(
 ) -> None:
     """Print the messages of TOPIC.
 
-    Text and bytes are printed as they are, maps, streams and objects as JSON. The exit code is 1 if messages were lost
-    or dropped, or --count of them did not come.
+    Text and bytes are printed unchanged, maps, streams and objects as JSON. The exit code is 1 if messages were lost
+    or dropped, or fewer than --count arrived.
 
     \b
     Example: fjm2 sub prices --selector "symbol = 'ABC' AND price > 17"

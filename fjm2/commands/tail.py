@@ -1,4 +1,4 @@
-"""`fjm2 tail`: messages as they pass, for onlookers."""
+"""`fjm2 tail`: prints messages as an onlooker, without sending anything."""
 
 import asyncio
 import shutil
@@ -28,13 +28,14 @@ from .support.streams import write
 
 _WAITING_BYTES_MAX: Final = 16 << 20
 _WAITING_MAX: Final = 50_000
-_BATCH_BYTES: Final = 1 << 16
-_FRAME_COST: Final = 500
-_LOOK_S: Final = 1.0
+"""Messages that may wait for the output. More are dropped and counted, so that a slow terminal costs no more memory."""
+_BATCH_BYTES: Final = 1 << 16  # written at once: few system calls, and no long delay
+_FRAME_COST_BYTES: Final = 500  # of the objects that hold a waiting message
+_CHECK_S: Final = 1.0  # between two lines about missed messages
 
 
 class Passing:
-    """Messages that wait to be shown. Those for which there is no room are counted and forgotten."""
+    """Messages that wait for the output. Messages without room are dropped and counted."""
 
     def __init__(self, topic: Topic | None, selector: Selector | None) -> None:
         self.dropped = 0
@@ -46,11 +47,11 @@ class Passing:
         self._is_news = asyncio.Event()
 
     def take(self, frame: Frame, _sender_id: int) -> None:
-        """A message passes."""
+        """Add a message, if it is wanted."""
         buffer, start, body, end, header = frame
         if not self._is_wanted(frame):
             return
-        size = end - start + _FRAME_COST
+        size = end - start + _FRAME_COST_BYTES
         if len(self._waiting) >= _WAITING_MAX or (self._bytes + size > _WAITING_BYTES_MAX and self._waiting):
             self.dropped += 1
             return
@@ -73,7 +74,7 @@ class Passing:
             return False
 
     async def next(self) -> tuple[Message, int]:
-        """The next message, and the connection that sent it."""
+        """Return the next message, and the connection that sent it."""
         while not self._waiting:
             self._is_news.clear()
             await self._is_news.wait()
@@ -90,15 +91,15 @@ class Passing:
 
 @click.command()
 @click.argument("topic", type=TopicName(), required=False)
-@click.option("--all", "is_all", is_flag=True, help="All topics, queues and temporary destinations.")
+@click.option("--all", "is_all", is_flag=True, help="Follow all topics, queues and temporary destinations.")
 @click.option(
-    "--selector", type=SelectorText(), metavar="SELECTOR", help='Only messages that it wants, as "price > 5".'
+    "--selector", type=SelectorText(), metavar="SELECTOR", help='Follow only matching messages, such as "price > 5".'
 )
-@click.option("--count", type=click.IntRange(min=1), help="End after so many messages.  [default: at Ctrl-C]")
-@timeout_option("End after so long in any case.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each message, as `fjm2 sub --json`.")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many messages.  [default: at Ctrl-C]")
+@timeout_option("End after this time in any case.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per message, like `fjm2 sub --json`.")
 @uri_option
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but what went wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def tail(
     topic: Topic | None,
     is_all: bool,
@@ -109,13 +110,13 @@ def tail(
     uri: str,
     quiet: bool,
 ) -> None:
-    """Follow the messages of TOPIC, or all of a bus, one short line each.
+    """Follow the messages of TOPIC, or of the whole bus, one short line each.
 
-    As `fjm2 sub`, but as an onlooker: it sends nothing, so that nobody waits for it, and nothing is repaired for it.
-    What it misses is said, and so is what was too much for the output. Messages are shown as they pass: also those that
-    have expired, and those of transactions that are not whole yet.
+    Unlike `fjm2 sub`, it is an onlooker: it sends nothing, so that no publisher waits for it, and nothing is repaired
+    for it. Missed messages, and those that the output was too slow for, are reported. Messages are shown as they pass,
+    even if they have expired, or their transaction is incomplete.
 
-    The exit code is 1 if something was missed, or --count messages did not come.
+    The exit code is 1 if something was missed, or fewer than --count messages arrived.
 
     \b
     Example: fjm2 tail prices.eu
@@ -141,7 +142,7 @@ async def _tail(
         follower = _Follower(onlooker, passing, as_json, topic is None)
         began_at = monotonic()
         if not quiet:
-            say(f"looking on at {'all of the bus' if topic is None else topic}")
+            say(f"watching {'the whole bus' if topic is None else topic}")
         try:
             async with asyncio.timeout(timeout_s):
                 await follower.follow(count)
@@ -159,7 +160,7 @@ async def _tail(
 
 
 class _Follower:
-    """Writes messages."""
+    """Writes messages to standard output."""
 
     def __init__(self, onlooker: Onlooker, passing: Passing, as_json: bool, is_all: bool) -> None:
         self.messages = 0
@@ -172,10 +173,10 @@ class _Follower:
         self._looked_at = 0.0
 
     async def follow(self, count: int | None) -> None:
-        """So many messages, or all until this is cancelled. BrokenPipeError if nobody reads them."""
+        """Write `count` messages, or all until this is cancelled. Raise BrokenPipeError if nobody reads them."""
         while count is None or self.messages < count:
             try:
-                async with asyncio.timeout(_LOOK_S):
+                async with asyncio.timeout(_CHECK_S):
                     first = await self._passing.next()
             except TimeoutError:
                 self.tell_missed()
@@ -186,17 +187,17 @@ class _Follower:
                 pieces.append(self._line(*self._passing.pop()))
                 size += len(pieces[-1])
             await write(b"".join(pieces))
-            if monotonic() - self._looked_at > _LOOK_S:
+            if monotonic() - self._looked_at > _CHECK_S:
                 self.tell_missed()
 
     def tell_missed(self) -> None:
-        """What is new of it."""
+        """Report messages missed and dropped since the last report."""
         self._looked_at = monotonic()
         missed, dropped = self._watch.bytes_missed, self._passing.dropped
         if missed > self._told[0]:
-            say(f"missed: {missed - self._told[0]:,} bytes of streams did not come here")
+            say(f"missed: {missed - self._told[0]:,} bytes of streams were not received")
         if dropped > self._told[1]:
-            say(f"left out: {people(dropped - self._told[1], 'message')}, as output is too slow")
+            say(f"dropped: {people(dropped - self._told[1], 'message')}, because the output is too slow")
         self._told = missed, dropped
         self.is_gapped = bool(missed or dropped)
 
@@ -224,7 +225,7 @@ class _Follower:
 
 
 def _moment(milliseconds: int) -> str:
-    """Local time of day; none where the publisher says none, or nonsense."""
+    """Return the local time of day, or "-" if the publisher sent no timestamp, or an impossible one."""
     try:
         at = datetime.fromtimestamp(milliseconds / 1000)
     except (OverflowError, ValueError, OSError):

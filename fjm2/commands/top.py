@@ -1,4 +1,4 @@
-"""`fjm2 top`: a bus at a glance."""
+"""`fjm2 top`: shows the state of a bus."""
 
 import asyncio
 import contextlib
@@ -21,9 +21,9 @@ from .support.screen import draw
 from .support.streams import write
 
 _ONCE_COLUMNS = 160
-"""For a file or a pipe, which has no width."""
-_LOOK_S = 0.1
-"""So soon a terminal of another size is drawn anew."""
+"""Width of output to a file or a pipe, which have none of their own."""
+_RESIZE_CHECK_S = 0.1
+"""Seconds between two checks of the terminal's size: soon enough to look immediate."""
 
 
 @click.command()
@@ -36,19 +36,19 @@ _LOOK_S = 0.1
     show_default=True,
     type=Number(0.1, 3600),
     metavar="SECONDS",
-    help="Between two screens, or lines of JSON. Rates are over this time.",
+    help="Time between two screens, or lines of JSON. Rates refer to it.",
 )
-@click.option("--once", is_flag=True, help="Listen for a while, show all there is, and end.")
-@duration_option("With --once: for how long to listen. Rates are over this time.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each screen, on one line.")
+@click.option("--once", is_flag=True, help="Listen for a while, print everything, and end.")
+@duration_option("With --once: time to listen. Rates refer to it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per screen, on one line.")
 def top(uri: str, known: tuple[Topic, ...], interval_s: float, once: bool, duration_s: float, as_json: bool) -> None:
     """Show who is on a bus, what is sent, and what is lost.
 
-    It listens and sends nothing: nobody waits for it, and nobody knows of it. What it knows grows as it listens:
-    members announce themselves every 5 s, topics have names once something is published to them. q or Ctrl-C ends it.
+    It listens and sends nothing: no publisher waits for it, and no member knows of it. It learns as it listens:
+    members announce themselves every 5 s, and topics get names when something is published to them. Press q to end.
 
-    MISSED are datagrams that did not come here. CONFIRMS IN is how long a receiver takes to have everything it is
-    asked about, losses repaired; the longest of late. AWAITED is for how long somebody has been waiting for that.
+    MISSED counts datagrams that did not arrive here. CONFIRMS IN is the longest time that a receiver recently took to
+    confirm that it has everything, repairs included. AWAITED is how long a sender has been waiting for that.
 
     \b
     Example: fjm2 top
@@ -57,7 +57,7 @@ def top(uri: str, known: tuple[Topic, ...], interval_s: float, once: bool, durat
     """
     is_screen = sys.stdout.isatty() and not Console().is_dumb_terminal
     if not (once or as_json or is_screen):
-        raise click.UsageError("standard output is no terminal: expected --once or --json")
+        raise click.UsageError("standard output is not a terminal: expected --once or --json")
     run(_top(uri, known, interval_s, duration_s if once else None, as_json))
 
 
@@ -89,7 +89,7 @@ async def _write_lines(onlooker: Onlooker, interval_s: float) -> None:
 
 
 class _Wish(Enum):
-    """What somebody at the terminal asks for."""
+    """Key pressed at the terminal."""
 
     QUIT = "q"
     PAUSE = "Ctrl-Z"
@@ -97,7 +97,7 @@ class _Wish(Enum):
 
 async def _show(onlooker: Onlooker, interval_s: float) -> None:
     while await _show_until_asked(onlooker, interval_s) is _Wish.PAUSE:
-        signal.raise_signal(signal.SIGSTOP)  # the shell has its terminal back until it says `fg`
+        signal.raise_signal(signal.SIGSTOP)  # the shell has the terminal until `fg`
 
 
 async def _show_until_asked(onlooker: Onlooker, interval_s: float) -> _Wish:
@@ -112,9 +112,9 @@ async def _show_until_asked(onlooker: Onlooker, interval_s: float) -> _Wish:
             if now >= next_at:
                 report, next_at = onlooker.report(), now + interval_s
             elif size == drawn_size:
-                await asyncio.wait([wish], timeout=min(next_at - now, _LOOK_S))
+                await asyncio.wait([wish], timeout=min(next_at - now, _RESIZE_CHECK_S))
                 continue
-            # Set, as the console would believe the environment's COLUMNS and LINES, which are those of the beginning.
+            # Set explicitly, since the console would use COLUMNS and LINES of the environment, which do not change.
             console.size = ConsoleDimensions(*size)
             drawn_size = size
             screen = draw(report, onlooker.place, size.columns, size.lines, onlooker.listening.is_down)
@@ -124,11 +124,11 @@ async def _show_until_asked(onlooker: Onlooker, interval_s: float) -> _Wish:
 
 @contextlib.contextmanager
 def _keys(wish: "asyncio.Future[_Wish]") -> Iterator[None]:
-    """Takes `q` and Ctrl-Z for wishes, and lets keys have no other effect, as long as this lasts."""
+    """Catch `q` and Ctrl-Z while this lasts. Other keys have no effect."""
     try:
         import termios
         import tty
-    except ImportError:  # no such terminals: Ctrl-C it is
+    except ImportError:  # no such terminals: only Ctrl-C works
         yield
         return
     descriptor = sys.stdin.fileno()
@@ -144,7 +144,7 @@ def _keys(wish: "asyncio.Future[_Wish]") -> Iterator[None]:
 
     def take() -> None:
         keys = os.read(descriptor, 64)
-        if not keys or b"q" in keys.lower():  # none: the terminal is gone
+        if not keys or b"q" in keys.lower():  # no keys: the terminal is gone
             ask(_Wish.QUIT)
 
     tty.setcbreak(descriptor)
@@ -155,5 +155,5 @@ def _keys(wish: "asyncio.Future[_Wish]") -> Iterator[None]:
     finally:
         loop.remove_signal_handler(signal.SIGTSTP)
         loop.remove_reader(descriptor)
-        os.set_blocking(descriptor, is_blocking)  # the loop has made it so, for all who have this terminal
+        os.set_blocking(descriptor, is_blocking)  # the loop has changed it, for all processes on this terminal
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,4 +1,4 @@
-"""`fjm2 topics`: who publishes and subscribes to what."""
+"""`fjm2 topics`: shows who publishes and subscribes to each topic."""
 
 import json
 import sys
@@ -13,21 +13,21 @@ from .support.common import run
 from .support.live_view import duration_option, onlooking, topic_option, uri_option
 from .support.screen import draw_topics
 
-_COLUMNS = 160
+_COLUMNS = 160  # of output to a file or a pipe, which have no width of their own
 
 
 @click.command()
 @uri_option
 @topic_option
-@duration_option("For how long to listen. Rates are over this time.")
+@duration_option("Time to listen. Rates refer to it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def topics(uri: str, known: tuple[Topic, ...], duration_s: float, as_json: bool) -> None:
-    """Show the topics of a bus, with who publishes and who subscribes to them.
+    """Show the topics of a bus, with their publishers and subscribers.
 
-    It listens for a while and sends nothing. Publishers are those that published meanwhile. A topic that is subscribed
-    to and not published to has no name yet, but a hash; --topic tells names that there may be.
+    It listens for a while and sends nothing. Publishers are connections that published in this time. A topic with
+    subscribers only is shown by its hash, unless --topic gives its name.
 
-    The exit code is 1 if nobody was heard.
+    The exit code is 1 if no member was heard.
 
     \b
     Example: fjm2 topics
@@ -48,7 +48,7 @@ async def _topics(uri: str, known: tuple[Topic, ...], duration_s: float, as_json
         console = Console(width=None if sys.stdout.isatty() else _COLUMNS, highlight=False)
         console.print(draw_topics(report, console.width))
     if not is_heard:
-        say(f"nobody was heard within {duration_s:g} s: fjm2 doctor says why")
+        say(f"no member was heard within {duration_s:g} s: run fjm2 doctor to find out why")
     elif not report.topics and not as_json:
         say(f"{len(report.connections):,} connections, no topics")
     return 0 if is_heard else 1

@@ -1,4 +1,4 @@
-"""`fjm2 trace`: packet captures into traces, and what is in a trace."""
+"""`fjm2 trace`: makes traces from packet captures, and shows traces."""
 
 import contextlib
 import gzip
@@ -24,16 +24,16 @@ from fjm2.traces.summary import SeriesSummary, TraceSummary, summarize, trace_fi
 
 from .support.common import INTERRUPTED, Number, is_quiet
 
-_UNBOUNDED = 1 << 60
+_UNBOUNDED_BYTES = 1 << 60  # a capture is as long as it is: its trace drops nothing
 _GZIP = b"\x1f\x8b"
-_SHOWN_EVERY = 1000
+_SAMPLES_PER_UPDATE = 1000  # of the progress bar
 
 
 @click.group()
 def trace() -> None:
-    """Traces: samples of what sessions, connections and gateways count.
+    """Traces: samples of the counters of sessions, connections and gateways.
 
-    Any program writes them where FJM2_TRACE_DIR is set. These commands make them from packet captures, and show them.
+    Any program writes them if FJM2_TRACE_DIR is set. These commands make them from packet captures, and show them.
 
     \b
     Example: FJM2_TRACE_DIR=traces fjm2 sub prices --count 1000
@@ -43,7 +43,11 @@ def trace() -> None:
 
 @trace.command()
 @click.option(
-    "--pcap", "source", required=True, type=click.Path(allow_dash=True, dir_okay=False), help="Capture; - is stdin."
+    "--pcap",
+    "source",
+    required=True,
+    type=click.Path(allow_dash=True, dir_okay=False),
+    help="Capture file; - for stdin.",
 )
 @click.option(
     "--to",
@@ -51,15 +55,15 @@ def trace() -> None:
     default="traces",
     show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory of traces.",
+    help="Directory for traces.",
 )
-@click.option("--interval", default=0.1, show_default=True, type=Number(0.001, 3600), help="Seconds of a sample.")
+@click.option("--interval", default=0.1, show_default=True, type=Number(0.001, 3600), help="Seconds between samples.")
 @click.option("--port", "ports", multiple=True, type=click.IntRange(1, 65_535), help="Only this UDP port (repeatable).")
-@click.option("--run", help="Name of the run.  [default: that of the file]")
-@click.option("--node", default="capture", show_default=True, help="Name of where it was captured.")
-@click.option("--system", help="What was captured, as in fjm2 or libnorm.  [default: fjm2]")
-@click.option("--scenario", help="As in lan or wan.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@click.option("--run", help="Name of the run.  [default: name of the file]")
+@click.option("--node", default="capture", show_default=True, help="Name of the place of the capture.")
+@click.option("--system", help="Captured software, such as fjm2 or libnorm.  [default: fjm2]")
+@click.option("--scenario", help="Scenario, such as lan or wan.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def record(
     source: str,
     directory: Path,
@@ -73,8 +77,8 @@ def record(
 ) -> None:
     """Make a trace of the NORM traffic in a packet capture (pcap or pcapng, also gzipped).
 
-    There will be a series for each sender: datagrams by kind, segments, repairs, parity, NACKs, acknowledgements, the
-    round-trip time that it advertises, and what the capture lacks. A capture that breaks off is read as far as it goes.
+    The trace has a series for each sender: datagrams by kind, segments, repairs, parity, NACKs, acknowledgements, the
+    round-trip time that it advertises, and what the capture misses. A truncated capture is read as far as possible.
 
     \b
     Example: tcpdump -i eth0 -s 128 -w lan.pcap udp port 5740
@@ -102,15 +106,15 @@ def _run_of(source: str) -> str:
 def _record(
     source: str, directory: Path, labels: Labels, interval_s: float, ports: tuple[int, ...], as_json: bool
 ) -> int:
-    with _opened(source) as (stream, raw), TraceWriter(directory, labels, bytes_max=_UNBOUNDED) as writer:
+    with _opened(source) as (stream, raw), TraceWriter(directory, labels, bytes_max=_UNBOUNDED_BYTES) as writer:
         sampler = CaptureSampler(stream, labels, interval_s, ports)
         if writer.path.exists():
-            raise ConfigError(f"{writer.path} is there already: give another --run or --node, or remove it")
+            raise ConfigError(f"{writer.path} exists already: choose another --run or --node, or remove it")
         is_interrupted, samples = False, 0
         try:
             for samples, line in enumerate(_shown(sampler, raw, is_quiet(as_json)), 1):
                 if not writer.append([encode(line)]):
-                    raise click.ClickException(f"{writer.path}: cannot be written to, {samples - 1} samples are there")
+                    raise click.ClickException(f"{writer.path}: cannot be written, after {samples - 1} samples")
         except KeyboardInterrupt:
             is_interrupted = True
         _tell(sampler, writer, samples, as_json)
@@ -119,7 +123,7 @@ def _record(
 
 @contextlib.contextmanager
 def _opened(source: str) -> Iterator[tuple[BinaryIO, IO[bytes] | None]]:
-    """The capture, unpacked, and the file that tells how far it has been read."""
+    """Open a capture. Yield its unpacked data, and the file whose position tells the progress."""
     if source == "-":
         yield sys.stdin.buffer, None
         return
@@ -132,7 +136,7 @@ def _opened(source: str) -> Iterator[tuple[BinaryIO, IO[bytes] | None]]:
 
 
 def _shown(sampler: CaptureSampler, raw: IO[bytes] | None, is_hidden: bool) -> Iterator[dict[str, Any]]:
-    """The samples, with a bar that moves."""
+    """Yield the samples, with a progress bar."""
     if is_hidden:
         yield from sampler.samples()
         return
@@ -141,7 +145,7 @@ def _shown(sampler: CaptureSampler, raw: IO[bytes] | None, is_hidden: bool) -> I
         total = None if raw is None else os.fstat(raw.fileno()).st_size
         task = bar.add_task("reading", total=total)
         for number, line in enumerate(sampler.samples()):
-            if number % _SHOWN_EVERY == 0:
+            if number % _SAMPLES_PER_UPDATE == 0:
                 at = 0 if raw is None else raw.tell()
                 bar.update(task, description=f"{sampler.packets} packets", completed=at)
             yield line
@@ -158,7 +162,7 @@ def _tell(sampler: CaptureSampler, writer: TraceWriter, samples: int, as_json: b
     )
     if drops:
         left_out = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in drops.items())
-        click.echo(f"left out: {left_out}", err=True)
+        click.echo(f"skipped: {left_out}", err=True)
     if sampler.problem:
         click.echo(f"warning: the capture {sampler.problem}", err=True)
 
@@ -167,9 +171,9 @@ def _tell(sampler: CaptureSampler, writer: TraceWriter, samples: int, as_json: b
 @click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(places: tuple[Path, ...], as_json: bool) -> None:
-    """Show what is in traces: files, or directories with all that is below.
+    """Show the contents of traces: files, or directories with everything below them.
 
-    The exit code is 1 if there is no trace, or lines that make no sense.
+    The exit code is 1 if there is no trace, or if lines are invalid.
 
     \b
     Example: fjm2 trace show traces/run=lan
@@ -236,4 +240,4 @@ def _print(summary: TraceSummary) -> None:
         console.print(table)
     console.print(f"{summary.files} files, {summary.lines} lines, {len(summary.results)} results", highlight=False)
     if summary.bad_lines:
-        console.print(f"{summary.bad_lines} lines make no sense", highlight=False)
+        console.print(f"{summary.bad_lines} lines are invalid", highlight=False)

@@ -435,7 +435,7 @@ def test_replies_of_a_program_that_does_not_read_its_input(port: int) -> None:
 
 def test_a_program_that_is_not_there(port: int) -> None:
     replier = command(port, "reply", TOPIC.name, "--command", "/no/such/program -x")
-    assert b"/no/such/program': there is no such program" in replier.communicate(timeout=WAIT_S)[1]
+    assert b"/no/such/program': no such program" in replier.communicate(timeout=WAIT_S)[1]
     assert replier.returncode == 2
 
 
@@ -459,5 +459,5 @@ def test_closed_standard_streams(port: int, closed: str) -> None:
 
 def test_no_time_is_not_a_number(port: int) -> None:
     subscriber = command(port, "sub", TOPIC.name, "--timeout", "nan")
-    assert b"nan is no number" in subscriber.communicate(timeout=WAIT_S)[1]
+    assert b"nan is not a number" in subscriber.communicate(timeout=WAIT_S)[1]
     assert subscriber.returncode == 2

@@ -1,4 +1,4 @@
-"""What a command sends: where bodies come from, and the messages that they become."""
+"""Bodies of messages that commands send, and the messages made from them."""
 
 import asyncio
 import os
@@ -14,16 +14,17 @@ from .streams import read_all, read_lines
 
 STDIN = "-"
 NUMBER = "number"
-"""The property that test messages are numbered by."""
+"""Property with the number of a test message."""
 _FILLING = "abcdefghijklmnopqrstuvwxyz"
-_PAUSE_S = 0.001
-"""Shorter waits are left to the next."""
-_MADE_UP_S = 0.1
+_PAUSE_MIN_S = 0.001
+"""Shorter waits are added to the next one, since timers are not more precise."""
+_BEHIND_MAX_S = 0.1
+"""How far sends may be behind their schedule and catch up. After longer pauses, the schedule begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What messages are like, whatever their bodies."""
+    """Headers and properties of the messages of a command."""
 
     properties: dict[str, Any]
     jms_type: str | None
@@ -34,13 +35,14 @@ class Form:
     as_bytes: bool
 
     def configure(self, producer: MessageProducer) -> None:
-        """What holds for all messages."""
+        """Set the options of a producer that hold for all messages."""
         producer.delivery_mode = DeliveryMode.NON_PERSISTENT if self.non_persistent else DeliveryMode.PERSISTENT
         producer.priority = self.priority
         producer.time_to_live = round((self.time_to_live_s or 0) * 1000)
 
     def message(self, body: bytes) -> Message:
-        """ClickException if it was to be a text, and is none."""
+        """Return a message with this body. Raise ClickException if a text message was asked for, but the body is not
+        UTF-8."""
         made = self._empty(body)
         for name, value in self.properties.items():
             made.set_object_property(name, value)
@@ -56,22 +58,22 @@ class Form:
         try:
             return TextMessage(body.decode())
         except UnicodeDecodeError as error:
-            raise click.ClickException(f"a body is no UTF-8 ({error.reason}): --bytes sends it as it is") from None
+            raise click.ClickException(f"a body is not UTF-8 ({error.reason}): send it with --bytes") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """The bodies of a `pub`: one for each message."""
+    """Bodies of a `pub` command, one per message."""
 
     text: str | None
-    """STDIN for standard input; None for test bodies."""
+    """Text of each message; STDIN for standard input, None for test messages."""
     is_whole: bool
     count: int | None
     size: int
 
     @property
     def total(self) -> int | None:
-        """How many there will be, if that is known."""
+        """Number of bodies, if it is known."""
         return None if self.is_input and not self.is_whole else self.count or 1
 
     @property
@@ -104,7 +106,7 @@ class Bodies:
 
 
 class Pace:
-    """So many messages a second from now on. What a moment's wait costs is made up for, longer ones are not."""
+    """Limits the messages per second. Short delays are caught up, longer ones are not."""
 
     def __init__(self, rate: float | None) -> None:
         self._interval_s = 1 / rate if rate else 0.0
@@ -112,11 +114,11 @@ class Pace:
         self._due_at = self._now()
 
     async def wait(self) -> None:
-        """Until the next one is due."""
+        """Wait until the next message is due."""
         if not self._interval_s:
             return
         now = self._now()
-        self._due_at = max(self._due_at, now - _MADE_UP_S)
-        if self._due_at - now > _PAUSE_S:
+        self._due_at = max(self._due_at, now - _BEHIND_MAX_S)
+        if self._due_at - now > _PAUSE_MIN_S:
             await asyncio.sleep(self._due_at - now)
         self._due_at += self._interval_s

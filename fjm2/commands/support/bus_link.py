@@ -1,4 +1,4 @@
-"""A command's place on a bus, and what goes wrong there."""
+"""A command's session on a bus, and errors that it reports."""
 
 import asyncio
 import contextlib
@@ -15,15 +15,15 @@ from fjm2.jms import ConnectionFactory, MessagesDroppedError, MessagesLostError,
 
 
 def say(text: str) -> None:
-    """On standard error: standard output is for messages."""
+    """Print a line to standard error. Standard output is for messages."""
     click.echo(text, err=True)
 
 
-_CLOSE_S = 2.0
+_CLOSE_S = 2.0  # how long a command still tries to deliver messages after Ctrl-C
 
 
 class Link:
-    """A session on a bus. Trouble is told as it comes, and counted."""
+    """A session on a bus. Errors are printed when they occur, and counted."""
 
     session: Session
 
@@ -33,7 +33,7 @@ class Link:
         self.is_unconfirmed = False
 
     def take(self, error: Exception) -> None:
-        """For the exception listener."""
+        """Count and print an error. Used as exception listener."""
         match error:
             case MessagesLostError() | MessagesDroppedError():
                 self.losses += 1
@@ -45,7 +45,7 @@ class Link:
                 say(f"warning: {error}")
 
     async def confirmed(self, timeout_s: float) -> None:
-        """Wait until all subscribers that are known have everything; say so if they do not in this time."""
+        """Wait until all known subscribers have confirmed everything, or print that they have not."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.bus.flushed()
@@ -59,8 +59,8 @@ class Link:
 
 @contextlib.asynccontextmanager
 async def open_link(uri: str, client_id: str | None, **settings: Any) -> AsyncIterator[Link]:
-    """Closing it sees that what was sent arrives, as long as anything goes on; after Ctrl-C, for two seconds."""
-    # All that it warns of is told by the link.
+    """Open a session. Closing it waits for sends to arrive while there is progress; after Ctrl-C, for two seconds."""
+    # The link prints everything that this logger warns of.
     logging.getLogger("fjm2.jms").setLevel(logging.ERROR)
     factory = ConnectionFactory(uri, client_id=client_id, **settings)
     bus = await Bus.open(BusConfig.from_uri(factory.uri))
@@ -82,7 +82,7 @@ async def open_link(uri: str, client_id: str | None, **settings: Any) -> AsyncIt
 
 
 def people(count: int, noun: str) -> str:
-    """As in "1 message" and "2 messages"."""
+    """Return a count with its noun, such as "1 message" and "2 messages"."""
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun[:-1]}ies" if noun.endswith("ply") else f"{count:,} {noun}s"

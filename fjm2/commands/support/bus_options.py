@@ -1,4 +1,4 @@
-"""Options of the commands that talk JMS: which bus, what a message is like, how messages are shown."""
+"""Options of the commands that use JMS: the bus, headers and properties of messages, and the output."""
 
 import re
 from collections.abc import Callable
@@ -29,7 +29,7 @@ Property = tuple[str, Any]
 
 
 class BusUri(click.ParamType[str]):
-    """A bus URI, as it is: what it leaves open is for JMS to fill in."""
+    """A bus URI. It is checked but not changed: JMS fills in what it leaves open."""
 
     name = "URI"
 
@@ -42,7 +42,7 @@ class BusUri(click.ParamType[str]):
 
 
 class TopicName(click.ParamType[Topic]):
-    """A topic by its name."""
+    """A topic, by its name."""
 
     name = "TOPIC"
 
@@ -54,7 +54,7 @@ class TopicName(click.ParamType[Topic]):
 
 
 class SelectorText(click.ParamType[str]):
-    """A selector that is one."""
+    """A valid selector."""
 
     name = "SELECTOR"
 
@@ -89,7 +89,7 @@ _TYPES: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 def inferred(text: str) -> bool | int | float | str:
-    """The value that a text most likely stands for. Zeros in front are kept, and make it a text."""
+    """Return the value that a text most likely stands for. Leading zeros make it a text."""
     if text in _TRUTHS:
         return _TRUTHS[text]
     if _WHOLE.fullmatch(text) and -(1 << 63) <= int(text) < 1 << 63:
@@ -112,11 +112,11 @@ class PropertyText(click.ParamType[Property]):
         if not equals:
             self.fail(f"{value!r}: expected NAME=VALUE or NAME:TYPE=VALUE", param, ctx)
         if colon and kind not in _TYPES:
-            self.fail(f"{value!r}: {kind!r} is no type, expected one of {', '.join(_TYPES)}", param, ctx)
+            self.fail(f"{value!r}: unknown type {kind!r}, expected one of {', '.join(_TYPES)}", param, ctx)
         try:
             made = _TYPES[kind][0](text) if colon else inferred(text)
         except (ValueError, FJM2Error):
-            self.fail(f"{value!r}: {text!r} is no {kind}, expected {_TYPES[kind][1]}", param, ctx)
+            self.fail(f"{value!r}: {text!r} is not a valid {kind}, expected {_TYPES[kind][1]}", param, ctx)
         try:
             Message().set_object_property(name, made)
         except (ValueError, FJM2Error) as error:
@@ -131,7 +131,7 @@ def _apply(function: _F, options: list[Callable[[_F], _F]]) -> _F:
 
 
 def bus_options(function: _F) -> _F:
-    """Where the bus is, and who we are there."""
+    """Add the options for the bus and the client id."""
     return _apply(
         function,
         [
@@ -142,15 +142,15 @@ def bus_options(function: _F) -> _F:
                 show_envvar=True,
                 default="fjm2://",
                 show_default=f"fjm2://{DEFAULT_GROUP}:{DEFAULT_PORT}",
-                help="The bus: fjm2://GROUP:PORT?interface=IF, and settings such as &rate=100mbit.",
+                help="URI of the bus: fjm2://GROUP:PORT?interface=IF, and settings such as &rate=100mbit.",
             ),
-            click.option("--client-id", help="What others know us by.  [default: none]"),
+            click.option("--client-id", help="Name of this client on the bus.  [default: none]"),
         ],
     )
 
 
 def message_options(function: _F) -> _F:
-    """What messages are sent like."""
+    """Add the options for messages to send."""
     return _apply(
         function,
         [
@@ -161,8 +161,8 @@ def message_options(function: _F) -> _F:
                 type=PropertyText(),
                 multiple=True,
                 callback=_once_each,
-                help="A property; may be repeated. Without TYPE, 5 is an int or long, 0.5 a double, true a boolean, "
-                f"the rest strings. TYPE: {', '.join(_TYPES)}.",
+                help="Set a property (repeatable). Without TYPE, 5 is an int or long, 0.5 a double, true a boolean, "
+                f"everything else a string. TYPE: {', '.join(_TYPES)}.",
             ),
             click.option("--type", "jms_type", metavar="TEXT", help="JMSType."),
             click.option("--correlation-id", help="JMSCorrelationID."),
@@ -171,19 +171,21 @@ def message_options(function: _F) -> _F:
                 default=4,
                 show_default=True,
                 type=click.IntRange(0, 9),
-                help="5 and 6 overtake 0 to 4, and 7 to 9 all of them.",
+                help="5 and 6 overtake 0 to 4; 7 to 9 overtake all others.",
             ),
             click.option(
                 "--time-to-live",
                 "time_to_live_s",
                 type=Number(0.001, 1e9),
                 metavar="SECONDS",
-                help="Not to be delivered when it is older.  [default: for ever]",
+                help="Do not deliver it when it is older.  [default: for ever]",
             ),
             click.option(
-                "--non-persistent", is_flag=True, help="Subscribers need not confirm it; it is repaired still."
+                "--non-persistent",
+                is_flag=True,
+                help="Do not wait for confirmation; losses are still repaired.",
             ),
-            click.option("--bytes", "as_bytes", is_flag=True, help="Send BytesMessages, not TextMessages."),
+            click.option("--bytes", "as_bytes", is_flag=True, help="Send BytesMessages instead of TextMessages."),
         ],
     )
 
@@ -197,15 +199,15 @@ def _once_each(_: click.Context, __: click.Parameter, value: tuple[Property, ...
 
 
 def output_options(function: _F) -> _F:
-    """How messages are shown."""
+    """Add the options for printing messages."""
     return _apply(
         function,
         [
-            click.option("--json", "as_json", is_flag=True, help="One JSON object for each message, on one line."),
+            click.option("--json", "as_json", is_flag=True, help="Print one JSON object per message, on one line."),
             click.option(
-                "-v", "--verbose", "--headers", "with_headers", is_flag=True, help="Headers and properties, too."
+                "-v", "--verbose", "--headers", "with_headers", is_flag=True, help="Print headers and properties, too."
             ),
-            click.option("--no-newline", is_flag=True, help="Bodies as they are, one behind the other."),
+            click.option("--no-newline", is_flag=True, help="Print bodies without separators."),
         ],
     )
 

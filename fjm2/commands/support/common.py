@@ -1,4 +1,4 @@
-"""What the commands share: options of a session, the event loop, and how they end."""
+"""Parts that all commands share: session options, the event loop, and exit codes."""
 
 import asyncio
 import contextlib
@@ -14,23 +14,23 @@ import click
 from fjm2.base.errors import FJM2Error
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-INTERRUPTED = 130
+INTERRUPTED = 130  # the exit code of programs that Ctrl-C ends: 128 + SIGINT
 
 
 class Number(click.FloatRange):
-    """A number within bounds. NaN is in none."""
+    """A number within bounds. NaN is never within them."""
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         if math.isnan(number):
-            self.fail(f"{value} is no number", param, ctx)
+            self.fail(f"{value} is not a number", param, ctx)
         return number
 
 
 def open_standard_streams() -> None:
-    """Those that were closed lead nowhere: else a socket would take their place, and get what is meant for them."""
+    """Open closed standard streams on /dev/null. Otherwise a socket would get their descriptor, and their data."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDWR)
@@ -41,11 +41,11 @@ def open_standard_streams() -> None:
 
 
 def session_options(function: _Function) -> _Function:
-    """Where the session is, and who we are there."""
+    """Add the options for the place and identity of a session."""
     options = [
-        click.option("--group", required=True, help="Multicast group (IPv4 or IPv6), or the address of the one peer."),
+        click.option("--group", required=True, help="Multicast group (IPv4 or IPv6), or the address of a single peer."),
         click.option("--port", required=True, type=click.IntRange(1, 65_535), help="UDP port of the session."),
-        click.option("--interface", help="Name or address of the network interface.  [default: the route's]"),
+        click.option("--interface", help="Name or address of the network interface.  [default: by the route]"),
         click.option("--node-id", type=click.IntRange(1, 0xFFFFFFFE), help="Our NORM node id.  [default: random]"),
         click.option("--ttl", default=1, show_default=True, type=click.IntRange(0, 255), help="Multicast hops."),
     ]
@@ -55,9 +55,9 @@ def session_options(function: _Function) -> _Function:
 
 
 def run(main: Coroutine[Any, Any, int]) -> None:
-    """Run a command's coroutine, on uvloop where there is one, and exit with its result.
+    """Run a command's coroutine, on uvloop if it is installed, and exit with its result.
 
-    Mistakes are told in one line. Ctrl-C and SIGTERM cancel the coroutine, which then cleans up.
+    Errors are printed in one line. Ctrl-C and SIGTERM cancel the coroutine, which then cleans up.
     """
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -96,5 +96,5 @@ async def _cancellable(main: Coroutine[Any, Any, int]) -> int:
 
 
 def is_quiet(as_json: bool) -> bool:
-    """Whether nobody watches: no progress bar then."""
+    """Return True if no terminal shows progress bars."""
     return as_json or not sys.stderr.isatty()

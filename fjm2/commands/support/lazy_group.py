@@ -1,4 +1,4 @@
-"""Commands that are imported when they are asked for: who needs one of them does not wait for all."""
+"""Commands that are imported on first use, so that none waits for the imports of the others."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
@@ -7,7 +7,7 @@ import click
 
 
 class Imported(MutableMapping[str, click.Command]):
-    """Commands by name. Each is in a module, under its own name."""
+    """Commands by name. Each is a member of its module with the same name."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._found: dict[str, click.Command | str] = dict(modules)

@@ -1,4 +1,4 @@
-"""What the commands of onlookers share: options, a place to listen, and words for numbers."""
+"""Parts that the onlooking commands share: options, listening, and formats of numbers."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from .common import Number, is_quiet
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 DURATION_S: Final = 1.2 * INTERVAL_S + 1
-"""By then everybody has announced himself, where there are not more than some hundreds."""
+"""By then all members have announced themselves, if there are not more than some hundreds."""
 
 
 def uri_option(function: _F) -> _F:
@@ -33,7 +33,7 @@ def uri_option(function: _F) -> _F:
         show_envvar=True,
         default="fjm2://",
         show_default="fjm2://239.192.57.40:5740",
-        help="The bus, as its members name it.",
+        help="URI of the bus, as its members use it.",
     )(function)
 
 
@@ -44,7 +44,7 @@ def topic_option(function: _F) -> _F:
         type=TopicName(),
         multiple=True,
         metavar="NAME",
-        help="A name that there may be (repeatable): names are heard only where something is published.",
+        help="Name that a topic may have (repeatable). Names are only heard when something is published.",
     )(function)
 
 
@@ -62,7 +62,7 @@ def duration_option(text: str) -> Callable[[_F], _F]:
 
 @dataclass(frozen=True, slots=True)
 class Onlooker:
-    """Who listens to a bus."""
+    """A program that listens to a bus and sends nothing."""
 
     config: BusConfig
     watch: BusWatch
@@ -73,12 +73,12 @@ class Onlooker:
 
     @property
     def place(self) -> str:
-        """Where it listens."""
+        """Group, port and interface that it listens on."""
         host = f"[{self.config.group}]" if ":" in self.config.group else self.config.group
         return f"{host}:{self.config.port} on {self.listening.interface}"
 
     async def hear(self, duration_s: float, as_json: bool) -> BusReport:
-        """Listen for so long, and tell people who wait that it takes a while."""
+        """Listen for some time, and tell a waiting user so. Return the report."""
         if not is_quiet(as_json):
             say(f"listening to {self.place} for {duration_s:g} s")
         await asyncio.sleep(duration_s)
@@ -89,8 +89,8 @@ class Onlooker:
 async def onlooking(
     uri: str, known: tuple[Topic, ...] = (), on_frame: OnFrame | None = None
 ) -> AsyncIterator[Onlooker]:
-    """Listen to a bus for as long as the block lasts."""
-    logging.getLogger("fjm2.norm").setLevel(logging.ERROR)  # it would write across the screen
+    """Listen to a bus while the block lasts."""
+    logging.getLogger("fjm2.norm").setLevel(logging.ERROR)  # its warnings would disturb the screen
     config = BusConfig.from_uri(uri)
     watch = BusWatch(known_as(one.name for one in known), now=monotonic(), on_frame=on_frame)
     async with Listening(config, watch) as listening:
@@ -98,7 +98,7 @@ async def onlooking(
 
 
 def quantity(number: float) -> str:
-    """Three digits or so, and a prefix."""
+    """Return a number with about three digits and a unit prefix."""
     for prefix in ("", "k", "M"):
         if number < 999.5:
             return f"{number:.0f}{prefix}" if not prefix or number >= 99.95 else f"{number:.1f}{prefix}"
@@ -107,12 +107,12 @@ def quantity(number: float) -> str:
 
 
 def rate(number: float) -> str:
-    """The same, but little is not nothing."""
+    """Return a rate. A small one keeps a decimal, so that it differs from zero."""
     return f"{number:.1f}" if 0 < number < 9.95 else quantity(number)
 
 
 def span(seconds: float | None) -> str:
-    """A time, as short as can be read."""
+    """Return a time in its shortest readable form."""
     if seconds is None:
         return "-"
     if seconds < 0.9995:

@@ -1,4 +1,4 @@
-"""What receiving commands share: messages to standard output, and when enough have come."""
+"""Prints received messages to standard output."""
 
 import os
 import sys
@@ -11,11 +11,11 @@ from .rendering import Show, told_of
 from .streams import write
 
 _BATCH_BYTES = 1 << 16
-"""So much is written at once, if it is there."""
+"""Bytes written at once, if they are there: few system calls, and no long delay."""
 
 
 class Printer:
-    """Shows the messages of a consumer."""
+    """Prints the messages of a consumer."""
 
     def __init__(self, show: Show) -> None:
         self._show = show
@@ -23,7 +23,7 @@ class Printer:
         self.unreadable = 0
 
     async def print_from(self, consumer: MessageConsumer, count: int | None) -> None:
-        """So many messages, or whatever comes until this is cancelled. BrokenPipeError if nobody reads them."""
+        """Print `count` messages, or all until this is cancelled. Raise BrokenPipeError if nobody reads them."""
         while count is None or self.messages < count:
             message = await consumer.receive()
             pieces, size = [], 0
@@ -46,7 +46,7 @@ class Printer:
 
 
 def abandon_stdout() -> None:
-    """Nobody reads it: what is left in its buffer is no error when the process ends."""
+    """Discard what is left in the buffer of standard output: nobody reads it, and it must not fail at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

@@ -1,4 +1,4 @@
-"""Messages as people and programs read them: bodies, headers, JSON."""
+"""Formats messages for people and programs: bodies, headers, JSON."""
 
 import base64
 import json
@@ -28,7 +28,7 @@ from fjm2.jms import (
 Show = Callable[[Message], bytes]
 
 _DELIVERY_COUNT = "JMSXDeliveryCount"
-"""A command receives each message once."""
+"""Not shown: a command receives each message once."""
 _TYPE_NAMES: dict[type, str] = {
     type(None): "null",
     bool: "boolean",
@@ -53,7 +53,7 @@ _KINDS = {
 
 
 def shower(as_json: bool, with_headers: bool, no_newline: bool) -> Show:
-    """How a command is to show messages. FJM2Error, when it is used, of a message that cannot be read."""
+    """Return the function that formats messages. It raises FJM2Error for a message that cannot be read."""
     if as_json:
         return _json_line
     end = b"" if no_newline else b"\n"
@@ -67,12 +67,9 @@ def shower(as_json: bool, with_headers: bool, no_newline: bool) -> Show:
 
 
 def _escaped(data: bytes) -> bytes:
-    """What a terminal can show; what it would obey, or not understand, is spelled out."""
+    """Return data as a terminal can show it. Control characters are escaped, since the terminal would obey them."""
     text = data.decode(errors="backslashreplace")
     return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text).encode()
-
-
-# Bodies.
 
 
 def _values(message: StreamMessage) -> list[Any]:
@@ -102,7 +99,7 @@ def _body(message: Message) -> Any:
 
 
 def body_bytes(message: Message) -> bytes:
-    """The body of a text or of bytes as it is; others as JSON."""
+    """Return the body of a text or bytes message unchanged, other bodies as JSON."""
     body = _body(message)
     if body is None:
         return b""
@@ -112,7 +109,7 @@ def body_bytes(message: Message) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON can say it: bytes in base64, numbers that are none as texts."""
+    """Return a value as JSON supports it: bytes in base64, infinities and NaN as texts."""
     match value:
         case bytes():
             return base64.b64encode(value).decode()
@@ -129,11 +126,8 @@ def _plain(value: Any) -> Any:
 def _dumped(value: Any) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
-    except ValueError as error:  # a number with more digits than Python writes
+    except ValueError as error:  # an integer of more digits than Python converts
         raise MessageFormatError(str(error)) from None
-
-
-# Headers.
 
 
 def _moment(milliseconds: int) -> str:
@@ -153,7 +147,7 @@ def _correlation(message: Message) -> str | None:
 
 
 def _headers(message: Message) -> bytes:
-    """One on each line, those that are not set left out."""
+    """Return a line for each header that is set."""
     lines = {
         "Destination": message.destination,
         "MessageID": message.message_id,

@@ -1,4 +1,4 @@
-"""The report of a bus as tables, in as many lines and columns as there are."""
+"""Formats the report of a bus as tables that fit a terminal."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from fjm2.watch import BusReport, ConnectionReport, GatewayReport, ReceiverRepor
 from .bus_link import people
 from .live_view import quantity, rate, span
 
-_MEDIUM: Final = 60
-_WIDE: Final = 120
-_LONG_S: Final = 1.0
-"""To wait for a receiver."""
+_MEDIUM_WIDTH: Final = 60  # half a usual terminal
+_FULL_WIDTH: Final = 120
+_LONG_WAIT_S: Final = 1.0
+"""A sender that has waited this long for a receiver is noticeable: the receiver is shown in yellow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class _Column:
     title: str
     show: Callable[[Any], str]
     share: int = 0
-    """Of the room that is left; 0 is a number, which takes what it needs."""
+    """Share of the space left by numbers. A number has 0, and takes what it needs."""
     from_width: int = 0
-    """A narrower terminal does without."""
+    """Narrower terminals omit the column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class _Section:
     columns: Sequence[_Column]
     rows: Sequence[Any]
     weight: int
-    """The lightest is left out where there is no room for all."""
+    """The section with the lowest weight is omitted first."""
 
     @property
     def lines_min(self) -> int:
-        """With less it would be its title, and how much is not shown."""
+        """Fewer lines would hold only the title, and the number of hidden rows."""
         return 1 + min(len(self.rows), 2)
 
     def draw(self, width: int, rows_max: int) -> RenderableType:
-        """With so many rows at the most, the last of which says how many there are besides."""
+        """Draw at most `rows_max` rows. If there are more, the last one shows their number."""
         table = Table(box=None, header_style="bold reverse", pad_edge=False, padding=(0, 1, 0, 0), width=width)
         columns = [column for column in self.columns if width >= column.from_width]
         for column in columns:
@@ -74,8 +74,8 @@ def _topics(rows: Sequence[TopicReport], names_always: bool = False) -> _Section
         _Column("MSGS", lambda row: quantity(row.messages)),
         _Column("PUB", lambda row: _count_of(row.publishers)),
         _Column("SUB", lambda row: _count_of(row.subscribers)),
-        _Column("PUBLISHERS", lambda row: _names(row.publishers), 2, 0 if names_always else _WIDE),
-        _Column("SUBSCRIBERS", lambda row: _names(row.subscribers), 2, 0 if names_always else _WIDE),
+        _Column("PUBLISHERS", lambda row: _names(row.publishers), 2, 0 if names_always else _FULL_WIDTH),
+        _Column("SUBSCRIBERS", lambda row: _names(row.subscribers), 2, 0 if names_always else _FULL_WIDTH),
     )
     return _Section(columns, rows, 2)
 
@@ -83,19 +83,19 @@ def _topics(rows: Sequence[TopicReport], names_always: bool = False) -> _Section
 def _senders(rows: Sequence[SenderReport]) -> _Section:
     columns = (
         _Column("SENDER", lambda row: row.label, 3),
-        _Column("LANE", lambda row: "-" if row.lane is None else str(row.lane), from_width=_MEDIUM),
+        _Column("LANE", lambda row: "-" if row.lane is None else str(row.lane), from_width=_MEDIUM_WIDTH),
         _Column("MSG/S", lambda row: rate(row.messages_per_s)),
         _Column("B/S", lambda row: quantity(row.bytes_per_s)),
-        _Column("REPAIRS", lambda row: quantity(row.repairs), from_width=_MEDIUM),
-        _Column("NACKS", lambda row: quantity(row.nacks), from_width=_MEDIUM),
+        _Column("REPAIRS", lambda row: quantity(row.repairs), from_width=_MEDIUM_WIDTH),
+        _Column("NACKS", lambda row: quantity(row.nacks), from_width=_MEDIUM_WIDTH),
         _Column("MISSED", lambda row: quantity(row.datagrams_missed)),
-        _Column("GRTT", lambda row: span(row.grtt_s), from_width=_MEDIUM),
-        _Column("MSGS", lambda row: quantity(row.messages), from_width=_WIDE),
-        _Column("BYTES", lambda row: quantity(row.bytes), from_width=_WIDE),
-        _Column("PARITY", lambda row: quantity(row.parity), from_width=_WIDE),
-        _Column("REPAIRS/S", lambda row: rate(row.repairs_per_s), from_width=_WIDE),
-        _Column("NODE", lambda row: f"{row.node_id:08x}", from_width=_WIDE),
-        _Column("ADDRESS", lambda row: row.address or "-", 2, from_width=_WIDE),
+        _Column("GRTT", lambda row: span(row.grtt_s), from_width=_MEDIUM_WIDTH),
+        _Column("MSGS", lambda row: quantity(row.messages), from_width=_FULL_WIDTH),
+        _Column("BYTES", lambda row: quantity(row.bytes), from_width=_FULL_WIDTH),
+        _Column("PARITY", lambda row: quantity(row.parity), from_width=_FULL_WIDTH),
+        _Column("REPAIRS/S", lambda row: rate(row.repairs_per_s), from_width=_FULL_WIDTH),
+        _Column("NODE", lambda row: f"{row.node_id:08x}", from_width=_FULL_WIDTH),
+        _Column("ADDRESS", lambda row: row.address or "-", 2, from_width=_FULL_WIDTH),
     )
     return _Section(columns, rows, 3)
 
@@ -105,12 +105,12 @@ def _receivers(rows: Sequence[ReceiverReport]) -> _Section:
         _Column("RECEIVER", lambda row: row.label, 3),
         _Column("CONFIRMS IN", lambda row: "-" if row.given_up_by else span(row.confirm_s)),
         _Column("AWAITED", lambda row: "given up" if row.given_up_by else span(row.awaited_s)),
-        _Column("NACKS", lambda row: quantity(row.nacks), from_width=_MEDIUM),
-        _Column("NACKS/S", lambda row: rate(row.nacks_per_s), from_width=_MEDIUM),
-        _Column("ASKED", lambda row: quantity(row.requests), from_width=_WIDE),
-        _Column("ACKS", lambda row: quantity(row.acks), from_width=_WIDE),
-        _Column("NODE", lambda row: f"{row.node_id:08x}", from_width=_WIDE),
-        _Column("ADDRESS", lambda row: row.address or "-", 2, from_width=_WIDE),
+        _Column("NACKS", lambda row: quantity(row.nacks), from_width=_MEDIUM_WIDTH),
+        _Column("NACKS/S", lambda row: rate(row.nacks_per_s), from_width=_MEDIUM_WIDTH),
+        _Column("ASKED", lambda row: quantity(row.requests), from_width=_FULL_WIDTH),
+        _Column("ACKS", lambda row: quantity(row.acks), from_width=_FULL_WIDTH),
+        _Column("NODE", lambda row: f"{row.node_id:08x}", from_width=_FULL_WIDTH),
+        _Column("ADDRESS", lambda row: row.address or "-", 2, from_width=_FULL_WIDTH),
     )
     return _Section(columns, rows, 4)
 
@@ -118,14 +118,14 @@ def _receivers(rows: Sequence[ReceiverReport]) -> _Section:
 def _connections(rows: Sequence[ConnectionReport]) -> _Section:
     columns = (
         _Column("CONNECTION", lambda row: row.label, 2),
-        _Column("NODE", lambda row: f"{row.node_id:08x}", from_width=_MEDIUM),
-        _Column("ADDRESS", lambda row: row.address or "-", 2, _MEDIUM),
+        _Column("NODE", lambda row: f"{row.node_id:08x}", from_width=_MEDIUM_WIDTH),
+        _Column("ADDRESS", lambda row: row.address or "-", 2, _MEDIUM_WIDTH),
         _Column("SEEN", lambda row: span(row.seen_s)),
         _Column("PUB", lambda row: _count_of(row.publishes)),
         _Column("SUB", lambda row: _count_of(row.subscriptions) + ("+" if row.subscribes_to_more else "")),
-        _Column("GATEWAY", lambda row: row.gateway or "-", 1, from_width=_WIDE),
-        _Column("PUBLISHES", lambda row: _names(row.publishes), 2, from_width=_WIDE),
-        _Column("SUBSCRIBES", lambda row: _names(row.subscriptions, row.subscribes_to_more), 2, from_width=_WIDE),
+        _Column("GATEWAY", lambda row: row.gateway or "-", 1, from_width=_FULL_WIDTH),
+        _Column("PUBLISHES", lambda row: _names(row.publishes), 2, from_width=_FULL_WIDTH),
+        _Column("SUBSCRIBES", lambda row: _names(row.subscriptions, row.subscribes_to_more), 2, from_width=_FULL_WIDTH),
     )
     return _Section(columns, rows, 0)
 
@@ -133,7 +133,7 @@ def _connections(rows: Sequence[ConnectionReport]) -> _Section:
 def _gateways(rows: Sequence[GatewayReport]) -> _Section:
     columns = (
         _Column("GATEWAY", lambda row: row.host, 2),
-        _Column("ID", lambda row: "-" if row.gateway_id is None else f"{row.gateway_id:08x}", from_width=_MEDIUM),
+        _Column("ID", lambda row: "-" if row.gateway_id is None else f"{row.gateway_id:08x}", from_width=_MEDIUM_WIDTH),
         _Column("FORWARDS", lambda row: {None: "-", True: "yes", False: "no"}[row.is_forwarding]),
         _Column("MEMBERS", lambda row: f"{row.nodes:,}"),
     )
@@ -168,14 +168,16 @@ def _head(report: BusReport, place: str, is_down: bool) -> list[Text]:
     if is_down:
         lines.append(Text("the network interface is down", "bold red"))
     if report.overruns:
-        lines.append(Text(f"this host was too slow for {report.overruns:,} datagrams: figures are too low", "red"))
+        lines.append(Text(f"this host was too slow for {report.overruns:,} datagrams: the numbers are too low", "red"))
     if not report.connections and not report.senders:
-        lines.append(Text("Nobody is heard yet. Members announce themselves every 5 s; if none does: fjm2 doctor"))
+        lines.append(
+            Text("No member is heard yet. They announce themselves every 5 s; if none appears, run fjm2 doctor.")
+        )
     return lines
 
 
 def _slowest(slow: ReceiverReport) -> list[Text]:
-    """Nothing if it is not slow."""
+    """Return lines about the slowest receiver; none if it is not slow."""
     name, nacks = one_line(slow.label), f"{slow.nacks:,} NACKs"
     if slow.given_up_by:
         return [
@@ -186,13 +188,13 @@ def _slowest(slow: ReceiverReport) -> list[Text]:
     return [
         Text(
             f"slowest receiver: {name}, {span(slow.delay_s)}, {nacks}",
-            "bold yellow" if (slow.awaited_s or 0) >= _LONG_S else "",
+            "bold yellow" if (slow.awaited_s or 0) >= _LONG_WAIT_S else "",
         )
     ]
 
 
 def draw(report: BusReport, place: str, width: int, height: int | None = None, is_down: bool = False) -> Group:
-    """All of it, or what fits into so many lines."""
+    """Draw the whole report, or as much as fits into `height` lines."""
     head, sections = _head(report, place, is_down), _sections(report)
     if height is not None:
         while sections and sum(section.lines_min for section in sections) > height - len(head):
@@ -206,12 +208,12 @@ def draw(report: BusReport, place: str, width: int, height: int | None = None, i
 
 
 def draw_topics(report: BusReport, width: int) -> RenderableType:
-    """The topics alone, with everybody's name."""
+    """Draw the topics only, with the names of all publishers and subscribers."""
     return _topics(report.topics, names_always=True).draw(width, len(report.topics))
 
 
 def fit(wanted: Sequence[int], room: int) -> list[int]:
-    """Lines for each: who wants less than its share leaves the rest to the others."""
+    """Distribute lines fairly: what a section does not need goes to the others."""
     given, left = [0] * len(wanted), max(room, 0)
     for number, at in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
         given[at] = min(wanted[at], left // (len(wanted) - number))

@@ -1,5 +1,6 @@
-"""Standard input and output without blocking the event loop: a subscriber whose reader is slow goes on answering its
-senders, and Ctrl-C works whatever is waited for.
+"""Standard input and output without blocking the event loop.
+
+A subscriber whose reader is slow continues to answer its senders, and Ctrl-C works at any time.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 
 _READ_BYTES = 1 << 16
 _WRITE_BYTES = 4096
-"""So much never blocks once a pipe is writable (PIPE_BUF)."""
+"""A write of this size never blocks once a pipe is writable (PIPE_BUF)."""
 
 
 def _is_ready(descriptor: int, event: int) -> bool:
@@ -20,7 +21,7 @@ def _is_ready(descriptor: int, event: int) -> bool:
 
 
 async def _until(descriptor: int, event: int, watch: Callable[..., None], forget: Callable[[int], object]) -> None:
-    """Wait, unless it is ready at once, as files are, which cannot be watched."""
+    """Wait until a descriptor is ready. Return at once for files, which are always ready and cannot be watched."""
     if _is_ready(descriptor, event):
         return
     happened, is_blocking = asyncio.Event(), os.get_blocking(descriptor)
@@ -29,11 +30,11 @@ async def _until(descriptor: int, event: int, watch: Callable[..., None], forget
         await happened.wait()
     finally:
         forget(descriptor)
-        os.set_blocking(descriptor, is_blocking)  # uvloop has made it so for others, too, who have the same file open
+        os.set_blocking(descriptor, is_blocking)  # uvloop changed it, for all processes with the same open file
 
 
 async def write(data: bytes) -> None:
-    """To standard output. BrokenPipeError if nobody reads it any more."""
+    """Write to standard output. Raise BrokenPipeError if nobody reads it any more."""
     loop, descriptor = asyncio.get_running_loop(), sys.stdout.fileno()
     view = memoryview(data)
     while view:
@@ -42,7 +43,7 @@ async def write(data: bytes) -> None:
 
 
 async def read() -> AsyncIterator[bytes]:
-    """Standard input, in pieces as they come."""
+    """Yield standard input in pieces, as they arrive."""
     loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
     while True:
         await _until(descriptor, select.POLLIN, loop.add_reader, loop.remove_reader)
@@ -50,16 +51,16 @@ async def read() -> AsyncIterator[bytes]:
         if not piece:
             return
         yield piece
-        await asyncio.sleep(0)  # a long file is no reason to keep others waiting
+        await asyncio.sleep(0)  # so that a long file does not block other tasks
 
 
 async def read_all() -> bytes:
-    """Standard input to its end."""
+    """Read standard input to its end."""
     return b"".join([piece async for piece in read()])
 
 
 async def read_lines() -> AsyncIterator[bytes]:
-    """The lines of standard input, without their ends."""
+    """Yield the lines of standard input, without line ends."""
     rest: list[bytes] = []
     async for piece in read():
         first, *lines = piece.split(b"\n")

@@ -63,7 +63,7 @@ class Command:
 
 
 Start = Callable[..., Command]
-_SAYS_FIRST = {"sub": b"listening on topic://", "reply": b"listening on topic://", "tail": b"looking on at "}
+_SAYS_FIRST = {"sub": b"listening on topic://", "reply": b"listening on topic://", "tail": b"watching "}
 
 
 @contextlib.contextmanager

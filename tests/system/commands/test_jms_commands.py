@@ -73,7 +73,7 @@ def test_a_message_reaches_all_subscribers(start: Start) -> None:
 def test_nobody_is_waited_for_in_vain(start: Start) -> None:
     began_at = time.monotonic()
     code, _, err = start("pub", TOPIC, "hello").end()
-    assert (code, err) == (0, f"1 message of 5 bytes to topic://{TOPIC}; nobody is known to subscribe\n")
+    assert (code, err) == (0, f"1 message of 5 bytes to topic://{TOPIC}; no known subscribers\n")
     assert time.monotonic() - began_at < PROMPTLY_S
 
 
@@ -357,40 +357,40 @@ def test_commands_that_fail_do_not_answer(start: Start) -> None:
     replier = start("reply", TOPIC, "--command", "false", "--count", 1)
     code, _, err = start("request", TOPIC, "x", "--timeout", 1).end()
     assert (code, err) == (1, "Error: no reply within 1 s\n")
-    assert replier.end()[2] == "warning: false ended with 1: no reply\n0 replies to 1 request\n"
+    assert replier.end()[2] == "warning: false failed with exit code 1: no reply\n0 replies to 1 request\n"
 
 
 def test_who_does_not_ask_for_a_reply_gets_none(start: Start) -> None:
     replier = start("reply", TOPIC, "--echo", "--count", 1)
     assert start("pub", TOPIC, "x").end()[0] == 0
-    assert re.fullmatch(r"warning: ID:\S+ does not say where to reply to\n0 replies to 1 request\n", replier.end()[2])
+    assert re.fullmatch(r"warning: ID:\S+ has no reply-to\n0 replies to 1 request\n", replier.end()[2])
 
 
 def test_no_reply_in_time(start: Start) -> None:
     code, out, err = start("request", TOPIC, "x", "--timeout", 0.5).end()
     assert (code, out) == (1, b"")
-    assert err == f"Error: no reply within 0.5 s: nobody is known to subscribe to topic://{TOPIC}\n"
+    assert err == f"Error: no reply within 0.5 s: no known subscribers of topic://{TOPIC}\n"
 
 
 # Mistakes.
 
 MISTAKES = [
-    ("pub t", "give a BODY, - for standard input, or --count or --size for test messages"),
-    ("pub t x --size 3", "--size is for test messages, which have no BODY"),
-    ("pub t - --count 3", "--count is not for standard input, which has an end of its own"),
-    ("pub t x --whole", "--whole is for standard input: fjm2 pub TOPIC - --whole"),
+    ("pub t", "expected BODY, or - for standard input, or --count or --size for test messages"),
+    ("pub t x --size 3", "--size is only valid for test messages, without BODY"),
+    ("pub t - --count 3", "--count is not valid for standard input"),
+    ("pub t x --whole", "--whole is only valid for standard input: fjm2 pub TOPIC - --whole"),
     ("pub t x -p a", "Invalid value for '-p' / '--property': 'a': expected NAME=VALUE or NAME:TYPE=VALUE"),
     (
         "pub t x -p a:word=1",
-        "Invalid value for '-p' / '--property': 'a:word=1': 'word' is no type, expected one of bool",
+        "Invalid value for '-p' / '--property': 'a:word=1': unknown type 'word', expected one of bool",
     ),
     (
         "pub t x -p a:byte=300",
-        "Invalid value for '-p' / '--property': 'a:byte=300': '300' is no byte, expected -128 to",
+        "Invalid value for '-p' / '--property': 'a:byte=300': '300' is not a valid byte, expected -128 to",
     ),
     (
         "pub t x -p a:boolean=1",
-        "Invalid value for '-p' / '--property': 'a:boolean=1': '1' is no boolean, expected true",
+        "Invalid value for '-p' / '--property': 'a:boolean=1': '1' is not a valid boolean, expected true",
     ),
     ("pub t x -p 1a=3", "Invalid value for '-p' / '--property': '1a=3': '1a' is not a property name"),
     ("pub t x -p JMSX=3", "Invalid value for '-p' / '--property': 'JMSX=3': JMSX cannot be set by applications"),
@@ -410,8 +410,8 @@ MISTAKES = [
     ("sub t --count 0", "Invalid value for '--count': 0 is not in the range x>=1."),
     ("request t", "Missing argument 'BODY'."),
     ("request t x --timeout 0", "Invalid value for '--timeout': 0.0 is not in the range x>0."),
-    ("reply t", "give one of BODY, --echo and --command"),
-    ("reply t x --echo", "give one of BODY, --echo and --command"),
+    ("reply t", "expected exactly one of BODY, --echo and --command"),
+    ("reply t x --echo", "expected exactly one of BODY, --echo and --command"),
     ("reply t --command '", '--command "\'": No closing quotation'),
 ]
 
@@ -438,7 +438,7 @@ def test_a_topic_has_a_name() -> None:
 
 def test_what_is_no_text_is_refused(start: Start) -> None:
     code, _, err = start("pub", TOPIC, "-", "--quiet").end(b"\xff\n")
-    assert (code, err) == (1, "Error: a body is no UTF-8 (invalid start byte): --bytes sends it as it is\n")
+    assert (code, err) == (1, "Error: a body is not UTF-8 (invalid start byte): send it with --bytes\n")
 
 
 @pytest.mark.parametrize("command", ["pub", "sub", "request", "reply"])
@@ -451,7 +451,7 @@ def test_help_has_an_example(command: str) -> None:
 def test_the_bus_is_that_of_the_environment_or_of_the_option(start: Start, uri: str, port: int) -> None:
     elsewhere = f"fjm2://{GROUP}:{port + 1}?interface=127.0.0.1&ttl=0"
     sub = start("sub", TOPIC, "--count", 1, uri=elsewhere)
-    assert "nobody is known" in start("pub", TOPIC, "here").end()[2]
+    assert "no known subscribers" in start("pub", TOPIC, "here").end()[2]
     assert start("pub", TOPIC, "there", "--uri", elsewhere, uri=uri).end()[0] == 0
     assert sub.end()[1] == b"there\n"
 

@@ -124,11 +124,11 @@ def test_topics_name_publishers_and_subscribers(start: Start) -> None:
 def test_nobody_on_the_bus_is_said(start: Start) -> None:
     code, out, err = start("topics", "--duration", 0.3).end()
     assert (code, out) == (1, b"")
-    assert "nobody was heard" in err
+    assert "no member was heard" in err
     assert "fjm2 doctor" in err
     code, out, _ = start("top", "--once", "--duration", 0.3).end()
     assert code == 0
-    assert b"Nobody is heard yet" in out
+    assert b"No member is heard yet" in out
 
 
 # Tail.
@@ -230,7 +230,7 @@ def test_an_onlooker_that_loses_says_so(network: Network) -> None:
         assert pub.end()[0] == 0
         code, out, err = tail.end()
     assert code == 1
-    assert re.search(r"^missed: [\d,]+ bytes of streams did not come here$", err, re.MULTILINE), err
+    assert re.search(r"^missed: [\d,]+ bytes of streams were not received$", err, re.MULTILINE), err
     assert 300 < len(out.splitlines()) < 500
 
 
@@ -240,7 +240,7 @@ def test_an_onlooker_that_loses_says_so(network: Network) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["top"], "standard output is no terminal: expected --once or --json"),
+        (["top"], "standard output is not a terminal: expected --once or --json"),
         (["tail"], "expected either TOPIC or --all"),
         (["tail", "prices", "--all"], "expected either TOPIC or --all"),
         (["tail", "prices", "--selector", "a >"], "'a >'"),
@@ -367,14 +367,14 @@ def test_a_pause_and_the_end_leave_the_terminal_as_it_was(terminal: Terminal, tm
     program = tmp_path / "as_it_is.py"
     program.write_text(AS_IT_IS)
     begin(terminal)
-    terminal.wait_for("Nobody is heard yet")
+    terminal.wait_for("No member is heard yet")
     terminal.press("C-z")
     lines = terminal.wait_for("Stopped")
     assert not any("Nobody" in line for line in lines), lines
     for command in (f"{sys.executable} {program}", "fg"):
         terminal.type(command)
         terminal.press("Enter")
-        terminal.wait_for("^lines waits" if command != "fg" else "Nobody is heard yet")
+        terminal.wait_for("^lines waits" if command != "fg" else "No member is heard yet")
     terminal.press("q")
     terminal.wait_for(r" fg\n.* top\n\S+\s*\Z")
     terminal.type(f"clear; {sys.executable} {program}")
@@ -384,7 +384,7 @@ def test_a_pause_and_the_end_leave_the_terminal_as_it_was(terminal: Terminal, tm
 
 def test_ctrl_c_ends_top_quietly(terminal: Terminal) -> None:
     begin(terminal)
-    terminal.wait_for("Nobody is heard yet")
+    terminal.wait_for("No member is heard yet")
     terminal.press("C-c")
     lines = terminal.wait_for(r"^code=130")
     assert not any("Traceback" in line or "Nobody" in line for line in lines), lines

@@ -380,7 +380,7 @@ def test_a_capture_becomes_a_trace_that_can_be_shown(tmp_path: Path) -> None:
     assert "sender:00000001" in plain.stdout
     again = run("record", "--pcap", capture, "--to", tmp_path)
     assert again.exit_code == 1
-    assert "is there already: give another --run" in again.output
+    assert "exists already: choose another --run" in again.output
 
 
 def test_captures_come_packed_or_from_a_pipe(tmp_path: Path) -> None:

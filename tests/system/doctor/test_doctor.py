@@ -308,11 +308,11 @@ def test_a_port_that_is_taken_is_told_in_one_line(port: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--listen", "--probe"], "--listen and --probe: expected one of them, each on a host of its own"),
-        (["--watch", "5"], "--watch: expected --probe as well"),
-        (["--timeout", "5"], "--timeout: expected --listen as well"),
+        (["--listen", "--probe"], "--listen and --probe: expected one of them, on different hosts"),
+        (["--watch", "5"], "--watch is only valid with --probe"),
+        (["--timeout", "5"], "--timeout is only valid with --listen"),
         (["--uri", "fjm2://239.1.1.1:99999"], "port=99999: expected 1 to 65535"),
-        (["--probe", "--watch", "nan"], "nan is no number"),
+        (["--probe", "--watch", "nan"], "nan is not a number"),
         (["--probe", "10.300.2.3"], "--probe 10.300.2.3: expected the IPv4 address of a host, or its name"),
     ],
 )
