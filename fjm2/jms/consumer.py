@@ -1,4 +1,4 @@
-"""Consumers: a message at a time by `receive`, by a loop, or to a listener."""
+"""Consumers deliver messages by `receive`, in a loop, or to a listener."""
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 class MessageConsumer:
-    """`async for message in consumer` ends when the consumer is closed."""
+    """Receives messages from a destination. `async for message in consumer` ends when the consumer is closed."""
 
     def __init__(
         self,
@@ -34,22 +34,22 @@ class MessageConsumer:
 
     @property
     def destination(self) -> Destination:
-        """What it consumes from."""
+        """Destination that it consumes from."""
         return self._inbox.destination
 
     @property
     def no_local(self) -> bool:
-        """Whether it leaves out what its own connection sends."""
+        """True if it gets nothing that its own connection sends."""
         return self._no_local
 
     @property
     def message_selector(self) -> str | None:
-        """The condition that messages have to meet; None if there is none."""
+        """Selector that messages have to match; None if there is none."""
         return None if self._inbox.selector is None else self._inbox.selector.text
 
     @property
     def message_listener(self) -> MessageListener | None:
-        """A function or coroutine function of the message; it runs in the session's own task."""
+        """Function or coroutine function called with each message, in the task of the session."""
         return self._inbox.listener
 
     @message_listener.setter
@@ -58,18 +58,18 @@ class MessageConsumer:
         self._dispatcher.listen(self._inbox, listener)
 
     def statistics(self) -> ConsumerStatistics:
-        """What it has done so far, and how it stands."""
+        """Return counters since the consumer was created, and its present state."""
         return self._inbox.statistics()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.destination}{', closed' if self._inbox.is_closed else ''}>"
 
     async def ready(self) -> None:
-        """Wait until the known senders know of this consumer, and it has caught up with them."""
+        """Wait until known senders know this consumer, and it has caught up with them."""
         await self._ready()
 
     async def receive(self, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109
-        """The next message. None when so many seconds are over, or the consumer is closed."""
+        """Return the next message, or None after `timeout` seconds, or if the consumer is closed."""
         delivery = await self._dispatcher.receive(self._inbox, timeout)
         if delivery is None:
             return None
@@ -78,7 +78,7 @@ class MessageConsumer:
         return message
 
     async def receive_no_wait(self) -> Message | None:
-        """The next message if there is one."""
+        """Return the next message, or None if there is none."""
         return await self.receive(0)
 
     def __aiter__(self) -> Self:
@@ -96,7 +96,7 @@ class MessageConsumer:
         return message
 
     async def close(self) -> None:
-        """End the subscription and what waits for it. Its own listener may do this, too."""
+        """End the subscription. A waiting receive returns None. The consumer's own listener may call this."""
         if not self._inbox.is_closed:
             await self._dispatcher.close_inbox(self._inbox)
             self._leave(self._inbox)
@@ -111,12 +111,12 @@ class MessageConsumer:
 
 
 class JMSConsumer(MessageConsumer):
-    """The consumer of a context, which gives bodies as well."""
+    """Consumer of a context. It can return bodies instead of messages."""
 
     async def receive_body(self, type: type[_T], timeout: float | None = None) -> _T | None:  # noqa: A002, ASYNC109
-        """The body of the next message. MessageFormatError if it is none of this type, or there is none.
+        """Return the body of the next message. Raise MessageFormatError if it has none, or one of another type.
 
-        In AUTO_ACKNOWLEDGE and DUPS_OK_ACKNOWLEDGE mode the next call then gets the same message.
+        In AUTO_ACKNOWLEDGE and DUPS_OK_ACKNOWLEDGE mode, the next call gets that message again.
         """
         delivery = await self._dispatcher.receive(self._inbox, timeout)
         if delivery is None:
@@ -133,5 +133,5 @@ class JMSConsumer(MessageConsumer):
         return body
 
     async def receive_body_no_wait(self, type: type[_T]) -> _T | None:  # noqa: A002
-        """The body of the next message if there is one."""
+        """Return the body of the next message, or None if there is none."""
         return await self.receive_body(type, 0)

@@ -36,10 +36,13 @@ class SharedConnection:
 
 
 class JMSContext(MessageFactory):
-    """Opens by `await context` or `async with context`. Its connection closes with the last context that shares it."""
+    """A session and its connection in one. It opens by `await context` or `async with context`.
+
+    The connection closes with the last context that shares it.
+    """
 
     def __init__(self, shared: SharedConnection, mode: SessionMode) -> None:
-        """A context is made by a ConnectionFactory, or by another context."""
+        """Use a ConnectionFactory, or `create_context` of another context."""
         self._shared = shared
         self._mode = mode
         self._session: Session | None = None
@@ -65,20 +68,20 @@ class JMSContext(MessageFactory):
 
     @property
     def _own(self) -> Session:
-        """The session. A context that shares an open connection opens by its first use."""
+        """Session of this context. If the connection is open, the first use opens the session."""
         if self._is_closed:
             raise IllegalStateError("the context is closed")
         return self._session or self._begin()
 
     def create_context(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE) -> "JMSContext":
-        """Another session on the same connection."""
+        """Create a context with another session on the same connection."""
         session_core_of(self._own).check_open()
         made = JMSContext(self._shared, mode_of(mode, transacted=False))
         made._begin()
         return made
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Close the session and, if no other context uses it, the connection: see there. Twice does no harm."""
+        """Close the session and, if no other context uses it, the connection. See `Connection.close`."""
         if self._is_closed or self._session is None:
             self._is_closed = True
             return
@@ -109,16 +112,16 @@ class JMSContext(MessageFactory):
         return self._shared.connection
 
     def start(self) -> Awaitable[None]:
-        """Deliver messages from now on; the first consumer does so by itself if `auto_start` is set."""
+        """Deliver messages from now on. Creating a consumer does this by itself if `auto_start` is set."""
         return self._connection.start()
 
     async def stop(self) -> None:
-        """No more deliveries to any context of the connection, until it is started again."""
+        """Deliver no more to any context of the connection, until it is started again."""
         await self._connection.stop()
 
     @property
     def auto_start(self) -> bool:
-        """Whether the first consumer starts the connection. On by default."""
+        """True if creating a consumer starts the connection. This is the default."""
         return self._auto_start
 
     @auto_start.setter
@@ -127,7 +130,7 @@ class JMSContext(MessageFactory):
 
     @property
     def client_id(self) -> str | None:
-        """What others know the connection by. To be set before anything else is done with it."""
+        """Name of the connection. Set it before any other use."""
         return self._connection.client_id
 
     @client_id.setter
@@ -136,21 +139,21 @@ class JMSContext(MessageFactory):
 
     @property
     def meta_data(self) -> ConnectionMetaData:
-        """Versions, and what is there and what is not."""
+        """Versions, and what this release offers."""
         return self._connection.meta_data
 
     def statistics(self) -> ConnectionStatistics:
-        """As `Connection.statistics`, of its connection."""
+        """Return the statistics of the connection; see `Connection.statistics`."""
         return self._shared.connection.statistics()
 
     @property
     def counted(self) -> Counted:
-        """What a TraceRecorder records of its connection."""
+        """Source of counters for a TraceRecorder; see `Connection.counted`."""
         return self._connection.counted
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
-        """A function of an exception: it hears what no call of this connection can report."""
+        """Function called with each problem of the connection that no call can raise."""
         return self._connection.exception_listener
 
     @exception_listener.setter
@@ -158,11 +161,11 @@ class JMSContext(MessageFactory):
         self._connection.exception_listener = listener
 
     async def ready(self) -> None:
-        """Wait until those who are there are known, see `Connection.ready`."""
+        """Wait until the connections present are known; see `Connection.ready`."""
         await self._connection.ready()
 
     def subscribers(self, dest: Destination) -> int:
-        """How many connections are known to consume from it, see `Connection.subscribers`."""
+        """Return the number of known connections that consume from `dest`; see `Connection.subscribers`."""
         return self._connection.subscribers(dest)
 
     def __repr__(self) -> str:
@@ -170,20 +173,20 @@ class JMSContext(MessageFactory):
 
     @property
     def transacted(self) -> bool:
-        """Whether what is sent and received waits for a commit."""
+        """True if what is sent and received waits for a commit."""
         return self._mode is SessionMode.SESSION_TRANSACTED
 
     @property
     def session_mode(self) -> SessionMode:
-        """Who acknowledges what is received, and when."""
+        """Mode of acknowledging received messages."""
         return self._mode
 
     async def commit(self) -> None:
-        """Send what the transaction holds, acknowledge what was received in it, and wait for confirmation."""
+        """Send the messages of the transaction, acknowledge those received in it, and wait for confirmation."""
         await self._used().commit()
 
     async def rollback(self) -> None:
-        """Forget what the transaction holds; what was received in it is delivered again."""
+        """Drop the messages of the transaction. Those received in it are delivered again."""
         await self._used().rollback()
 
     async def recover(self) -> None:
@@ -195,11 +198,11 @@ class JMSContext(MessageFactory):
         return self._used().transaction()
 
     def acknowledge(self) -> Awaitable[None]:
-        """In CLIENT_ACKNOWLEDGE mode, all that was received so far."""
+        """Acknowledge everything received so far, in CLIENT_ACKNOWLEDGE mode."""
         return session_core_of(self._used()).dispatcher.acknowledge()
 
     def _used(self) -> Session:
-        """Of a context that is used, the client id stays as it is."""
+        """Return the session, and note that the connection is used: its client id can no longer be set."""
         connection_core_of(self._connection).use()
         return self._own
 
@@ -207,15 +210,15 @@ class JMSContext(MessageFactory):
         return session_core_of(self._own).check_usable()
 
     def create_temporary_topic(self) -> TemporaryTopic:
-        """A topic that lives with the connection, of which only it consumes."""
+        """Create a topic that lives as long as the connection. Only this connection can consume from it."""
         return self._used().create_temporary_topic()
 
     def create_temporary_queue(self) -> TemporaryQueue:
-        """A queue that lives with the connection, of which only it consumes."""
+        """Create a queue that lives as long as the connection. Only this connection can consume from it."""
         return self._used().create_temporary_queue()
 
     def create_producer(self) -> JMSProducer:
-        """A producer for any destination."""
+        """Create a producer for any destination."""
         core = session_core_of(self._used())
         core.check_open()
         return JMSProducer(core.outbox)
@@ -230,7 +233,7 @@ class JMSContext(MessageFactory):
         messages_max: int | None = None,
         bytes_max: int | None = None,
     ) -> JMSConsumer:
-        """As `Session.create_consumer`; starts the connection unless `auto_start` is off."""
+        """Create a consumer as `Session.create_consumer` does, and start the connection unless `auto_start` is off."""
         core = session_core_of(self._used())
         inbox = core.open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max)
         if self._auto_start:
@@ -238,31 +241,31 @@ class JMSContext(MessageFactory):
         return JMSConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready, core.close_inbox)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         self._used().create_shared_consumer(topic, name, selector)
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
     ) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         self._used().create_durable_consumer(topic, name, selector, no_local)
 
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         self._used().create_shared_durable_consumer(topic, name, selector)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         self._used().create_browser(queue, selector)
 
     def unsubscribe(self, name: str) -> NoReturn:
-        """InvalidDestinationError: there are no durable subscriptions in this release."""
+        """Raise InvalidDestinationError: there are no durable subscriptions in this release."""
         self._used().unsubscribe(name)
 
     async def request(self, dest: Destination, message: Message, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109
-        """Send a message, and wait for the first reply to it; None when so many seconds are over.
+        """Send a message, and return the first reply, or None after `timeout` seconds.
 
-        A reply is known by its correlation id: the request's message id, or its correlation id.
+        A reply carries the request's message id or correlation id as its correlation id.
         """
         replies = await self._requests().request(dest, message, timeout, 1)
         return replies[0] if replies else None
@@ -274,7 +277,7 @@ class JMSContext(MessageFactory):
         timeout: float | None = None,  # noqa: ASYNC109
         count: int | None = None,
     ) -> list[Message]:
-        """Likewise, for so many replies, or all that come in the time."""
+        """Send a message, and return `count` replies, or all that arrive within `timeout` seconds."""
         if timeout is None and count is None:
             raise ValueError("timeout or count: expected one of them at least")
         return await self._requests().request(dest, message, timeout, count)

@@ -1,4 +1,4 @@
-"""Where an application begins: a factory knows the bus and the settings of its connections."""
+"""Connection factories, where an application begins."""
 
 import os
 from collections.abc import Mapping
@@ -23,15 +23,15 @@ _CONSUMER = {one.name for one in fields(ConsumerSettings)}
 
 
 class ConnectionFactory:
-    """Of the bus at a URI or, if none is given, at that of the environment's FJM2_URI, or the default one.
+    """Creates connections to the bus at a URI. Without one, FJM2_URI of the environment counts, then the default bus.
 
-    Options are those of the URI, over which they go, and those of the client's side: `client_id`, `overflow`,
+    Options are those of the URI, which they override, and those of the client: `client_id`, `overflow`,
     `messages_max`, `bytes_max`, `redeliveries_max`, `confirm_timeout_s`, `close_timeout_s`, `codec` and `telemetry`.
     """
 
     def __init__(self, uri: str | None = None, **options: Any) -> None:
-        """ConfigError names what is wrong. Nothing is opened yet."""
-        # With it comes the whole engine: who only wants messages need not wait for that.
+        """Check the settings, and raise ConfigError if one is wrong. Nothing is opened yet."""
+        # Importing these loads the NORM engine. Programs that only handle messages need not wait for it.
         from fjm2.bus.bus import BUS_DEFAULTS
         from fjm2.bus.config import BusConfig
 
@@ -47,14 +47,14 @@ class ConnectionFactory:
 
     @property
     def uri(self) -> str:
-        """The bus, with all options that are its own."""
+        """URI of the bus, with all of its options."""
         return self._config.to_uri()
 
     def __repr__(self) -> str:
         return f"ConnectionFactory({self.uri!r})"
 
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:  # noqa: ARG002
-        """To be opened by `await` or `async with`. User and password are not looked at."""
+        """Create a connection, to be opened by `await` or `async with`. User and password are ignored."""
         return Connection(ConnectionCore(self._config, self._settings))
 
     def create_context(
@@ -63,30 +63,30 @@ class ConnectionFactory:
         user: str | None = None,
         password: str | None = None,
     ) -> JMSContext:
-        """Likewise a session and its connection in one."""
+        """Create a context, to be opened by `await` or `async with`. User and password are ignored."""
         return JMSContext(SharedConnection(self.create_connection(user, password)), mode_of(mode, transacted=False))
 
     def create_topic_connection(self, *_: object, **__: object) -> NoReturn:
-        """ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError: not in this release."""
         refuse("domain-specific interfaces")
 
     create_queue_connection = create_topic_connection
-    """ResourceAllocationError: not in this release."""
+    """Raise ResourceAllocationError: not in this release."""
 
     def create_xa_connection(self, *_: object, **__: object) -> NoReturn:
-        """NotImplementedError."""
+        """Raise NotImplementedError."""
         refuse("XA transactions")
 
     create_xa_context = create_xa_connection
-    """NotImplementedError."""
+    """Raise NotImplementedError."""
 
 
 _Settings = list[tuple[str, str]]
-"""Names, and the parts of a query that set them."""
+"""Names of settings, each with the part of a query that sets it."""
 
 
 def with_options(uri: str, options: Mapping[str, object], defaults: str) -> str:
-    """The URI with these options in place of its own settings, and where both say nothing, those of another URI."""
+    """Return a URI with options added. Options override the URI's settings, which override those of `defaults`."""
     asked = [(_long(name), f"{name}={quote(_text(name, value), safe='')}") for name, value in options.items()]
     settings = _fill(_fill(asked, _settings_of(uri)), _settings_of(defaults))
     return f"{uri.partition('?')[0]}?{'&'.join(part for _, part in settings)}"
@@ -103,7 +103,7 @@ def _fill(settings: _Settings, others: _Settings) -> _Settings:
 
 
 def _long(name: str) -> str:
-    """URIs have a short name for this."""
+    """Return the full name of a setting: URIs have a short one for the rate."""
     return "rate_bps" if name == "rate" else name
 
 

@@ -1,4 +1,4 @@
-"""The producer of a context: options, headers and properties in a chain, and bodies of any kind."""
+"""The producer of a context: options, headers and properties in a call chain, and bodies of any kind."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -20,7 +20,7 @@ from .producer import SendOptions, check_delivery_mode, check_destination
 
 
 def message_of(body: object, codec: ObjectCodec) -> Message:
-    """The message itself, a copy of a foreign one, or one of the kind that fits the body."""
+    """Return the message itself, a copy of a foreign one, or a new one of the kind that fits the body."""
     if body is None:
         return Message()
     if isinstance(body, Message | MessageProtocol):
@@ -40,38 +40,23 @@ def message_of(body: object, codec: ObjectCodec) -> Message:
 
 
 def _put_properties(message: Message, properties: Mapping[str, PropertyValue]) -> None:
-    """Checked like any, but put on received messages, too."""
+    """Check and set properties, also those of a received message, whose own are read-only."""
     checked = Message()
     for name, value in properties.items():
         checked.set_object_property(name, value)
         put_property(message, name, checked.get_object_property(name))
 
 
-class AnyJMSProducer(SendOptions):
-    """What it is apart from the sending."""
+class MessageDefaults:
+    """Headers and properties that override those of every message sent."""
 
-    def __init__(self, outbox: Outbox) -> None:
-        super().__init__()
-        self._outbox = outbox
+    def __init__(self) -> None:
         self._template = Message()
-        """Holds the properties and headers that go with every message."""
-        self._async_listener: CompletionListener | None = None
+        self._is_correlation_text = True
+        """False if the correlation id was set as bytes."""
 
-    def _frame(
-        self, dest: Destination, body: Any, properties: Mapping[str, PropertyValue] | None
-    ) -> tuple[Post, Message]:
-        """What a send hands on, and the message that it is made of; nothing has been sent yet."""
-        destination = check_destination(dest)
-        message = message_of(body, self._outbox.codec)
-        self._override(message)
-        if properties is not None:
-            _put_properties(message, properties)
-        post = self._outbox.frame(message, destination, self._flags, self._priority, self._time_to_live)
-        if isinstance(body, MessageProtocol) and body is not message:
-            stamp_foreign(body, message)
-        return post, message
-
-    def _override(self, message: Message) -> None:
+    def _apply_defaults(self, message: Message) -> None:
+        """Override headers and properties of a message."""
         template = self._template
         for name in template.property_names():
             put_property(message, name, template.get_object_property(name))
@@ -85,7 +70,141 @@ class AnyJMSProducer(SendOptions):
         if template.reply_to is not None:
             message.reply_to = template.reply_to
 
-    # Options.
+    @property
+    def correlation_id(self) -> str | None:
+        """Replaces the header of every message sent, unless None."""
+        return self._template.correlation_id
+
+    @correlation_id.setter
+    def correlation_id(self, value: str | None) -> None:
+        self._template.correlation_id = value
+        self._is_correlation_text = True
+
+    def set_correlation_id(self, value: str | None) -> Self:
+        """Set `correlation_id`."""
+        self.correlation_id = value
+        return self
+
+    @property
+    def correlation_id_bytes(self) -> bytes | None:
+        """The correlation id as bytes. Setting one of the two replaces the other."""
+        return self._template.correlation_id_bytes
+
+    @correlation_id_bytes.setter
+    def correlation_id_bytes(self, value: bytes | None) -> None:
+        self._template.correlation_id_bytes = value
+        self._is_correlation_text = False
+
+    def set_correlation_id_bytes(self, value: bytes | None) -> Self:
+        """Set `correlation_id_bytes`."""
+        self.correlation_id_bytes = value
+        return self
+
+    @property
+    def type(self) -> str | None:
+        """Replaces the header of every message sent, unless None."""
+        return self._template.type
+
+    @type.setter  # noqa: A003
+    def type(self, value: str | None) -> None:
+        self._template.type = value
+
+    def set_type(self, value: str | None) -> Self:
+        """Set `type`."""
+        self.type = value
+        return self
+
+    @property
+    def reply_to(self) -> Destination | None:
+        """Destination for replies to every message sent. None leaves the message's own."""
+        return self._template.reply_to
+
+    @reply_to.setter
+    def reply_to(self, value: Destination | None) -> None:
+        self._template.reply_to = value
+
+    def set_reply_to(self, value: Destination | None) -> Self:
+        """Set `reply_to`."""
+        self.reply_to = value
+        return self
+
+    def set_property(self, name: str, value: PropertyValue) -> Self:
+        """Set a property with the type of its value. `fjm2.jms.Byte` and its siblings force a type."""
+        self._template.set_object_property(name, value)
+        return self
+
+    def clear_properties(self) -> Self:
+        """Stop setting properties on messages."""
+        self._template.clear_properties()
+        return self
+
+    def property_names(self) -> set[str]:
+        """Return the names of the properties that every message sent gets."""
+        return self._template.property_names()
+
+    def property_exists(self, name: str) -> bool:
+        """Return True if every message sent gets this property."""
+        return self._template.property_exists(name)
+
+    def get_boolean_property(self, name: str) -> bool:
+        """Return the property as a boolean, converted as `Message.get_boolean_property` does."""
+        return self._template.get_boolean_property(name)
+
+    def get_byte_property(self, name: str) -> int:
+        """Return the property as a byte, converted as `Message.get_byte_property` does."""
+        return self._template.get_byte_property(name)
+
+    def get_short_property(self, name: str) -> int:
+        """Return the property as a short, converted as `Message.get_short_property` does."""
+        return self._template.get_short_property(name)
+
+    def get_int_property(self, name: str) -> int:
+        """Return the property as an int, converted as `Message.get_int_property` does."""
+        return self._template.get_int_property(name)
+
+    def get_long_property(self, name: str) -> int:
+        """Return the property as a long, converted as `Message.get_long_property` does."""
+        return self._template.get_long_property(name)
+
+    def get_float_property(self, name: str) -> float:
+        """Return the property as a float, converted as `Message.get_float_property` does."""
+        return self._template.get_float_property(name)
+
+    def get_double_property(self, name: str) -> float:
+        """Return the property as a double, converted as `Message.get_double_property` does."""
+        return self._template.get_double_property(name)
+
+    def get_string_property(self, name: str) -> str | None:
+        """Return the property as a string, converted as `Message.get_string_property` does."""
+        return self._template.get_string_property(name)
+
+    def get_object_property(self, name: str) -> PropertyValue:
+        """Return the property with the type that it was set with, or None if there is none."""
+        return self._template.get_object_property(name)
+
+
+class AnyJMSProducer(SendOptions, MessageDefaults):
+    """Common part of the JMS producers of both APIs, which wait for room in different ways."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        SendOptions.__init__(self)
+        MessageDefaults.__init__(self)
+        self._outbox = outbox
+        self._async_listener: CompletionListener | None = None
+
+    def _frame(
+        self, dest: Destination, body: Any, properties: Mapping[str, PropertyValue] | None
+    ) -> tuple[Post, Message]:
+        """Return the frame to send, and the message that it is made from. Nothing has been sent yet."""
+        destination = check_destination(dest)
+        message = message_of(body, self._outbox.codec)
+        self._apply_defaults(message)
+        if properties is not None:
+            _put_properties(message, properties)
+        post = self._outbox.frame(message, destination, self._flags, self._priority, self._time_to_live)
+        if isinstance(body, MessageProtocol) and body is not message:
+            stamp_foreign(body, message)
+        return post, message
 
     def set_disable_message_id(self, value: bool) -> Self:
         """Set `disable_message_id`."""
@@ -119,7 +238,7 @@ class AnyJMSProducer(SendOptions):
 
     @property
     def async_listener(self) -> CompletionListener | None:
-        """If there is one, sends are asynchronous, and it hears of their outcome."""
+        """Listener for the outcomes of sends. With one, sends are asynchronous."""
         return self._async_listener
 
     @async_listener.setter
@@ -131,138 +250,20 @@ class AnyJMSProducer(SendOptions):
         self.async_listener = value
         return self
 
-    # Headers.
-
-    _is_correlation_text = True
-
-    @property
-    def correlation_id(self) -> str | None:
-        """Replaces that of every message sent, unless it is None."""
-        return self._template.correlation_id
-
-    @correlation_id.setter
-    def correlation_id(self, value: str | None) -> None:
-        self._template.correlation_id = value
-        self._is_correlation_text = True
-
-    def set_correlation_id(self, value: str | None) -> Self:
-        """Set `correlation_id`."""
-        self.correlation_id = value
-        return self
-
-    @property
-    def correlation_id_bytes(self) -> bytes | None:
-        """The same as bytes. Setting one of the two replaces the other."""
-        return self._template.correlation_id_bytes
-
-    @correlation_id_bytes.setter
-    def correlation_id_bytes(self, value: bytes | None) -> None:
-        self._template.correlation_id_bytes = value
-        self._is_correlation_text = False
-
-    def set_correlation_id_bytes(self, value: bytes | None) -> Self:
-        """Set `correlation_id_bytes`."""
-        self.correlation_id_bytes = value
-        return self
-
-    @property
-    def type(self) -> str | None:
-        """Replaces that of every message sent, unless it is None."""
-        return self._template.type
-
-    @type.setter  # noqa: A003
-    def type(self, value: str | None) -> None:
-        self._template.type = value
-
-    def set_type(self, value: str | None) -> Self:
-        """Set `type`."""
-        self.type = value
-        return self
-
-    @property
-    def reply_to(self) -> Destination | None:
-        """Where answers to every message sent are expected; None leaves the message's own."""
-        return self._template.reply_to
-
-    @reply_to.setter
-    def reply_to(self, value: Destination | None) -> None:
-        self._template.reply_to = value
-
-    def set_reply_to(self, value: Destination | None) -> Self:
-        """Set `reply_to`."""
-        self.reply_to = value
-        return self
-
-    # Properties.
-
-    def set_property(self, name: str, value: PropertyValue) -> Self:
-        """With the type that the value has; `fjm2.jms.Byte` and the like force one."""
-        self._template.set_object_property(name, value)
-        return self
-
-    def clear_properties(self) -> Self:
-        """Set no properties on messages any more."""
-        self._template.clear_properties()
-        return self
-
-    def property_names(self) -> set[str]:
-        """Names of the properties that every message sent gets."""
-        return self._template.property_names()
-
-    def property_exists(self, name: str) -> bool:
-        """Whether every message sent gets this property."""
-        return self._template.property_exists(name)
-
-    def get_boolean_property(self, name: str) -> bool:
-        """The property as a boolean, converted as `Message.get_boolean_property` does."""
-        return self._template.get_boolean_property(name)
-
-    def get_byte_property(self, name: str) -> int:
-        """The property as a byte, converted as `Message.get_byte_property` does."""
-        return self._template.get_byte_property(name)
-
-    def get_short_property(self, name: str) -> int:
-        """The property as a short, converted as `Message.get_short_property` does."""
-        return self._template.get_short_property(name)
-
-    def get_int_property(self, name: str) -> int:
-        """The property as an int, converted as `Message.get_int_property` does."""
-        return self._template.get_int_property(name)
-
-    def get_long_property(self, name: str) -> int:
-        """The property as a long, converted as `Message.get_long_property` does."""
-        return self._template.get_long_property(name)
-
-    def get_float_property(self, name: str) -> float:
-        """The property as a float, converted as `Message.get_float_property` does."""
-        return self._template.get_float_property(name)
-
-    def get_double_property(self, name: str) -> float:
-        """The property as a double, converted as `Message.get_double_property` does."""
-        return self._template.get_double_property(name)
-
-    def get_string_property(self, name: str) -> str | None:
-        """The property as a string, converted as `Message.get_string_property` does."""
-        return self._template.get_string_property(name)
-
-    def get_object_property(self, name: str) -> PropertyValue:
-        """The property with the type that it was set with; None if there is none."""
-        return self._template.get_object_property(name)
-
 
 class JMSProducer(AnyJMSProducer):
-    """Made by `context.create_producer()`: costs little, is bound to no destination and needs no closing.
+    """Producer of a context. It is cheap, is bound to no destination, and needs no closing.
 
-    Every setter is there twice: as a property, and as `set_...`, which returns the producer.
+    Every option can be set as a property, or by `set_...`, which returns the producer.
     """
 
     async def send(
         self, dest: Destination, body: Any = None, *, properties: Mapping[str, PropertyValue] | None = None
     ) -> Self:
-        """Send a message, or a body as the message of its kind: str, bytes, dict, None, any other object.
+        """Send a message, or a body (str, bytes, mapping, None, or any other object) as a message of its kind.
 
-        The producer's properties and headers override the message's own; `properties` are for this message alone, and
-        override both.
+        The producer's headers and properties override those of the message. `properties` override both, for this
+        message alone.
         """
         post, message = self._frame(dest, body, properties)
         if self._async_listener is None:

@@ -1,4 +1,4 @@
-"""What this provider says of itself."""
+"""Versions, and the facilities that this release refuses. One table serves the exceptions and the meta data."""
 
 from typing import Final, NoReturn
 
@@ -16,7 +16,7 @@ NEEDS: Final[dict[str, str]] = {
     "overrides by an administrator": "need a coordinator",
     "domain-specific interfaces": "need queues, and those a coordinator",
 }
-"""What may come with a later release."""
+"""Facilities that a later release may offer, and what they need."""
 
 NEVER: Final[dict[str, str]] = {
     "connection consumers": "are a facility of application servers",
@@ -25,47 +25,47 @@ NEVER: Final[dict[str, str]] = {
 
 
 def refuse(what: str) -> NoReturn:
-    """ResourceAllocationError or, for what will never be there, NotImplementedError."""
+    """Raise ResourceAllocationError or, for a facility that will never be offered, NotImplementedError."""
     if what in NEVER:
         raise NotImplementedError(f"{what} {NEVER[what]}, and not offered")
     raise ResourceAllocationError(f"{what} {NEEDS[what]}: not in this release")
 
 
 class ConnectionMetaData:
-    """Versions, and what is there and what is not."""
+    """Versions, and what this release offers."""
 
     __slots__ = ()
 
     jms_major_version = 3
-    """Of Jakarta Messaging."""
+    """Version of Jakarta Messaging."""
     jms_minor_version = 1
-    """Of Jakarta Messaging."""
+    """Version of Jakarta Messaging."""
     jms_provider_name = "FJM2"
-    """Who provides it."""
+    """Name of the provider."""
     provider_version = __version__
-    """FJM2's version."""
+    """Version of FJM2."""
 
     @property
     def jms_version(self) -> str:
-        """Of Jakarta Messaging, as text."""
+        """Version of Jakarta Messaging, as text."""
         return f"{self.jms_major_version}.{self.jms_minor_version}"
 
     @property
     def provider_major_version(self) -> int:
-        """The first number of FJM2's version."""
+        """First number of FJM2's version."""
         return int(self.provider_version.split(".")[0])
 
     @property
     def provider_minor_version(self) -> int:
-        """The second number of FJM2's version."""
+        """Second number of FJM2's version."""
         return int(self.provider_version.split(".")[1])
 
     @property
     def jmsx_property_names(self) -> tuple[str, ...]:
-        """The properties named JMSX that FJM2 knows."""
+        """Names of the JMSX properties that FJM2 supports."""
         return GROUP_ID, GROUP_SEQUENCE, DELIVERY_COUNT
 
     @property
     def not_offered(self) -> dict[str, str]:
-        """What calls refuse, and why."""
+        """Facilities that are refused, and why."""
         return NEEDS | NEVER

@@ -1,4 +1,4 @@
-"""Producers: what is sent how, by default and for one message."""
+"""Producers, and the options of their sends."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -20,7 +20,7 @@ _LONG_MAX = (1 << 63) - 1
 
 
 def check_delivery_mode(value: int) -> int:
-    """The flag that stands for it."""
+    """Return the flag of a delivery mode. Raise JMSError if there is no such mode."""
     if type(value) is bool or value not in (1, 2):
         raise JMSError(f"delivery_mode={value!r}: expected PERSISTENT or NON_PERSISTENT")
     return PERSISTENT if value == DeliveryMode.PERSISTENT else 0
@@ -33,7 +33,7 @@ def check_priority(value: int) -> int:
 
 
 def check_time_to_live(value: int) -> int:
-    # The sum with the present time has to be a long as well.
+    # Half of the range: the sum with the present time has to be a long, too.
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LONG_MAX >> 1:
         raise JMSError(f"time_to_live={value!r}: expected milliseconds, 0 for ever")
     return value
@@ -46,7 +46,7 @@ def check_destination(destination: object) -> Destination:
 
 
 class SendOptions:
-    """What holds for all messages of a producer that are not sent with values of their own."""
+    """Options of a producer. They hold for messages that are not sent with values of their own."""
 
     def __init__(self) -> None:
         self._flags = PERSISTENT
@@ -57,11 +57,11 @@ class SendOptions:
         self._waited_s = 0.0
 
     def statistics(self) -> ProducerStatistics:
-        """What it has done so far."""
+        """Return counters since the producer was created."""
         return ProducerStatistics(messages_sent=self._sent, sends_waited=self._waits, waited_s=self._waited_s)
 
     async def _wait(self, waiting: Awaitable[None]) -> None:
-        """For room."""
+        """Wait for room, and count that."""
         began = perf_counter()
         try:
             await waiting
@@ -70,7 +70,7 @@ class SendOptions:
             self._waited_s += perf_counter() - began
 
     def _note_sent(self, waited_s: float | None) -> None:
-        """For who waits in another way."""
+        """Count one send. The blocking API waits by itself."""
         self._sent += 1
         if waited_s is not None:
             self._waits += 1
@@ -81,7 +81,7 @@ class SendOptions:
 
     @property
     def disable_message_id(self) -> bool:
-        """Whether receivers can do without message ids."""
+        """True if receivers do not need message ids."""
         return bool(self._flags & NO_MESSAGE_ID)
 
     @disable_message_id.setter
@@ -90,7 +90,7 @@ class SendOptions:
 
     @property
     def disable_message_timestamp(self) -> bool:
-        """Whether receivers can do without timestamps."""
+        """True if receivers do not need timestamps."""
         return bool(self._flags & NO_TIMESTAMP)
 
     @disable_message_timestamp.setter
@@ -99,7 +99,7 @@ class SendOptions:
 
     @property
     def delivery_mode(self) -> DeliveryMode:
-        """Whether subscribers confirm messages (PERSISTENT, the default) or not."""
+        """PERSISTENT, the default, if subscribers confirm messages; otherwise NON_PERSISTENT."""
         return DeliveryMode.PERSISTENT if self._flags & PERSISTENT else DeliveryMode.NON_PERSISTENT
 
     @delivery_mode.setter
@@ -108,7 +108,7 @@ class SendOptions:
 
     @property
     def priority(self) -> int:
-        """0 to 9; from 7 on, messages have a lane of their own."""
+        """Priority, 0 to 9. Priorities 5 and 6, and 7 to 9, have a lane of their own."""
         return self._priority
 
     @priority.setter
@@ -117,7 +117,7 @@ class SendOptions:
 
     @property
     def time_to_live(self) -> int:
-        """Milliseconds from the send, after which the message is delivered no more; 0 is for ever."""
+        """Milliseconds from the send after which a message is not delivered any more; 0 means for ever."""
         return self._time_to_live
 
     @time_to_live.setter
@@ -126,7 +126,7 @@ class SendOptions:
 
     @property
     def delivery_delay(self) -> int:
-        """Always 0: ResourceAllocationError if set to anything else."""
+        """Always 0. Setting anything else raises ResourceAllocationError."""
         return 0
 
     @delivery_delay.setter
@@ -138,7 +138,7 @@ class SendOptions:
 
 
 class AnyProducer(SendOptions):
-    """What producers have in common, whichever way they wait."""
+    """Common part of the producers of both APIs, which wait for room in different ways."""
 
     def __init__(self, outbox: Outbox, destination: Destination | None) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class AnyProducer(SendOptions):
 
     @property
     def destination(self) -> Destination | None:
-        """Where messages go to; None if each send says so."""
+        """Destination of all messages; None if each send names one."""
         return self._destination
 
     def __repr__(self) -> str:
@@ -162,13 +162,13 @@ class AnyProducer(SendOptions):
         priority: int | None,
         time_to_live: int | None,
     ) -> Post:
-        """What a send hands on; nothing has been sent yet."""
+        """Frame a message, without sending it."""
         return self._outbox.frame(message, *self._options(dest, delivery_mode, priority, time_to_live))
 
     def _options(
         self, dest: Destination | None, delivery_mode: int | None, priority: int | None, time_to_live: int | None
     ) -> tuple[Destination, int, int, int]:
-        """Where to, the flags, priority and time to live: of the send, or else the producer's."""
+        """Return destination, flags, priority and time to live: those of the send, or else the producer's."""
         if self._is_closed:
             raise IllegalStateError("the producer is closed")
         destination = self._destination
@@ -197,10 +197,10 @@ class MessageProducer(AnyProducer):
         time_to_live: int | None = None,
         on_complete: CompletionListener | None = None,
     ) -> None:
-        """Send the message as it is now; within a transaction, when it is committed.
+        """Send the message as it is now, or, in a transaction, keep it for the commit.
 
-        Returns when it is accepted, and waits only while there is no room for it. Whether the subscribers confirm a
-        persistent one, `on_complete` or the exception listener hears.
+        Return when the message is accepted, and wait only for room. If subscribers do not confirm a persistent
+        message, `on_complete` is told, or else the exception listener.
         """
         if on_complete is None:
             options = self._options(dest, delivery_mode, priority, time_to_live)
@@ -221,14 +221,14 @@ class MessageProducer(AnyProducer):
         priority: int | None = None,
         time_to_live: int | None = None,
     ) -> Awaitable[None]:
-        """Likewise, but the awaitable is done when the outcome is known: JMSError if it is not a good one."""
+        """Send the message as it is now, and return an awaitable of its outcome. It raises JMSError on failure."""
         post = self._frame(message, dest, delivery_mode, priority, time_to_live)
         future, waiting = self._outbox.put_async(post, message, None)
         self._sent += 1
         return future if waiting is None else _both(asyncio.ensure_future(self._wait(waiting)), future)
 
     async def close(self) -> None:
-        """Wait for asynchronous sends. Twice does no harm."""
+        """Wait for asynchronous sends. Calling this twice does no harm."""
         self._outbox.check_not_in_callback("close")
         self._is_closed = True
         await self._outbox.completions.drained()

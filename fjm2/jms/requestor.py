@@ -1,4 +1,4 @@
-"""Requests and their replies."""
+"""Requests, and the replies to them."""
 
 import asyncio
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from .session import Session
 
 
 def _is_reply(message: Message, ids: Collection[str | None]) -> bool:
-    """Whether its correlation id is one of these. Anybody may send to a temporary topic, and anything."""
+    """Return True if its correlation id is one of `ids`. Anybody may send anything to a temporary topic."""
     try:
         return message.correlation_id in ids
     except MessageFormatError:
@@ -23,9 +23,9 @@ def _is_reply(message: Message, ids: Collection[str | None]) -> bool:
 
 
 class TopicRequestor:
-    """Asks whoever listens on a topic, and takes the first reply. One request at a time; the session is its own.
+    """Sends requests to a topic, one at a time, and takes the first reply. It needs a session of its own.
 
-    The connection has to be started. `close` closes the session as well.
+    Start the connection first. `close` closes the session as well.
     """
 
     def __init__(self, session: Session, topic: Topic) -> None:
@@ -39,9 +39,9 @@ class TopicRequestor:
         self._replies = session.create_consumer(self._reply_to)
 
     async def request(self, message: Message, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109
-        """Send the message with a reply-to, and wait for a reply to it; None when so many seconds are over.
+        """Send the message with a reply-to, and return the reply, or None after `timeout` seconds.
 
-        What still comes in reply to an earlier request is passed over, if it says so by its correlation id.
+        Late replies to earlier requests are skipped if their correlation id tells them apart.
         """
         message.reply_to = self._reply_to
         await self._producer.send(message)
@@ -55,7 +55,7 @@ class TopicRequestor:
         return None
 
     async def close(self) -> None:
-        """Close the session, and delete the topic of replies."""
+        """Close the session, and delete the topic for replies."""
         await self._replies.close()
         await self._reply_to.delete()
         await self._session.close()
@@ -70,27 +70,27 @@ class TopicRequestor:
 
 
 class QueueRequestor:
-    """ResourceAllocationError: not in this release."""
+    """Raise ResourceAllocationError: not in this release."""
 
     def __init__(self, session: Session, queue: Destination) -> NoReturn:  # noqa: ARG002
         refuse("queues")
 
 
 class Replies:
-    """Any number of requests at a time, told apart by the correlation ids of their replies."""
+    """Requests of a context, any number at a time. The correlation ids of replies tell them apart."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._reply_to = session.create_temporary_topic()
         self._waiting: dict[str, asyncio.Queue[Message]] = {}
         self._consumer: MessageConsumer = session.create_consumer(self._reply_to)
-        self._consumer.message_listener = self._take
+        self._consumer.message_listener = self._handle
         self._producer = session.create_producer()
 
     async def request(
         self, dest: Destination, message: Message, timeout_s: float | None, count: int | None
     ) -> list[Message]:
-        """So many replies, or as many as came in the time."""
+        """Return `count` replies, or as many as arrive within `timeout_s`."""
         message.reply_to = self._reply_to
         await self._producer.send(message, dest)
         keys = {key for key in (message.message_id, message.correlation_id) if key is not None}
@@ -108,7 +108,7 @@ class Replies:
                 self._waiting.pop(key, None)
         return replies
 
-    def _take(self, reply: Message) -> None:
+    def _handle(self, reply: Message) -> None:
         if _is_reply(reply, self._waiting):
             self._waiting[cast(str, reply.correlation_id)].put_nowait(reply)
 

@@ -1,4 +1,4 @@
-"""Settings of the client's side: the bus has its own (`fjm2.uri.BusConfig`)."""
+"""Settings of the client. Those of the bus are in `fjm2.uri.BusConfig`."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -14,34 +14,34 @@ if TYPE_CHECKING:
 
 
 class SessionMode(IntEnum):
-    """Who acknowledges what a session receives, and when."""
+    """Modes of acknowledging what a session receives."""
 
     SESSION_TRANSACTED = 0
-    """The commit does."""
+    """The commit acknowledges."""
     AUTO_ACKNOWLEDGE = 1
-    """The session does, when `receive` returns the message or the listener returns."""
+    """The session acknowledges a message when `receive` returns it, or the listener returns."""
     CLIENT_ACKNOWLEDGE = 2
-    """The client does, by `message.acknowledge()`, for all that its session received."""
+    """`message.acknowledge()` acknowledges everything that the session received."""
     DUPS_OK_ACKNOWLEDGE = 3
-    """As AUTO_ACKNOWLEDGE."""
+    """Like AUTO_ACKNOWLEDGE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What a connection factory passes to its connections."""
+    """Settings that a connection factory passes to its connections."""
 
     client_id: str | None = None
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     redeliveries_max: int = 6
-    """So many more times a listener in AUTO or DUPS_OK mode gets a message that it raised at."""
+    """Times that a listener in AUTO or DUPS_OK mode gets a message again after it raised."""
     confirm_timeout_s: float = 10.0
-    """How long commit and asynchronous sends wait for subscribers to confirm persistent messages."""
+    """Time for which commits and asynchronous sends wait for subscribers to confirm persistent messages."""
     close_timeout_s: float = 2.0
-    """How long the close of a connection or session waits while nothing goes on: no data are sent, nobody confirms."""
+    """Time without progress (data sent, or confirmed) after which the close of a connection or session gives up."""
     codec: ObjectCodec = SAFE_CODEC
-    """How object messages become bytes and objects again."""
+    """Codec of the bodies of object messages."""
     telemetry: "bool | TracerProvider" = False
-    """Whether sends and listeners are spans of OpenTelemetry, by the program's own tracer provider or another one."""
+    """True, or a tracer provider, to record sends and listener calls as spans of OpenTelemetry."""
 
     def __post_init__(self) -> None:
         if self.telemetry is not False:

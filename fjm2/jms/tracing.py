@@ -1,4 +1,4 @@
-"""Frames that carry the context of their send, for connections with telemetry."""
+"""Frames that carry the trace context of their send, for connections with telemetry."""
 
 import contextlib
 from typing import Final
@@ -15,7 +15,7 @@ _MARKS: Final = tuple(name.encode() for name in _NAMES)
 
 
 class TracingWriter(FrameWriter):
-    """Each frame is a span. The message itself stays as it is: sent on, or once more, it gets another context."""
+    """Records a span for each frame. The message is not changed: sent again, it gets another context."""
 
     __slots__ = ("_telemetry",)
 
@@ -33,16 +33,16 @@ class TracingWriter(FrameWriter):
         expiration: int = 0,
         delivery_delay: int = 0,
     ) -> Parts:
-        """As `FrameWriter.write`."""
+        """Return a frame as `FrameWriter.write` does, with the trace context among its properties."""
         parts = super().write(message, destination, flags, priority, timestamp, expiration, delivery_delay)
         context = self._telemetry.sent(message, destination, len(parts[1]))
         return with_properties(parts, lambda encoded: _replaced(encoded, context)) if context else parts
 
 
 def _replaced(encoded: bytes, context: dict[str, str]) -> bytes:
-    """Properties with this context, and no other."""
+    """Return encoded properties with this context in place of any other."""
     if any(mark in encoded for mark in _MARKS):
-        with contextlib.suppress(MessageFormatError):  # as it came it is sent on, and the first of two names counts
+        with contextlib.suppress(MessageFormatError):  # unreadable ones stay: the first of two equal names counts
             others = decode_properties(encoded, 0, len(encoded))
             encoded = encode_properties({name: value for name, value in others.items() if name not in _NAMES})
     return encode_properties(context) + encoded
