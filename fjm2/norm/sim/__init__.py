@@ -1,6 +1,6 @@
-"""A network in virtual time that runs the very same `Engine`: for tests, and to see how a group scales.
+"""A network in virtual time that runs the same `Engine` as a session does, for tests and to see how a group scales.
 
-Everything in it follows from its seed. Seconds pass in milliseconds, and losses are where a test puts them:
+Everything in it follows from its seed. Virtual seconds pass in milliseconds, and losses are where a test puts them:
 
     >>> from fjm2.norm.sim import Network
     >>> net = Network(seed=1)
@@ -13,7 +13,7 @@ Everything in it follows from its seed. Seconds pass in milliseconds, and losses
     >>> sub.stats.nacks_sent, pub.stats.repair_segments_sent
     (1, 4)
 
-Places are joined to a tree. Nodes that nobody has linked to anything meet at the `hub`, which is a LAN.
+Places form a tree. Nodes without a link meet at the `hub`, which is like a LAN.
 """
 
 from fjm2.norm.sim.network import (

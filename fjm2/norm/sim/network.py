@@ -1,4 +1,4 @@
-"""A network in virtual time: nodes, routers and links, and the events that pass between them."""
+"""A network in virtual time: nodes, routers and links, and the trains that pass between them."""
 
 import heapq
 from collections.abc import Callable, Iterable
@@ -15,51 +15,53 @@ from .node import Log, Node
 __all__ = ["GROUP", "Link", "Log", "Network", "Node", "Place", "Router"]
 
 _Task = tuple[float, int, Callable[..., object], tuple[object, ...]]
-"""When, in which order, what, and with which arguments."""
+"""Time, order among tasks of the same time, function, and its arguments."""
 
 GROUP: Address = ("239.255.0.1", 6003)
-"""The one group that all nodes are in."""
+"""Address of the group that all nodes are in."""
 
 
 class Network:
-    """Nodes, routers and links, and the time that passes for them."""
+    """Nodes, routers and links in virtual time."""
 
     def __init__(self, seed: int = 0, *, delay_s: float = 0.005) -> None:
         self.seed = seed
-        """Of all chance in it."""
+        """Seed of everything random in the network."""
         self.delay_s = delay_s
-        """Of links for which nothing else is said."""
+        """Delay of links for which none is given."""
         self.now = 0.0
         """Virtual seconds since the beginning."""
         self.hub = Router("hub")
-        """Where nodes are linked to that are not linked otherwise."""
+        """Router to which nodes are linked that have no other link."""
         self.nodes: list[Node] = []
-        """In the order in which they were made."""
+        """Nodes in the order in which they were made."""
         self.on_send: Callable[[Node, Train], None] | None = None
-        """Called with everything that is sent, if set: a place to look, and to count."""
+        """Called with every train that is sent, if set, so that tests can inspect and count them."""
         self._random = Random(seed)
         self._agenda: list[_Task] = []
         self._count = 0
         self._unlinked: dict[Node, None] = {}
         self._by_address: dict[Address, Node] = {}
         self._next_hops: dict[Node, dict[Place, Link]] = {}
-        """By destination: from each place the link that leads there."""
+        """Link towards each destination, by destination and place."""
         self._is_news = True
 
-    # Who is there.
+    # Building.
 
     def sender(self, config: SenderConfig | None = None, *, node_id: int | None = None) -> Node:
-        """A node that sends by these settings. It receives, too, by the usual ones."""
+        """Add a node that sends with these settings. It also receives, with the default ones."""
         return self.node(SessionConfig(node_id=node_id or len(self.nodes) + 1, sender=config or SenderConfig()))
 
     def receiver(self, config: ReceiverConfig | None = None, *, node_id: int | None = None) -> Node:
-        """A node that receives by these settings."""
+        """Add a node that receives with these settings."""
         return self.node(SessionConfig(node_id=node_id or len(self.nodes) + 1, receiver=config or ReceiverConfig()))
 
     def node(self, config: SessionConfig, *, random: Random | None = None) -> Node:
-        """A node; `random` is the engine's, made from the network's seed unless given."""
+        """Add a node. `random` is the engine's generator, made from the network's seed unless it is given."""
         number = len(self.nodes) + 1
-        random = random or Random(f"{self.seed}/{number}")  # each has its own: one more changes nothing for others
+        random = random or Random(
+            f"{self.seed}/{number}"
+        )  # one generator for each node: adding a node changes nothing for others
         node = Node(self, (f"node-{number}", 6003), config, GROUP, random)
         self.nodes.append(node)
         self._by_address[node.address] = node
@@ -67,7 +69,7 @@ class Network:
         return node
 
     def router(self, name: str = "router") -> Router:
-        """A place where links meet."""
+        """Add a place where links meet."""
         return Router(name)
 
     def link(
@@ -80,10 +82,10 @@ class Network:
         rate_bps: float | None = None,
         queue_bytes: int | None = None,
     ) -> Link:
-        """The way from one place to a neighbour, made together with the way back if there is none yet.
+        """Return the link from one place to a neighbour. Make it, with the link back, if there is none yet.
 
-        What is given here holds for both ways; what is done to the link afterwards, for this one. A link that would
-        close a loop is a ConfigError.
+        What is given here holds for both directions; what is done to the link afterwards holds for this one. Raises
+        ConfigError if the link would close a loop.
         """
         link = next((link for link in start.links if link.end is end), None)
         if link is None:
@@ -111,19 +113,19 @@ class Network:
         for node in list(self._unlinked):
             self.link(node, self.hub)
 
-    # Time passes.
+    # Running.
 
     def at(self, time: float, action: Callable[[], object]) -> None:
-        """Do something at a certain time."""
+        """Call `action` at a certain time."""
         self._plan(time, action)
 
     def run(self, until: float) -> None:
-        """Let time pass, up to and including a certain time."""
+        """Run up to and including a certain time."""
         self._pass(until, None)
         self.now = max(self.now, until)
 
     def run_until(self, condition: Callable[[], bool], deadline: float) -> bool:
-        """Let time pass until the condition holds, which is looked at after events. Whether it did in time."""
+        """Run until the condition holds, which is checked after events. Return True if it did before the deadline."""
         return self._pass(deadline, condition)
 
     def _pass(self, until: float, condition: Callable[[], bool] | None) -> bool:
@@ -147,30 +149,30 @@ class Network:
         self._count += 1
         heapq.heappush(self._agenda, (max(at, self.now), self._count, action, arguments))
 
-    # What nodes ask for (`World`).
+    # Calls of nodes (`World`).
 
     def wake(self, node: Node, at: float) -> None:
         """Wake a node at a certain time."""
         self._plan(at, node.wake, at)
 
     def notice(self) -> None:
-        """A node was told something."""
+        """Note that a node received an event."""
         self._is_news = True
 
     def send(self, node: Node, train: Train) -> None:
-        """Carry a train from a node to whom it is addressed: to one, or to the group."""
+        """Carry a train from a node to its address: one node, or the group."""
         if self.on_send is not None:
             self.on_send(node, train)
         self._link_strays()
-        data = train.data.copy()  # the sender's buffer is good until its next train only
-        data.flags.writeable = False  # receivers have borrowed it
+        data = train.data.copy()  # the sender reuses its buffer for the next train
+        data.flags.writeable = False  # receivers only borrow it
         target = None if train.address == GROUP else self._by_address.get(train.address)
         if target is None and train.address != GROUP:
             return
         self._forward(node, Train(data, train.segment_bytes, node.address), None, target)
 
     def _forward(self, place: Place, train: Train, back: Link | None, target: Node | None) -> None:
-        """On from a place, by all links but the one that it came by, or towards the target."""
+        """Carry a train on from a place: towards the target, or by all links but the one that it came by."""
         links: Iterable[Link] = place.links
         if target is not None:
             towards = self._towards(target).get(place)
@@ -213,7 +215,7 @@ class Network:
 
 
 def _group_of(place: Place) -> Place:
-    """What stands for all places that this one has a way to; found faster next time."""
+    """Return the place that stands for the tree of this one. Shortens the path to it for the next time."""
     while place.group is not place:
         place.group = place.group.group
         place = place.group

@@ -1,4 +1,4 @@
-"""Places of the simulated network (`sim`): routers, and nodes that each run an `Engine`."""
+"""Nodes of the simulated network (`sim`), which each run an `Engine`."""
 
 import os
 import zlib
@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -29,55 +29,59 @@ from fjm2.norm.core.train import Address, Train
 
 from .link import Place
 
-BACKLOG_BYTES = 4 << 20
-"""What waits for a paused node, as in its socket's buffer; more is lost."""
-_CLOCK_SPREAD_S = 1e5
+BACKLOG_BYTES: Final = 4 << 20
+"""Bytes that may wait for a paused node, as in its socket's buffer. More is lost."""
+_CLOCK_SPREAD_S: Final = 1e5
+"""Clocks of nodes differ by up to this. More than any run lasts, so that no time of one node suits another."""
+_ROUNDING_S: Final = 1e-9
+"""A deadline this close has come: adding and subtracting clocks rounds."""
 
 _Kind = TypeVar("_Kind", bound=Event)
+_Result = TypeVar("_Result")
 
 
 class World(Protocol):
-    """What a node knows of the network that it is part of."""
+    """The network, as a node knows it."""
 
     @property
     def now(self) -> float:
         """Virtual seconds since the beginning."""
 
     def send(self, node: "Node", train: Train) -> None:
-        """Carry a train to whom it is addressed."""
+        """Carry a train to its address."""
 
     def wake(self, node: "Node", at: float) -> None:
         """Call the node's `wake` at that time."""
 
     def notice(self) -> None:
-        """Something happened that somebody may be waiting for."""
+        """Note that something happened that a condition may wait for."""
 
 
 @dataclass(slots=True)
 class Log:
-    """What one life of a node was told."""
+    """Everything that one life of a node received."""
 
     keep: bool = True
-    """Whether content and events are kept; else they are only counted."""
+    """True to keep content and events, False to count them only."""
     history: list[tuple[float, Event]] = field(default_factory=list)
-    """Everything but the runs of streams, and when it was."""
+    """Events other than the runs of streams, with the time of each."""
     objects: list[ObjectCompleted] = field(default_factory=list)
     """Objects that arrived complete."""
     runs: dict[tuple[int, int], list[StreamReceived]] = field(default_factory=dict)
-    """By sender and object id: the runs of a stream, in order."""
+    """Runs of each stream in order, by sender and object id."""
     objects_completed: int = 0
-    """Objects, and streams to their end."""
+    """Objects that arrived complete, and streams that arrived to their end."""
     losses: int = 0
     """Objects that were reported lost."""
     stream_bytes: int = 0
     """Bytes of all streams."""
     digest: int = 0
-    """CRC-32 of all content in the order it was handed up."""
+    """CRC-32 of all content, in the order in which it was received."""
     completed_at: float = NEVER
-    """When the last object was completed."""
+    """Time when the last object was completed."""
 
     def take(self, event: Event, now: float) -> None:
-        """Note what happened."""
+        """Record an event."""
         match event:
             case StreamReceived():
                 self.stream_bytes += len(event.data)
@@ -100,37 +104,106 @@ class Log:
             self.history.append((now, event))
 
     def stream(self, sender_id: int, object_id: int) -> bytes:
-        """All that came of a stream."""
+        """Return everything that was received of a stream."""
         return b"".join(run.data for run in self.runs.get((sender_id, object_id), ()))
 
 
+class _Clock:
+    """A node's own clock. Clocks disagree, so that nodes can only send back what another one says of time."""
+
+    __slots__ = ("_latest", "_world", "ahead_s")
+
+    def __init__(self, world: World, ahead_s: float) -> None:
+        self._world = world
+        self.ahead_s = ahead_s
+        """Seconds by which it is ahead of the world."""
+        self._latest = -NEVER
+
+    def now(self) -> float:
+        """Return the time. It never goes backwards."""
+        now = self._world.now + self.ahead_s
+        if now < self._latest:
+            return self._latest
+        self._latest = now
+        return now
+
+    def advance_to(self, time: float) -> float:
+        """Let the clock show at least this time, and return what it shows."""
+        self._latest = max(self.now(), time)
+        return self._latest
+
+
 @dataclass(slots=True)
-class _Writing:
+class _Stream:
     """A stream of which parts still wait for room."""
 
     parts: deque[tuple[memoryview, tuple[int, ...]]] = field(default_factory=deque)
     is_ending: bool = False
 
 
+class _Streams:
+    """Open streams of one life of a node, with what was written to them and finds no room yet."""
+
+    __slots__ = ("_by_id", "default")
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, _Stream] = {}
+        self.default: int | None = None
+        """Id of the stream that `Node.write` writes to if none is named."""
+
+    def __bool__(self) -> bool:
+        return bool(self._by_id)
+
+    def add(self, stream: int) -> None:
+        """Begin a stream."""
+        self._by_id[stream] = _Stream()
+
+    def write(self, stream: int, data: bytes, marks: Sequence[int]) -> None:
+        """Append to a stream."""
+        self._by_id[stream].parts.append((memoryview(data), tuple(marks)))
+
+    def end(self, stream: int) -> None:
+        """End a stream behind everything that was written."""
+        self._by_id[stream].is_ending = True
+
+    def clear(self) -> None:
+        """Forget all streams."""
+        self._by_id.clear()
+
+    def hand_over(self, engine: Engine) -> None:
+        """Give the engine as much as it has room for."""
+        for number, stream in list(self._by_id.items()):
+            while stream.parts:
+                data, marks = stream.parts.popleft()
+                taken = engine.write(number, data, marks)
+                if taken < len(data):
+                    stream.parts.appendleft((data[taken:], tuple(mark - taken for mark in marks if mark >= taken)))
+                    break
+                if not stream.parts:
+                    engine.flush(number)
+            if stream.is_ending and not stream.parts:
+                engine.end_stream(number)
+                del self._by_id[number]
+                self.default = None if number == self.default else self.default
+
+
 class Node(Place):
-    """A host with an engine. Commands take effect once the network runs."""
+    """A host with an engine. Commands take effect when the network runs."""
 
     def __init__(self, world: World, address: Address, config: SessionConfig, group: Address, random: Random) -> None:
         super().__init__(address[0])
         self.address = address
-        """From where others hear it."""
+        """Address that others see it send from."""
         self.config = config
-        """The settings of its engine."""
+        """Settings of its engine."""
         self.is_paused = False
-        """Whether it takes nothing, as a process that is stopped."""
+        """True while it does nothing, like a process that is stopped."""
         self.keep = True
-        """Whether logs keep content; see `Log`."""
+        """True if logs keep content; see `Log`."""
         self._world = world
         self._group_address = group
         self._random = random
-        self._clock_s = random.random() * _CLOCK_SPREAD_S
-        """Clocks disagree: what one node says of time, others can only send back."""
-        self._clock_at = -NEVER
+        self._clock = _Clock(world, random.random() * _CLOCK_SPREAD_S)
         self._wake_at = NEVER
         self._backlog: list[tuple[Train, bool]] = []
         self._begin()
@@ -139,74 +212,74 @@ class Node(Place):
         self._engine: Engine | None = Engine(self.config, self._group_address, random=self._random)
         self._engine.own_address = self.address
         self.stats: Stats = self._engine.stats
-        """Of this life, or of the last one."""
+        """Counters of this life, or of the last one."""
         self.log = Log(self.keep)
-        self._writing: dict[int, _Writing] = {}
-        self._stream: int | None = None
+        self._streams = _Streams()
 
-    # What the test asks.
+    # Observing.
 
     @property
     def engine(self) -> Engine:
-        """The engine itself; a NormError while the node is down."""
+        """The engine. Raises NormError while the node is down."""
         if self._engine is None:
             raise NormError(f"{self} is down")
         return self._engine
 
     @property
     def node_id(self) -> int:
-        """In the group."""
+        """Id of this node in the group."""
         return self.config.node_id
 
     @property
     def received(self) -> bytes:
-        """The content of all streams, one after the other."""
+        """Content of all streams, one after the other."""
         return b"".join(run.data for runs in self.log.runs.values() for run in runs)
 
     @property
     def objects(self) -> list[bytes]:
-        """The content of all objects in memory, in the order they were completed."""
+        """Content of all objects in memory, in the order in which they were completed."""
         return [bytes(event.data) for event in self.log.objects if event.data is not None]
 
     def events(self, kind: type[_Kind]) -> list[_Kind]:
-        """All events of a kind so far."""
+        """Return all events of a kind so far."""
         return [event for _, event in self.log.history if isinstance(event, kind)]
 
-    # What the application does.
+    # Commands of the application.
 
     def write(self, data: bytes, marks: Sequence[int] = (), *, stream: int | None = None) -> int:
-        """Append to a stream, by default to this node's one, and flush; what finds no room waits. The stream's id."""
+        """Append to a stream, by default to this node's own, flush, and return its id. What finds no room waits."""
         if stream is None:
-            stream = self._stream = self.open_stream() if self._stream is None else self._stream
-        self._writing[stream].parts.append((memoryview(data), tuple(marks)))
+            default = self._streams.default
+            stream = self._streams.default = self.open_stream() if default is None else default
+        self._streams.write(stream, data, marks)
         self._wake_now()
         return stream
 
     def open_stream(self, info: bytes | None = None) -> int:
-        """Begin a stream. Its id."""
-        stream = self.engine.open_stream(info, self._now())
-        self._writing[stream] = _Writing()
+        """Open a stream and return its id."""
+        stream = self.engine.open_stream(info, self._clock.now())
+        self._streams.add(stream)
         self._wake_now()
         return stream
 
     def end_stream(self, stream: int | None = None) -> None:
-        """Close a stream behind all that has been written."""
-        stream = self._stream if stream is None else stream
+        """End a stream behind everything that was written."""
+        stream = self._streams.default if stream is None else stream
         if stream is None:
             raise NormError("no stream is open")
-        self._writing[stream].is_ending = True
+        self._streams.end(stream)
         self._wake_now()
 
     def send(self, data: bytes, info: bytes | None = None) -> int:
-        """Send an object. Its id."""
+        """Send an object and return its id."""
         return self._command(lambda engine, now: engine.enqueue(MemorySource(data), info, False, now))
 
     def send_file(self, path: str | os.PathLike[str], info: bytes | None = None) -> int:
-        """Send a file. Its id."""
+        """Send a file and return its id."""
         return self._command(lambda engine, now: engine.enqueue(FileSource(path), info, True, now))
 
     def watermark(self, nodes: Sequence["Node | int"]) -> int:
-        """Ask nodes to confirm all that was sent. The watermark's number."""
+        """Ask nodes to confirm everything that was sent, and return the watermark's number."""
         ids = [node if isinstance(node, int) else node.node_id for node in nodes]
         return self._command(lambda engine, now: engine.watermark(ids, now))
 
@@ -215,65 +288,65 @@ class Node(Place):
         self._command(lambda engine, now: engine.send_command(content, is_robust, now))
 
     def cancel(self, object_id: int) -> None:
-        """Send nothing more of an object."""
+        """Stop sending an object."""
         self._command(lambda engine, now: engine.cancel(object_id, now))
 
     def close(self) -> None:
-        """Leave with a goodbye, and be down from then on."""
+        """Leave with a goodbye. The node is down from then on."""
         engine = self.engine
         engine.close()
-        self._writing.clear()
-        self._settle(engine, self._now())
+        self._streams.clear()
+        self._settle(engine, self._clock.now())
         self._engine = None
 
     def transmit(self, data: bytes, to: Address | None = None) -> None:
-        """Put a datagram on the wire as it is, past the engine: what strangers and attackers do."""
+        """Put a datagram on the wire as it is, past the engine, as strangers and attackers do."""
         array = np.frombuffer(data, np.uint8)
         self._world.send(self, Train(array, array.size, to or self._group_address))
 
-    # What befalls it.
+    # Faults.
 
     def crash(self) -> None:
-        """Stop at once and forget everything but the log."""
+        """Stop at once and lose everything but the log."""
         engine, self._engine = self.engine, None
-        engine.close()  # for its files; nobody polls what it would say
+        engine.close()  # closes its files; what it would send is never polled
         self._backlog.clear()
         self.is_paused = False
 
     def rejoin(self, node_id: int | None = None) -> None:
-        """Begin a new life with a new log, after a crash, as another node if an id is given."""
+        """Start again after a crash, with a new log, and as another node if an id is given."""
         if node_id is not None:
             self.config = SessionConfig(node_id=node_id, sender=self.config.sender, receiver=self.config.receiver)
         self._begin()
 
     def pause(self) -> None:
-        """Do nothing until it is resumed; what comes meanwhile waits, as far as there is room."""
+        """Do nothing until `resume`. Trains that arrive wait, as far as there is room."""
         self.is_paused = True
 
     def resume(self) -> None:
-        """Go on with all that has come."""
+        """Continue with everything that has arrived."""
         self.is_paused = False
         backlog, self._backlog = self._backlog, []
         for train, by_unicast in backlog:
             self.receive(train, by_unicast)
         self._wake_now()
 
-    # What the network does.
+    # Calls of the network.
 
     def receive(self, train: Train, by_unicast: bool) -> None:
-        """A train has come."""
+        """Handle a train that arrives."""
         if self._engine is None:
             return
         if self.is_paused:
             if sum(waiting.data.size for waiting, _ in self._backlog) + train.data.size <= BACKLOG_BYTES:
                 self._backlog.append((train, by_unicast))
             return
-        now = self._now()
+        now = self._clock.now()
         self._engine.receive_train(train, now, by_unicast)
         self._settle(self._engine, now)
 
     def wake(self, at: float) -> None:
-        """It is time, if nothing has come between."""
+        """Act on a deadline, unless the node was woken for another one meanwhile."""
         if at != self._wake_at:
             return
         self._wake_at = NEVER
@@ -281,17 +354,17 @@ class Node(Place):
         if engine is None or self.is_paused:
             return
         deadline = engine.poll_timeout()
-        now = self._now()
-        if deadline - now < 1e-9:  # clocks are added and subtracted: that rounds
-            now = self._clock_at = max(now, deadline)
+        now = self._clock.now()
+        if deadline - now < _ROUNDING_S:
+            now = self._clock.advance_to(deadline)
             engine.handle_timeout(now)
         self._settle(engine, now)
 
     def _settle(self, engine: Engine, now: float) -> None:
-        """Send what is due, take what happened, arm the timer."""
+        """Send what is due, record what happened, and arm the timer."""
         while True:
-            if self._writing:
-                self._pump(engine)
+            if self._streams:
+                self._streams.hand_over(engine)
             train = engine.poll_train(now)
             if train is None:
                 break
@@ -301,29 +374,13 @@ class Node(Place):
             self._world.notice()
             if isinstance(event, StreamWritable):
                 self._wake_now()
-        deadline = engine.poll_timeout() - self._clock_s
+        deadline = engine.poll_timeout() - self._clock.ahead_s
         if deadline < self._wake_at:
             self._wake_at = max(deadline, self._world.now)
             self._world.wake(self, self._wake_at)
 
-    def _pump(self, engine: Engine) -> None:
-        """Write what there is room for."""
-        for stream, writing in list(self._writing.items()):
-            while writing.parts:
-                data, marks = writing.parts.popleft()
-                taken = engine.write(stream, data, marks)
-                if taken < len(data):
-                    writing.parts.appendleft((data[taken:], tuple(mark - taken for mark in marks if mark >= taken)))
-                    break
-                if not writing.parts:
-                    engine.flush(stream)
-            if writing.is_ending and not writing.parts:
-                engine.end_stream(stream)
-                del self._writing[stream]
-                self._stream = None if stream == self._stream else self._stream
-
-    def _command(self, command: Callable[[Engine, float], "_Result"]) -> "_Result":
-        result = command(self.engine, self._now())
+    def _command(self, command: Callable[[Engine, float], _Result]) -> _Result:
+        result = command(self.engine, self._clock.now())
         self._wake_now()
         return result
 
@@ -331,14 +388,3 @@ class Node(Place):
         if self._world.now < self._wake_at:
             self._wake_at = self._world.now
             self._world.wake(self, self._wake_at)
-
-    def _now(self) -> float:
-        """By this node's own clock."""
-        now = self._world.now + self._clock_s
-        if now < self._clock_at:
-            return self._clock_at
-        self._clock_at = now
-        return now
-
-
-_Result = TypeVar("_Result")
