@@ -3,7 +3,7 @@
 import click
 
 from fjm2 import __version__
-from fjm2.commands.support.lazy_group import Imported
+from fjm2.commands.support.lazy_group import LazyCommands
 
 _COMMANDS = {
     "run": "fjm2bench.commands.run",
@@ -20,7 +20,7 @@ _COMMANDS = {
 }
 
 
-@click.group(commands=Imported(_COMMANDS), context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(commands=LazyCommands(_COMMANDS), context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fjm2-bench")
 def main() -> None:
     """Measure FJM2, always beside something to compare with.

@@ -5,7 +5,7 @@ import click
 from fjm2 import __version__
 
 from .support.common import open_standard_streams
-from .support.lazy_group import Imported
+from .support.lazy_group import LazyCommands
 
 _ENVIRONMENT = """
 \b
@@ -24,7 +24,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 @click.group(
-    commands=Imported({name: f"{__name__}.{name}" for name in _COMMANDS}),
+    commands=LazyCommands({name: f"{__name__}.{name}" for name in _COMMANDS}),
     context_settings=_SETTINGS,
     epilog=_ENVIRONMENT,
 )
@@ -39,7 +39,7 @@ def main() -> None:
     open_standard_streams()
 
 
-@main.group(commands=Imported({"send": "fjm2.commands.norm_send", "recv": "fjm2.commands.norm_recv"}))
+@main.group(commands=LazyCommands({"send": "fjm2.commands.norm_send", "recv": "fjm2.commands.norm_recv"}))
 def norm() -> None:
     """Send and receive NORM objects and streams (RFC 5740), also with NRL's implementation.
 

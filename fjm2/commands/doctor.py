@@ -119,7 +119,7 @@ def _examine(scene: Scene, address: str | None, watch_s: float | None, as_json: 
         told = {"uri": scene.bus.to_uri(), "exit_code": code, "findings": [one.as_dict() for one in findings]}
         click.echo(json.dumps(told))
     else:
-        _sum_up(findings)
+        _print_summary(findings)
     return code
 
 
@@ -164,7 +164,7 @@ def _print(finding: Finding, verbose: bool) -> None:
             click.echo(f"{'':9}→ {line}")
 
 
-def _sum_up(findings: Iterable[Finding]) -> None:
+def _print_summary(findings: Iterable[Finding]) -> None:
     verdicts = [one.verdict for one in findings]
     faults, warnings = verdicts.count(Verdict.FAULT), verdicts.count(Verdict.WARNING)
     unseen = verdicts.count(Verdict.UNKNOWN)

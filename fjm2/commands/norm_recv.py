@@ -96,28 +96,28 @@ async def _recv(
     open_session: Callable[[str], Session], out: Path, count: int | None, timeout_s: float | None, as_json: bool
 ) -> int:
     with _parts_directory(out) as parts:
-        inbox = Inbox(out)
+        output = OutputDirectory(out)
         async with open_session(parts) as session:
             if as_json:
                 click.echo(json.dumps({"role": "recv", "ready": True, "node_id": session.node_id}))
             else:
                 click.echo(f"listening as node {session.node_id}", err=True)
             try:
-                with _progress(session, inbox, is_quiet(as_json)):
+                with _progress(session, output, is_quiet(as_json)):
                     async with asyncio.timeout(timeout_s):
-                        await _fill(session, inbox, count)
+                        await _fill(session, output, count)
             except TimeoutError:
                 pass
             finally:
-                inbox.close()
-                is_ok = count is None or inbox.objects >= count
+                output.close()
+                is_ok = count is None or output.objects >= count
                 if as_json:
-                    result = {"role": "recv", "ok": is_ok, "objects": inbox.objects, "bytes": inbox.bytes}
-                    click.echo(json.dumps(result | {"messages": inbox.messages} | session.stats.as_dict()))
+                    result = {"role": "recv", "ok": is_ok, "objects": output.objects, "bytes": output.bytes}
+                    click.echo(json.dumps(result | {"messages": output.messages} | session.stats.as_dict()))
     return 0 if is_ok else 1
 
 
-async def _fill(session: Session, inbox: "Inbox", count: int | None) -> None:
+async def _fill(session: Session, output: "OutputDirectory", count: int | None) -> None:
     """Handle events until there are enough objects, and a little longer."""
     linger: asyncio.TimerHandle | None = None
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -132,8 +132,8 @@ async def _fill(session: Session, inbox: "Inbox", count: int | None) -> None:
     try:
         async for event in session:
             if linger is None:
-                inbox.take(event)
-            if count is not None and inbox.objects >= count and linger is None:
+                output.handle(event)
+            if count is not None and output.objects >= count and linger is None:
                 linger = loop.call_later(LINGER_S, end)
     except asyncio.CancelledError:
         if not is_over or task.uncancel():
@@ -151,7 +151,7 @@ class _Stream:
 
 
 @dataclass(slots=True)
-class Inbox:
+class OutputDirectory:
     """The directory that objects and streams are written to."""
 
     directory: Path
@@ -160,7 +160,7 @@ class Inbox:
     messages: int = 0
     _streams: dict[tuple[int, int], _Stream] = field(default_factory=dict)
 
-    def take(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Handle an event: store what arrived, and print what went wrong."""
         match event:
             case ObjectCompleted():
@@ -245,7 +245,7 @@ def _say(text: str) -> None:
 
 
 @contextmanager
-def _progress(session: Session, inbox: Inbox, is_hidden: bool) -> Iterator[None]:
+def _progress(session: Session, output: OutputDirectory, is_hidden: bool) -> Iterator[None]:
     """Show a line on the terminal that moves while data arrives."""
     if is_hidden:
         yield
@@ -257,7 +257,7 @@ def _progress(session: Session, inbox: Inbox, is_hidden: bool) -> Iterator[None]
         async def update() -> None:
             while True:
                 stats = session.stats
-                text = f"{inbox.objects} objects, {inbox.messages} messages, {stats.nacks_sent} NACKs"
+                text = f"{output.objects} objects, {output.messages} messages, {stats.nacks_sent} NACKs"
                 bar.update(task, description=text, completed=stats.bytes_received)
                 await asyncio.sleep(0.1)
 

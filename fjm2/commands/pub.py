@@ -12,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fjm2.jms import Topic
 
-from .support.bodies import NUMBER, STDIN, Bodies, Form, Pace
-from .support.bus_link import Link, open_link, people, say
+from .support.bodies import NUMBER, STDIN, Bodies, MessageTemplate, Pace
+from .support.bus_link import BusLink, counted, open_bus_link, say
 from .support.bus_options import TopicName, bus_options, message_options, timeout_option
 from .support.common import Number, is_quiet, run
 
@@ -64,20 +64,20 @@ def pub(
     if whole and body != STDIN:
         raise click.UsageError("--whole is only valid for standard input: fjm2 pub TOPIC - --whole")
     bodies = Bodies(body, whole, count, size or _SIZE_BYTES)
-    run(_pub(topic, bodies, Form(**form), rate, uri, client_id, timeout_s, quiet))
+    run(_pub(topic, bodies, MessageTemplate(**form), rate, uri, client_id, timeout_s, quiet))
 
 
 async def _pub(
     topic: Topic,
     bodies: Bodies,
-    form: Form,
+    form: MessageTemplate,
     rate: float | None,
     uri: str,
     client_id: str | None,
     timeout_s: float,
     quiet: bool,
 ) -> int:
-    async with open_link(uri, client_id) as link:
+    async with open_bus_link(uri, client_id) as link:
         tally = _Tally()
         try:
             with _progress(tally, bodies.total, quiet or is_quiet(False) or bodies.total == 1):
@@ -106,13 +106,13 @@ class _Tally:
 
     def summary(self, topic: Topic) -> str:
         took_s = monotonic() - self.began_at
-        told = f"{people(self.messages, 'message')} of {people(self.bytes, 'byte')} to {topic}"
+        told = f"{counted(self.messages, 'message')} of {counted(self.bytes, 'byte')} to {topic}"
         if self.messages > 1:
             told += f" in {took_s:.2f} s, {self.messages / took_s:,.0f}/s, {self.bytes * 8e-6 / took_s:,.1f} Mbit/s"
-        return f"{told}; {people(self.subscribers, 'subscriber') if self.subscribers else 'no known subscribers'}"
+        return f"{told}; {counted(self.subscribers, 'subscriber') if self.subscribers else 'no known subscribers'}"
 
 
-async def _send(link: Link, topic: Topic, bodies: Bodies, form: Form, pace: Pace, tally: _Tally) -> None:
+async def _send(link: BusLink, topic: Topic, bodies: Bodies, form: MessageTemplate, pace: Pace, tally: _Tally) -> None:
     producer = link.session.create_producer(topic)
     form.configure(producer)
     async for body in bodies:

@@ -14,10 +14,10 @@ import click
 from fjm2.base.errors import FJM2Error
 from fjm2.jms import BytesMessage, Destination, Message, MessageConsumer, TextMessage, Topic
 
-from .support.bus_link import Link, open_link, people, say
+from .support.bus_link import BusLink, counted, open_bus_link, say
 from .support.bus_options import SelectorText, TopicName, bus_options, timeout_option
 from .support.common import run
-from .support.rendering import body_bytes, told_of
+from .support.rendering import body_bytes, describe_error
 
 _PLACE = re.compile(rb"\{(request|number|time)\}")
 
@@ -114,7 +114,7 @@ async def _reply(
     client_id: str | None,
     quiet: bool,
 ) -> int:
-    async with open_link(uri, client_id) as link:
+    async with open_bus_link(uri, client_id) as link:
         replier = _Replier(link, answer)
         consumer = link.session.create_consumer(topic, selector)
         await consumer.ready()
@@ -127,14 +127,14 @@ async def _reply(
             pass
         finally:
             if not quiet:
-                say(f"{people(replier.replies, 'reply')} to {people(replier.requests, 'request')}")
+                say(f"{counted(replier.replies, 'reply')} to {counted(replier.requests, 'request')}")
     return 0 if not link.losses and (count is None or replier.requests >= count) else 1
 
 
 class _Replier:
     """Answers requests, one after the other."""
 
-    def __init__(self, link: Link, answer: Answer) -> None:
+    def __init__(self, link: BusLink, answer: Answer) -> None:
         self._producer = link.session.create_producer()
         self._answer = answer
         self.requests = 0
@@ -152,7 +152,7 @@ class _Replier:
             reply_to, content = request.reply_to, body_bytes(request)
             correlation_id = request.message_id or request.correlation_id
         except FJM2Error as error:
-            say(f"warning: {told_of(error, request)}")
+            say(f"warning: {describe_error(error, request)}")
             return
         if reply_to is None:
             say(f"warning: {request.message_id} has no reply-to")

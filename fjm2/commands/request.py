@@ -8,12 +8,12 @@ import click
 
 from fjm2.jms import Message, Topic
 
-from .support.bodies import STDIN, Form
-from .support.bus_link import Link, open_link, people
+from .support.bodies import STDIN, MessageTemplate
+from .support.bus_link import BusLink, counted, open_bus_link
 from .support.bus_options import TopicName, bus_options, message_options, output_options, timeout_option
 from .support.common import run
 from .support.receiving import Printer, abandon_stdout
-from .support.rendering import shower
+from .support.rendering import formatter_for
 from .support.streams import read_all
 
 
@@ -50,8 +50,8 @@ def request(
     \b
     Example: fjm2 request time "what time is it?" --timeout 2
     """
-    printer = Printer(shower(as_json, with_headers, no_newline))
-    run(_request(topic, body, replies, timeout_s, Form(**form), printer, uri, client_id))
+    printer = Printer(formatter_for(as_json, with_headers, no_newline))
+    run(_request(topic, body, replies, timeout_s, MessageTemplate(**form), printer, uri, client_id))
 
 
 async def _request(
@@ -59,14 +59,14 @@ async def _request(
     body: str,
     replies: int,
     timeout_s: float,
-    form: Form,
+    form: MessageTemplate,
     printer: Printer,
     uri: str,
     client_id: str | None,
 ) -> int:
     message = form.message(await read_all() if body == STDIN else os.fsencode(body))
     subscribers = 0
-    async with open_link(uri, client_id) as link:
+    async with open_bus_link(uri, client_id) as link:
         try:
             async with asyncio.timeout(timeout_s):
                 await link.bus.ready()
@@ -81,7 +81,9 @@ async def _request(
     return 1 if link.losses or printer.unreadable else 0
 
 
-async def _ask(link: Link, topic: Topic, message: Message, form: Form, printer: Printer, replies: int | None) -> None:
+async def _ask(
+    link: BusLink, topic: Topic, message: Message, form: MessageTemplate, printer: Printer, replies: int | None
+) -> None:
     reply_to = link.session.create_temporary_topic()
     consumer = link.session.create_consumer(reply_to)
     message.reply_to = reply_to
@@ -92,5 +94,5 @@ async def _ask(link: Link, topic: Topic, message: Message, form: Form, printer: 
 
 
 def _missing(came: int, wanted: int, timeout_s: float) -> str:
-    told = f"{came} of {people(wanted, 'reply')}" if came else "no reply"
+    told = f"{came} of {counted(wanted, 'reply')}" if came else "no reply"
     return f"{told} within {timeout_s:g} s"

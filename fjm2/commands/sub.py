@@ -7,11 +7,11 @@ import click
 
 from fjm2.jms import Overflow, Topic
 
-from .support.bus_link import open_link, people, say
+from .support.bus_link import counted, open_bus_link, say
 from .support.bus_options import SelectorText, TopicName, bus_options, output_options, timeout_option
 from .support.common import run
 from .support.receiving import Printer, abandon_stdout
-from .support.rendering import shower
+from .support.rendering import formatter_for
 
 
 @click.command()
@@ -53,7 +53,7 @@ def sub(
     Example: fjm2 sub prices --selector "symbol = 'ABC' AND price > 17"
              fjm2 sub prices --json --count 10
     """
-    show = shower(as_json, with_headers, no_newline)
+    show = formatter_for(as_json, with_headers, no_newline)
     run(_sub(topic, selector, count, timeout_s, Printer(show), overflow, uri, client_id, quiet))
 
 
@@ -69,7 +69,7 @@ async def _sub(
     quiet: bool,
 ) -> int:
     is_read = True
-    async with open_link(uri, client_id) as link:
+    async with open_bus_link(uri, client_id) as link:
         consumer = link.session.create_consumer(topic, selector, overflow=overflow)
         await consumer.ready()
         if not quiet:
@@ -85,7 +85,7 @@ async def _sub(
             abandon_stdout()
         finally:
             if not quiet:
-                losses = f", {people(link.losses, 'loss')}" if link.losses else ""
-                say(f"{people(printer.messages, 'message')} in {monotonic() - began_at:.1f} s{losses}")
+                losses = f", {counted(link.losses, 'loss')}" if link.losses else ""
+                say(f"{counted(printer.messages, 'message')} in {monotonic() - began_at:.1f} s{losses}")
     is_complete = count is None or printer.messages >= count or not is_read
     return 0 if is_complete and not link.losses and not printer.unreadable else 1

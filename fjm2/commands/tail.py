@@ -18,12 +18,12 @@ from fjm2.messages.frame import Frame, is_sent_to, look_up
 from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH
 from fjm2.messages.message import open_message
 
-from .support.bus_link import people, say
+from .support.bus_link import counted, say
 from .support.bus_options import SelectorText, TopicName, timeout_option
 from .support.common import run
-from .support.live_view import Onlooker, onlooking, uri_option
+from .support.live_view import Onlooker, open_onlooker, uri_option
 from .support.receiving import abandon_stdout
-from .support.rendering import body_bytes, shower, told_of
+from .support.rendering import body_bytes, describe_error, formatter_for
 from .support.streams import write
 
 _WAITING_BYTES_MAX: Final = 16 << 20
@@ -34,7 +34,7 @@ _FRAME_COST_BYTES: Final = 500  # of the objects that hold a waiting message
 _CHECK_S: Final = 1.0  # between two lines about missed messages
 
 
-class Passing:
+class TailQueue:
     """Messages that wait for the output. Messages without room are dropped and counted."""
 
     def __init__(self, topic: Topic | None, selector: Selector | None) -> None:
@@ -46,7 +46,7 @@ class Passing:
         self._bytes = 0
         self._is_news = asyncio.Event()
 
-    def take(self, frame: Frame, _sender_id: int) -> None:
+    def add(self, frame: Frame, _sender_id: int) -> None:
         """Add a message, if it is wanted."""
         buffer, start, body, end, header = frame
         if not self._is_wanted(frame):
@@ -137,9 +137,9 @@ async def _tail(
     uri: str,
     quiet: bool,
 ) -> int:
-    passing = Passing(topic, None if selector is None else Selector(selector))
-    async with onlooking(uri, on_frame=passing.take) as onlooker:
-        follower = _Follower(onlooker, passing, as_json, topic is None)
+    queue = TailQueue(topic, None if selector is None else Selector(selector))
+    async with open_onlooker(uri, on_frame=queue.add) as onlooker:
+        follower = _Follower(onlooker, queue, as_json, topic is None)
         began_at = monotonic()
         if not quiet:
             say(f"watching {'the whole bus' if topic is None else topic}")
@@ -154,20 +154,20 @@ async def _tail(
         finally:
             follower.tell_missed()
             if not quiet:
-                say(f"{people(follower.messages, 'message')} in {monotonic() - began_at:.1f} s")
+                say(f"{counted(follower.messages, 'message')} in {monotonic() - began_at:.1f} s")
     is_complete = count is None or follower.messages >= count
-    return 0 if is_complete and not follower.is_gapped and not passing.unreadable else 1
+    return 0 if is_complete and not follower.is_gapped and not queue.unreadable else 1
 
 
 class _Follower:
     """Writes messages to standard output."""
 
-    def __init__(self, onlooker: Onlooker, passing: Passing, as_json: bool, is_all: bool) -> None:
+    def __init__(self, onlooker: Onlooker, queue: TailQueue, as_json: bool, is_all: bool) -> None:
         self.messages = 0
         self.is_gapped = False
         self._watch = onlooker.watch
-        self._passing = passing
-        self._json = shower(True, False, False) if as_json else None
+        self._queue = queue
+        self._json = formatter_for(True, False, False) if as_json else None
         self._is_all = is_all
         self._told = (0, 0)
         self._looked_at = 0.0
@@ -177,14 +177,14 @@ class _Follower:
         while count is None or self.messages < count:
             try:
                 async with asyncio.timeout(_CHECK_S):
-                    first = await self._passing.next()
+                    first = await self._queue.next()
             except TimeoutError:
                 self.tell_missed()
                 continue
             pieces = [self._line(*first)]
             size = len(pieces[0])
-            while len(self._passing) and self.messages != count and size < _BATCH_BYTES:
-                pieces.append(self._line(*self._passing.pop()))
+            while len(self._queue) and self.messages != count and size < _BATCH_BYTES:
+                pieces.append(self._line(*self._queue.pop()))
                 size += len(pieces[-1])
             await write(b"".join(pieces))
             if monotonic() - self._looked_at > _CHECK_S:
@@ -193,11 +193,11 @@ class _Follower:
     def tell_missed(self) -> None:
         """Report messages missed and dropped since the last report."""
         self._looked_at = monotonic()
-        missed, dropped = self._watch.bytes_missed, self._passing.dropped
+        missed, dropped = self._watch.bytes_missed, self._queue.dropped
         if missed > self._told[0]:
             say(f"missed: {missed - self._told[0]:,} bytes of streams were not received")
         if dropped > self._told[1]:
-            say(f"dropped: {people(dropped - self._told[1], 'message')}, because the output is too slow")
+            say(f"dropped: {counted(dropped - self._told[1], 'message')}, because the output is too slow")
         self._told = missed, dropped
         self.is_gapped = bool(missed or dropped)
 
@@ -208,8 +208,8 @@ class _Follower:
                 return self._json(message)
             return self._short(message, self._watch.label_of(connection_id))
         except FJM2Error as error:
-            self._passing.unreadable += 1
-            say(told_of(error, message))
+            self._queue.unreadable += 1
+            say(describe_error(error, message))
             return b""
 
     def _short(self, message: Message, publisher: str) -> bytes:

@@ -16,7 +16,7 @@ from rich.live import Live
 from fjm2.jms import Topic
 
 from .support.common import Number, run
-from .support.live_view import Onlooker, duration_option, onlooking, topic_option, uri_option
+from .support.live_view import Onlooker, duration_option, open_onlooker, topic_option, uri_option
 from .support.screen import draw
 from .support.streams import write
 
@@ -62,7 +62,7 @@ def top(uri: str, known: tuple[Topic, ...], interval_s: float, once: bool, durat
 
 
 async def _top(uri: str, known: tuple[Topic, ...], interval_s: float, once_s: float | None, as_json: bool) -> int:
-    async with onlooking(uri, known) as onlooker:
+    async with open_onlooker(uri, known) as onlooker:
         if once_s is not None:
             await _show_once(onlooker, once_s, as_json)
         elif as_json:
@@ -73,7 +73,7 @@ async def _top(uri: str, known: tuple[Topic, ...], interval_s: float, once_s: fl
 
 
 async def _show_once(onlooker: Onlooker, duration_s: float, as_json: bool) -> None:
-    report = await onlooker.hear(duration_s, as_json)
+    report = await onlooker.listen(duration_s, as_json)
     if as_json:
         click.echo(json.dumps(report.as_dict()))
         return
@@ -88,7 +88,7 @@ async def _write_lines(onlooker: Onlooker, interval_s: float) -> None:
             await write(json.dumps(onlooker.report().as_dict()).encode() + b"\n")
 
 
-class _Wish(Enum):
+class _Request(Enum):
     """Key pressed at the terminal."""
 
     QUIT = "q"
@@ -96,34 +96,34 @@ class _Wish(Enum):
 
 
 async def _show(onlooker: Onlooker, interval_s: float) -> None:
-    while await _show_until_asked(onlooker, interval_s) is _Wish.PAUSE:
+    while await _show_until_asked(onlooker, interval_s) is _Request.PAUSE:
         signal.raise_signal(signal.SIGSTOP)  # the shell has the terminal until `fg`
 
 
-async def _show_until_asked(onlooker: Onlooker, interval_s: float) -> _Wish:
+async def _show_until_asked(onlooker: Onlooker, interval_s: float) -> _Request:
     console = Console(highlight=False)
     loop = asyncio.get_running_loop()
-    wish: asyncio.Future[_Wish] = loop.create_future()
+    request: asyncio.Future[_Request] = loop.create_future()
     report, drawn_size = onlooker.report(), (0, 0)
-    with _keys(wish), Live(console=console, screen=True, auto_refresh=False) as live:
+    with _keys(request), Live(console=console, screen=True, auto_refresh=False) as live:
         next_at = loop.time()
-        while not wish.done():
+        while not request.done():
             now, size = loop.time(), os.get_terminal_size(sys.stdout.fileno())
             if now >= next_at:
                 report, next_at = onlooker.report(), now + interval_s
             elif size == drawn_size:
-                await asyncio.wait([wish], timeout=min(next_at - now, _RESIZE_CHECK_S))
+                await asyncio.wait([request], timeout=min(next_at - now, _RESIZE_CHECK_S))
                 continue
             # Set explicitly, since the console would use COLUMNS and LINES of the environment, which do not change.
             console.size = ConsoleDimensions(*size)
             drawn_size = size
             screen = draw(report, onlooker.place, size.columns, size.lines, onlooker.listening.is_down)
             live.update(screen, refresh=True)
-    return wish.result()
+    return request.result()
 
 
 @contextlib.contextmanager
-def _keys(wish: "asyncio.Future[_Wish]") -> Iterator[None]:
+def _keys(request: "asyncio.Future[_Request]") -> Iterator[None]:
     """Catch `q` and Ctrl-Z while this lasts. Other keys have no effect."""
     try:
         import termios
@@ -138,18 +138,18 @@ def _keys(wish: "asyncio.Future[_Wish]") -> Iterator[None]:
     before, is_blocking = termios.tcgetattr(descriptor), os.get_blocking(descriptor)
     loop = asyncio.get_running_loop()
 
-    def ask(for_what: _Wish) -> None:
-        if not wish.done():
-            wish.set_result(for_what)
+    def ask(for_what: _Request) -> None:
+        if not request.done():
+            request.set_result(for_what)
 
     def take() -> None:
         keys = os.read(descriptor, 64)
         if not keys or b"q" in keys.lower():  # no keys: the terminal is gone
-            ask(_Wish.QUIT)
+            ask(_Request.QUIT)
 
     tty.setcbreak(descriptor)
     loop.add_reader(descriptor, take)
-    loop.add_signal_handler(signal.SIGTSTP, ask, _Wish.PAUSE)
+    loop.add_signal_handler(signal.SIGTSTP, ask, _Request.PAUSE)
     try:
         yield
     finally:

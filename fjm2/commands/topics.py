@@ -10,7 +10,7 @@ from fjm2.jms import Topic
 
 from .support.bus_link import say
 from .support.common import run
-from .support.live_view import duration_option, onlooking, topic_option, uri_option
+from .support.live_view import duration_option, open_onlooker, topic_option, uri_option
 from .support.screen import draw_topics
 
 _COLUMNS = 160  # of output to a file or a pipe, which have no width of their own
@@ -38,8 +38,8 @@ def topics(uri: str, known: tuple[Topic, ...], duration_s: float, as_json: bool)
 
 
 async def _topics(uri: str, known: tuple[Topic, ...], duration_s: float, as_json: bool) -> int:
-    async with onlooking(uri, known) as onlooker:
-        report = await onlooker.hear(duration_s, as_json)
+    async with open_onlooker(uri, known) as onlooker:
+        report = await onlooker.listen(duration_s, as_json)
     is_heard = bool(report.connections or report.senders)
     if as_json:
         told = report.as_dict()

@@ -23,7 +23,7 @@ _BEHIND_MAX_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class MessageTemplate:
     """Headers and properties of the messages of a command."""
 
     properties: dict[str, Any]

@@ -22,7 +22,7 @@ def say(text: str) -> None:
 _CLOSE_S = 2.0  # how long a command still tries to deliver messages after Ctrl-C
 
 
-class Link:
+class BusLink:
     """A session on a bus. Errors are printed when they occur, and counted."""
 
     session: Session
@@ -32,7 +32,7 @@ class Link:
         self.losses = 0
         self.is_unconfirmed = False
 
-    def take(self, error: Exception) -> None:
+    def handle_error(self, error: Exception) -> None:
         """Count and print an error. Used as exception listener."""
         match error:
             case MessagesLostError() | MessagesDroppedError():
@@ -51,24 +51,24 @@ class Link:
                 await self.bus.flushed()
                 missing = await self.bus.confirmed()
         except TimeoutError:
-            self.take(UnconfirmedError(f"subscribers did not confirm everything within {timeout_s:g} s"))
+            self.handle_error(UnconfirmedError(f"subscribers did not confirm everything within {timeout_s:g} s"))
             return
         if missing:
-            self.take(UnconfirmedError(f"{people(len(missing), 'subscriber')} did not confirm everything"))
+            self.handle_error(UnconfirmedError(f"{counted(len(missing), 'subscriber')} did not confirm everything"))
 
 
 @contextlib.asynccontextmanager
-async def open_link(uri: str, client_id: str | None, **settings: Any) -> AsyncIterator[Link]:
+async def open_bus_link(uri: str, client_id: str | None, **settings: Any) -> AsyncIterator[BusLink]:
     """Open a session. Closing it waits for sends to arrive while there is progress; after Ctrl-C, for two seconds."""
     # The link prints everything that this logger warns of.
     logging.getLogger("fjm2.jms").setLevel(logging.ERROR)
     factory = ConnectionFactory(uri, client_id=client_id, **settings)
     bus = await Bus.open(BusConfig.from_uri(factory.uri))
-    link = Link(bus)
+    link = BusLink(bus)
     limit_s: float | None = None
     try:
         async with factory.create_connection() as connection:
-            connection.exception_listener = link.take
+            connection.exception_listener = link.handle_error
             link.session = connection.create_session()
             connection.start()
             yield link
@@ -78,10 +78,10 @@ async def open_link(uri: str, client_id: str | None, **settings: Any) -> AsyncIt
     finally:
         not_confirmed = await bus.close(CloseDeadline(bus, _CLOSE_S, limit_s))
         if not_confirmed is not None and not link.is_unconfirmed:
-            link.take(UnconfirmedError(str(not_confirmed)))
+            link.handle_error(UnconfirmedError(str(not_confirmed)))
 
 
-def people(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
     """Return a count with its noun, such as "1 message" and "2 messages"."""
     if count == 1:
         return f"1 {noun}"

@@ -6,7 +6,7 @@ from importlib import import_module
 import click
 
 
-class Imported(MutableMapping[str, click.Command]):
+class LazyCommands(MutableMapping[str, click.Command]):
     """Commands by name. Each is a member of its module with the same name."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:

@@ -77,7 +77,7 @@ class Onlooker:
         host = f"[{self.config.group}]" if ":" in self.config.group else self.config.group
         return f"{host}:{self.config.port} on {self.listening.interface}"
 
-    async def hear(self, duration_s: float, as_json: bool) -> BusReport:
+    async def listen(self, duration_s: float, as_json: bool) -> BusReport:
         """Listen for some time, and tell a waiting user so. Return the report."""
         if not is_quiet(as_json):
             say(f"listening to {self.place} for {duration_s:g} s")
@@ -86,7 +86,7 @@ class Onlooker:
 
 
 @contextlib.asynccontextmanager
-async def onlooking(
+async def open_onlooker(
     uri: str, known: tuple[Topic, ...] = (), on_frame: OnFrame | None = None
 ) -> AsyncIterator[Onlooker]:
     """Listen to a bus while the block lasts."""

@@ -7,7 +7,7 @@ from fjm2.base.errors import FJM2Error
 from fjm2.jms import Message, MessageConsumer
 
 from .bus_link import say
-from .rendering import Show, told_of
+from .rendering import Formatter, describe_error
 from .streams import write
 
 _BATCH_BYTES = 1 << 16
@@ -17,8 +17,8 @@ _BATCH_BYTES = 1 << 16
 class Printer:
     """Prints the messages of a consumer."""
 
-    def __init__(self, show: Show) -> None:
-        self._show = show
+    def __init__(self, formatter: Formatter) -> None:
+        self._formatter = formatter
         self.messages = 0
         self.unreadable = 0
 
@@ -28,20 +28,20 @@ class Printer:
             message = await consumer.receive()
             pieces, size = [], 0
             while message is not None:
-                pieces.append(self._take(message))
+                pieces.append(self._format(message))
                 size += len(pieces[-1])
                 if self.messages == count or size >= _BATCH_BYTES:
                     break
                 message = await consumer.receive_no_wait()
             await write(b"".join(pieces))
 
-    def _take(self, message: Message) -> bytes:
+    def _format(self, message: Message) -> bytes:
         self.messages += 1
         try:
-            return self._show(message)
+            return self._formatter(message)
         except FJM2Error as error:
             self.unreadable += 1
-            say(told_of(error, message))
+            say(describe_error(error, message))
             return b""
 
 

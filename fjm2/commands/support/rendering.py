@@ -25,7 +25,7 @@ from fjm2.jms import (
     TextMessage,
 )
 
-Show = Callable[[Message], bytes]
+Formatter = Callable[[Message], bytes]
 
 _DELIVERY_COUNT = "JMSXDeliveryCount"
 """Not shown: a command receives each message once."""
@@ -52,7 +52,7 @@ _KINDS = {
 }
 
 
-def shower(as_json: bool, with_headers: bool, no_newline: bool) -> Show:
+def formatter_for(as_json: bool, with_headers: bool, no_newline: bool) -> Formatter:
     """Return the function that formats messages. It raises FJM2Error for a message that cannot be read."""
     if as_json:
         return _json_line
@@ -192,5 +192,5 @@ def _json_line(message: Message) -> bytes:
     return _dumped(told) + b"\n"
 
 
-def told_of(error: FJM2Error, message: Message) -> str:
+def describe_error(error: FJM2Error, message: Message) -> str:
     return f"{message.message_id or 'a message without id'} cannot be read: {error}"

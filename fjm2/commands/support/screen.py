@@ -11,7 +11,7 @@ from rich.text import Text
 from fjm2.base.logs import one_line
 from fjm2.watch import BusReport, ConnectionReport, GatewayReport, ReceiverReport, SenderReport, TopicReport
 
-from .bus_link import people
+from .bus_link import counted
 from .live_view import quantity, rate, span
 
 _MEDIUM_WIDTH: Final = 60  # half a usual terminal
@@ -153,7 +153,7 @@ def _sections(report: BusReport) -> list[_Section]:
 
 def _head(report: BusReport, place: str, is_down: bool) -> list[Text]:
     connections, topics = len(report.connections), len(report.topics)
-    told = f"{people(connections, 'connection')}  {people(topics, 'topic')}"
+    told = f"{counted(connections, 'connection')}  {counted(topics, 'topic')}"
     first = f"{place}  {span(report.seconds)}  {told}"
     repairs = sum(one.repairs_per_s for one in report.senders)
     nacks = sum(one.nacks_per_s for one in report.senders)

@@ -2,7 +2,7 @@
 
 from sightings import Node
 
-from fjm2.commands.tail import _WAITING_BYTES_MAX, Passing
+from fjm2.commands.tail import _WAITING_BYTES_MAX, TailQueue
 from fjm2.jms import Message, Queue, Selector, TextMessage, Topic
 from fjm2.messages.frame import FrameWriter
 from fjm2.messages.header import HEADER
@@ -11,28 +11,28 @@ from fjm2.watch import BusWatch
 FEED = 0xFEED
 
 
-def shown(passing: Passing) -> list[Message]:
-    return [passing.pop()[0] for _ in range(len(passing))]
+def shown(waiting: TailQueue) -> list[Message]:
+    return [waiting.pop()[0] for _ in range(len(waiting))]
 
 
 def test_a_reader_that_is_too_slow_costs_so_much_memory_and_no_more() -> None:
-    passing = Passing(None, None)
+    waiting = TailQueue(None, None)
     body = "x" * (1 << 20)
     head, encoded = FrameWriter(FEED).write(TextMessage(body), Topic("prices"), 0, 4, 1)
     frame, count = head + encoded, 2 * _WAITING_BYTES_MAX // len(body)
     header = HEADER.unpack_from(frame)
     for _ in range(count):
-        passing.take((frame, 0, len(head), len(frame), header), 5)
-    assert 0 < len(passing) <= _WAITING_BYTES_MAX // len(body)
-    assert len(passing) + passing.dropped == count
-    assert all(isinstance(one, TextMessage) and one.text == body for one in shown(passing))
-    passing.take((frame, 0, len(head), len(frame), header), 5)
-    assert len(passing) == 1
+        waiting.add((frame, 0, len(head), len(frame), header), 5)
+    assert 0 < len(waiting) <= _WAITING_BYTES_MAX // len(body)
+    assert len(waiting) + waiting.dropped == count
+    assert all(isinstance(one, TextMessage) and one.text == body for one in shown(waiting))
+    waiting.add((frame, 0, len(head), len(frame), header), 5)
+    assert len(waiting) == 1
 
 
 def test_one_topic_is_followed_and_nothing_of_the_same_name() -> None:
-    passing = Passing(Topic("prices"), None)
-    watch = BusWatch(now=0.0, on_frame=passing.take)
+    waiting = TailQueue(Topic("prices"), None)
+    watch = BusWatch(now=0.0, on_frame=waiting.add)
     Node(5, watch).publish(FEED, 3, 0.0, "prices")
     Node(6, watch).publish(FEED, 3, 0.0, "prices.eu")
     queue = Node(7, watch)
@@ -40,16 +40,16 @@ def test_one_topic_is_followed_and_nothing_of_the_same_name() -> None:
     for segment in queue.segments():
         queue.say(segment, 0.0)
     assert watch.report(1.0).messages == 9
-    assert [str(one.destination) for one in shown(passing)] == ["topic://prices"] * 3
+    assert [str(one.destination) for one in shown(waiting)] == ["topic://prices"] * 3
 
 
 def test_a_selector_chooses() -> None:
-    passing = Passing(None, Selector("filling LIKE 'xxx%'"))
-    watch = BusWatch(now=0.0, on_frame=passing.take)
+    waiting = TailQueue(None, Selector("filling LIKE 'xxx%'"))
+    watch = BusWatch(now=0.0, on_frame=waiting.add)
     for node_id, size in ((5, 2), (6, 3), (7, 4)):
         node = Node(node_id, watch)
         node.write(FEED, 1, Topic("prices"), size)
         for segment in node.segments():
             node.say(segment, 0.0)
-    assert [one.get_string_property("filling") for one in shown(passing)] == ["xxx", "xxxx"]
-    assert passing.unreadable == 0
+    assert [one.get_string_property("filling") for one in shown(waiting)] == ["xxx", "xxxx"]
+    assert waiting.unreadable == 0
