@@ -17,7 +17,7 @@ from fjm2.base import logs
 from fjm2.base.missing_extras import lack_of
 
 from . import config as configuration
-from .config import AdminConfig, Lookers
+from .config import AdminConfig, Viewers
 from .errors import AdminError, ConfigurationError
 from .registry import tokens
 from .registry.nodes import NAME_MAX, Silences, State, in_one_form
@@ -25,9 +25,9 @@ from .registry.store import Store, StoredNode
 from .registry.tokens import Scope, Token
 
 SETTINGS_WRONG = 2
-"""Exit code: trying again helps nothing. 1 is any other failure."""
+"""Exit code for wrong settings, where trying again does not help. Any other failure is 1."""
 _SERVICE_WRITES_S = 90.0
-"""A service that runs writes to its file within this time."""
+"""Longest time between two writes of a running service to its file."""
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _config_option = click.option(
     "--config",
@@ -48,27 +48,27 @@ def main() -> None:
     """The node list of an FJM2 network: gateways register here and learn of each other.
 
     \b
-    Example: fjm2admin token create --name paris --node paris    # a token for one gateway; it is shown once
+    Example: fjm2admin token create --name paris --node paris    # make a token for one gateway; it is shown once
              fjm2admin run                                       # serve the list, and a page at the URL it prints
-             fjm2admin nodes                                     # who is there
+             fjm2admin nodes                                     # list the nodes
 
-    Exit codes: 0 fine, 1 failed, 2 the settings are wrong.
+    Exit codes: 0 success, 1 failure, 2 wrong settings.
     """
 
 
-def _settings_told() -> str:
+def _settings_help() -> str:
     lines = ["\b", "Settings, in the file by these names, in the environment as FJM2ADMIN_NAME:"]
-    for name, told, allowed, default in configuration.settings():
-        lines.append(f"  {name:16} {told}  [{default}{f'; {allowed}' if allowed else ''}]")
+    for name, text, allowed, default in configuration.settings():
+        lines.append(f"  {name:16} {text}  [{default}{f'; {allowed}' if allowed else ''}]")
     return "\n".join(lines)
 
 
-@main.command(epilog=_settings_told())
+@main.command(epilog=_settings_help())
 @_config_option
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1; env: FJM2ADMIN_HOST]")
 @click.option("--port", type=click.IntRange(0, 65_535), help="TCP port.  [default: 8750; env: FJM2ADMIN_PORT]")
 @_data_option
-@click.option("--check", is_flag=True, help="Only look whether the settings make sense.")
+@click.option("--check", is_flag=True, help="Check the settings and exit.")
 def run(config_path: Path | None, host: str | None, port: int | None, data: str | None, check: bool) -> None:
     """Serve the list and the page, until Ctrl-C or SIGTERM.
 
@@ -78,34 +78,34 @@ def run(config_path: Path | None, host: str | None, port: int | None, data: str 
              FJM2ADMIN_HOST=0.0.0.0 FJM2ADMIN_CERTIFICATE=chain.pem FJM2ADMIN_CERTIFICATE_KEY=key.pem fjm2admin run
     """
     try:
-        # It takes half a second to load, which the other commands need not wait for.
+        # Loading it takes half a second, which the other commands do not need.
         from .web import server
     except ImportError as error:
         raise click.ClickException(lack_of(error, "fjm2admin", "admin")) from error
-    with _told():
+    with _reported_errors():
         config = configuration.load(config_path, os.environ, host=host, port=port, data=data)
         server.check(config)
         if check:
-            click.echo("The settings are fine.")
+            click.echo("The settings are valid.")
             return
         logs.set_up("fjm2admin", config.log_level, config.log_format)
-        server.run(config, lambda url: _tell_start(config, url))
+        server.run(config, lambda url: _print_start(config, url))
         click.echo("Stopped.", err=True)
 
 
-def _tell_start(config: AdminConfig, url: str) -> None:
+def _print_start(config: AdminConfig, url: str) -> None:
     click.echo(f"Node list and page at {url}", err=True)
     click.echo(f"Nodes and tokens are kept in {config.data_path.resolve()}", err=True)
-    if config.lookers is Lookers.TOKENS:
+    if config.viewers is Viewers.TOKENS:
         click.echo("The page asks for a token: fjm2admin token create --scope view --name NAME", err=True)
     else:
-        whom = "Everyone who reaches it" if config.lookers is Lookers.EVERYONE else "Everyone on this host"
-        click.echo(f"{whom} may look at the page; gateways need a token.", err=True)
+        viewers = "Everyone who can reach it" if config.viewers is Viewers.EVERYONE else "Everyone on this host"
+        click.echo(f"{viewers} may see the page; gateways need a token.", err=True)
     if not config.certificate and not config.is_loopback and not config.trusted_proxies:
-        click.echo("Warning: without a certificate, tokens cross the network in clear.", err=True)
+        click.echo("Warning: without a certificate, tokens cross the network unencrypted.", err=True)
     if config.data_path.stat().st_mode & 0o077:
         click.echo(
-            f"Warning: others can use that file, and so the tokens' hashes: chmod 600 {config.data_path}", err=True
+            f"Warning: other users can read that file and its hashes of tokens: chmod 600 {config.data_path}", err=True
         )
     click.echo("Ctrl-C stops it.", err=True)
 
@@ -115,8 +115,8 @@ class _SettingsWrongError(click.ClickException):
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Mistakes are told in a few lines."""
+def _reported_errors() -> Iterator[None]:
+    """End the command with a message for expected errors."""
     try:
         yield
     except ConfigurationError as error:
@@ -129,18 +129,15 @@ def _told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _open(config_path: Path | None, data: str | None, must_exist: bool) -> Iterator[Store]:
-    with _told():
+    with _reported_errors():
         config = configuration.load(config_path, os.environ, data=data)
         with contextlib.closing(Store(config.data_path, must_exist)) as store:
             yield store
 
 
-# Tokens
-
-
 @main.group()
 def token() -> None:
-    """Make, list and revoke tokens. A running service knows new ones at once, and revoked ones within two seconds.
+    """Make, list and revoke tokens. A running service accepts a new token at once, refuses a revoked one within 2 s.
 
     \b
     Example: fjm2admin token create --name paris --node paris
@@ -151,7 +148,7 @@ def token() -> None:
 
 
 class _PrintableName(click.ParamType[str]):
-    """A name as nodes and tokens have them."""
+    """Name of a node or token."""
 
     name = "name"
 
@@ -161,38 +158,44 @@ class _PrintableName(click.ParamType[str]):
         except ValueError:
             name = ""
         if not name or len(value) > NAME_MAX:
-            self.fail(f"{value!r}: expected 1 to {NAME_MAX} printable characters, no blanks around them", param, ctx)
+            self.fail(
+                f"{value!r}: expected 1 to {NAME_MAX} printable characters, without blanks at either end", param, ctx
+            )
         return name
 
 
 @token.command()
-@click.option("--name", required=True, type=_PrintableName(), help="What the token is called in lists.")
+@click.option("--name", required=True, type=_PrintableName(), help="Name of the token in lists.")
 @click.option(
     "--scope",
     type=click.Choice([scope.value for scope in Scope]),
     default=Scope.GATEWAY.value,
     show_default=True,
-    help="gateway: register and speak for nodes. view: the page. admin: look, and remove nodes.",
+    help="gateway: register and update nodes. view: read everything. admin: read everything, and remove nodes.",
 )
-@click.option("--node", type=_PrintableName(), help="Good for the node of this name only.  [default: any free name]")
+@click.option(
+    "--node",
+    type=_PrintableName(),
+    help="Make the token valid for the node of this name only.  [default: any free name]",
+)
 @_config_option
 @_data_option
 def create(name: str, scope: str, node: str | None, config_path: Path | None, data: str | None) -> None:
-    """Make a token, and print it. It is kept as a hash: nobody can show it again.
+    """Make a token, and print it. The file keeps only its hash, so that it cannot be shown again.
 
     \b
     Example: fjm2admin token create --name paris --node paris
              fjm2admin token create --name wall-screen --scope view > token.txt
     """
     if node is not None and scope != Scope.GATEWAY:
-        raise click.UsageError("--node is for tokens of scope gateway")
+        raise click.UsageError("--node needs a token of scope gateway")
     text, made = tokens.make(name, Scope(scope), node, time())
     with _open(config_path, data, must_exist=False) as store:
         store.add_token(made)
         where = store.path.resolve()
     click.echo(text)
-    whom = f", for the node {node!r} only" if node else ""
-    click.echo(f"Token {name!r} of scope {scope}{whom}, in {where}. Keep it: it is shown only now.", err=True)
+    limit = f", for the node {node!r} only" if node else ""
+    click.echo(f"Token {name!r} of scope {scope}{limit}, in {where}. Keep it: it is not shown again.", err=True)
 
 
 @token.command("list")
@@ -200,7 +203,7 @@ def create(name: str, scope: str, node: str | None, config_path: Path | None, da
 @_config_option
 @_data_option
 def list_tokens(as_json: bool, config_path: Path | None, data: str | None) -> None:
-    """Names and scopes of all tokens, never the tokens themselves.
+    """List the names and scopes of all tokens, but not the tokens themselves.
 
     \b
     Example: fjm2admin token list
@@ -238,18 +241,15 @@ def _fate(one: Token) -> str:
 @_config_option
 @_data_option
 def revoke(name: str, config_path: Path | None, data: str | None) -> None:
-    """Revoke the token of this NAME or id. Its nodes turn stale; a new token made with --node brings one back.
+    """Revoke the token of this NAME or id. Its nodes become stale; a new token made with --node brings one back.
 
     \b
     Example: fjm2admin token revoke paris
     """
     with _open(config_path, data, must_exist=True) as store:
         if not store.revoke_token(name, time()):
-            raise click.ClickException(f"no good token has the name or id {name!r}; see fjm2admin token list")
+            raise click.ClickException(f"no live token has the name or id {name!r}; see fjm2admin token list")
     click.echo(f"Token {name!r} is revoked.", err=True)
-
-
-# Nodes
 
 
 @main.group(invoke_without_command=True)
@@ -268,21 +268,21 @@ def nodes(ctx: click.Context, as_json: bool, config_path: Path | None, data: str
     if ctx.invoked_subcommand is not None:
         is_config_given = ctx.get_parameter_source("config_path") is ParameterSource.COMMANDLINE
         if data is not None or as_json or is_config_given:
-            raise click.UsageError(f"options go behind the command: fjm2admin nodes {ctx.invoked_subcommand} ...")
+            raise click.UsageError(f"options go after the command: fjm2admin nodes {ctx.invoked_subcommand} ...")
         return
-    with _told():
+    with _reported_errors():
         config = configuration.load(config_path, os.environ, data=data)
     with _open(config_path, data, must_exist=True) as store:
         found, saved_at = store.nodes(), store.saved_at()
     silences = Silences(config.stale_s, config.gone_s, config.forget_s)
-    # While no service writes to the file, silence stands still.
+    # While no service writes to the file, nodes do not become more silent.
     now = time() if time() < saved_at + _SERVICE_WRITES_S else saved_at
     entries = [_node_entry(one, silences.state_after(now - one.last_seen)) for one in found]
     if as_json:
         click.echo(json.dumps(entries, indent=2))
         return
     if found and now == saved_at:
-        click.echo(f"No service has written to the file since {_when(saved_at)}: states are of then.", err=True)
+        click.echo(f"No service has written to the file since {_when(saved_at)}: states are as of then.", err=True)
     rows = [
         (
             one.profile.id,
@@ -320,23 +320,20 @@ def _node_entry(one: StoredNode, state: State) -> dict[str, object]:
 @_config_option
 @_data_option
 def remove(names: tuple[str, ...], config_path: Path | None, data: str | None) -> None:
-    """Remove nodes by NAME or id, with their history. One that still has a token registers again: revoke that first.
+    """Remove nodes by NAME or id, with their history. To keep a gateway from registering again, revoke its token first.
 
     \b
     Example: fjm2admin nodes remove paris
     """
     with _open(config_path, data, must_exist=True) as store:
         profiles = [one.profile for one in store.nodes()]
-        # A name that looks like another node's id does not stand before it.
+        # If a name looks like another node's id, the id wins.
         ids = {one.name: one.id for one in profiles} | {one.id: one.id for one in profiles}
         unknown = [name for name in names if name not in ids]
         if unknown:
             raise click.ClickException(f"no node has the name or id {unknown[0]!r}; see fjm2admin nodes")
         count = store.remove_nodes({ids[name] for name in names})
     click.echo(f"Removed {count} node{'s' if count != 1 else ''}.", err=True)
-
-
-# Showing
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], empty: str) -> None:

@@ -1,4 +1,4 @@
-"""Settings: one frozen object from defaults, a TOML file and FJM2ADMIN_* variables, the later ones winning."""
+"""Settings: one frozen object from defaults, a TOML file and FJM2ADMIN_* variables. Later sources override earlier."""
 
 import ipaddress
 import itertools
@@ -15,20 +15,20 @@ from .web.sockets import is_address, plain_address
 
 ENVIRONMENT_PREFIX = "FJM2ADMIN_"
 SERVICE_DATA = Path("/var/lib/fjm2admin/fjm2admin.sqlite")
-"""Where the packaged service keeps its file."""
+"""File of the packaged service."""
 
 _T = TypeVar("_T")
 
 
 def _setting(
-    default: _T, told: str, *, low: float = 0, high: float = 0, choices: tuple[str, ...] = (), check: str = ""
+    default: _T, text: str, *, low: float = 0, high: float = 0, choices: tuple[str, ...] = (), check: str = ""
 ) -> _T:
-    metadata = {"told": told, "low": low, "high": high, "choices": choices, "check": check}
+    metadata = {"text": text, "low": low, "high": high, "choices": choices, "check": check}
     return field(default=default, metadata=metadata)
 
 
-class Lookers(Enum):
-    """Who may look at the page."""
+class Viewers(Enum):
+    """People who may see the page."""
 
     EVERYONE = "everyone"
     THIS_HOST = "everyone on this host"
@@ -37,44 +37,52 @@ class Lookers(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminConfig:
-    """Everything that can be set. Files name the fields in lower case, variables in upper case after FJM2ADMIN_."""
+    """All settings. Files name the fields in lower case, variables in upper case after FJM2ADMIN_."""
 
     host: str = _setting("127.0.0.1", "address to listen on", check="address")
     port: int = _setting(8750, "TCP port of the API and the page; 0 takes a free one", low=0, high=65_535)
-    data: str = _setting("", "SQLite file; empty: that of the packaged service if there, else ./fjm2admin.sqlite")
+    data: str = _setting("", "SQLite file; empty: that of the packaged service if it exists, else ./fjm2admin.sqlite")
     certificate: str = _setting("", "TLS certificate chain, PEM; empty: no TLS", check="file")
     certificate_key: str = _setting("", "TLS private key, PEM", check="file")
     trusted_proxies: tuple[str, ...] = _setting(
-        (), "addresses of reverse proxies whose X-Forwarded-For is believed", check="address"
+        (), "addresses of reverse proxies whose X-Forwarded-For is trusted", check="address"
     )
     page: str = _setting(
         "auto",
-        "who may look at the page: everyone, those with a token, or auto: everyone on this host if host is loopback"
-        " and no proxy is trusted",
+        "who may see the page: open is everyone, token is people with a token, auto is everyone on this host if host is"
+        " loopback and no proxy is trusted, else token",
         choices=("auto", "open", "token"),
     )
-    heartbeat_s: float = _setting(10.0, "gateways are told to send a heartbeat so often", low=0.1, high=300)
-    stale_s: float = _setting(30.0, "a node silent for so long is stale", low=0.2, high=86_400)
-    gone_s: float = _setting(600.0, "a node silent for so long is gone, and off the gateways' list", low=0.3, high=1e7)
-    forget_s: float = _setting(604_800.0, "a node silent for so long is forgotten, history and all", low=0.4, high=1e8)
-    advert_port: int = _setting(
-        8750, "UDP port from which the list's version is advertised; 0: not at all", low=0, high=65_535
+    heartbeat_s: float = _setting(10.0, "seconds between a gateway's heartbeats", low=0.1, high=300)
+    stale_s: float = _setting(30.0, "seconds of silence after which a node is stale", low=0.2, high=86_400)
+    gone_s: float = _setting(
+        600.0, "seconds of silence after which a node is gone, and off the gateways' list", low=0.3, high=1e7
     )
-    advert_every_s: float = _setting(15.0, "the version is advertised on change, and so often", low=0.1, high=3600)
+    forget_s: float = _setting(
+        604_800.0, "seconds of silence after which a node and its history are forgotten", low=0.4, high=1e8
+    )
+    advert_port: int = _setting(8750, "UDP port that advertises the list's version; 0: none", low=0, high=65_535)
+    advert_every_s: float = _setting(
+        15.0, "seconds between advertisements of the version; a change is advertised at once", low=0.1, high=3600
+    )
     address_per_s: float = _setting(
-        50.0, "requests a second from one address (IPv6: a /64), four times that at once", low=1, high=1e6
+        50.0, "requests a second from one address (IPv6: a /64); bursts of four times that", low=1, high=1e6
     )
-    token_per_s: float = _setting(20.0, "requests a second with one token, four times that at once", low=1, high=1e6)
+    token_per_s: float = _setting(20.0, "requests a second with one token; bursts of four times that", low=1, high=1e6)
     body_bytes: int = _setting(262_144, "longest body of a request", low=4096, high=16 << 20)
-    nodes_max: int = _setting(10_000, "most nodes that can be registered", low=1, high=100_000)
-    nodes_per_token: int = _setting(64, "most of them registered with one token", low=1, high=100_000)
-    connections_max: int = _setting(12_000, "most connections at a time", low=8, high=100_000)
-    connections_per_address: int = _setting(1000, "most of them from one address (IPv6: a /64)", low=1, high=100_000)
-    waits_max: int = _setting(10_000, "most requests waiting for a change of the list", low=1, high=100_000)
-    waits_per_token: int = _setting(16, "most of them with one token", low=1, high=100_000)
-    streams_max: int = _setting(64, "most pages watching at a time", low=1, high=10_000)
-    streams_per_token: int = _setting(16, "most of them with one token", low=1, high=10_000)
-    log_level: str = _setting("info", "what is logged", choices=("debug", "info", "warning", "error"))
+    nodes_max: int = _setting(10_000, "maximum of registered nodes", low=1, high=100_000)
+    nodes_per_token: int = _setting(64, "maximum of nodes registered with one token", low=1, high=100_000)
+    connections_max: int = _setting(12_000, "maximum of connections", low=8, high=100_000)
+    connections_per_address: int = _setting(
+        1000, "maximum of connections from one address (IPv6: a /64)", low=1, high=100_000
+    )
+    waits_max: int = _setting(10_000, "maximum of requests that wait for a change of the list", low=1, high=100_000)
+    waits_per_token: int = _setting(16, "maximum of waiting requests with one token", low=1, high=100_000)
+    streams_max: int = _setting(64, "maximum of open pages", low=1, high=10_000)
+    streams_per_token: int = _setting(16, "maximum of open pages with one token", low=1, high=10_000)
+    log_level: str = _setting(
+        "info", "least level of events that are logged", choices=("debug", "info", "warning", "error")
+    )
     log_format: str = _setting(
         "auto", "text for people, json for machines; auto: text on a terminal", choices=("auto", "text", "json")
     )
@@ -86,29 +94,32 @@ class AdminConfig:
 
     @property
     def is_loopback(self) -> bool:
+        """True if only this host reaches the service."""
         return ipaddress.ip_address(self.host).is_loopback
 
     @property
-    def lookers(self) -> Lookers:
+    def viewers(self) -> Viewers:
+        """People who may see the page, by `page` and the address."""
         if self.page != "auto":
-            return Lookers.EVERYONE if self.page == "open" else Lookers.TOKENS
-        return Lookers.THIS_HOST if self.is_loopback and not self.trusted_proxies else Lookers.TOKENS
+            return Viewers.EVERYONE if self.page == "open" else Viewers.TOKENS
+        return Viewers.THIS_HOST if self.is_loopback and not self.trusted_proxies else Viewers.TOKENS
 
     @property
     def proxies(self) -> frozenset[str]:
-        """Those that are trusted, as sockets write their addresses."""
+        """Addresses of trusted proxies, as sockets write them."""
         return frozenset(map(plain_address, self.trusted_proxies))
 
     @property
     def data_path(self) -> Path:
+        """Path of the SQLite file."""
         if self.data:
             return Path(self.data)
-        # Not Path.exists: it fails where one may not look, as in another user's folder.
+        # Not Path.exists: it raises where we have no permission to look, as in another user's folder.
         return SERVICE_DATA if os.path.exists(SERVICE_DATA) else Path(SERVICE_DATA.name)
 
 
 def _own_faults(config: AdminConfig) -> Iterator[str]:
-    """What is wrong with each value by itself."""
+    """Yield what is wrong with single values."""
     for one in fields(config):
         value = getattr(config, one.name)
         for item in value if isinstance(value, tuple) else (value,):
@@ -118,7 +129,7 @@ def _own_faults(config: AdminConfig) -> Iterator[str]:
 
 
 def _expected(value: object, metadata: Mapping[str, Any]) -> str:
-    """What should stand there instead; empty if the value is fine."""
+    """Return what is expected instead of a value; empty if the value is valid."""
     if metadata["choices"]:
         return "" if value in metadata["choices"] else f"one of {', '.join(metadata['choices'])}"
     if isinstance(value, int | float):
@@ -127,26 +138,26 @@ def _expected(value: object, metadata: Mapping[str, Any]) -> str:
     if metadata["check"] == "address":
         return "" if is_address(str(value)) else "an IP address, such as 127.0.0.1, 0.0.0.0 or ::"
     if metadata["check"] == "file" and value:
-        return "" if os.access(str(value), os.R_OK) else "a file that can be read"
+        return "" if os.access(str(value), os.R_OK) else "a readable file"
     return ""
 
 
 def _common_faults(config: AdminConfig) -> Iterator[str]:
-    """What is wrong with values beside each other."""
+    """Yield what is wrong with combinations of values."""
     steps = ("heartbeat_s", "stale_s", "gone_s", "forget_s")
     for less, more in itertools.pairwise(steps):
         if getattr(config, less) >= getattr(config, more):
             yield f"{more}={getattr(config, more):g}: expected more than {less}, which is {getattr(config, less):g}"
     if bool(config.certificate) != bool(config.certificate_key):
         missing = "certificate_key" if config.certificate else "certificate"
-        yield f"{missing}: expected a file, as TLS takes a certificate and its key"
+        yield f"{missing}: expected a file, because TLS needs a certificate and its key"
 
 
 def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# Reading. A source is its name, for messages, and the values that it gives.
+# Sources of settings.
 
 _KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "int": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
@@ -160,9 +171,9 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
 
 
 def load(path: Path | None, environment: Mapping[str, str], **options: object) -> AdminConfig:
-    """Settings from the file, if any, then the environment, then options that are not None.
+    """Return the settings from the file, if any, the environment, and the options that are not None, in this order.
 
-    ConfigurationError tells everything that is wrong, each with the file or variable that it came from.
+    Raises ConfigurationError with everything that is wrong, each with the file or variable that it came from.
     """
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
@@ -187,7 +198,7 @@ def _placed(fault: str, places: Mapping[str, str]) -> str:
 
 
 _Found = tuple[str, str, Any]
-"""Place, name, value."""
+"""Origin, name and value of a setting."""
 
 
 def _from_file(path: Path | None, faults: list[str]) -> list[_Found]:
@@ -255,20 +266,20 @@ def _from_text(kind: str, text: str) -> Any:
 
 
 class Setting(NamedTuple):
-    """One of them, for people."""
+    """Description of a setting, for people."""
 
     name: str
-    told: str
+    text: str
     allowed: str
-    """Empty where a text may be anything."""
+    """Allowed values; empty if any text is."""
     default: str
 
 
 def settings() -> Iterator[Setting]:
-    """All of them."""
+    """Yield the descriptions of all settings."""
     for one in fields(AdminConfig):
         default = ",".join(one.default) if isinstance(one.default, tuple) else _shown(one.default)
-        yield Setting(one.name, one.metadata["told"], _allowed(one.default, one.metadata), default or "empty")
+        yield Setting(one.name, one.metadata["text"], _allowed(one.default, one.metadata), default or "empty")
 
 
 def _allowed(default: object, metadata: Mapping[str, Any]) -> str:
@@ -288,5 +299,5 @@ _NAMES = tuple(_DEFAULTS)
 
 
 def with_port(config: AdminConfig, port: int) -> AdminConfig:
-    """The same with the port that was taken."""
+    """Return the settings with another port."""
     return replace(config, port=port)

@@ -2,9 +2,9 @@
 
 FJM2Error
 └── AdminError
-    ├── ConfigurationError   settings that make no sense: all of them, each with its place and what is allowed
+    ├── ConfigurationError   invalid settings: all of them, each with its origin and what is allowed
     ├── StoreError           the file cannot be opened, read or written
-    └── Refusal              a request that is answered with an error: status, code and text
+    └── Refusal              answer to a request that is refused: status, code and text
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ class AdminError(FJM2Error):
 
 
 class ConfigurationError(AdminError, ValueError):
-    """Settings that make no sense, one a line."""
+    """Invalid settings. The text has a line for each."""
 
     def __init__(self, faults: Iterable[str]) -> None:
         self.faults = tuple(faults)
@@ -25,16 +25,16 @@ class ConfigurationError(AdminError, ValueError):
 
 
 class StoreError(AdminError):
-    """The file that keeps nodes and tokens cannot be used; says which, and why."""
+    """The file of nodes and tokens cannot be used. The text names the file and the reason."""
 
 
 class Refusal(AdminError):  # noqa: N818, it is an answer
-    """Answers a request with an error."""
+    """A request is refused, and answered with an error."""
 
     def __init__(self, status: int, code: str, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
-        """For programs: one word that does not change."""
+        """One word for programs, which does not change."""
         self.message = message
         self.retry_after_s = retry_after_s

@@ -1,37 +1,37 @@
-"""What nodes measure: counters that only grow become rates, and rates become slots of history. No I/O."""
+"""Measurements of nodes: growing counters become rates, and rates become slots of history. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 LINKS_KEPT = 64
-"""Of each node so many links are shown, the busiest."""
-_APART_S = 1e-3
-"""Samples that are closer tell no rate."""
-_QUEUE_MAX = 2**63 - 1
-"""What the file can hold."""
+"""Links of a node that are shown: the busiest."""
+_APART_MIN_S = 1e-3
+"""Shortest time between two samples that gives a rate."""
+_QUEUE_BYTES_MAX = 2**63 - 1
+"""Largest integer of SQLite."""
 STEP_S = 10
 """Length of the finest slot of history."""
 
 
 class LinkSample(NamedTuple):
-    """Counters of a link since its gateway started, and what was measured last."""
+    """Counters of a link since its gateway started, and its latest measurements."""
 
     peer: str
     bytes_in: int
     bytes_out: int
     drops: Mapping[str, int]
-    """By reason."""
+    """Datagrams dropped, by reason."""
     loss: float | None
     rtt_ms: float | None
     queue_bytes: int
     is_up: bool | None = None
     rate_bps: float | None = None
-    """What it is paced to."""
+    """Rate that the link is paced to; None without a limit."""
 
 
 class LinkRates(NamedTuple):
-    """A link as it was between two samples."""
+    """Rates of a link between two samples."""
 
     peer: str
     in_bps: float
@@ -43,11 +43,11 @@ class LinkRates(NamedTuple):
     is_up: bool | None
     rate_bps: float | None
     reason: str | None
-    """Why most of what was dropped was."""
+    """Most frequent reason of drops."""
 
 
 class Rates(NamedTuple):
-    """All links of a node: sums, and the worst loss and round trip."""
+    """Totals of a node's links: sums of rates, and the worst loss and round-trip time."""
 
     in_bps: float = 0.0
     out_bps: float = 0.0
@@ -58,7 +58,7 @@ class Rates(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One slot of a node's history: means of the rates, the worst of the rest."""
+    """One slot of a node's history: means of the rates, and the worst of the other values."""
 
     at: int
     in_bps: float
@@ -74,7 +74,7 @@ _STILL = Rates()
 
 @dataclass(slots=True)
 class Meter:
-    """What is known of a node's traffic."""
+    """Traffic of a node: current rates, and the slot of history that is being filled."""
 
     rates: Rates = _STILL
     links: tuple[LinkRates, ...] = ()
@@ -83,13 +83,13 @@ class Meter:
     _slot: "_Slot | None" = None
 
     def add(self, uptime_s: float, links: Sequence[LinkSample], at: float) -> Point | None:
-        """Take a sample of so many seconds after the node's start, made at this time.
+        """Add a sample, made at a wall-clock time. Return the slot of history that it completes, if any.
 
-        Gives the slot of history that it completes, if any. One older than the last begins anew, as after a restart.
+        A smaller uptime than the last one's means that the gateway restarted: the counters begin anew.
         """
         kept = sorted(links, key=lambda link: link.bytes_in + link.bytes_out, reverse=True)[:LINKS_KEPT]
         took_s = uptime_s - self._last_uptime_s
-        before = self._last if self._last_uptime_s >= 0 and took_s >= _APART_S else {}
+        before = self._last if self._last_uptime_s >= 0 and took_s >= _APART_MIN_S else {}
         self._last = {link.peer: link for link in kept}
         self._last_uptime_s = uptime_s
         self.links = tuple(_rates(link, before.get(link.peer), took_s) for link in kept)
@@ -106,18 +106,18 @@ class Meter:
         return done
 
     def current(self) -> Point | None:
-        """The slot that is being filled."""
+        """Return the slot that is being filled; None if there is none."""
         return None if self._slot is None else self._slot.point()
 
     def close(self, now: float) -> Point | None:
-        """The slot that was being filled, if its time is over."""
+        """End the slot that is being filled, if its time is over, and return it."""
         if self._slot is None or now < self._slot.start + STEP_S:
             return None
         done, self._slot = self._slot.point(), None
         return done
 
     def clear(self) -> None:
-        """Nothing flows any more, as far as one knows."""
+        """Set the rates to 0, as nothing is known of the node any more."""
         self.rates, self.links = _STILL, ()
 
 
@@ -151,12 +151,12 @@ def _sum(links: Sequence[LinkRates]) -> Rates:
         sum(link.drops_per_s for link in links),
         max((link.loss for link in links if link.loss is not None), default=None),
         max((link.rtt_ms for link in links if link.rtt_ms is not None), default=None),
-        min(_QUEUE_MAX, sum(link.queue_bytes for link in links)),
+        min(_QUEUE_BYTES_MAX, sum(link.queue_bytes for link in links)),
     )
 
 
 class _Slot:
-    """Rates of a few seconds, put together."""
+    """Rates of one slot, aggregated."""
 
     __slots__ = ("_count", "_drops", "_in", "_loss", "_out", "_queue", "_rtt", "start")
 

@@ -1,6 +1,6 @@
-"""The nodes in memory: who they are, and whether they have been heard of. No I/O; times are arguments.
+"""The nodes in memory: their profiles, and how long they have been silent. No I/O; times are arguments.
 
-Two clocks: `now` is monotonic seconds and decides states; wall-clock times are only shown and kept.
+There are two clocks: `now` is monotonic seconds, and decides states; wall-clock times are only shown and stored.
 """
 
 import unicodedata
@@ -13,18 +13,18 @@ from ..errors import Refusal
 from .measures import Meter
 
 NAME_MAX = 64
-"""Characters of a name."""
+"""Longest name in characters."""
 
 
 def in_one_form(name: str) -> str:
-    """A name as it is kept and compared. ValueError for what cannot be printed."""
+    """Return a name in the form that is stored and compared. Raise ValueError if it is not printable."""
     if not name.isprintable() or name != name.strip():
-        raise ValueError("expected printable characters, and no blanks around them")
+        raise ValueError("expected printable characters, without blanks at either end")
     return unicodedata.normalize("NFC", name)
 
 
 class State(StrEnum):
-    """By how long a node has been silent."""
+    """State of a node, by how long it has been silent."""
 
     LIVE = "live"
     STALE = "stale"
@@ -33,7 +33,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a node says of itself when it registers."""
+    """Facts that a node tells when it registers."""
 
     id: str
     name: str
@@ -50,25 +50,27 @@ class Node:
 
     profile: Profile
     token_id: str
-    """The token that it registered with, the only one that may speak for it."""
+    """Id of the token that registered the node, the only one that may update it."""
     address: str
-    """Where its requests come from."""
+    """Address that its requests come from."""
     registered_at: float
+    """Wall-clock time of the first registration."""
     last_seen: float
-    """By the wall clock."""
+    """Wall-clock time of the last request."""
     heard_at: float
-    """By the monotonic clock."""
+    """Monotonic time of the last request."""
     state: State = State.LIVE
     is_forwarder: bool | None = None
-    """Whether it says that it forwards for its LAN."""
+    """True if the node says that it forwards for its LAN; None if it says nothing."""
     meter: Meter = field(default_factory=Meter)
 
     @property
     def id(self) -> str:
+        """Id of the node, made from its public key."""
         return self.profile.id
 
     def advert_addresses(self) -> Iterator[tuple[str, int]]:
-        """Endpoints at the address that its requests come from: nobody can have datagrams sent to somebody else."""
+        """Yield the endpoints at the address that requests come from, so that nobody can aim datagrams at others."""
         for endpoint in self.profile.endpoints:
             host, _, port = endpoint.rpartition(":")
             if host.strip("[]") == self.address:
@@ -77,20 +79,21 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Silences:
-    """How long, in seconds, until a silent node changes its state."""
+    """Times of silence, in seconds, after which a node changes its state."""
 
     stale_s: float
     gone_s: float
     forget_s: float
 
     def state_after(self, silence_s: float) -> State:
+        """Return the state of a node that has been silent for so long."""
         if silence_s >= self.gone_s:
             return State.GONE
         return State.STALE if silence_s >= self.stale_s else State.LIVE
 
 
 class Registry:
-    """Every node by id. Of a name, an id and a public key there is one each."""
+    """All nodes, by id. Names, ids and public keys are unique."""
 
     def __init__(self, silences: Silences, nodes_max: int, nodes_per_token: int) -> None:
         self._silences = silences
@@ -107,31 +110,34 @@ class Registry:
         return iter(self._nodes.values())
 
     def ids(self) -> set[str]:
+        """Return the ids of all nodes."""
         return set(self._nodes)
 
     def find(self, node_id: str) -> Node | None:
+        """Return the node of this id, if any."""
         return self._nodes.get(node_id)
 
     def named(self, name: str) -> Node | None:
+        """Return the node of this name, if any."""
         node_id = self._ids.get(name)
         return None if node_id is None else self._nodes[node_id]
 
     def conflicting(self, profile: Profile) -> list[Node]:
-        """Nodes that would be replaced by this one: the same name, or the same id."""
+        """Return the nodes with the same name or the same id, which a node of this profile would replace."""
         found = {node.id: node for node in (self.named(profile.name), self.find(profile.id)) if node is not None}
         return list(found.values())
 
     def check_room(self, token_id: str, replaced: Iterable[Node]) -> None:
-        """Refuses one more node, by this token, if there is no room for it."""
+        """Refuse another node of this token if there is no room for it."""
         gone = list(replaced)
         if len(self._nodes) >= self._nodes_max and not gone:
             raise Refusal(503, "full", f"there are {self._nodes_max} nodes, and no more can be registered", 60)
         if self._of_token[token_id] - sum(node.token_id == token_id for node in gone) >= self._nodes_per_token:
-            told = f"this token has registered {self._nodes_per_token} nodes: remove some, or use another token"
-            raise Refusal(403, "too_many_nodes", told)
+            text = f"this token has registered {self._nodes_per_token} nodes: remove some, or use another token"
+            raise Refusal(403, "too_many_nodes", text)
 
     def put(self, node: Node) -> None:
-        """Add a node, instead of those that stand in its way."""
+        """Add a node, in place of those that conflict with it."""
         for other in self.conflicting(node.profile):
             self.remove(other.id)
         self._nodes[node.id] = node
@@ -139,6 +145,7 @@ class Registry:
         self._of_token[node.token_id] += 1
 
     def remove(self, node_id: str) -> Node | None:
+        """Remove the node of this id and return it, if there is one."""
         node = self._nodes.pop(node_id, None)
         if node is not None:
             del self._ids[node.profile.name]
@@ -148,7 +155,7 @@ class Registry:
         return node
 
     def expire(self, now: float) -> tuple[list[Node], list[Node]]:
-        """Nodes whose state has changed, and those to be forgotten."""
+        """Update the states. Return the nodes whose state has changed, and those to be forgotten."""
         changed, forgotten = [], []
         for node in self._nodes.values():
             silence = now - node.heard_at
@@ -162,6 +169,7 @@ class Registry:
         return changed, forgotten
 
     def counts(self) -> dict[State, int]:
+        """Return the number of nodes in each state."""
         counts = dict.fromkeys(State, 0)
         for node in self._nodes.values():
             counts[node.state] += 1

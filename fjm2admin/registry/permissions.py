@@ -15,7 +15,9 @@ class Permissions:
     def check_name(self, token: Token, name: str) -> None:
         """Refuse a token that may not register a node of this name."""
         if token.scope is not Scope.GATEWAY:
-            raise Refusal(403, "wrong_scope", f"a token of scope {token.scope} cannot register: it takes scope gateway")
+            raise Refusal(
+                403, "wrong_scope", f"a token of scope {token.scope} cannot register: use one of scope gateway"
+            )
         if token.node is not None and token.node != name:
             raise Refusal(403, "wrong_node", f"this token is for the node {token.node!r} only")
         if token.node is None and self._tokens.is_for_one(name):

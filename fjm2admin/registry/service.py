@@ -17,7 +17,7 @@ from ..advert import Advertiser
 from ..config import AdminConfig
 from ..errors import Refusal, StoreError
 from ..web.feed import ListFeed
-from ..web.limits import Seats
+from ..web.limits import ConcurrencyLimit
 from ..web.live import TICK_S, Live
 from .announcements import Announcements
 from .file_follower import FileFollower
@@ -55,8 +55,8 @@ class Service:
         self.nodes = Registry(
             Silences(config.stale_s, config.gone_s, config.forget_s), config.nodes_max, config.nodes_per_token
         )
-        self.waits = Seats(config.waits_max, config.waits_per_token)
-        self.streams = Seats(config.streams_max, config.streams_per_token)
+        self.waits = ConcurrencyLimit(config.waits_max, config.waits_per_token)
+        self.streams = ConcurrencyLimit(config.streams_max, config.streams_per_token)
         self.fault: str | None = None
         """Reason why the service cannot use its file; None if it can."""
         self._writer = Writer(store)

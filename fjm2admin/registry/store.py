@@ -1,6 +1,6 @@
-"""The file: nodes, tokens and history in SQLite. Blocking: the service calls it from one thread, commands directly.
+"""The file: nodes, tokens and history in SQLite. Calls block: the service makes them in one thread, commands directly.
 
-Readers do not wait for the writer (WAL), and a process that is killed loses nothing of what it has answered.
+Readers do not wait for the writer (WAL), and a killed process loses nothing that it has confirmed.
 """
 
 import fcntl
@@ -40,22 +40,23 @@ CREATE TABLE history (
 CREATE INDEX history_by_age ON history (step_s, at);
 """
 _BUSY_S = 5.0
+"""Longest wait for another process that writes. Every write takes milliseconds."""
 
 
 class Tier(NamedTuple):
-    """History in slots of so many seconds, kept for so long."""
+    """History in slots of one length, and how long they are kept, in seconds."""
 
     step_s: int
     kept_s: int
 
 
 TIERS = (Tier(STEP_S, 3_600), Tier(60, 86_400), Tier(900, 7 * 86_400))
-"""From fine to coarse; each is made of the one before it."""
+"""Tiers from fine to coarse. Each is made from the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredNode:
-    """A node as it is kept."""
+    """A node as the file has it."""
 
     profile: Profile
     token_id: str
@@ -65,7 +66,7 @@ class StoredNode:
 
 
 class Seen(NamedTuple):
-    """When a node was last heard of, and from where."""
+    """Time and address of a node's last request."""
 
     last_seen: float
     address: str
@@ -73,10 +74,10 @@ class Seen(NamedTuple):
 
 
 class Lock:
-    """Only one service may write to a file."""
+    """Lock that keeps a second service from using the same file."""
 
     def __init__(self, path: Path) -> None:
-        # By whatever name one came to the file, it is one.
+        # Links to the same file share one lock.
         path = path.resolve()
         self._path = path.with_name(path.name + ".lock")
         self._file: IO[bytes] | None = None
@@ -97,14 +98,15 @@ class Lock:
 
 
 class Store:
-    """One connection to the file, which is made if it is not there."""
+    """A connection to the file."""
 
     def __init__(self, path: Path, must_exist: bool = False) -> None:
+        """Open the file; make it if it is missing, unless it must exist. Raises StoreError."""
         self.path = path
         if must_exist and not path.exists():
-            raise StoreError(f"{path}: no such file; fjm2admin run makes it, --data or FJM2ADMIN_DATA names another")
+            raise StoreError(f"{path}: no such file; fjm2admin run creates it, --data or FJM2ADMIN_DATA names another")
         with self._errors():
-            # SQLite gives its other files the same mode.
+            # Only the owner may read the hashes of tokens. SQLite gives its other files the same mode.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -115,13 +117,16 @@ class Store:
         with self._changing():
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             if version > _SCHEMA_VERSION:
-                raise StoreError(f"{self.path}: made by a newer fjm2admin (form {version}, known is {_SCHEMA_VERSION})")
+                raise StoreError(
+                    f"{self.path}: made by a newer fjm2admin (schema {version}; this one knows up to {_SCHEMA_VERSION})"
+                )
             if version == 0:
                 for statement in _SCHEMA.split(";\n"):
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
     def close(self) -> None:
+        """Close the connection."""
         with self._errors():
             self._connection.close()
 
@@ -130,12 +135,12 @@ class Store:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            told = error.strerror if isinstance(error, OSError) else str(error)
-            raise StoreError(f"{self.path}: {told}") from error
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise StoreError(f"{self.path}: {reason}") from error
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """All of it is written, or nothing."""
+        """Run a transaction: write all of its changes, or none."""
         with self._errors():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -146,22 +151,22 @@ class Store:
                 raise
 
     def changes_by_others(self) -> int:
-        """A number that is another one after another process has changed the file."""
+        """Return a number that changes when another process changes the file."""
         with self._errors():
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         return int(version)
 
-    # Tokens
-
     def tokens(self) -> list[Token]:
+        """Return all tokens, revoked ones included, oldest first."""
         with self._errors():
             rows = self._connection.execute("SELECT * FROM tokens ORDER BY created_at").fetchall()
         try:
             return [Token(row[0], row[1], Scope(row[2]), *row[3:]) for row in rows]
         except ValueError as error:
-            raise StoreError(f"{self.path}: a token of a scope that this fjm2admin does not know: {error}") from error
+            raise StoreError(f"{self.path}: a token has a scope that this fjm2admin does not know: {error}") from error
 
     def add_token(self, token: Token) -> None:
+        """Add a token. Raises StoreError if a live one has its name."""
         with self._changing():
             taken = self._connection.execute(
                 "SELECT 1 FROM tokens WHERE name = ? AND revoked_at IS NULL", (token.name,)
@@ -174,26 +179,26 @@ class Store:
             self._connection.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def revoke_token(self, name: str, now: float) -> bool:
-        """Whether there was a live token of this name or id."""
+        """Revoke the live token of this name or id. Return False if there is none."""
         with self._changing():
             cursor = self._connection.execute(
                 "UPDATE tokens SET revoked_at = ? WHERE revoked_at IS NULL AND (name = ? OR id = ?)", (now, name, name)
             )
         return cursor.rowcount > 0
 
-    # Nodes
-
     def nodes(self) -> list[StoredNode]:
+        """Return all nodes, by name."""
         with self._errors():
             rows = self._connection.execute("SELECT * FROM nodes ORDER BY name").fetchall()
         return [StoredNode(_profile(row), *row[7:]) for row in rows]
 
     def node_ids(self) -> set[str]:
+        """Return the ids of all nodes."""
         with self._errors():
             return {row[0] for row in self._connection.execute("SELECT id FROM nodes")}
 
     def save_node(self, node: StoredNode) -> None:
-        """Add a node, in place of any of the same id, name or public key."""
+        """Add a node, in place of any with the same id, name or public key."""
         profile = node.profile
         row = (
             profile.id,
@@ -212,7 +217,7 @@ class Store:
             self._connection.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def remove_nodes(self, node_ids: Iterable[str]) -> int:
-        """Remove nodes and their history; how many there were."""
+        """Remove nodes and their history. Return how many nodes there were."""
         ids = [(node_id,) for node_id in node_ids]
         with self._changing():
             removed = self._connection.executemany("DELETE FROM nodes WHERE id = ?", ids).rowcount
@@ -221,10 +226,11 @@ class Store:
         return removed
 
     def list_version(self) -> int:
+        """Return the version of the list that was stored last."""
         return int(self._value("list_version"))
 
     def saved_at(self) -> float:
-        """When the last batch was written."""
+        """Return the wall-clock time of the last batch."""
         return self._value("saved_at")
 
     def _value(self, name: str) -> float:
@@ -234,8 +240,6 @@ class Store:
             ).fetchone()
         return row[0]
 
-    # What comes in batches
-
     def save_batch(
         self,
         seen: Iterable[Seen],
@@ -244,7 +248,7 @@ class Store:
         list_version: int,
         now: float,
     ) -> None:
-        """When nodes were seen, their slots of history, when tokens were used, and the list's version."""
+        """Save when nodes were seen, their slots of history, when tokens were used, and the version of the list."""
         rows = [(STEP_S, node_id, *point) for node_id, point in points]
         with self._changing():
             execute = self._connection.executemany
@@ -255,6 +259,7 @@ class Store:
             execute("UPDATE settings SET value = ? WHERE name = ?", settings)
 
     def history(self, node_id: str, tier: Tier, since: int) -> list[Point]:
+        """Return a node's slots in a tier from a time on."""
         with self._errors():
             rows = self._connection.execute(
                 "SELECT at, in_bps, out_bps, drops_per_s, loss, rtt_ms, queue_bytes FROM history"
@@ -264,9 +269,9 @@ class Store:
         return [Point(*row) for row in rows]
 
     def thin_out(self, now: float) -> None:
-        """Make the coarser tiers of the finer ones, and delete what is older than its tier keeps."""
+        """Make the coarser tiers from the finer ones, and delete slots that are older than their tier keeps."""
         with self._changing():
-            # A clock that was set back has left slots of times to come, behind which nothing would be thinned out.
+            # A clock that was set back leaves slots in the future, which would keep `_condense` from making new ones.
             self._connection.executemany(
                 "DELETE FROM history WHERE step_s = ? AND at > ?", [(tier.step_s, int(now)) for tier in TIERS]
             )
@@ -278,7 +283,7 @@ class Store:
                 )
 
     def _condense(self, fine: Tier, coarse: Tier) -> None:
-        """From the last coarse slots on, which may have been made before their time was over."""
+        """Make the coarse slots from the last ones on. Those may have been made before their time was over."""
         query = "SELECT coalesce(max(at), 0) FROM history WHERE step_s = ?"
         (last,) = self._connection.execute(query, (coarse.step_s,)).fetchone()
         since = last - coarse.step_s

@@ -1,6 +1,6 @@
-"""Tokens: made here, shown once, kept as a hash, compared in constant time.
+"""Tokens: shown once when they are made, stored as a hash, and compared in constant time.
 
-A token is `fjm2_ID_SECRET`. The id finds it; the secret has 256 random bits, which no hash gives away.
+A token is `fjm2_ID_SECRET`. The id finds it. The secret has 256 random bits, which cannot be guessed from the hash.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ ADVERT_LABEL = b"fjm2 advert"
 
 
 class Scope(StrEnum):
-    """What a token is good for."""
+    """Permissions of a token."""
 
     GATEWAY = "gateway"
-    """Register nodes, speak for them, read the list."""
+    """Register nodes, update them, read the list."""
     VIEW = "view"
     """Read everything."""
     ADMIN = "admin"
@@ -29,13 +29,13 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is kept of a token."""
+    """A token as it is stored, without its secret."""
 
     id: str
     name: str
     scope: Scope
     node: str | None
-    """The only node that a token of scope gateway may speak for; None for any that is nobody else's."""
+    """Name of the only node that a token of scope gateway may register; None for any name that is free."""
     digest: bytes
     created_at: float
     revoked_at: float | None = None
@@ -43,33 +43,34 @@ class Token:
 
     @property
     def is_live(self) -> bool:
+        """True unless the token is revoked."""
         return self.revoked_at is None
 
     @property
     def is_open(self) -> bool:
-        """Whether it is no token, but stands for someone without one."""
+        """True if this stands for a viewer without a token."""
         return not self.digest
 
     @property
     def advert_key(self) -> bytes:
-        """Seals advertisements to nodes of this token. Both ends can tell it: the gateway from the token's text."""
+        """Key that seals advertisements to nodes of this token. Gateways derive it from the token's text."""
         return hmac.digest(self.digest, ADVERT_LABEL, "sha256")
 
 
 def digest_of(text: str) -> bytes:
-    """SHA-256 of a token as it is written."""
+    """Return the SHA-256 of a token's text."""
     return hashlib.sha256(text.encode()).digest()
 
 
 def make(name: str, scope: Scope, node: str | None, now: float) -> tuple[str, Token]:
-    """A new token: its text, and what is kept of it."""
+    """Make a token. Return its text, and the token to store."""
     identity = secrets.token_hex(6)
     text = f"fjm2_{identity}_{secrets.token_urlsafe(32)}"
     return text, Token(identity, name, scope, node, digest_of(text), now)
 
 
-def looker(address: str) -> Token:
-    """Stands for those who may look without a token from an address: what they take, others have still."""
+def anonymous_viewer(address: str) -> Token:
+    """Return the token that stands for viewers without one from an address. Each address has limits of its own."""
     return Token(f"open {address}", "open page", Scope.VIEW, None, b"", 0.0)
 
 
@@ -83,10 +84,11 @@ class TokenBook:
         return sum(token.is_live for token in self._tokens.values())
 
     def replace(self, tokens: Iterable[Token]) -> None:
+        """Replace all tokens."""
         self._tokens = {token.id: token for token in tokens}
 
     def find(self, text: str) -> Token | None:
-        """The live token that this is the text of. What is wrong with others cannot be told by how long it takes."""
+        """Return the live token of this text. The time it takes does not tell what is wrong with a text."""
         match = _FORM.fullmatch(text)
         token = self._tokens.get(match[1]) if match else None
         is_right = hmac.compare_digest(digest_of(text), token.digest if token else _NOBODY)
@@ -94,16 +96,18 @@ class TokenBook:
 
     @staticmethod
     def is_well_formed(text: str) -> bool:
-        """Whether it could be a token."""
+        """Return True if a text has the form of a token."""
         return _FORM.fullmatch(text) is not None
 
     def is_live(self, token_id: str) -> bool:
+        """Return True if there is a token of this id that is not revoked."""
         token = self._tokens.get(token_id)
         return token is not None and token.is_live
 
     def is_for_one(self, node: str) -> bool:
-        """Whether there is a live token that was made for this node."""
+        """Return True if there is a live token that was made for this node only."""
         return any(token.node == node and token.is_live for token in self._tokens.values())
 
     def of(self, token_id: str) -> Token | None:
+        """Return the token of this id, live or revoked."""
         return self._tokens.get(token_id)

@@ -1,4 +1,4 @@
-"""The HTTP API, version 1: thin; the service decides."""
+"""The HTTP API, version 1. It only translates requests: the service decides."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,15 +24,17 @@ from .gate import Gate
 from .problems import documented
 
 WAIT_MAX_S = 30
-_PIECE_BYTES = 65_536
+"""Longest wait for a change of the list: common proxies end a request after 60 s without an answer."""
+PIECE_BYTES = 65_536
+"""Part of an event that is written at once."""
 _ABOUT = """
 The list of an FJM2 network's gateways. A gateway registers, sends heartbeats, and reads the list of the others; it may
-wait for the list to change. Everything takes a token, made with `fjm2admin token create`, as `Authorization: Bearer`.
+wait for the list to change. Each request needs a token, made with `fjm2admin token create`, as `Authorization: Bearer`.
 """
 
 _bearer = HTTPBearer(auto_error=False, description="Made with `fjm2admin token create`.")
 _ALWAYS = (401, 429, 503)
-_NODE_ID = Path(pattern=r"^[0-9a-f]{8}$", description="Of the node: 8 hexadecimal digits.")
+_NODE_ID = Path(pattern=r"^[0-9a-f]{8}$", description="Id of the node: 8 hexadecimal digits.")
 
 
 def _caller(request: Request) -> Caller:
@@ -41,21 +43,21 @@ def _caller(request: Request) -> Caller:
 
 
 async def _any_caller(request: Request) -> Caller:
-    """Whoever has passed the gate."""
+    """Return the caller of any request that passed the gate."""
     return _caller(request)
 
 
 async def _gateway(request: Request) -> Caller:
     caller = _caller(request)
     if caller.token.scope is not TokenScope.GATEWAY:
-        raise Refusal(403, "wrong_scope", f"it takes a token of scope gateway; this one has {caller.token.scope}")
+        raise Refusal(403, "wrong_scope", f"this needs a token of scope gateway; this one has {caller.token.scope}")
     return caller
 
 
 async def _writer(request: Request) -> Caller:
     caller = _caller(request)
     if caller.token.scope is TokenScope.VIEW:
-        raise Refusal(403, "wrong_scope", "a token of scope view changes nothing")
+        raise Refusal(403, "wrong_scope", "a token of scope view may not change anything")
     return caller
 
 
@@ -66,7 +68,7 @@ NodeId = Annotated[str, _NODE_ID]
 
 
 def make_app(service: Service) -> tuple[FastAPI, Gate]:
-    """The application, and the gate around it, which is what to serve."""
+    """Return the application, and the gate around it. Serve the gate."""
     app = FastAPI(
         title="FJM2 node list",
         version=__version__,
@@ -87,14 +89,14 @@ _HEARD = documented(400, *_ALWAYS, 403, 404, 408, 413, 422)
 
 
 def _registering_routes(service: Service) -> APIRouter:
-    """How a gateway comes, and goes."""
+    """Return the routes to register and remove a gateway."""
     router = _gateways_router()
 
     @router.post(
         "/nodes", response_model=models.Registered, responses=documented(400, *_ALWAYS, 403, 408, 409, 413, 422)
     )
     async def register(caller: GatewayCaller, body: models.Registration) -> models.Registered:
-        """Put a gateway on the list, or say that it has changed."""
+        """Put a gateway on the list, or update its entry."""
         node = await service.register(caller, _profile(body))
         return models.Registered(
             id=node.id,
@@ -115,19 +117,19 @@ def _registering_routes(service: Service) -> APIRouter:
 
 
 def _reporting_routes(service: Service) -> APIRouter:
-    """What a gateway says while it is there."""
+    """Return the routes for heartbeats and measurements."""
     router = _gateways_router()
 
     @router.post("/nodes/{id}/heartbeat", response_model=models.Heard, responses=_HEARD)
     async def heartbeat(caller: GatewayCaller, id: NodeId, body: models.Heartbeat) -> models.Heard:  # noqa: A002
-        """Say that a gateway is alive, perhaps at other endpoints, perhaps with what it measured."""
+        """Report that a gateway is alive, with new endpoints if they have changed, and measurements if any."""
         measured = None if body.metrics is None else _measured(body.metrics)
         await service.heartbeat(caller, id, body.endpoints, measured)
         return models.Heard(list_version=service.feed.snapshot.version)
 
     @router.post("/nodes/{id}/metrics", response_model=models.Heard, responses=_HEARD)
     async def upload(caller: GatewayCaller, id: NodeId, body: models.Upload) -> models.Heard:  # noqa: A002
-        """Send what a gateway has measured. It counts as a heartbeat."""
+        """Send the measurements of a gateway. This counts as a heartbeat."""
         await service.upload(caller, id, [_measured(sample) for sample in body.samples])
         return models.Heard(list_version=service.feed.snapshot.version)
 
@@ -135,7 +137,7 @@ def _reporting_routes(service: Service) -> APIRouter:
 
 
 def _list_routes(service: Service) -> APIRouter:
-    """The list, now or when it is another one."""
+    """Return the route to the list, now or once it has changed."""
     router = _gateways_router()
 
     @router.get(
@@ -143,7 +145,7 @@ def _list_routes(service: Service) -> APIRouter:
         response_model=models.NodeList,
         responses={
             200: {"headers": {"ETag": {"description": "The list's version, quoted.", "schema": {"type": "string"}}}},
-            304: {"description": "The list is still the one of If-None-Match."},
+            304: {"description": "The list still has the version in If-None-Match."},
             **documented(*_ALWAYS, 422),
         },
     )
@@ -151,14 +153,14 @@ def _list_routes(service: Service) -> APIRouter:
         request: Request,
         caller: AnyCaller,
         wait: Annotated[
-            float, Query(ge=0, le=WAIT_MAX_S, description="With If-None-Match: seconds to wait for another list.")
+            float, Query(ge=0, le=WAIT_MAX_S, description="With If-None-Match: seconds to wait for a newer list.")
         ] = 0,
-        if_none_match: Annotated[str | None, Header(max_length=256, description="ETag of the list one has.")] = None,
+        if_none_match: Annotated[str | None, Header(max_length=256, description="ETag of the known list.")] = None,
         accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
     ) -> Response:
-        """The gateways that are live or stale. With `wait` the answer comes once the list is another one."""
+        """Return the gateways that are live or stale. With `wait` the answer comes once the list has changed."""
         if wait and _is_same(if_none_match, service.feed.snapshot):
-            await _wait_in_turn(service, caller, request, wait)
+            await _wait_within_limits(service, caller, request, wait)
         return _list_answer(service.feed.snapshot, if_none_match, accept_encoding)
 
     return router
@@ -205,25 +207,25 @@ def _is_same(if_none_match: str | None, snapshot: Snapshot) -> bool:
     return any(tag in ("*", snapshot.etag) for tag in tags)
 
 
-async def _wait_in_turn(service: Service, caller: Caller, request: Request, seconds: float) -> None:
-    """On a seat of the token's, as long as there is one and the token is good."""
+async def _wait_within_limits(service: Service, caller: Caller, request: Request, seconds: float) -> None:
+    """Wait for the list to change. Refuse if too many wait, or if the token is revoked meanwhile."""
     token_id = caller.token.id
-    service.waits.take(token_id)
+    service.waits.acquire(token_id)
     try:
         await _wait_for_list(service, request, seconds)
     finally:
-        service.waits.leave(token_id)
-    if not _is_good(service, caller):
+        service.waits.release(token_id)
+    if not _may_go_on(service, caller):
         raise Refusal(401, "unauthorised", "the token has been revoked")
 
 
-def _is_good(service: Service, caller: Caller) -> bool:
-    """Still. Who looked without a token goes on."""
+def _may_go_on(service: Service, caller: Caller) -> bool:
+    """Return True unless the caller's token was revoked. Viewers without a token may go on."""
     return caller.token.is_open or service.tokens.is_live(caller.token.id)
 
 
 async def _wait_for_list(service: Service, request: Request, seconds: float) -> None:
-    """Until the list is another one, the time is over, or the client has left."""
+    """Wait until the list changes, the time is over, or the client has left."""
     gone = asyncio.ensure_future(_disconnected(request))
     try:
         await service.feed.wait(seconds, gone)
@@ -251,11 +253,11 @@ def _watching_routes(service: Service) -> APIRouter:
 
     @router.get("/nodes/{id}/history", response_model=models.History, responses=documented(*_ALWAYS, 404, 422))
     async def history(
-        caller: AnyCaller,  # noqa: ARG001, it has to be one
+        caller: AnyCaller,  # noqa: ARG001, it declares that a token is needed
         id: NodeId,  # noqa: A002
-        minutes: Annotated[int, Query(ge=1, le=10_080, description="So far back.")] = 60,
+        minutes: Annotated[int, Query(ge=1, le=10_080, description="Minutes of history up to now.")] = 60,
     ) -> models.History:
-        """What a node measured: by 10 s for up to an hour, by minutes for a day, by quarters of an hour for a week."""
+        """Return a node's history in slots of 10 s for up to an hour, a minute up to a day, 15 minutes up to a week."""
         step_s, points = await service.history(id, minutes)
         return models.History(id=id, step_s=step_s, points=[models.HistoryPoint(**point._asdict()) for point in points])
 
@@ -271,26 +273,26 @@ def _watching_routes(service: Service) -> APIRouter:
         },
     )
     async def events(caller: AnyCaller) -> StreamingResponse:
-        """The nodes, their links and rates, as they change. It goes on until the client leaves."""
-        service.streams.take(caller.token.id)
+        """Stream the nodes, their links and rates as they change, until the client leaves."""
+        service.streams.acquire(caller.token.id)
         return _EventStream(service, caller)
 
     return router
 
 
-async def _in_pieces(events: AsyncIterator[bytes]) -> AsyncIterator[memoryview]:
-    """So that of a long one no more than a piece waits in a connection that takes it slowly."""
+async def in_pieces(events: AsyncIterator[bytes]) -> AsyncIterator[memoryview]:
+    """Yield events in pieces, so that a slow connection buffers no more than a piece of a long one."""
     async for event in events:
-        for at in range(0, len(event), _PIECE_BYTES):
-            yield memoryview(event)[at : at + _PIECE_BYTES]
+        for at in range(0, len(event), PIECE_BYTES):
+            yield memoryview(event)[at : at + PIECE_BYTES]
 
 
 class _EventStream(StreamingResponse):
-    """Events on a seat of the token's, which is free again even if the client has left before the first of them."""
+    """Stream of events. It releases its place in the limit even if the client leaves before the first event."""
 
     def __init__(self, service: Service, caller: Caller) -> None:
         super().__init__(
-            _in_pieces(service.live.events(lambda: _is_good(service, caller))),
+            in_pieces(service.live.events(lambda: _may_go_on(service, caller))),
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
@@ -301,7 +303,7 @@ class _EventStream(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._service.streams.leave(self._caller.token.id)
+            self._service.streams.release(self._caller.token.id)
 
 
 def _service_routes(service: Service, gate: Gate) -> APIRouter:
@@ -312,12 +314,12 @@ def _service_routes(service: Service, gate: Gate) -> APIRouter:
         "/healthz",
         response_model=models.Health,
         responses={
-            503: {"model": models.Health, "description": "It cannot use its file."},
+            503: {"model": models.Health, "description": "The service cannot use its file."},
             429: documented(429)[429],
         },
     )
     async def healthz() -> Response:
-        """Whether the service works."""
+        """Report whether the service works."""
         is_well = service.fault is None
         health = models.Health(status="ok" if is_well else "failing", reason=None if is_well else "store")
         return Response(health.model_dump_json(), 200 if is_well else 503, media_type="application/json")
@@ -332,7 +334,7 @@ def _service_routes(service: Service, gate: Gate) -> APIRouter:
         },
     )
     async def metrics(caller: AnyCaller) -> Response:  # noqa: ARG001
-        """Counters of the service, for Prometheus."""
+        """Return the metrics of the service for Prometheus."""
         return Response(prometheus.text(service, gate.answers), media_type=exposition.CONTENT_TYPE)
 
     return router

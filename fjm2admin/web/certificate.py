@@ -1,4 +1,4 @@
-"""The service's TLS certificate: used only if its files fit together, and read again when they have changed."""
+"""The service's TLS certificate. It is used only if its files match, and loaded again when they have changed."""
 
 import asyncio
 import os
@@ -10,15 +10,16 @@ from ..config import AdminConfig
 from ..errors import ConfigurationError
 
 _WATCH_S = 2.0
+"""Time between two looks at the files."""
 
 log = Log("fjm2admin.tls")
 
 Stamp = tuple[int, int, int]
-"""What tells that a file is another one, or has been written to."""
+"""Inode, time of modification and size: they change when a file is replaced or written."""
 
 
 class Certificate:
-    """Chain and key of a configuration that has them, in a context that connections are made with."""
+    """The certificate chain and key of a configuration, in a TLS context for connections."""
 
     def __init__(self, config: AdminConfig) -> None:
         self._files = (config.certificate, config.certificate_key)
@@ -26,24 +27,24 @@ class Certificate:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
     def check(self) -> None:
-        """ConfigurationError if the files are not fit for use."""
+        """Raise ConfigurationError if the files cannot be used."""
         self._load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
     def context(self) -> ssl.SSLContext:
-        """What connections are made with, for good. ConfigurationError if the files are not fit for use."""
+        """Return the context for all connections. Raise ConfigurationError if the files cannot be used."""
         self._stamps = self._seen()
         self._load_into(self._context)
         return self._context
 
     async def watch(self) -> None:
-        """Run for good: what the files become is what new connections get."""
+        """Load the files whenever they change, until cancelled. New connections get the new certificate."""
         while True:
             await asyncio.sleep(_WATCH_S)
             if self._seen() != self._stamps:
                 self.reload()
 
     def reload(self) -> None:
-        """Read the files again. If they do not fit, as between writing one and the other, all stays as it was."""
+        """Load the files. If they do not match, as while one of them is still the old one, keep the present ones."""
         self._stamps = self._seen()
         try:
             self.check()
@@ -59,7 +60,7 @@ class Certificate:
             context.load_cert_chain(chain, key, password="")
         except (OSError, ssl.SSLError) as error:
             fault = (
-                f"certificate={chain}, certificate_key={key}: expected PEM files that belong together, the key without"
+                f"certificate={chain}, certificate_key={key}: expected PEM files that match, the key without"
                 f" a passphrase: {error}"
             )
             raise ConfigurationError([fault]) from error

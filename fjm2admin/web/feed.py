@@ -1,4 +1,4 @@
-"""The list of nodes as gateways get it: made once a change, kept ready, and one wake-up for all who wait."""
+"""The list of nodes for gateways: made once for each change, kept ready, with one wake-up for all who wait."""
 
 import asyncio
 import gzip
@@ -10,11 +10,15 @@ from time import time
 from ..registry.nodes import Node, State
 
 _SOON_S = 0.05
+"""Delay after a change, so that changes that come together make one list."""
 _WAITER_S = 0.001
+"""Time to answer one waiting request, roughly. It spaces lists further apart when many wait."""
 _SPACING_S = (0.1, 1.0)
-"""Changes that come close together are told together, the more so the more are to be told."""
-_TELLING_SHARE = 3
-_COMPRESSION = 4
+"""Shortest time between two lists: with nobody waiting, and at most."""
+_ANSWER_SHARE = 3
+"""Lists are spaced at this multiple of the time that answering the last one took, so that other work gets its turn."""
+_COMPRESSION_LEVEL = 4
+"""Level of gzip: higher ones take much longer for a list that is hardly smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +31,12 @@ class Snapshot:
 
     @property
     def etag(self) -> str:
+        """ETag of the list: its version in quotes."""
         return f'"{self.version}"'
 
 
 def entry(node: Node) -> dict[str, object]:
-    """A node as others see it."""
+    """Return a node as other gateways and pages see it."""
     profile = node.profile
     return {
         "id": profile.id,
@@ -50,15 +55,15 @@ def _entries(nodes: Iterable[Node]) -> list[dict[str, object]]:
     return [entry(node) for node in nodes if node.state is not State.GONE]
 
 
-def _snapshot(version: int, entries: Iterable[dict[str, object]]) -> Snapshot:
-    """One entry after another: made in a thread, it leaves the loop its turns."""
+def make_snapshot(version: int, entries: Iterable[dict[str, object]]) -> Snapshot:
+    """Encode a list, one entry at a time, so that the event loop gets its turns while a thread does this."""
     texts = (json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in entries)
     body = f'{{"version":{version},"nodes":[{",".join(texts)}]}}'.encode()
-    return Snapshot(version, body, gzip.compress(body, _COMPRESSION, mtime=0))
+    return Snapshot(version, body, gzip.compress(body, _COMPRESSION_LEVEL, mtime=0))
 
 
 class ListFeed:
-    """The current list, and those who wait for the next one."""
+    """The current list, and a wake-up for those who wait for the next one."""
 
     def __init__(self, nodes: Iterable[Node], last_version: int, published: Callable[[int], None]) -> None:
         self._nodes = nodes
@@ -68,21 +73,21 @@ class ListFeed:
         self._timer: asyncio.TimerHandle | None = None
         self._making: asyncio.Task[None] | None = None
         self._is_behind = False
-        """Whether the list has changed since the one that is being made."""
-        self._published_at = self._told_at = self._loop.time() - _SPACING_S[1]
+        """True if nodes have changed since the list that is being made."""
+        self._published_at = self._answered_at = self._loop.time() - _SPACING_S[1]
         self._is_closed = False
         self.waiters = 0
-        # Another one than the last: what was published just before a kill may not have been stored as published.
-        self.snapshot = _snapshot(_version_after(last_version), _entries(nodes))
+        # Later than the stored version: a list published just before a kill may have a version that was not stored.
+        self.snapshot = make_snapshot(_version_after(last_version), _entries(nodes))
 
     def changed(self) -> None:
-        """The list is no longer what it was."""
+        """Schedule a new list, because nodes have changed."""
         self._is_behind = True
         if self._timer is None and self._making is None and not self._is_closed:
             least, most = _SPACING_S
-            # On a busy host, telling everyone may take longer than that: most of the time is left for the rest.
-            telling_s = self._told_at - self._published_at
-            spacing = max(min(most, least + _WAITER_S * self.waiters), _TELLING_SHARE * telling_s)
+            # On a busy host, answering all may take longer than the spacing. Leave most of the time for other work.
+            answering_s = self._answered_at - self._published_at
+            spacing = max(min(most, least + _WAITER_S * self.waiters), _ANSWER_SHARE * answering_s)
             at = max(self._loop.time() + _SOON_S, self._published_at + spacing)
             self._timer = self._loop.call_at(at, self._begin)
 
@@ -95,7 +100,7 @@ class ListFeed:
     async def _publish(self, entries: list[dict[str, object]]) -> None:
         version = _version_after(self.snapshot.version)
         try:
-            self.snapshot = await self._loop.run_in_executor(None, _snapshot, version, entries)
+            self.snapshot = await self._loop.run_in_executor(None, make_snapshot, version, entries)
         finally:
             self._making = None
         if self._is_closed:
@@ -110,20 +115,20 @@ class ListFeed:
         self._next = self._loop.create_future()
 
     async def wait(self, seconds: float, or_until: "asyncio.Future[None]") -> None:
-        """Until the next list, for no longer than so, or until something else happens."""
+        """Wait until the next list, the time is over, or `or_until` is done."""
         if self._is_closed:
             return
-        told = self._next
+        published = self._next
         self.waiters += 1
         try:
-            await asyncio.wait((told, or_until), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((published, or_until), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.waiters -= 1
-        if told.done():
-            self._told_at = self._loop.time()
+        if published.done():
+            self._answered_at = self._loop.time()
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Release all who wait, and make no more lists."""
         if not self._is_closed:
             self._is_closed = True
             if self._timer is not None:
@@ -132,5 +137,5 @@ class ListFeed:
 
 
 def _version_after(version: int) -> int:
-    """Later than this one, also where the clock was set back or a version was never stored."""
+    """Return a later version, even if the clock was set back or a version was never stored."""
     return max(version + 1, int(time() * 1000))

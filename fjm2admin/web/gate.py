@@ -1,4 +1,4 @@
-"""What every request passes first: limits, the caller's token, the body's length. And what every answer carries."""
+"""The gate that every request passes: limits, the caller's token, the length of the body, and headers of the answer."""
 
 import asyncio
 import ipaddress
@@ -12,10 +12,10 @@ from starlette.types import Scope as AsgiScope
 
 from fjm2.base.logs import Log
 
-from ..config import AdminConfig, Lookers
+from ..config import AdminConfig, Viewers
 from ..errors import Refusal
 from ..registry.service import Caller, Service
-from ..registry.tokens import Token, looker
+from ..registry.tokens import Token, anonymous_viewer
 from . import sockets
 from .limits import RateLimit, address_key
 from .problems import problem
@@ -23,7 +23,7 @@ from .problems import problem
 log = Log("fjm2admin.http")
 
 BODY_S = 15.0
-"""So long a body may take to come."""
+"""Longest time for the body of a request to come."""
 _SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -41,7 +41,7 @@ class Gate:
         self._app = app
         self._body_bytes = config.body_bytes
         self._proxies = config.proxies
-        self._lookers = config.lookers
+        self._lookers = config.viewers
         self._service = service
         self._addresses = RateLimit(config.address_per_s)
         self._tokens = RateLimit(config.token_per_s)
@@ -62,7 +62,7 @@ class Gate:
             log.failure("request_failed", error, method=scope["method"], path=scope["path"])
             if answer.status:
                 raise
-            await problem(Refusal(500, "failed", "a fault of the service; its log says more"))(scope, receive, answer)
+            await problem(Refusal(500, "failed", "the service failed; its log has the details"))(scope, receive, answer)
         finally:
             if answer.status:
                 self.answers[answer.status] += 1
@@ -92,13 +92,13 @@ class Gate:
             receive = await self._with_body(headers, receive)
         await self._app(scope, receive, send)
 
-    def _check_rate(self, limit: RateLimit, key: str, told: str) -> None:
+    def _check_rate(self, limit: RateLimit, key: str, origin: str) -> None:
         wait_s = limit.wait_s(key, monotonic())
         if wait_s:
-            raise Refusal(429, "too_often", f"too many requests {told}", wait_s)
+            raise Refusal(429, "too_often", f"too many requests {origin}", wait_s)
 
     def _address_of(self, scope: AsgiScope, headers: Headers) -> str:
-        """Where a request comes from; behind a trusted proxy, where the proxy says so."""
+        """Return the address that a request comes from; behind a trusted proxy, the one that the proxy tells."""
         client = scope.get("client")
         address = sockets.plain_host(client[0]) if client else "unknown"
         if address not in self._proxies:
@@ -119,29 +119,29 @@ class Gate:
             if token is not None:
                 return token
         elif self._is_open(scope, headers):
-            return looker(address_key(address))
+            return anonymous_viewer(address_key(address))
         log.seldom(logging.INFO, "unauthorised", address_key(address), address=address, with_token=bool(kind))
         raise Refusal(401, "unauthorised", "send a good token as Authorization: Bearer TOKEN")
 
     def _is_open(self, scope: AsgiScope, headers: Headers) -> bool:
-        """Whether one may look without a token.
+        """Return True if a request may read without a token.
 
-        Where that is for people at this host only, it is not for what a proxy brings, nor for a page of another name
-        that was made to resolve to this host. HTTP/1.0 is what nginx speaks where it is not told to say more.
+        If only people on this host may, a request that came through a proxy may not, nor one for another host's name
+        that was made to resolve to this host. By default nginx speaks HTTP/1.0 to the service.
         """
-        if self._lookers is not Lookers.THIS_HOST:
-            return self._lookers is Lookers.EVERYONE
+        if self._lookers is not Viewers.THIS_HOST:
+            return self._lookers is Viewers.EVERYONE
         if scope["http_version"] == "1.0" or any(name in headers for name in _FORWARDING):
             return False
         return _is_this_host(headers.get("host", ""))
 
     async def _with_body(self, headers: Headers, receive: Receive) -> Receive:
-        """Read the body, and have it read again by the application."""
+        """Read the body within its limits, and return a `receive` that gives it to the application."""
         try:
             async with asyncio.timeout(BODY_S):
                 body = await self._body(headers, receive)
         except TimeoutError:
-            raise Refusal(408, "too_slow", f"the body did not come within {BODY_S:g} s") from None
+            raise Refusal(408, "too_slow", f"the body did not arrive within {BODY_S:g} s") from None
         is_read = False
 
         async def again() -> Message:
@@ -154,19 +154,19 @@ class Gate:
         return again
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        most = self._body_bytes
-        too_long = Refusal(413, "too_long", f"a body may have {most} bytes")
+        bytes_max = self._body_bytes
+        too_long = Refusal(413, "too_long", f"the body is too long: at most {bytes_max} bytes are allowed")
         length = headers.get("content-length", "0")
-        if length.isdigit() and int(length[:20]) > most:
+        if length.isdigit() and int(length[:20]) > bytes_max:
             raise too_long
         parts, size = [], 0
         while True:
             message = await receive()
             if message["type"] != "http.request":
-                raise Refusal(400, "unreadable", "the connection was closed before the body had come")
+                raise Refusal(400, "unreadable", "the connection was closed before the body was complete")
             part = message.get("body", b"")
             size += len(part)
-            if size > most:
+            if size > bytes_max:
                 raise too_long
             parts.append(part)
             if not message.get("more_body", False):
@@ -174,7 +174,7 @@ class Gate:
 
 
 class _Answer:
-    """Sends on, with the headers that every answer has."""
+    """ASGI `send` that adds the headers of every answer, and notes its status."""
 
     def __init__(self, send: Send, path: str) -> None:
         self._send = send
@@ -193,6 +193,6 @@ class _Answer:
 
 
 def _is_this_host(host: str) -> bool:
-    """Whether a Host header names it."""
+    """Return True if a Host header names this host."""
     name = (host if host.endswith("]") else host.rpartition(":")[0] or host).strip("[]")
     return name == "localhost" or (sockets.is_address(name) and ipaddress.ip_address(name).is_loopback)

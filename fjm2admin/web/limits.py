@@ -1,4 +1,4 @@
-"""Limits on how often: token buckets by key, in bounded memory."""
+"""Limits: requests a second, connections, and requests that are served at the same time. Memory is bounded."""
 
 import ipaddress
 from collections import Counter, OrderedDict
@@ -44,7 +44,7 @@ class RateLimit:
 
 
 def address_key(host: str) -> str:
-    """What an address counts as: an IPv6 host has its whole /64 to choose from."""
+    """Return the key that an address is limited by. For IPv6 it is the /64, from which a host chooses its addresses."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -56,54 +56,58 @@ def address_key(host: str) -> str:
     return host
 
 
-class Doors:
-    """How many connections there may be, in all and from one address; what is trusted may have all of them.
+class ConnectionLimit:
+    """Limit of connections, in all and from one address. Trusted addresses may have all of them.
 
-    Whoever is inside stays: those who come too late are sent away, whatever they are about to ask.
+    New connections beyond the limit are refused; those that exist stay.
     """
 
-    def __init__(self, most: int, most_each: int, trusted: Collection[str]) -> None:
-        self._most = most
-        self._most_each = most_each
+    def __init__(self, connections_max: int, per_address_max: int, trusted: Collection[str]) -> None:
+        self._connections_max = connections_max
+        self._per_address_max = per_address_max
         self._trusted = trusted
-        self._inside: Counter[str] = Counter()
+        self._per_address: Counter[str] = Counter()
         self.count = 0
 
-    def enter(self, host: str) -> bool:
-        """Whether there is room. Either way, it leaves when it is closed."""
+    def admit(self, host: str) -> bool:
+        """Count a connection. Return False if there is no room for it. Either way, `release` it when it is closed."""
         host = plain_host(host)
         key = address_key(host)
-        self._inside[key] += 1
+        self._per_address[key] += 1
         self.count += 1
-        return self.count <= self._most and (self._inside[key] <= self._most_each or host in self._trusted)
+        return self.count <= self._connections_max and (
+            self._per_address[key] <= self._per_address_max or host in self._trusted
+        )
 
-    def leave(self, host: str) -> None:
+    def release(self, host: str) -> None:
+        """Uncount a connection that was closed."""
         key = address_key(plain_host(host))
         self.count -= 1
-        self._inside[key] -= 1
-        if self._inside[key] <= 0:
-            del self._inside[key]
+        self._per_address[key] -= 1
+        if self._per_address[key] <= 0:
+            del self._per_address[key]
 
 
-class Seats:
-    """How many may wait at a time, in all and each."""
+class ConcurrencyLimit:
+    """Limit of requests that are open at the same time, in all and with one token."""
 
-    def __init__(self, most: int, most_each: int) -> None:
-        self._most = most
-        self._most_each = most_each
+    def __init__(self, requests_max: int, per_token_max: int) -> None:
+        self._requests_max = requests_max
+        self._per_token_max = per_token_max
         self._taken: dict[str, int] = {}
         self.count = 0
 
-    def take(self, key: str) -> None:
-        """Refuses if there is none left."""
-        if self._taken.get(key, 0) >= self._most_each:
-            raise Refusal(429, "too_many_waiting", f"no more than {self._most_each} at a time with one token", 1)
-        if self.count >= self._most:
-            raise Refusal(503, "too_many_waiting", "too many wait already", 5)
+    def acquire(self, key: str) -> None:
+        """Count a request of this key. Refuse it if there are too many."""
+        if self._taken.get(key, 0) >= self._per_token_max:
+            raise Refusal(429, "too_many_waiting", f"no more than {self._per_token_max} at a time with one token", 1)
+        if self.count >= self._requests_max:
+            raise Refusal(503, "too_many_waiting", "too many requests are waiting already", 5)
         self._taken[key] = self._taken.get(key, 0) + 1
         self.count += 1
 
-    def leave(self, key: str) -> None:
+    def release(self, key: str) -> None:
+        """Uncount a request that ended."""
         self.count -= 1
         left = self._taken[key] - 1
         if left:

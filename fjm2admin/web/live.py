@@ -1,4 +1,4 @@
-"""What pages see: a snapshot, then what has changed, once a tick, the same bytes for all."""
+"""Events for pages: a snapshot, then changes once a tick, in the same bytes for all pages."""
 
 import asyncio
 import json
@@ -9,10 +9,11 @@ from ..registry.nodes import Node
 from .feed import entry
 
 TICK_S = 1.0
-_QUIET_TICKS = 5
-"""So often something is sent even if nothing has changed, so that a page knows that it is connected."""
-_BEHIND_MAX = 8
-"""A page that has fallen behind by more gets a snapshot."""
+"""Time between two events with changes."""
+_QUIET_TICKS_MAX = 5
+"""Ticks without changes after which an event is sent anyway, so that a page knows that it is connected."""
+_BEHIND_TICKS_MAX = 8
+"""Ticks that a slow page may be behind. Further behind, it gets a new snapshot."""
 
 
 def _shown(node: Node) -> dict[str, object]:
@@ -29,7 +30,7 @@ def _event(name: str, content: dict[str, object]) -> bytes:
 
 
 def _head(name: str, content: dict[str, object]) -> bytes:
-    """All of an event but the time of its sending."""
+    """Return an event without the time of its sending, which `_stamp` adds."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return f"event: {name}\ndata: {text[:-1]}".encode()
 
@@ -39,7 +40,7 @@ def _stamp() -> bytes:
 
 
 class Live:
-    """Gathers changes, and tells every page."""
+    """Stream of changes of the nodes for every open page."""
 
     def __init__(self, nodes: Iterable[Node], find: Callable[[str], Node | None], about: dict[str, object]) -> None:
         self._nodes = nodes
@@ -50,22 +51,22 @@ class Live:
         self._ticks: dict[int, bytes] = {}
         self._tick = 0
         self._kept_snapshot: bytes | None = None
-        """All but its time: good until the next tick, for as long as anybody watches."""
+        """Snapshot without its time. It is valid until the next tick, and kept while any page is open."""
         self._next: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._is_closed = False
         self.watching = 0
 
     def note(self, node_id: str) -> None:
-        """Something about this node is new: it came, changed, or left."""
+        """Note that a node came, changed or left."""
         if self.watching:
             self._changed.add(node_id)
 
     def tick(self) -> None:
-        """Tell what has changed since the last tick."""
+        """Send what has changed since the last tick."""
         if not self.watching:
             return
         self._quiet_ticks += 1
-        if not self._changed and self._quiet_ticks < _QUIET_TICKS:
+        if not self._changed and self._quiet_ticks < _QUIET_TICKS_MAX:
             return
         self._quiet_ticks = 0
         ids, self._changed = self._changed, set()
@@ -80,7 +81,7 @@ class Live:
         self._tick += 1
         self._kept_snapshot = None
         self._ticks[self._tick] = event
-        self._ticks.pop(self._tick - _BEHIND_MAX, None)
+        self._ticks.pop(self._tick - _BEHIND_TICKS_MAX, None)
         self._wake()
 
     def _wake(self) -> None:
@@ -88,17 +89,17 @@ class Live:
         self._next = asyncio.get_running_loop().create_future()
 
     def recheck(self) -> None:
-        """Have all streams look whether they may go on."""
+        """Have all streams check whether they may go on."""
         self._wake()
 
     def close(self) -> None:
-        """Every stream ends."""
+        """End every stream."""
         if not self._is_closed:
             self._is_closed = True
             self._wake()
 
     async def events(self, may_go_on: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-        """Server-sent events, whole or in parts, until the service stops or the watcher may no longer see them."""
+        """Yield server-sent events, whole or in parts, until the service stops or `may_go_on` returns False."""
         self.watching += 1
         try:
             at = self._tick
@@ -124,7 +125,7 @@ class Live:
                 self._kept_snapshot = None
 
     def _snapshot(self) -> tuple[bytes, bytes]:
-        """Everything there is, in two parts. The long one is made once a tick, and is the same for all who come."""
+        """Return a snapshot in two parts. The long one is made once a tick, and is the same for all pages."""
         if self._kept_snapshot is None:
             nodes = [_shown(node) for node in self._nodes]
             self._kept_snapshot = _head("snapshot", {"about": self._about, "nodes": nodes})

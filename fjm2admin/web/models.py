@@ -1,4 +1,4 @@
-"""What goes over HTTP: every request and answer of the API, with its bounds."""
+"""Models of the API's requests and answers, with their limits."""
 
 import base64
 import binascii
@@ -12,12 +12,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from ..registry.nodes import NAME_MAX, in_one_form
 
 _COUNTER_MAX = 2**63 - 1
+"""Largest integer of SQLite, and of a gateway's counters."""
 _KEY_BYTES = 32
+"""Length of an X25519 key (RFC 7748)."""
 _ZONE = "[A-Za-z0-9._-]{1,15}"
+"""Pattern of an IPv6 zone: a name of an interface, of at most IFNAMSIZ - 1 characters."""
 
 
 class _Strict(BaseModel):
-    """Takes nothing that is not listed."""
+    """Model that refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -33,7 +36,7 @@ def _public_key(text: str) -> str:
 
 
 def _endpoint(text: str) -> str:
-    """HOST:PORT in its one form, IPv6 in brackets."""
+    """Return HOST:PORT in canonical form, IPv6 in brackets."""
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65_535:
         raise ValueError("expected HOST:PORT with a port of 1 to 65535")
@@ -53,14 +56,14 @@ def _host(text: str) -> str:
 
 
 def _ipv6(text: str) -> str:
-    """In its one form. Python takes any text at all for its zone."""
+    """Return an IPv6 address in canonical form. Its zone is checked here: Python accepts any text."""
     address, percent, zone = text.partition("%")
     try:
         plain = ipaddress.IPv6Address(address)
     except ValueError:
         plain = None
     if plain is None or (percent and not re.fullmatch(_ZONE, zone)):
-        raise ValueError("expected an IPv6 address in the brackets, perhaps with an interface's name as its zone")
+        raise ValueError("expected an IPv6 address in the brackets, optionally with an interface's name as zone")
     return f"{plain}{percent}{zone}"
 
 
@@ -89,7 +92,7 @@ def _is_multicast(host: str) -> bool:
 
 
 def _text(longest: int, pattern: str, *examples: str) -> Any:
-    """Bounds of a text. The pattern is for those who read the OpenAPI; what is checked says more when it refuses."""
+    """Return the limits of a text. The pattern is only for OpenAPI: the validators have better error messages."""
     return Field(min_length=1, max_length=longest, examples=list(examples), json_schema_extra={"pattern": pattern})
 
 
@@ -119,28 +122,28 @@ DropReason = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,32}$")]
 
 
 def node_id_of(public_key: str) -> str:
-    """A node's id, which is also the origin id in the gateways' tunnels."""
+    """Return a node's id, which is also its origin id in the tunnels of gateways."""
     return hashlib.sha256(base64.b64decode(public_key)).hexdigest()[:8]
 
 
-# What gateways send
+# Requests of gateways
 
 
 class Registration(_Strict):
-    """A gateway tells who and where it is."""
+    """Name, key and endpoints of a gateway."""
 
     name: Name = Field(description="Unique; printable characters.")
     public_key: PublicKey = Field(description="X25519, 32 bytes in base64.")
-    endpoints: Endpoints = Field(description="Where other gateways reach it: HOST:PORT, best first.")
+    endpoints: Endpoints = Field(description="Endpoints at which other gateways reach it: HOST:PORT, best first.")
     groups: Annotated[tuple[Group, ...], Field(max_length=64)] = Field(
-        default=(), description="Multicast groups that it carries: GROUP:PORT."
+        default=(), description="Multicast groups that the gateway forwards: GROUP:PORT."
     )
-    lan: Name | None = Field(default=None, description="Label of its LAN; gateways of the same LAN give the same.")
-    version: Version = Field(description="Of its software.")
+    lan: Name | None = Field(default=None, description="Label of its LAN, the same for all gateways of that LAN.")
+    version: Version = Field(description="Version of the gateway's software.")
 
 
 class LinkReport(_Strict):
-    """Counters of the link to one peer since the gateway started, and what it measured last."""
+    """Counters of the link to one peer since the gateway started, and its latest measurements."""
 
     peer: NodeId
     bytes_in: Counter
@@ -153,9 +156,9 @@ class LinkReport(_Strict):
     rtt_ms: Annotated[float, Field(ge=0, le=1e6)] | None = None
     loss: Annotated[float, Field(ge=0, le=1, description="Share of datagrams lost.")] | None = None
     queue_bytes: Counter = 0
-    is_up: bool | None = Field(default=None, description="Whether the peer is connected.")
+    is_up: bool | None = Field(default=None, description="True if the peer is connected.")
     rate_bps: Annotated[float, Field(ge=0, le=1e15)] | None = Field(
-        default=None, description="What the link is paced to, as configured or measured; null without a limit."
+        default=None, description="Rate that the link is paced to, as configured or measured; null without a limit."
     )
 
 
@@ -164,42 +167,42 @@ class Sample(_Strict):
 
     uptime_s: Annotated[float, Field(ge=0, le=1e10, description="Seconds since the gateway started.")]
     links: Annotated[tuple[LinkReport, ...], Field(max_length=1024)]
-    is_forwarder: bool | None = Field(default=None, description="Whether it forwards for its LAN, or stands by.")
+    is_forwarder: bool | None = Field(default=None, description="True if it forwards for its LAN, false on standby.")
 
 
 class Heartbeat(_Strict):
-    """A gateway is alive."""
+    """Sign of life of a gateway."""
 
-    endpoints: Endpoints | None = Field(default=None, description="If they have changed.")
+    endpoints: Endpoints | None = Field(default=None, description="New endpoints, if they have changed.")
     metrics: Sample | None = None
 
 
 class Upload(_Strict):
-    """Samples gathered since the last upload, oldest first; the last one is of now."""
+    """Samples since the last upload, oldest first. The last one was made now."""
 
     samples: Annotated[tuple[Sample, ...], Field(min_length=1, max_length=60)]
 
 
-# What the service answers
+# Answers of the service
 
 
 class AdvertPlace(BaseModel):
-    """Where advertisements of the list's version come from."""
+    """Origin of advertisements of the list's version."""
 
     port: int = Field(description="UDP port; 0 if there are none.")
 
 
 class Registered(BaseModel):
-    """A gateway is on the list."""
+    """Answer to a registration."""
 
     id: NodeId
     list_version: int
-    heartbeat_s: float = Field(description="Send a heartbeat so often.")
+    heartbeat_s: float = Field(description="Seconds between heartbeats.")
     advert: AdvertPlace
 
 
 class Heard(BaseModel):
-    """A heartbeat or an upload was taken."""
+    """Answer to a heartbeat or an upload."""
 
     list_version: int
 
@@ -215,7 +218,7 @@ class NodeEntry(BaseModel):
     lan: str | None
     version: str
     state: Literal["live", "stale", "gone"]
-    last_seen: float = Field(description="Unix time, as it was when the list was made.")
+    last_seen: float = Field(description="Unix time of the last request, as of when the list was made.")
 
 
 class NodeList(BaseModel):
@@ -226,9 +229,9 @@ class NodeList(BaseModel):
 
 
 class HistoryPoint(BaseModel):
-    """One slot: means of the rates; the worst loss, round trip and queue."""
+    """One slot: means of the rates, and the worst loss, round-trip time and queue."""
 
-    at: int = Field(description="Its beginning, Unix time.")
+    at: int = Field(description="Beginning of the slot, Unix time.")
     in_bps: float
     out_bps: float
     drops_per_s: float
@@ -238,22 +241,22 @@ class HistoryPoint(BaseModel):
 
 
 class History(BaseModel):
-    """A node's past. Slots in which nothing came are left out."""
+    """History of a node. Slots without samples are left out."""
 
     id: NodeId
-    step_s: int = Field(description="Length of a slot.")
+    step_s: int = Field(description="Length of a slot in seconds.")
     points: list[HistoryPoint]
 
 
 class Health(BaseModel):
-    """Whether the service can do its work."""
+    """Health of the service."""
 
     status: Literal["ok", "failing"]
     reason: str | None = None
 
 
 class Problem(BaseModel):
-    """Why a request was refused."""
+    """Reason why a request was refused."""
 
-    code: str = Field(description="One word for programs.")
-    message: str = Field(description="For people.")
+    code: str = Field(description="One word for programs, which does not change.")
+    message: str = Field(description="Text for people.")

@@ -15,7 +15,7 @@ _TYPES = {
 
 
 def routes() -> APIRouter:
-    """`/` and what it needs."""
+    """Return the routes of the page and the files that it needs."""
     router = APIRouter(include_in_schema=False)
     folder = files("fjm2admin") / "page"
     for name, kind in _TYPES.items():

@@ -1,4 +1,4 @@
-"""Every error that HTTP sees has one form, and comes from one place."""
+"""Errors over HTTP, all in one form."""
 
 import json
 import logging
@@ -20,23 +20,25 @@ log = Log("fjm2admin.http")
 
 _TEXTS = {
     400: "The body cannot be read.",
-    401: "No token, or none that is good.",
-    403: "The token is not good for this.",
+    401: "No token, or none that is valid.",
+    403: "The token does not permit this.",
     404: "There is no such node.",
-    408: "The body did not come in time.",
-    409: "The name or key is somebody else's.",
+    408: "The body did not arrive in time.",
+    409: "The name or key is registered with another token.",
     413: "The body is too long.",
-    422: "A value is missing or out of bounds; the message says which.",
-    429: "Too often; Retry-After says when again.",
-    503: "Full, busy or without its file; Retry-After says when again.",
+    422: "A value is missing or out of range; the message says which.",
+    429: "Too many requests; Retry-After says when to try again.",
+    503: "Full, busy or unable to use its file; Retry-After says when to try again.",
 }
 _CODES = {400: "unreadable", 404: "not_found", 405: "method_not_allowed", 413: "too_long"}
-_FAULTS_TOLD = 5
-_TEXT_MAX = 200
+_FAULTS_MAX = 5
+"""Faults of a body that an answer names."""
+_TEXT_CHARACTERS_MAX = 200
+"""Longest text that an answer quotes."""
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For OpenAPI: what an operation may be refused with."""
+    """Return the errors of an operation, for OpenAPI."""
     return {status: _documented(status) for status in statuses}
 
 
@@ -50,19 +52,19 @@ def _documented(status: int) -> dict[str, Any]:
 
 
 def problem(refusal: Refusal) -> Response:
-    """The answer to a refused request."""
+    """Return the answer to a refused request."""
     headers = {"Cache-Control": "no-store"}
     if refusal.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(refusal.retry_after_s)))
     if refusal.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    # ASCII: whatever was in the request can be told.
+    # In ASCII, so that any text from the request can be quoted.
     body = json.dumps({"code": refusal.code, "message": refusal.message})
     return Response(body, refusal.status, headers, "application/json")
 
 
 def install(app: FastAPI) -> None:
-    """Have all exceptions answered in this form."""
+    """Answer all exceptions in this form."""
 
     @app.exception_handler(Refusal)
     async def refused(_: Request, error: Refusal) -> Response:
@@ -75,8 +77,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
-        told = "; ".join(_told(fault) for fault in error.errors()[:_FAULTS_TOLD])
-        return problem(Refusal(422, "invalid", told))
+        text = "; ".join(_text_of(fault) for fault in error.errors()[:_FAULTS_MAX])
+        return problem(Refusal(422, "invalid", text))
 
     @app.exception_handler(HTTPException)
     async def plain(_: Request, error: HTTPException) -> Response:
@@ -86,6 +88,6 @@ def install(app: FastAPI) -> None:
         return answer
 
 
-def _told(fault: Mapping[str, Any]) -> str:
+def _text_of(fault: Mapping[str, Any]) -> str:
     where = ".".join(str(part) for part in fault["loc"])
-    return f"{where[:_TEXT_MAX]}: {str(fault['msg'])[:_TEXT_MAX]}"
+    return f"{where[:_TEXT_CHARACTERS_MAX]}: {str(fault['msg'])[:_TEXT_CHARACTERS_MAX]}"

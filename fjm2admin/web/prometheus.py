@@ -1,4 +1,4 @@
-"""Counters of the service in Prometheus's text form."""
+"""Metrics of the service in Prometheus's text format."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,18 +11,18 @@ _Sample = tuple[Mapping[str, object], float]
 
 
 def text(service: Service, answers: Mapping[int, int]) -> str:
-    """All that is counted."""
+    """Return the text of all metrics."""
     families: list[Family] = []
 
-    def add(name: str, kind: Kind, told: str, samples: Iterable[_Sample]) -> None:
-        families.append(Family(f"fjm2admin_{name}", kind, told, samples))
+    def add(name: str, kind: Kind, sentence: str, samples: Iterable[_Sample]) -> None:
+        families.append(Family(f"fjm2admin_{name}", kind, sentence, samples))
 
     counts = service.nodes.counts()
     add("nodes", "gauge", "Registered nodes.", (({"state": state}, count) for state, count in counts.items()))
-    add("tokens", "gauge", "Tokens that are good.", [({}, len(service.tokens))])
-    add("waiting", "gauge", "Requests waiting for another list.", [({}, service.waits.count)])
-    add("watching", "gauge", "Pages that are open.", [({}, service.streams.count)])
-    add("list_age_seconds", "gauge", "Since the list changed.", [({}, service.list_age_s())])
+    add("tokens", "gauge", "Tokens that are not revoked.", [({}, len(service.tokens))])
+    add("waiting", "gauge", "Requests that wait for a change of the list.", [({}, service.waits.count)])
+    add("watching", "gauge", "Open pages.", [({}, service.streams.count)])
+    add("list_age_seconds", "gauge", "Seconds since the list changed.", [({}, service.list_age_s())])
     add("store_failing", "gauge", "1 if the file cannot be used.", [({}, int(service.fault is not None))])
     statuses = sorted(answers.items())
     add("requests_total", "counter", "Requests answered.", (({"status": status}, count) for status, count in statuses))
@@ -34,5 +34,5 @@ def text(service: Service, answers: Mapping[int, int]) -> str:
             ("dropped", advertiser.dropped),
             ("failed", advertiser.failed),
         ):
-            add(f"adverts_{name}_total", "counter", f"UDP: {name}.", [({}, value)])
+            add(f"adverts_{name}_total", "counter", f"Advertisements by UDP: {name}.", [({}, value)])
     return exposition.text(families)

@@ -1,4 +1,4 @@
-"""Runs the service under uvicorn, from its sockets to its clean end."""
+"""The server: it runs the service under uvicorn, from opening its sockets to a clean end."""
 
 import asyncio
 import contextlib
@@ -16,78 +16,81 @@ from ..config import AdminConfig, with_port
 from ..registry.service import Service
 from ..registry.store import Lock, Store
 from . import pages, problems, sockets
+from .acceptor import STUCK_S, Acceptor, TrackedProtocol
 from .api import make_app
 from .certificate import Certificate
-from .entrance import STUCK_S, Entrance, Served
 from .gate import Gate
-from .limits import Doors
+from .limits import ConnectionLimit
 
-_REQUEST_HEAD_S = 15.0
-"""So long the head of a request may take to come."""
-_KEEP_ALIVE_S = 60
+REQUEST_HEAD_S = 15.0
+"""Longest time for the head of a request to come."""
+KEEP_ALIVE_S = 60
+"""Longest idle time of a connection between two requests."""
 _STOP_S = 5
-_HEAD_BYTES = 16_384
+"""Longest wait at the end for requests that are being answered."""
+_HEAD_BYTES_MAX = 16_384
+"""Longest head of a request. Browsers and gateways send a few hundred bytes."""
 
 log = Log("fjm2admin.server")
 
 
-class _Protocol(Served):
-    """Closes connections on which no whole request head comes, and those that take no answer."""
+class HttpProtocol(TrackedProtocol):
+    """HTTP protocol that closes connections on which no whole head of a request comes, or which take no answer."""
 
     stuck_s = STUCK_S
-    """An answer of which nothing is taken for so long is given up."""
-    _patience: asyncio.TimerHandle | None = None
-    _stuck: asyncio.TimerHandle | None = None
+    """Longest time in which a client takes nothing of an answer."""
+    _head_timer: asyncio.TimerHandle | None = None
+    _stuck_timer: asyncio.TimerHandle | None = None
     _stuck_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._be_patient(_REQUEST_HEAD_S)
+        self._expect_head_within(REQUEST_HEAD_S)
 
     def on_response_complete(self) -> None:
-        self._be_patient(_KEEP_ALIVE_S + _REQUEST_HEAD_S)
+        self._expect_head_within(KEEP_ALIVE_S + REQUEST_HEAD_S)
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._patience, self._stuck):
+        for timer in (self._head_timer, self._stuck_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """What was answered is not taken."""
+        """Begin to watch whether the client takes what is buffered."""
         super().pause_writing()
-        self._look_whether_it_moves()
+        self._watch_progress()
 
     def resume_writing(self) -> None:
-        if self._stuck is not None:
-            self._stuck.cancel()
+        if self._stuck_timer is not None:
+            self._stuck_timer.cancel()
         super().resume_writing()
 
-    def _look_whether_it_moves(self) -> None:
+    def _watch_progress(self) -> None:
         self._stuck_bytes = self.transport.get_write_buffer_size()
-        self._stuck = self.loop.call_later(self.stuck_s, self._give_up_if_stuck)
+        self._stuck_timer = self.loop.call_later(self.stuck_s, self._abort_if_stuck)
 
-    def _give_up_if_stuck(self) -> None:
+    def _abort_if_stuck(self) -> None:
         if self.transport.get_write_buffer_size() < self._stuck_bytes:
-            self._look_whether_it_moves()
+            self._watch_progress()
         else:
             self.transport.abort()
 
-    def _be_patient(self, seconds: float) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-        self._patience = self.loop.call_later(seconds, self._lose_patience)
+    def _expect_head_within(self, seconds: float) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+        self._head_timer = self.loop.call_later(seconds, self._lose_head_timer)
 
-    def _lose_patience(self) -> None:
-        # Of a request that was answered before its body had come, the rest may never come.
+    def _lose_head_timer(self) -> None:
+        # The rest of a request that was answered before its body had come may never come.
         is_answering = self.cycle is not None and not self.cycle.response_complete
         if not is_answering and not self.transport.is_closing():
             self.transport.close()
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to us."""
+    """Server that leaves signals to `_serve`."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -95,7 +98,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve(config: AdminConfig, started: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM. `started` gets the page's URL."""
+    """Serve until SIGINT or SIGTERM. Call `started` with the page's URL when the service is ready."""
     check(config)
     with contextlib.ExitStack() as stack:
         stack.enter_context(Lock(config.data_path))
@@ -118,19 +121,19 @@ async def _serve(service: Service, listener: socket.socket, started: Callable[[s
     certificate = Certificate(config) if config.certificate else None
     http = _http(gate)
     server = _Server(http)
-    entrance = Entrance(
+    acceptor = Acceptor(
         listener,
-        Doors(config.connections_max, config.connections_per_address, config.proxies),
+        ConnectionLimit(config.connections_max, config.connections_per_address, config.proxies),
         certificate.context() if certificate else None,
-        lambda: _Protocol(config=http, server_state=server.server_state, app_state={}),
+        lambda: HttpProtocol(config=http, server_state=server.server_state, app_state={}),
     )
 
     def stop() -> None:
         if server.should_exit:
-            server.force_exit = True  # asked twice, it does not wait for anybody
+            server.force_exit = True  # on the second signal, do not wait for requests
             return
         server.should_exit = True
-        entrance.close()
+        acceptor.close()
         service.end_waits()
 
     loop = asyncio.get_running_loop()
@@ -148,14 +151,14 @@ def _http(gate: Gate) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
-        # Its warnings are of what strangers send, as often as they like.
+        # Its warnings are about malformed requests, which strangers can send without limit.
         log_level="error",
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=_STOP_S,
-        h11_max_incomplete_event_size=_HEAD_BYTES,
+        h11_max_incomplete_event_size=_HEAD_BYTES_MAX,
     )
     made.load()
     return made
@@ -163,7 +166,7 @@ def _http(gate: Gate) -> uvicorn.Config:
 
 @contextlib.contextmanager
 def _fresh(certificate: Certificate | None) -> Iterator[None]:
-    """Follow the certificate's files while it serves; SIGHUP has them read at once."""
+    """Follow the certificate's files while the server runs. SIGHUP loads them at once."""
     loop = asyncio.get_running_loop()
     if certificate is None:
         loop.add_signal_handler(signal.SIGHUP, lambda: log.info("nothing_to_reload", settings="take a restart"))
@@ -178,33 +181,33 @@ def _fresh(certificate: Certificate | None) -> Iterator[None]:
 
 
 def url(config: AdminConfig) -> str:
-    """Where the page is, for someone at this host."""
+    """Return the URL of the page, as seen from this host."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
     shown = f"[{host}]" if ":" in host else host
     return f"{'https' if config.certificate else 'http'}://{shown}:{config.port}/"
 
 
 def check(config: AdminConfig) -> None:
-    """ConfigurationError if TLS is wanted and the files are not fit for it."""
+    """Raise ConfigurationError if TLS is configured and its files cannot be used."""
     if config.certificate:
         Certificate(config).check()
 
 
 def run(config: AdminConfig, started: Callable[[str], None]) -> None:
-    """`serve` in an event loop of its own."""
+    """Run `serve` in an event loop of its own."""
     _allow_connections()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve(config, started))
 
 
 def _allow_connections() -> None:
-    """As many files as the system lets us have: each gateway that waits is one."""
+    """Raise the limit of open files as far as the system allows: each gateway that waits is one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     if sys.platform == "win32":
         return None
     try:

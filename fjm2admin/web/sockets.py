@@ -1,4 +1,4 @@
-"""Sockets to listen on. One that listens on :: takes IPv4 as well, and hides how it writes IPv4 addresses."""
+"""Sockets of the service. One that listens on :: takes IPv4 as well; the mapped form of IPv4 addresses stays here."""
 
 import ipaddress
 import socket
@@ -6,18 +6,19 @@ import socket
 from ..errors import AdminError
 
 _BACKLOG = 2048
+"""Connections that may wait to be accepted, as when all gateways come back at once."""
 _MAPPED = "::ffff:"
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A TCP socket; AdminError says what is in the way."""
+    """Return a TCP socket that listens. Raises AdminError."""
     made = _bound(host, port, socket.SOCK_STREAM)
     made.listen(_BACKLOG)
     return made
 
 
 def datagrams(host: str, port: int) -> socket.socket:
-    """A UDP socket; AdminError says what is in the way."""
+    """Return a bound UDP socket. Raises AdminError."""
     return _bound(host, port, socket.SOCK_DGRAM)
 
 
@@ -40,6 +41,7 @@ def _bound(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
 
 
 def is_address(text: str) -> bool:
+    """Return True if a text is an IP address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -48,19 +50,19 @@ def is_address(text: str) -> bool:
 
 
 def plain_address(text: str) -> str:
-    """An address that somebody wrote, as `plain_host` gives those of connections."""
+    """Return an address from a setting or header in the form that `plain_host` gives to those of connections."""
     address = ipaddress.ip_address(text)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
 
 
 def plain_host(host: str) -> str:
-    """An address as people write it: IPv4 also where it came through an IPv6 socket."""
+    """Return the host of a connection as people write it: an IPv4 address even if it came through an IPv6 socket."""
     return host.removeprefix(_MAPPED) if host.startswith(_MAPPED) and "." in host else host
 
 
 def as_peer(through: socket.socket, address: tuple[str, int]) -> tuple[str, int]:
-    """An address as this socket wants it."""
+    """Return an address in the form that this socket needs."""
     host, port = address
     is_mapped = through.family == socket.AF_INET6 and ipaddress.ip_address(host).version == 4
     return (_MAPPED + host if is_mapped else host, port)

@@ -20,11 +20,11 @@ from fjm2admin.config import AdminConfig
 from fjm2admin.registry.nodes import Node, Profile
 from fjm2admin.registry.service import Service
 from fjm2admin.registry.store import Store
-from fjm2admin.web import entrance, server, sockets
-from fjm2admin.web.api import _PIECE_BYTES, _in_pieces, make_app
-from fjm2admin.web.limits import Doors
+from fjm2admin.web import acceptor, server, sockets
+from fjm2admin.web.api import PIECE_BYTES, in_pieces, make_app
+from fjm2admin.web.limits import ConnectionLimit
 from fjm2admin.web.live import Live
-from fjm2admin.web.server import _Protocol
+from fjm2admin.web.server import HttpProtocol
 
 STUCK_S = 0.5
 PIECE = bytes(1 << 20)
@@ -172,10 +172,10 @@ class Endless:
             pass
 
 
-def protocols(app: Any) -> Callable[[], _Protocol]:
+def protocols(app: Any) -> Callable[[], HttpProtocol]:
     config = uvicorn.Config(app, lifespan="off", log_config=None)
     config.load()
-    made = type("Protocol", (_Protocol,), {"stuck_s": STUCK_S})
+    made = type("Protocol", (HttpProtocol,), {"stuck_s": STUCK_S})
     return lambda: made(config=config, server_state=ServerState(), app_state={})
 
 
@@ -217,8 +217,8 @@ async def greets(_: Any, __: Any, send: Any) -> None:
 
 
 def test_a_body_that_drips_after_its_answer_holds_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_KEEP_ALIVE_S", 0.2)
-    monkeypatch.setattr(server, "_REQUEST_HEAD_S", 0.2)
+    monkeypatch.setattr(server, "KEEP_ALIVE_S", 0.2)
+    monkeypatch.setattr(server, "REQUEST_HEAD_S", 0.2)
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
@@ -257,11 +257,11 @@ class Once:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux tells")
 def test_what_waits_in_the_kernel_is_given_up_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entrance, "STUCK_S", STUCK_S)
+    monkeypatch.setattr(acceptor, "STUCK_S", STUCK_S)
 
     async def scenario() -> None:
-        app, doors, listener = Once(), Doors(10, 10, ()), sockets.listen("127.0.0.1", 0)
-        way_in = entrance.Entrance(listener, doors, None, protocols(app))
+        app, limit, listener = Once(), ConnectionLimit(10, 10, ()), sockets.listen("127.0.0.1", 0)
+        accepting = acceptor.Acceptor(listener, limit, None, protocols(app))
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             client.setblocking(False)
@@ -269,9 +269,9 @@ def test_what_waits_in_the_kernel_is_given_up_as_well(monkeypatch: pytest.Monkey
             client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             async with asyncio.timeout(20):
                 await app.is_over.wait()
-        while doors.count:  # noqa: ASYNC110, it tells nobody
+        while limit.count:  # noqa: ASYNC110, it tells nobody
             await asyncio.sleep(0.01)
-        way_in.close()
+        accepting.close()
 
     asyncio.run(scenario())
 
@@ -283,21 +283,21 @@ def test_a_busy_loop_lets_in_many_at_a_time() -> None:
             await asyncio.sleep(0)
 
     async def scenario() -> None:
-        doors, listener = Doors(1000, 1000, ()), sockets.listen("127.0.0.1", 0)
-        way_in = entrance.Entrance(listener, doors, None, protocols(greets))
+        limit, listener = ConnectionLimit(1000, 1000, ()), sockets.listen("127.0.0.1", 0)
+        accepting = acceptor.Acceptor(listener, limit, None, protocols(greets))
         clients = [socket.create_connection(listener.getsockname()) for _ in range(300)]
         busy = asyncio.create_task(be_busy())
         async with asyncio.timeout(2):
-            while doors.count < len(clients):  # noqa: ASYNC110, it tells nobody
+            while limit.count < len(clients):  # noqa: ASYNC110, it tells nobody
                 await asyncio.sleep(0)
         busy.cancel()
         for client in clients:
             client.close()
-        while doors.count:  # noqa: ASYNC110, it tells nobody
+        while limit.count:  # noqa: ASYNC110, it tells nobody
             await asyncio.sleep(0.01)
-        way_in.close()
+        accepting.close()
 
-    with asyncio.Runner(loop_factory=server._loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
         runner.run(scenario())
 
 
@@ -348,14 +348,14 @@ def test_those_who_come_between_two_ticks_share_one_snapshot_and_miss_nothing() 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("length", [0, 1, _PIECE_BYTES, 2 * _PIECE_BYTES + 1])
+@pytest.mark.parametrize("length", [0, 1, PIECE_BYTES, 2 * PIECE_BYTES + 1])
 def test_long_events_come_in_pieces(length: int) -> None:
     async def scenario() -> None:
         async def events() -> AsyncIterator[bytes]:
             yield bytes(length)
 
-        pieces = [bytes(piece) async for piece in _in_pieces(events())]
+        pieces = [bytes(piece) async for piece in in_pieces(events())]
         assert b"".join(pieces) == bytes(length)
-        assert all(len(piece) <= _PIECE_BYTES for piece in pieces)
+        assert all(len(piece) <= PIECE_BYTES for piece in pieces)
 
     asyncio.run(scenario())

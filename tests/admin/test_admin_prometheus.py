@@ -8,14 +8,14 @@ from fjm2admin.advert import Advertiser
 from fjm2admin.registry.nodes import State
 from fjm2admin.registry.service import Service
 from fjm2admin.web import prometheus
-from fjm2admin.web.limits import Seats
+from fjm2admin.web.limits import ConcurrencyLimit
 
 REQUESTS = 123_456_789
 SENT = 98_765_432_101
 
 
 def test_a_large_counter_is_told_to_the_last_digit() -> None:
-    seats = Seats(1, 1)
+    seats = ConcurrencyLimit(1, 1)
     service = SimpleNamespace(
         nodes=SimpleNamespace(counts=lambda: dict.fromkeys(State, 1)),
         tokens=[],

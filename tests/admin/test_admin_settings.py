@@ -18,7 +18,7 @@ from running import command, environment, run
         ('page = "all"', "page=all: expected one of auto, open, token"),
         ('host = "localhost"', "host=localhost: expected an IP address"),
         ("stale_s = 5", "stale_s=5: expected more than heartbeat_s, which is 10"),
-        ('certificate = "/nowhere"', "certificate=/nowhere: expected a file that can be read"),
+        ('certificate = "/nowhere"', "certificate=/nowhere: expected a readable file"),
         ("port = ", "not TOML"),
     ],
 )
@@ -56,7 +56,7 @@ def test_the_environment_wins_over_the_file_and_options_over_both(tmp_path: Path
         text=True,
         check=False,
     )
-    assert (process.returncode, process.stdout) == (0, "The settings are fine.\n")
+    assert (process.returncode, process.stdout) == (0, "The settings are valid.\n")
 
 
 @pytest.mark.parametrize(

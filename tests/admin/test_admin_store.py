@@ -269,7 +269,7 @@ def test_a_long_list_is_made_beside_the_loop_and_what_changes_meanwhile_is_in_th
     async def scenario() -> None:
         nodes, told = [node("a", "0000000a")], []
         lists = feed.ListFeed(nodes, 0, told.append)
-        monkeypatch.setattr(feed, "_snapshot", slowly)
+        monkeypatch.setattr(feed, "make_snapshot", slowly)
         nodes.append(node("b", "0000000b"))
         lists.changed()
         longest_s, at = 0.0, time.monotonic()
@@ -286,7 +286,7 @@ def test_a_long_list_is_made_beside_the_loop_and_what_changes_meanwhile_is_in_th
         assert [one["name"] for one in listed["nodes"]] == ["a", "b", "c"]
         lists.close()
 
-    snapshot = feed._snapshot
+    snapshot = feed.make_snapshot
     asyncio.run(scenario())
 
 
@@ -305,14 +305,14 @@ def test_an_id_stands_before_a_name_that_looks_like_it(data: Path) -> None:
 def test_no_option_is_passed_over(data: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["nodes", "--config", str(tmp_path / "x.toml"), "remove", "a", "--data", str(data)])
     assert done.exit_code == 2
-    assert "options go behind the command" in done.stderr
+    assert "options go after the command" in done.stderr
 
 
 def test_a_file_that_others_can_use_is_told_of(start: Callable[..., Admin], data: Path) -> None:
     Store(data).close()
     data.chmod(0o644)
     admin = start()
-    until(lambda: any("Warning: others can use that file" in line for line in admin.lines), 5, "told")
+    until(lambda: any("Warning: other users can read that file" in line for line in admin.lines), 5, "told")
 
 
 @pytest.mark.parametrize(("silent_s", "state"), [(5, "live"), (60, "stale"), (1000, "gone")])

@@ -67,7 +67,7 @@ def test_it_serves_tls_and_nothing_else(start: Callable[..., Admin], used: Pair,
         assert b"HTTP" not in plain.recv(100)
     swapped = run(tmp_path / "other.sqlite", "run", "--check", certificate=key, certificate_key=certificate)
     assert swapped.returncode == 2
-    assert "expected PEM files that belong together" in swapped.stderr
+    assert "expected PEM files that match" in swapped.stderr
 
 
 def test_a_renewed_certificate_is_taken_over_without_a_restart(

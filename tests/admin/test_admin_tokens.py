@@ -16,7 +16,7 @@ from fjm2admin.errors import Refusal
 from fjm2admin.registry.service import Service
 from fjm2admin.registry.store import Store
 from fjm2admin.registry.tokens import Scope, TokenBook, make
-from fjm2admin.web.limits import RateLimit, Seats, address_key
+from fjm2admin.web.limits import ConcurrencyLimit, RateLimit, address_key
 
 
 def test_only_the_whole_token_is_found() -> None:
@@ -199,7 +199,7 @@ def test_a_node_may_change_its_key(gateway: Gateway) -> None:
         (("--name", ""), "1 to 64 printable characters"),
         (("--name", "a\nb"), "printable"),
         (("--name", "x", "--scope", "root"), "'gateway', 'view', 'admin'"),
-        (("--name", "x", "--scope", "view", "--node", "x"), "--node is for tokens of scope gateway"),
+        (("--name", "x", "--scope", "view", "--node", "x"), "--node needs a token of scope gateway"),
     ],
 )
 def test_a_mistake_is_told_with_what_is_allowed(data: Path, arguments: tuple[str, ...], told: str) -> None:
@@ -250,16 +250,16 @@ def test_a_host_of_ipv6_is_one_by_its_network() -> None:
 
 
 def test_seats_are_limited_in_all_and_each() -> None:
-    seats = Seats(3, 2)
-    seats.take("a")
-    seats.take("a")
+    limit = ConcurrencyLimit(3, 2)
+    limit.acquire("a")
+    limit.acquire("a")
     with pytest.raises(Refusal) as refused:
-        seats.take("a")
+        limit.acquire("a")
     assert refused.value.status == 429
-    seats.take("b")
+    limit.acquire("b")
     with pytest.raises(Refusal) as refused:
-        seats.take("c")
+        limit.acquire("c")
     assert refused.value.status == 503
-    seats.leave("a")
-    seats.take("c")
-    assert seats.count == 3
+    limit.release("a")
+    limit.acquire("c")
+    assert limit.count == 3

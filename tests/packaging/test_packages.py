@@ -199,7 +199,7 @@ def test_the_quick_start_runs_verbatim(installed: Environment, tmp_path: Path) -
 def test_extra_admin(installed: Environment, tmp_path: Path) -> None:
     data = str(tmp_path / "data.sqlite")
     done = installed.run("fjm2admin", "run", "--check", extra="admin", FJM2ADMIN_DATA=data)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "The settings are fine.\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "The settings are valid.\n", "")
 
 
 def test_extra_gateway(installed: Environment, tmp_path: Path) -> None:
