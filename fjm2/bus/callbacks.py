@@ -1,4 +1,4 @@
-"""Functions of the user's that are called one after the other, in a task of their own."""
+"""Callbacks of the application, called one after the other in a task of their own."""
 
 import asyncio
 import logging
@@ -14,19 +14,20 @@ from fjm2.base.logs import Log
 log = Log("fjm2.jms")
 
 calling_thread_of: ContextVar[object] = ContextVar("calling_thread_of", default=None)
-"""Whose callbacks the thread runs from which a call comes: set by those that run callbacks in threads."""
+"""Owner of the callbacks that the calling thread runs. Set by whoever runs callbacks in threads."""
 
 
 async def invoke(function: Callable[..., Any], *arguments: object) -> None:
-    """Call what is a function or a coroutine function."""
+    """Call a function, or call and await a coroutine function."""
     result = function(*arguments)
     if isawaitable(result):
         await result
 
 
 def raised_by_callback(error: BaseException) -> BaseException:
-    """What a function of the user's raised. A cancellation may come of what it waited for, and is then like any error;
-    if it is the task itself that is cancelled, it is raised again.
+    """Return the error that a callback raised, or raise it again if the current task is being cancelled.
+
+    A callback may also raise CancelledError because something it waited for was cancelled. That is an error like any.
     """
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -35,7 +36,7 @@ def raised_by_callback(error: BaseException) -> BaseException:
 
 
 class Callbacks:
-    """A queue of calls. What they raise is logged, and never stops the next."""
+    """A queue of calls. What they raise is logged, and does not stop the next."""
 
     def __init__(self, owner: object) -> None:
         self._owner = owner
@@ -44,23 +45,24 @@ class Callbacks:
         self._task: asyncio.Task[None] | None = None
 
     def post(self, function: Callable[..., Any], *arguments: object) -> None:
+        """Call a function after those posted before."""
         self._calls.append((function, arguments))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     @property
     def pending(self) -> int:
-        """Calls that have not returned."""
+        """Number of calls that have not returned."""
         return len(self._calls) + self._is_calling
 
     def is_current(self) -> bool:
-        """Whether the caller is one of the functions called."""
+        """Return True if the caller is one of these callbacks."""
         if calling_thread_of.get() is self._owner:
             return True
         return self._task is not None and asyncio.current_task() is self._task
 
     def drained(self) -> Awaitable[object]:
-        """All calls so far have returned."""
+        """Wait until all calls posted so far have returned. Callbacks themselves do not wait."""
         return DONE if self._task is None or self.is_current() else asyncio.wait([self._task])
 
     async def _run(self) -> None:

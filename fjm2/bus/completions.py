@@ -15,7 +15,7 @@ from .errors import UnconfirmedError
 
 
 class Receipt:
-    """What the outcome of a send depends on, for callers that wait for the outcome apart from room.
+    """Conditions of a send's outcome, for callers that wait for the outcome apart from room.
 
     All messages of a transaction share one receipt.
     """
@@ -26,7 +26,7 @@ class Receipt:
         self.number: int | None = None
         """Number to confirm; None if the message is not PERSISTENT."""
         self.stored: list[asyncio.Future[None]] = []
-        """What the gate waits for."""
+        """Futures of the gate."""
 
 
 class CompletionListener(Protocol):

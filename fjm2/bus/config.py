@@ -1,7 +1,6 @@
 """Bus URIs: `fjm2://GROUP:PORT?interface=IF&NAME=VALUE&...` to settings, and back.
 
-The query's names are the fields of BusConfig, SenderConfig and ReceiverConfig: what they take, and the bounds, stand
-there and nowhere else.
+The names in the query are the fields of BusConfig, SenderConfig and ReceiverConfig, which define types and bounds.
 """
 
 import math
@@ -20,9 +19,9 @@ from fjm2.norm import ReceiverConfig, SenderConfig, Session, UdpConfig
 __all__ = ["DEFAULT_GROUP", "DEFAULT_PORT", "BusConfig"]
 
 DEFAULT_GROUP = "239.192.57.40"
-"""Where a URI names none."""
+"""Group of URIs that name none."""
 DEFAULT_PORT = 5740
-"""Where a URI names none."""
+"""Port of URIs that name none: the number of NORM's RFC."""
 
 _FORM = "fjm2://GROUP:PORT?interface=IF&NAME=VALUE&..."
 _URI = re.compile(
@@ -31,7 +30,7 @@ _URI = re.compile(
 _AMOUNT = re.compile(r"([0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?)\s*([a-z]*)", re.IGNORECASE)
 
 _SHORT = {"rate": "rate_bps"}
-"""Short names, and what they stand for. A rate of 0 is none, for there is no such rate."""
+"""Short names of settings. A short rate of 0 means none: there is no such rate."""
 
 _PREFIXES = {"k": 1, "m": 2, "g": 3, "t": 4}
 _BITS = {"": 1.0, "bit": 1.0, "bps": 1.0} | {
@@ -47,39 +46,39 @@ _SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "fals
 
 
 class _UnfitError(Exception):
-    """A value that cannot be read; says what is expected."""
+    """A value cannot be read. The message says what is expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusConfig:
-    """Where a bus is, and how to send and receive on it."""
+    """Address of a bus, and settings for sending and receiving on it."""
 
     group: str = DEFAULT_GROUP
-    """Multicast group, or the address of the one peer; an IPv6 group may have a scope ("ff12::1%eth0")."""
+    """Multicast group, or the address of a single peer. An IPv6 group may have a scope ("ff12::1%eth0")."""
     port: int = DEFAULT_PORT
     """UDP port of the group."""
     interface: str | None = None
-    """Name or address of the network interface; None is the one by which the kernel reaches the group."""
+    """Name or address of the network interface. None leaves the choice to the kernel's route to the group."""
     ttl: int = 1
-    """Hops that multicast may take: 0 stays on this host, 1 in this network."""
+    """Hops that multicast may take: 0 keeps it on this host, 1 in this network."""
     dscp: int = 0
-    """What routers and switches shall take it for (RFC 4594)."""
+    """Traffic class for routers and switches (RFC 4594)."""
     loopback: bool = True
-    """Whether others on this host hear what is sent. Off saves a busy sender hearing itself."""
+    """True if other programs on this host receive what is sent. Off, a busy sender need not receive itself."""
     sender: SenderConfig = field(default_factory=SenderConfig)
-    """How to send."""
+    """Settings for sending."""
     receiver: ReceiverConfig = field(default_factory=ReceiverConfig)
-    """How to receive."""
+    """Settings for receiving."""
 
     def __post_init__(self) -> None:
-        # It knows the bounds. A scope has to be checked on the host it is meant for.
+        # UdpConfig checks the bounds. A scope can only be checked on the host that it is meant for.
         UdpConfig(group=self.group, port=self.port, interface=self.interface, ttl=self.ttl, dscp=self.dscp)
 
     @classmethod
     def from_uri(cls, text: str, defaults: Self | None = None) -> Self:
-        """The settings that a URI stands for. ConfigError names what is wrong, the value, and what was expected.
+        """Return the settings of a URI. Raise ConfigError with the name, the value, and what was expected.
 
-        What the URI leaves open is as in `defaults`, or else as the fields say.
+        Settings that the URI does not name come from `defaults`, or else from the fields.
         """
         match = _URI.fullmatch(text.strip())
         if match is None:
@@ -102,7 +101,7 @@ class BusConfig:
         )
 
     def session(self, *, node_id: int | None = None, is_sender_only: bool = False, dscp: int | None = None) -> Session:
-        """A NORM session there, still to be opened: the bus as those see it who send objects and streams themselves."""
+        """Return a NORM session on this bus, not opened yet, for sending and receiving objects and streams."""
         return Session(
             self.group,
             self.port,
@@ -117,7 +116,7 @@ class BusConfig:
         )
 
     def to_uri(self) -> str:
-        """A URI that stands for just these settings. What is as by default is left out."""
+        """Return the URI of these settings, without those that have their default value."""
         host = f"[{self.group.replace('%', '%25')}]" if ":" in self.group else self.group
         pairs = []
         for owner, names in ((self, _OWN), (self.sender, _SENDER), (self.receiver, _RECEIVER)):
@@ -130,7 +129,7 @@ class BusConfig:
 
 
 def _without_zone_escape(host: str) -> str:
-    """RFC 6874 writes a scope as %25eth0; people write it as %eth0."""
+    """Return a host with its scope: RFC 6874 writes %25eth0, people write %eth0."""
     address, percent, scope = host.partition("%")
     return f"{address}%{unquote(scope.removeprefix('25'))}" if percent else address
 
@@ -159,7 +158,7 @@ def _is_zero(text: str) -> bool:
 
 
 def _sorted_by_owner(pairs: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
-    """What of a query goes to the bus itself, to its sender and to its receiver, as values."""
+    """Return the values of a query by owner: the bus itself, its sender, its receiver."""
     values = {}
     for name, text in pairs.items():
         try:
@@ -169,13 +168,11 @@ def _sorted_by_owner(pairs: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
     return tuple({name: values[name] for name in names if name in values} for names in (_OWN, _SENDER, _RECEIVER))
 
 
-# Reading and writing values, by the field's type and the unit in its name.
-
 _Reader = Callable[[str], Any]
 
 
 def _reader(name: str, kind: Any) -> _Reader | None:
-    """How a field's value is read; None for what no URI can say."""
+    """Return the function that reads a field, by its type and the unit in its name; None if no URI can set it."""
     if get_origin(kind) is UnionType:
         kinds = [one for one in get_args(kind) if one is not NoneType]
         inner = _reader(name, kinds[0]) if len(kinds) == 1 else None
@@ -227,7 +224,7 @@ def _number(name: str, kind: type[int] | type[float]) -> _Reader:
         if match is None or factor is None:
             raise _UnfitError(expected)
         if kind is int and match[1].isdigit():
-            return int(match[1]) * int(factor)  # floats have but 53 bits
+            return int(match[1]) * int(factor)  # a float has only 53 bits
         value = float(match[1]) * factor
         if not math.isfinite(value) or (kind is int and not value.is_integer()):
             raise _UnfitError(expected)

@@ -1,12 +1,12 @@
-"""What the exception listener hears: problems that no call can report.
+"""Exceptions for the exception listener: problems that no call can raise.
 
 JMSError
 ├── MessagesLostError          the bus could not repair what a sender sent, or its sender vanished
-├── MessagesDroppedError       a consumer was full, and dropped as it was told to
-├── ConsumerFullError          a consumer is full, and holds the senders back
+├── MessagesDroppedError       a full consumer dropped messages, as its settings say
+├── ConsumerFullError          a consumer is full, and holds senders back
 ├── UnconfirmedError           subscribers did not confirm persistent messages
-├── ListenerError              a listener raised; the message will not come again
-└── BusError                   anything else that the bus has to tell: interface, time-outs, node ids
+├── ListenerError              a listener raised, and the message is not delivered again
+└── BusError                   anything else: interface, time-outs, node ids
 """
 
 from fjm2.messages.destination import Destination
@@ -14,48 +14,48 @@ from fjm2.messages.errors import JMSError
 
 
 class MessagesLostError(JMSError):
-    """Bytes of a sender are missing for good; the next message of it has JMS_FJM2_Gap set."""
+    """Bytes of a sender are lost. The next message from it has the property JMS_FJM2_Gap."""
 
 
 class MessagesDroppedError(JMSError):
-    """A full consumer dropped messages; the next one it gets has JMS_FJM2_Gap set."""
+    """A full consumer dropped messages. The next one it gets has the property JMS_FJM2_Gap."""
 
     def __init__(self, destination: Destination, count: int) -> None:
         super().__init__(f"a full consumer of {destination} dropped {count} messages")
         self.destination = destination
-        """What the consumer consumes from."""
+        """Destination of the consumer."""
         self.count = count
-        """How many messages it dropped."""
+        """Number of messages dropped."""
 
 
 class ConsumerFullError(JMSError):
-    """A consumer with `overflow="block"` stays full: nothing is taken from the bus until it catches up."""
+    """A consumer with `overflow="block"` stays full. This process takes nothing from the bus until it catches up."""
 
     def __init__(self, destination: Destination, count: int) -> None:
         super().__init__(f"a consumer of {destination} holds {count} messages, and the senders back")
         self.destination = destination
-        """What the consumer consumes from."""
+        """Destination of the consumer."""
         self.count = count
-        """Messages that it holds."""
+        """Number of messages that it holds."""
 
 
 class UnconfirmedError(JMSError):
-    """Persistent messages were sent, but not all known subscribers confirmed them."""
+    """Persistent messages were sent, but not confirmed by all known subscribers."""
 
     def __init__(self, reason: str, unacknowledged_nodes: frozenset[int] = frozenset(), in_doubt: bool = True) -> None:
         super().__init__(reason)
         self.unacknowledged_nodes = unacknowledged_nodes
-        """NORM node ids of those that did not confirm; empty if it is not known who they are."""
+        """NORM node ids of subscribers that did not confirm; empty if they are unknown."""
         self.in_doubt = in_doubt
-        """Some may have the messages."""
+        """True if some subscribers may have the messages."""
 
 
 class ListenerError(JMSError):
-    """A listener raised what is linked; in AUTO and DUPS_OK mode, as often as the message was delivered."""
+    """A listener raised `linked_exception`; in AUTO and DUPS_OK mode, at every delivery of the message."""
 
 
 class BusError(JMSError):
-    """What the bus has to tell otherwise.
+    """Any other event of the bus.
 
-    `error_code` says what: `subscriber_evicted`, `node_id_collided`, `interface_down` or `interface_up`.
+    `error_code` says which: `subscriber_evicted`, `node_id_collided`, `interface_down` or `interface_up`.
     """

@@ -1,4 +1,4 @@
-"""What a consumer has received and its session has not yet taken: bounded, and ordered by priority."""
+"""Messages received for a consumer and not yet taken by its session, bounded, and ordered by priority."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,19 +19,19 @@ MessageListener: TypeAlias = Callable[[Any], Any]
 
 
 class Overflow(Enum):
-    """What a full consumer does."""
+    """Behaviour of a full consumer."""
 
     BLOCK = "block"
-    """Hold back the senders, and with them all that this process receives from the bus."""
+    """Hold senders back, and with them everything that this process receives from the bus."""
     DROP_OLDEST = "drop_oldest"
-    """Drop the oldest message of the lowest priority, to make room."""
+    """Drop the oldest message of the lowest priority."""
     DROP_NEWEST = "drop_newest"
     """Drop the newest message of the lowest priority."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """What a consumer may hold, messages that are not yet acknowledged included."""
+    """Bounds of a consumer. They include messages taken but not acknowledged."""
 
     overflow: Overflow = Overflow.BLOCK
     messages_max: int = 100_000
@@ -45,6 +45,7 @@ class ConsumerSettings:
 
 
 def overflow_of(value: "Overflow | str") -> Overflow:
+    """Return the Overflow of a name. Raise ConfigError if there is none."""
     try:
         return Overflow(value)
     except ValueError:
@@ -53,7 +54,7 @@ def overflow_of(value: "Overflow | str") -> Overflow:
 
 
 class Received(Protocol):
-    """What the router hands out."""
+    """A message as the router delivers it."""
 
     @property
     def head(self) -> bytes: ...
@@ -66,7 +67,7 @@ class Received(Protocol):
 
 
 class Delivery:
-    """A message that was handed to the client, or is to be."""
+    """A message that is handed to the client, now or again."""
 
     __slots__ = ("count", "has_gap", "inbox", "received", "serial")
 
@@ -74,9 +75,9 @@ class Delivery:
         self.received = received
         self.inbox = inbox
         self.count = count
-        """How often it was delivered, the coming time included."""
+        """Number of deliveries, this one included."""
         self.serial = serial
-        """Its place in the order in which the session delivered its messages first."""
+        """Place in the order of the session's first deliveries."""
         self.has_gap = has_gap
 
 
@@ -85,7 +86,7 @@ def is_expired(received: Received, now_ms: float) -> bool:
 
 
 class Inbox:
-    """The subscription of one consumer, with what it holds. The router calls `deliver`, the session takes."""
+    """The subscription of one consumer, and the messages that it holds. The router delivers, the session takes."""
 
     __slots__ = (
         "_bytes_max",
@@ -113,7 +114,7 @@ class Inbox:
     )
 
     is_shared = False
-    """Whether others may take what waits: then none takes more than it works on."""
+    """True if other consumers share the messages. Then each takes only the one it works on."""
 
     def __init__(
         self,
@@ -127,38 +128,37 @@ class Inbox:
         self.destination = destination
         self.selector = selector
         self.left_out = left_out
-        """A connection the messages of which are not wanted."""
+        """Id of a connection whose messages are not wanted."""
         self.settings = settings
         self._messages_max = settings.messages_max
         self._bytes_max = settings.bytes_max
         self.listener: MessageListener | None = None
         self.again: deque[Delivery] = deque()
-        """What is to be delivered once more, before anything else."""
+        """Messages to deliver again, before all others."""
         self.is_full = False
-        """The router takes no more from the bus; stays unset where overflow means to drop."""
+        """True while the router takes nothing from the bus because of this inbox. Inboxes that drop never set it."""
         self.times_full = 0
         self.is_closed = False
         self.wake: Callable[[], None] | None = None
-        """Set by those who wait for a message."""
+        """Called with each message, if set. Only while somebody waits: it costs something."""
         self.held = 0
-        """Messages in here, and those that were taken and not acknowledged."""
+        """Number of messages in the inbox, and of those taken and not acknowledged."""
         self.held_bytes = 0
         self.messages_received = 0
         self.messages_dropped = 0
         self.on_room = on_room
         self.on_full = on_full
-        """Called with the number of messages that were dropped, 0 if none, when it happens first after a message was
-        taken."""
+        """Called with the inbox and 0 when it becomes full, and with 1 for the first message dropped since
+        `take_dropped`."""
         self._queues: tuple[deque[Received], ...] = tuple(deque() for _ in range(PRIORITY_MAX + 1))
         self._top = 0
-        """No queue above this priority has messages."""
+        """Queues above this priority are empty."""
         self._dropped = 0
         self.has_gap = False
-        """Messages were dropped before the next one."""
-
-    # From the router.
+        """True if messages were dropped before the next one."""
 
     def deliver(self, received: Received) -> None:
+        """Take a message from the router."""
         header = received.header
         self.messages_received += 1
         self.held = held = self.held + 1
@@ -175,7 +175,7 @@ class Inbox:
     def _overflow(self) -> None:
         overflow = self.settings.overflow
         if overflow is Overflow.BLOCK:
-            # A run that was already taken from the bus may take it somewhat above its bounds.
+            # The rest of a run that was already taken from the bus may exceed the bounds.
             if not self.is_full:
                 self.is_full = True
                 self.times_full += 1
@@ -193,16 +193,14 @@ class Inbox:
                 self.on_full(self, 1)
 
     def _drop(self, overflow: Overflow) -> Received | None:
-        """The least important first."""
+        """Drop the least important message."""
         for queue in self._queues:
             if queue:
                 return queue.popleft() if overflow is Overflow.DROP_OLDEST else queue.pop()
         return None
 
-    # For the session.
-
     def pop(self) -> Received | None:
-        """The next that was never delivered, of the highest priority. It stays among those held."""
+        """Take the next new message of the highest priority. It still counts as held."""
         while True:
             queue = self._queues[self._top]
             if queue:
@@ -212,13 +210,13 @@ class Inbox:
             self._top -= 1
 
     def put_back(self, received: Received) -> None:
-        """As if it had not been popped."""
+        """Undo a `pop`."""
         priority = received.header[PRIORITY]
         self._queues[priority].appendleft(received)
         self._top = max(self._top, priority)
 
     def release(self, received: Received) -> None:
-        """It needs no longer be held."""
+        """Stop holding a message. At half of the bounds, a full inbox has room again."""
         self.held -= 1
         self.held_bytes -= received.header[FRAME_BYTES]
         if self.is_full and self.held * 2 <= self._messages_max and self.held_bytes * 2 <= self._bytes_max:
@@ -226,11 +224,12 @@ class Inbox:
             self.on_room()
 
     def take_gap(self) -> bool:
-        """Whether messages were dropped here since the last time."""
+        """Return True if messages were dropped since the last call."""
         has_gap, self.has_gap = self.has_gap, False
         return has_gap
 
     def take_dropped(self) -> int:
+        """Return the number of messages dropped since the last call."""
         dropped, self._dropped = self._dropped, 0
         return dropped
 
@@ -249,11 +248,11 @@ class Inbox:
         return bool(self.again) or any(self._queues)
 
     def waiting(self) -> Iterator[deque[Received]]:
-        """What was never delivered, by falling priority."""
+        """Return the queues of new messages, highest priority first."""
         return reversed(self._queues)
 
     def pop_again(self) -> Delivery | None:
-        """The first to be delivered once more. What has expired vanishes."""
+        """Take the next message to deliver again. Expired ones are dropped."""
         while self.again:
             delivery = self.again.popleft()
             if not is_expired(delivery.received, time() * 1000):

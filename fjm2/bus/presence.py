@@ -1,16 +1,16 @@
-"""Who is on the bus, and for what: soft state that every connection announces in NORM_CMD(APPLICATION).
+"""Presence: soft state about connections and their subscriptions, which each announces in NORM_CMD(APPLICATION).
 
-It names whom flow control waits for, whom persistent messages are confirmed by, and which senders a newcomer should be
-in sync with. It is a hint: who is not known, or known wrongly, still gets every message.
+It tells a publisher which receivers flow control waits for and which confirm persistent messages, and a newcomer which
+senders to be in sync with. It is only a hint: an unknown receiver still gets every message.
 
 An announcement, big-endian:
 
-    u8 version, 1 · u8 flags · u16 seconds for which it is good · u64 connection id · u8 number of lanes
+    u8 version, 1 · u8 flags · u16 seconds for which it is valid · u64 connection id · u8 number of lanes
     u8 bytes of the client id · u16 number of topics
     u32 for each lane: the node id that sends it, 0 if it has no stream
     client id, UTF-8 · u32 for each topic: the hash of a destination that is subscribed to
 
-Flags: 1 goodbye; 2 subscribed to more than is listed; 4 please announce yourselves, and let streams be heard of.
+Flags: 1 goodbye; 2 subscribed to more than is listed; 4 asks others to announce themselves and refresh idle streams.
 """
 
 import asyncio
@@ -27,24 +27,30 @@ from .statistics import BusStats
 VERSION: Final = 1
 _HEAD = struct.Struct("!BBHQBBH")
 CLIENT_ID_BYTES_MAX: Final = 255
-"""A longer client id is not announced."""
+"""Longest client id that is announced: its length has one byte."""
 LANES_MAX: Final = 8
+"""Lanes of one connection that are accepted. FJM2 has three; the rest is room for later versions."""
 PEERS_MAX: Final = 4096
+"""Connections that are remembered, so that forged announcements cannot take all memory."""
 TOPICS_MAX: Final = 100_000
-"""Of all peers together; who comes later is taken to want everything."""
+"""Topics remembered of all peers together. Later peers are assumed to want everything."""
 
 INTERVAL_S: Final = 5.0
-_LIFETIMES: Final = 3
+"""Interval of announcements: idle buses are to be nearly silent, and the dead forgotten in 15 s."""
+_LIFETIME_INTERVALS: Final = 3
+"""Intervals for which an announcement is valid, so that two may be lost."""
 _PEERS_PER_S: Final = 100
-"""So many announcements a second are enough, from all together: with more peers each speaks less often."""
+"""Announcements per second of all connections together. With more than 500 peers, each announces less often."""
 _COLLECT_S: Final = 0.05
-"""Changes within this time are announced together."""
+"""Time within which changes are announced together."""
 _REPEATS_S: Final = (0.1, 0.3, 1.0)
-"""A change is announced again after these times, as announcements get lost, too."""
+"""Times after which a change is announced again: announcements may get lost."""
 _ANSWER_S: Final = 0.1
-"""Answers to a newcomer are spread over this time."""
+"""Time over which answers to a newcomer are spread, so that they do not collide."""
 _VALID_MAX_S: Final = 600
-_LOOK_S: Final = 1.0
+"""Longest validity accepted: a forged announcement must not stay for hours."""
+_EXPIRE_INTERVAL_S: Final = 1.0
+"""A full table looks for expired peers no more often: a flood of newcomers must not cost more."""
 
 
 class Flag(IntFlag):
@@ -55,19 +61,19 @@ class Flag(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What one connection says of itself."""
+    """The announcement of one connection."""
 
     connection_id: int
     lanes: tuple[int, ...] = ()
-    """Node ids that send the lanes; 0 where there is no stream."""
+    """Node ids that send the lanes; 0 for a lane without a stream."""
     client_id: str | None = None
     topics: frozenset[int] = frozenset()
     """Hashes of the destinations that it subscribes to."""
     flags: int = 0
-    valid_s: int = round(INTERVAL_S * _LIFETIMES)
+    valid_s: int = round(INTERVAL_S * _LIFETIME_INTERVALS)
 
     def encode(self, bytes_max: int) -> bytes:
-        """Its form on the wire, with as many topics as fit."""
+        """Return its form on the wire, with as many topics as fit."""
         room = bytes_max - _HEAD.size - 4 * len(self.lanes)
         client_id = (self.client_id or "").encode(errors="replace")
         if len(client_id) > min(CLIENT_ID_BYTES_MAX, room):
@@ -84,7 +90,7 @@ class Announcement:
 
 
 def decode(content: bytes) -> Announcement | None:
-    """None if it is no announcement, or of another version."""
+    """Return an announcement, or None if `content` is malformed or of another version."""
     if len(content) < _HEAD.size:
         return None
     version, flags, valid_s, connection_id, lanes, client_bytes, topics = _HEAD.unpack_from(content)
@@ -106,13 +112,13 @@ def decode(content: bytes) -> Announcement | None:
 
 
 class Peer:
-    """A connection of another process, as it was announced last."""
+    """A connection of another process, as last announced."""
 
     __slots__ = ("client_id", "connection_id", "expires_at", "lanes", "node_id", "topics", "valid_s", "wants_all")
 
     def __init__(self, node_id: int, announcement: Announcement) -> None:
         self.node_id = node_id
-        """Who receives for it."""
+        """Id of the node that receives for it."""
         self.connection_id = announcement.connection_id
         self.client_id: str | None = None
         self.lanes: tuple[int, ...] = ()
@@ -122,12 +128,12 @@ class Peer:
         self.expires_at = 0.0
 
     def wants(self, topics: frozenset[int] | set[int]) -> bool:
-        """Whether it subscribes to one of these, as far as is known."""
+        """Return True if it subscribes to one of these topics, as far as is known."""
         return self.wants_all or not topics.isdisjoint(self.topics)
 
 
 class PresenceTable:
-    """All peers that are known: bounded, whatever is announced."""
+    """All known peers. Its size is bounded, whatever is announced."""
 
     def __init__(self, peers_max: int = PEERS_MAX, topics_max: int = TOPICS_MAX, stats: BusStats | None = None) -> None:
         self.stats = BusStats() if stats is None else stats
@@ -135,14 +141,14 @@ class PresenceTable:
         self._peers_max = peers_max
         self._topics_max = topics_max
         self._topics = 0
-        self._looked_at = -_LOOK_S
+        self._expired_at = -_EXPIRE_INTERVAL_S
 
     def __len__(self) -> int:
         return len(self._peers)
 
     @property
     def is_full(self) -> bool:
-        """Whether newcomers may have found no room."""
+        """True if there may have been no room for some peers."""
         return len(self._peers) >= self._peers_max
 
     @property
@@ -150,11 +156,11 @@ class PresenceTable:
         return self._peers.values()
 
     def update(self, node_id: int, announcement: Announcement, now: float) -> bool:
-        """A node has announced a connection. Whether anything is different by that."""
+        """Note a connection that a node announced. Return True if that changed anything."""
         connection_id = announcement.connection_id
         peer = self._peers.get(connection_id)
         if peer is not None and peer.node_id != node_id and peer.expires_at > now:
-            self.stats.announcements_refused += 1  # nobody speaks for others
+            self.stats.announcements_refused += 1  # another node speaks for this connection
             return False
         if announcement.flags & Flag.GOODBYE:
             return self._forget(connection_id)
@@ -187,34 +193,34 @@ class PresenceTable:
         return True
 
     def _make_room(self, now: float) -> bool:
-        """A flood of newcomers is not to cost more than that."""
-        if now < self._looked_at + _LOOK_S:
+        """Remove expired peers, and return True if there were any."""
+        if now < self._expired_at + _EXPIRE_INTERVAL_S:
             return False
-        self._looked_at = now
+        self._expired_at = now
         return self.expire(now)
 
     def expire(self, now: float) -> bool:
-        """Forget who has not been heard of for too long. Whether there were any."""
+        """Forget peers whose announcements have expired. Return True if there were any."""
         gone = [peer.connection_id for peer in self._peers.values() if peer.expires_at <= now]
         for connection_id in gone:
             self._forget(connection_id)
         return bool(gone)
 
     def renew(self, now: float) -> None:
-        """Nobody could be heard for a while: nobody is to be forgotten for that."""
+        """Keep all peers for their full lifetime: for a while, none could be heard."""
         for peer in self._peers.values():
             peer.expires_at = max(peer.expires_at, now + peer.valid_s)
 
     def receivers(self, topics: frozenset[int] | set[int]) -> frozenset[int]:
-        """The nodes that receive for subscribers of any of these topics."""
+        """Return the nodes that receive for subscribers of any of these topics."""
         return frozenset(peer.node_id for peer in self._peers.values() if peer.wants(topics))
 
     def subscribers(self, topic: int) -> int:
-        """How many connections subscribe to a topic."""
+        """Return the number of connections that subscribe to a topic."""
         return sum(peer.wants(frozenset((topic,))) for peer in self._peers.values())
 
     def lane_of(self, sender_id: int) -> tuple[int, Peer] | None:
-        """Which lane of whose a sender is. Who receives sends the first lane."""
+        """Return the number and peer of a sender's lane. The node that receives also sends lane 0."""
         for peer in self._peers.values():
             if sender_id == peer.node_id:
                 return 0, peer
@@ -224,34 +230,34 @@ class PresenceTable:
 
     @property
     def senders(self) -> frozenset[int]:
-        """All that send lanes of known connections."""
+        """Nodes that send lanes of known connections."""
         return frozenset(node for peer in self._peers.values() for node in peer.lanes if node)
 
     def has_client(self, client_id: str) -> int | None:
-        """The node of a peer with this client id."""
+        """Return the node of a peer with this client id, or None."""
         return next((peer.node_id for peer in self._peers.values() if peer.client_id == client_id), None)
 
 
 class Handle(Protocol):
-    """A call that was put off."""
+    """A scheduled call."""
 
     def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
-    """What it takes of an event loop."""
+    """The part of an event loop that `Announcer` uses."""
 
     def time(self) -> float: ...
     def call_later(self, delay: float, callback: Callable[[], None], /) -> Handle: ...
 
 
 class Announcer:
-    """When to announce: soon after a change, some times more, and then regularly, but not all processes at once."""
+    """Schedules announcements: soon after a change, a few more times, then regularly, at random offsets."""
 
     def __init__(
         self, announce: Callable[[], None], peers: Callable[[], int], random: Random, clock: Clock | None = None
     ) -> None:
-        """`announce` sends what is true at the moment; `peers` tells how many others there are."""
+        """Call `announce` when it is time. `peers` returns the number of other connections."""
         self._announce = announce
         self._peers = peers
         self._random = random
@@ -266,20 +272,20 @@ class Announcer:
 
     @property
     def valid_s(self) -> int:
-        """How long announcements are good: some may get lost."""
-        return min(_VALID_MAX_S, round(self.interval_s * _LIFETIMES))
+        """Seconds for which announcements are valid."""
+        return min(_VALID_MAX_S, round(self.interval_s * _LIFETIME_INTERVALS))
 
     def change(self) -> None:
-        """There is something new to announce."""
+        """Announce a change soon, and again later."""
         self._repeats = list(_REPEATS_S)
         self._within(_COLLECT_S)
 
     def answer(self) -> None:
-        """Somebody wants to know who is there."""
+        """Announce soon, for a newcomer that asks."""
         self._within(self._random.uniform(0.0, _ANSWER_S))
 
     def now(self) -> None:
-        """Announce without delay what has changed."""
+        """Announce a change at once."""
         self.change()
         self._fire()
 

@@ -1,4 +1,4 @@
-"""What is logged of problems that no call can report, where there is no exception listener to hear of them."""
+"""Log problems that no call can raise, for connections without an exception listener."""
 
 import logging
 from typing import Final
@@ -30,7 +30,7 @@ ADVICE: Final = {
     "interface_up": "nothing to do: messages flow again, and what was missed is repaired where it still can be",
     "problem": "set connection.exception_listener to act on it",
 }
-"""By event, what to do."""
+"""Advice by log event."""
 
 _EVENTS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (MessagesLostError, "messages_lost"),
@@ -43,14 +43,14 @@ _EVENTS: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 
 def event_of(error: Exception) -> str:
-    """What a problem is called in logs: one of ADVICE."""
+    """Return the log event of a problem, a key of ADVICE."""
     if isinstance(error, BusError) and error.error_code in ADVICE:
         return error.error_code
     return next((event for kind, event in _EVENTS if isinstance(error, kind)), "problem")
 
 
 def log_problem(error: Exception) -> None:
-    """Log it, with what lies beneath if a function of the user's raised it."""
+    """Log a problem, with the traceback of the error of the application that caused it, if any."""
     event = event_of(error)
     cause = error.linked_exception if isinstance(error, JMSError) else error
     about = getattr(error, "destination", None), type(cause)

@@ -1,15 +1,15 @@
-"""What a bus tells its listeners: losses, and other things that no call can report.
+"""Reports of a bus to its listeners: losses, and other events that no call can raise.
 
 BusReport
-├── BytesLost             a part of a sender's stream will not come
-├── StreamsMissed         streams of a sender of which nothing came
-├── SenderLost            a sender is gone with its streams unfinished
-├── TransactionDropped    messages of a transaction that never became complete
-├── SubscriberEvicted     a receiver was waited for in vain, and is waited for no more
-├── NotConfirmed          at the end: who had not confirmed, and what had not been sent
+├── BytesLost             part of a sender's stream is lost
+├── StreamsMissed         whole streams of a sender are lost
+├── SenderLost            a sender is gone, and had not finished its streams
+├── TransactionDropped    a transaction did not become complete
+├── SubscriberEvicted     a receiver was silent, and is not waited for any more
+├── NotConfirmed          the bus closed before everything was sent and confirmed
 ├── NodeIdCollision       another node uses our node id
-├── ClientIdDuplicated    another connection uses a client id of ours
-└── InterfaceChanged      the network interface went away, or came back
+├── ClientIdDuplicated    another connection uses one of our client ids
+└── InterfaceChanged      the network interface went down, or came back
 """
 
 import asyncio
@@ -38,14 +38,14 @@ class BusReport:
 
 @dataclass(frozen=True, slots=True)
 class BytesLost(BusReport):
-    """Messages in these bytes will not come; the next message of the sender has `has_gap` set."""
+    """Messages in these bytes are lost. The next message from the sender has `has_gap` set."""
 
     sender_id: int
     lane: int | None
-    """Which of its connection's lanes the sender is; None if that is not known."""
+    """Number of the sender's lane; None if unknown."""
     start: int
     end: int | None
-    """Place in the stream after what is lost; None if that is not known."""
+    """Place in the stream after the lost bytes; None if unknown."""
     reason: LossReason
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class BytesLost(BusReport):
 
 @dataclass(frozen=True, slots=True)
 class StreamsMissed(BusReport):
-    """Streams of which nothing came, and nothing will."""
+    """Whole streams of a sender are lost."""
 
     sender_id: int
     lane: int | None
@@ -73,7 +73,7 @@ class StreamsMissed(BusReport):
 
 @dataclass(frozen=True, slots=True)
 class SenderLost(BusReport):
-    """A sender left or fell silent before it had finished its streams: its last messages may be missing."""
+    """A sender left or fell silent before it finished its streams. Its last messages may be missing."""
 
     sender_id: int
     lane: int | None
@@ -89,7 +89,7 @@ class SenderLost(BusReport):
 
 @dataclass(frozen=True, slots=True)
 class TransactionDropped(BusReport):
-    """None of the messages of a transaction is delivered, as some did not come."""
+    """No message of a transaction is delivered, because some were not received."""
 
     connection_id: int
     number: int
@@ -109,12 +109,12 @@ class TransactionDropped(BusReport):
 
 @dataclass(frozen=True, slots=True)
 class SubscriberEvicted(BusReport):
-    """A receiver has been silent for too long, and our sender waits for it no more."""
+    """A receiver was silent for too long. Our sender does not wait for it any more."""
 
     node_id: int
     lane: int
     client_id: str | None
-    """Of the connection, if it is known."""
+    """Client id of the receiver's connection, if known."""
 
     def __str__(self) -> str:
         name = "" if self.client_id is None else f"{self.client_id!r}, "
@@ -126,10 +126,10 @@ class SubscriberEvicted(BusReport):
 
 @dataclass(frozen=True, slots=True)
 class NotConfirmed(BusReport):
-    """The bus was closed before all that was published had been confirmed."""
+    """The bus closed before everything published was confirmed."""
 
     nodes: frozenset[int]
-    """The subscribers that did not confirm it."""
+    """Node ids of subscribers that did not confirm."""
     unsent_bytes: int
 
     def __str__(self) -> str:
@@ -141,12 +141,12 @@ class NotConfirmed(BusReport):
 
 @dataclass(frozen=True, slots=True)
 class NodeIdCollision(BusReport):
-    """Another node uses our node id: what either sends is taken for the other's."""
+    """Another node uses our node id. Receivers cannot tell the two apart."""
 
     node_id: int
     address: Address
     has_another: bool
-    """A new id is drawn. What was sent under the old one, and not confirmed, may be lost."""
+    """True if we draw a new id. Messages sent under the old one, and not confirmed, may be lost."""
 
     def __str__(self) -> str:
         then = "another is drawn, but what was sent last" if self.has_another else "messages"
@@ -158,7 +158,7 @@ class NodeIdCollision(BusReport):
 
 @dataclass(frozen=True, slots=True)
 class ClientIdDuplicated(BusReport):
-    """Another connection has announced a client id of ours."""
+    """Another connection announced one of our client ids."""
 
     client_id: str
     node_id: int
@@ -172,7 +172,7 @@ class ClientIdDuplicated(BusReport):
 
 @dataclass(frozen=True, slots=True)
 class InterfaceChanged(BusReport):
-    """The network interface went away, or came back."""
+    """The network interface went down, or came back."""
 
     interface: str
     is_up: bool

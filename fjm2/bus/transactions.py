@@ -1,9 +1,9 @@
-"""Transactions on their way in: a batch of messages is released when it is complete, or not at all.
+"""Received transactions: the messages of a batch are delivered together when all are there, or not at all.
 
-The messages of a batch may lie in several lanes, each of which is a sender of its own. Batches of one connection that
-share a sender are released in the order of their numbers, as they were committed. What can't become complete any more
-is dropped and reported: when its senders are gone, when bytes were lost and nothing more came for a while, when nothing
-came for long, or when there is no memory for it.
+A batch may be spread over several lanes, each a sender of its own. Batches of one connection that share a sender are
+released in the order of their numbers, which is that of their commits. A batch that cannot become complete is dropped
+and reported: if its senders are gone or bytes of theirs were lost, and nothing more came for a while; if nothing came
+for long; or if there is no memory for it.
 """
 
 from collections.abc import Callable
@@ -15,25 +15,27 @@ from fjm2.messages.header import Transaction
 from .reports import BusReport, TransactionDropped
 
 BYTES_MAX: Final = 64 << 20
-"""Of all batches that are not complete."""
+"""Bound of all incomplete batches together."""
 _PART_BYTES: Final = 128
-"""What a part takes besides its frame, wanted or not."""
+"""Estimated memory of a part besides its frame. Parts that nobody here wants take it, too."""
 _BATCH_BYTES: Final = 1024
+"""Estimated memory of a batch besides its parts."""
 _BATCHES_MAX: Final = 256
-"""Of one connection at a time."""
-_DROPPED_AT_ONCE: Final = 16
-"""One of so many."""
+"""Incomplete batches of one connection. FJM2 commits them one after the other, so more are hostile or lost."""
+_DROPPED_ONE_IN: Final = 16
+"""When memory is short and there are many batches, 1 in 16 is dropped at once: finding the largest takes time."""
 _DOUBTFUL_S: Final = 5.0
-"""With its senders gone, or bytes of theirs lost, a batch is waited for so long after its last message."""
+"""Time after the last message for which a batch is kept if its senders are gone or bytes of theirs were lost."""
 _STALLED_S: Final = 60.0
-"""Otherwise so long."""
+"""Time after the last message for which any batch is kept."""
 _REMEMBERED_MAX: Final = 1024
+"""Dropped batches that are remembered, so that late messages do not begin them anew."""
 
 _Part = TypeVar("_Part")
 
 
 class TransactionDrop(Enum):
-    """Why a batch was dropped."""
+    """Reasons to drop a batch."""
 
     SENDER_GONE = "its sender is gone"
     BYTES_LOST = "bytes of its sender were lost"
@@ -48,11 +50,11 @@ class _Batch(Generic[_Part]):
         self.key = key
         self.size = size
         self.parts: dict[int, _Part | None] = {}
-        """By place; None for what nobody here wants."""
+        """Parts by place; None for one that nobody here wants."""
         self.bytes = _BATCH_BYTES
         self.senders: set[int] = set()
         self.live: set[int] = set()
-        """Those of its senders that are not gone."""
+        """Senders that are not gone."""
         self.has_gap = False
         self.changed_at = 0.0
 
@@ -61,7 +63,7 @@ class _Batch(Generic[_Part]):
         return len(self.parts) == self.size
 
     def overdue(self, now: float) -> TransactionDrop | None:
-        """Why to wait no longer, if that is so."""
+        """Return the reason to drop the batch now, or None to keep waiting."""
         if self.is_complete:
             return None
         silent_s = now - self.changed_at
@@ -73,7 +75,7 @@ class _Batch(Generic[_Part]):
 
 
 class Transactions(Generic[_Part]):
-    """The batches that have begun."""
+    """All incomplete batches."""
 
     def __init__(
         self,
@@ -85,24 +87,24 @@ class Transactions(Generic[_Part]):
         self._report = report
         self._bytes_max = bytes_max
         self._connections: dict[int, dict[int, _Batch[_Part]]] = {}
-        """Connection id to transaction number to batch."""
+        """Batches by connection id and transaction number."""
         self._dropped: dict[tuple[int, int], None] = {}
-        """What comes of these is too late."""
+        """Keys of batches that were dropped. Messages of theirs come too late."""
         self.held_bytes = 0
         self.refused = 0
-        """Parts that came twice, late, or disagree with others of their batch."""
+        """Number of parts that came twice or late, or contradict others of their batch."""
 
     def __len__(self) -> int:
         return sum(map(len, self._connections.values()))
 
     def has(self, connection_id: int, number: int) -> bool:
-        """Whether a batch has begun."""
+        """Return True if a batch is incomplete, but has begun."""
         return number in self._connections.get(connection_id, ())
 
     def add(
         self, connection_id: int, transaction: Transaction, part: _Part | None, part_bytes: int, sender: int, now: float
     ) -> None:
-        """A message has come; without a `part` it only counts. Releases what is complete by that."""
+        """Add a message; without a `part` it only counts. Release the batches that are complete with it."""
         key = connection_id, transaction.number
         if key in self._dropped:
             self.refused += 1
@@ -129,18 +131,18 @@ class Transactions(Generic[_Part]):
         self._bound()
 
     def note_gap(self, sender: int) -> None:
-        """Bytes of a sender are lost: perhaps messages of its batches."""
+        """Note that bytes of a sender are lost, and perhaps messages of its batches."""
         for batch in self._all():
             if sender in batch.senders:
                 batch.has_gap = True
 
     def note_gone(self, sender: int) -> None:
-        """A sender is gone. What other lanes of it still have under way may complete its batches."""
+        """Note that a sender is gone. Messages of the connection's other lanes may still complete its batches."""
         for batch in self._all():
             batch.live.discard(sender)
 
     def expire(self, now: float) -> None:
-        """Drop what was waited for long enough, and release what waited behind it."""
+        """Drop batches that were waited for long enough, and release those that waited behind them."""
         for batch in self._all():
             reason = batch.overdue(now)
             if reason is not None:
@@ -151,10 +153,9 @@ class Transactions(Generic[_Part]):
 
     def _bound(self) -> None:
         while self.held_bytes > self._bytes_max:
-            # Whoever takes all there is must not do so at the expense of others. Looking takes time where there are
-            # many: then a part of them is dropped at once.
+            # The largest go first, so that a greedy connection does not cost others their batches.
             largest_first = sorted(self._all(), key=lambda batch: batch.bytes, reverse=True)
-            for batch in largest_first[: 1 + len(largest_first) // _DROPPED_AT_ONCE]:
+            for batch in largest_first[: 1 + len(largest_first) // _DROPPED_ONE_IN]:
                 self._drop(batch, TransactionDrop.NO_MEMORY)
 
     def _drop(self, batch: _Batch[_Part], reason: TransactionDrop) -> None:
@@ -169,7 +170,7 @@ class Transactions(Generic[_Part]):
         self._release_complete(connection_id)
 
     def _release_complete(self, connection_id: int) -> None:
-        """Release what is complete, unless a batch before it in one of its lanes is not."""
+        """Release complete batches, unless an earlier batch in one of their lanes is incomplete."""
         blocked: set[int] = set()
         for _, batch in sorted(self._connections.get(connection_id, {}).items()):
             if batch.is_complete and blocked.isdisjoint(batch.senders):

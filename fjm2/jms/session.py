@@ -202,7 +202,7 @@ class Session(MessageFactory):
 
     @property
     def acknowledge_mode(self) -> SessionMode:
-        """Who acknowledges received messages, and when."""
+        """Mode of acknowledging received messages."""
         return self._core.mode
 
     def __repr__(self) -> str:
