@@ -7,7 +7,7 @@ import struct
 import time
 from typing import Final
 
-_ETH_ARP: Final = 0x0806
+_ETH_ARP: Final = 0x0806  # EtherType of ARP (RFC 826)
 _BROADCAST: Final = b"\xff" * 6
 _ARP = struct.Struct("!HHBBH6s4s6s4s")
 _ETHERNET, _IPV4, _REQUEST, _REPLY = 1, 0x0800, 1, 2

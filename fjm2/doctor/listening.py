@@ -32,14 +32,14 @@ _VALID_S: Final = 5  # how long members remember the doctor if its goodbye is lo
 GATEWAYS: Final = ("239.192.57.41", 5742)
 """Multicast group of the gateways of one LAN: the default of fjm2d's setting `lan.beacon`."""
 _BEACON: Final = b"FJMB"
-_BEACON_ID_AT: Final = 8
+_BEACON_ID_AT: Final = 8  # place of the gateway id in a beacon
 _PKTINFO: Final = 8  # Linux's IP_PKTINFO, and the struct in_pktinfo: interface, our address, destination
 _PKTINFO_BYTES: Final = 12
 
 
 @dataclass(slots=True)
 class ListeningResult:
-    """What was heard, and on which interface."""
+    """Observations by interface, and other signs of members and of lost packets."""
 
     heard: Observations
     others: dict[str, Observations] = field(default_factory=dict)

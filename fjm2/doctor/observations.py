@@ -17,7 +17,7 @@ from .verdict import Finding, fault, ok, unknown, warning
 _NODES_MAX = 4096  # bounds the memory that forged ids can take
 _SHOWN_MAX = 5  # items listed in a text
 _DATA = NORM_VERSION << 4 | MessageType.DATA
-_ANNOUNCEMENT_VERSIONS_MAX = 8
+_ANNOUNCEMENT_VERSION_MAX = 8  # higher numbers are not announcements of a later FJM2, but other data
 PROBE_MAGIC = b"FJM2 probe"
 """First bytes of the doctor's own datagrams."""
 
@@ -92,7 +92,7 @@ class Observations:
     def _receive_announcement(self, node_id: int, content: bytes) -> None:
         announcement = decode_announcement(content)
         if announcement is None:
-            if content and content[0] != VERSION and content[0] <= _ANNOUNCEMENT_VERSIONS_MAX:
+            if content and content[0] != VERSION and content[0] <= _ANNOUNCEMENT_VERSION_MAX:
                 self.versions.setdefault(content[0], set()).add(node_id)
             return
         if len(self.announced) < _NODES_MAX:

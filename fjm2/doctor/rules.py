@@ -78,7 +78,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What happens to a packet."""
+    """The outcome for a packet."""
 
     is_dropped: bool | None
     """None if it may be dropped."""

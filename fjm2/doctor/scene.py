@@ -1,4 +1,4 @@
-"""What all checks look at: the bus's settings, the place of its sockets, and the kernel's files."""
+"""The input of all checks: settings of the bus, the place of its sockets, and the kernel's files."""
 
 import array
 import contextlib

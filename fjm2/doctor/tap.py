@@ -19,7 +19,7 @@ _PACKETS_PER_POLL = 200  # so that no busy tap starves the sockets
 # Instructions of the packet filter: load a byte; load two bytes; load two bytes behind X; load the IPv4 header's length
 # into X; compare; return.
 _BYTE, _HALF, _HALF_BEHIND, _LENGTH, _EQUAL, _RETURN = 0x30, 0x28, 0x48, 0xB1, 0x15, 0x06
-_UDP = 17
+_UDP = 17  # its protocol number
 
 
 class Tap:

@@ -32,7 +32,7 @@ class Finding:
     problem: str | None = None
     """Stable name of the problem, such as "interface_down"."""
     advice: tuple[str, ...] = ()
-    """What to do, the likeliest first: commands to paste, or sentences."""
+    """Remedies, the likeliest first: commands to paste, or sentences."""
     figures: Mapping[str, Any] = field(default_factory=dict)
     """Numbers behind the text."""
 

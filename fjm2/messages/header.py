@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from .destination import KIND_FLAGS, Destination, destination_from
 from .errors import InvalidDestinationError, MessageFormatError
 
-VERSION: Final = 1
+VERSION: Final = 1  # of the frame format
 HEADER = struct.Struct("!BBBBIIH2xIIQQqq")
 HEADER_BYTES: Final = HEADER.size
 

@@ -14,8 +14,8 @@ from fjm2.watch import BusReport, ConnectionReport, GatewayReport, ReceiverRepor
 from .bus_link import counted
 from .live_view import quantity, rate, span
 
-_MEDIUM_WIDTH: Final = 60  # half a usual terminal
-_FULL_WIDTH: Final = 120
+_MEDIUM_WIDTH: Final = 60  # columns of a narrow window
+_FULL_WIDTH: Final = 120  # columns of a full-screen terminal
 _LONG_WAIT_S: Final = 1.0
 """A sender that has waited this long for a receiver is noticeable: the receiver is shown in yellow."""
 

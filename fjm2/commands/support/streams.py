@@ -9,7 +9,7 @@ import select
 import sys
 from collections.abc import AsyncIterator, Callable
 
-_READ_BYTES = 1 << 16
+_READ_BYTES = 1 << 16  # the size of a pipe on Linux
 _WRITE_BYTES = 4096
 """A write of this size never blocks once a pipe is writable (PIPE_BUF)."""
 
