@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
+from fjm2d import admin_client
 from fjm2d import config as configuration
-from fjm2d import directory as node_list
 from fjm2d.config import AdminConfig, GatewayConfig, WanConfig
-from fjm2d.directory import FILE_NAME, Directory, member_of
+from fjm2d.directory import Directory
 from fjm2d.errors import ConfigurationErrors, KeyFileError
 from fjm2d.keys import KeyPair
+from fjm2d.node_list import FILE_NAME, member_of
 from fjm2d.values import Endpoint
 
 DEEP = b"[" * 100_000
@@ -215,7 +216,7 @@ def test_a_service_that_never_waits_is_not_asked_without_end() -> None:
 
 
 def test_an_answer_that_goes_on_and_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_list, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(admin_client, "_ANSWER_S", 0.5)
 
     def is_asked_again(web: Oddity, directory: Directory) -> bool:
         return bool(directory.problem) and web.count("POST") >= 2 and web.count("GET") >= 2

@@ -28,11 +28,12 @@ from fjm2admin.registry import tokens
 from fjm2admin.web.models import Sample
 from fjm2d import config as configuration
 from fjm2d.config import AdminConfig, GatewayConfig
-from fjm2d.directory import FILE_NAME, Directory, member_of
+from fjm2d.directory import Directory
 from fjm2d.errors import GatewayError
 from fjm2d.gateway import Gateway
 from fjm2d.keys import KeyPair
 from fjm2d.loops import loop_factory
+from fjm2d.node_list import FILE_NAME, member_of
 from fjm2d.report import metrics_of, sample_of, status_of
 from fjm2d.roster import Member
 from fjm2d.status import StatusServer
@@ -284,8 +285,8 @@ def test_a_certificate_authority_of_ones_own_may_be_changed(tmp_path: Path, requ
 def test_advertisements_are_believed_by_their_seal_only() -> None:
     async def scenario() -> None:
         directory = Directory(settings(None), OWN.public, lambda _: None, dict)
-        async with directory._client():
-            pass
+        directory._client.refresh()
+        await directory.close()
         key = TOKEN[1].advert_key
         assert key == hmac.digest(hashlib.sha256(TOKEN[0].encode()).digest(), tokens.ADVERT_LABEL, "sha256")
         directory.version = 7
