@@ -8,7 +8,7 @@ from fjm2.base.readings import Reading
 
 from .gateway import Gateway
 from .instruments import LAN_INSTRUMENTS, LINK_COUNTERS
-from .lan import LanGroup
+from .lan.groups import LanGroup
 from .tunnel import Peer
 from .values import show
 

@@ -15,10 +15,10 @@ from .forwarding.election import Election, Other
 from .forwarding.forwarder import Forwarder
 from .forwarding.interest import STATUS_S
 from .keys import KeyPair
-from .lan import Lan, LanGroup
-from .mates import Mates
+from .lan.groups import Lan, LanGroup
+from .lan.mates import Mates
+from .lan.presence_query import PresenceQuery
 from .peer_registry import PeerRegistry
-from .presence_query import PresenceQuery
 from .relay import Relay
 from .tunnel import Endpoint, EndpointConfig, Peer
 from .tunnel.events import ClockBehind, Event, PathMtuChanged, PeerDown, PeerMoved, PeerUp

@@ -9,7 +9,7 @@ from fjm2.base.loop import LoopDriver, SocketReaders, Waitable
 from fjm2.norm import Train
 
 from .forwarding.forwarder import Forwarder, Outward
-from .lan import LanGroup
+from .lan.groups import LanGroup
 from .tunnel import Endpoint, Kind, Peer
 from .tunnel.wire import GROUP_NONE
 from .wan import WanSockets

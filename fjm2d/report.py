@@ -8,7 +8,7 @@ from fjm2 import __version__
 from fjm2.base.exposition import Family, text
 from fjm2.base.instruments import Instrument
 
-from .directory import Directory
+from .admin.directory import Directory
 from .gateway import Gateway
 from .instruments import GATEWAY_INSTRUMENTS, LAN_INSTRUMENTS, LINK_INSTRUMENTS
 from .tunnel import Peer

@@ -13,9 +13,9 @@ from fjm2.base.readings import register_counted, unregister_counted
 from fjm2.errors import ConfigError
 
 from . import config as configuration
+from .admin.directory import Directory
 from .config import GatewayConfig
 from .counting import GatewayCounters
-from .directory import Directory
 from .errors import ConfigurationErrors, GatewayError
 from .gateway import Gateway
 from .keys import KeyPair

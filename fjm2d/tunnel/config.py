@@ -6,7 +6,7 @@ from fjm2.errors import ConfigError
 from fjm2.norm import Address
 
 from ..keys import PublicKey
-from .path_mtu import MTU_HIGHEST, MTU_LOWEST, MTU_MIN
+from .link.path_mtu import MTU_HIGHEST, MTU_LOWEST, MTU_MIN
 
 RATE_BPS_MIN = 10_000.0
 

@@ -12,7 +12,7 @@ from .attempts import Attempts, InitiationFilter
 from .crypto.epochs import Epochs
 from .crypto.handshake import Opening, Pair, answer
 from .events import ClockBehind
-from .path import Path
+from .link.path import Path
 from .session_owner import SessionOwner
 from .shared import Shared
 from .wire import Drop, Initiation, Response

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from fjm2.norm import Train
 
 from .fragments import Splitter
+from .link.liveness import Liveness
+from .link.meter import LinkMeter
+from .link.path import Path
 from .link_queue import LinkQueue, Parcel
-from .liveness import Liveness
-from .meter import LinkMeter
-from .path import Path
 from .peer_stats import PeerStats
 from .pieces import is_one_piece, pieces, wire_bytes
 from .wire import OVERHEAD_BYTES, Drop

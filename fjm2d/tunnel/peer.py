@@ -17,14 +17,14 @@ from .crypto.handshake import Pair
 from .events import Event, PeerDown, PeerUp, Received
 from .fragments import Reassembler
 from .handshakes import Handshakes
+from .link.liveness import Liveness
+from .link.meter import LinkMeter
+from .link.path import Path
+from .link.prober import Prober
+from .link.rate_control import RateControl
 from .link_queue import LinkQueue
-from .liveness import Liveness
-from .meter import LinkMeter
 from .outbound import Outbound
-from .path import Path
 from .peer_stats import Flow, PeerStats
-from .prober import Prober
-from .rate_control import RateControl
 from .sealer import Sealer
 from .shared import Shared
 from .wire import CARRIED, KINDS, OVERHEAD_BYTES, PART_FLAG, Drop, Initiation, Prefix, Probe, ProbeFlag, Response

@@ -9,7 +9,7 @@ from fjm2.norm import Address, Train
 
 from ..kinds import Kind
 from .crypto.epochs import Epochs
-from .path import Path
+from .link.path import Path
 from .peer_stats import PeerStats
 from .session import CounterExhausted, Session
 from .wire import GROUP_NONE, OVERHEAD_BYTES

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from fjm2d import admin_client
 from fjm2d import config as configuration
+from fjm2d.admin import client as admin_client
+from fjm2d.admin.directory import Directory
+from fjm2d.admin.node_list import FILE_NAME, member_of
 from fjm2d.config import AdminConfig, GatewayConfig, WanConfig
-from fjm2d.directory import Directory
 from fjm2d.errors import ConfigurationErrors, KeyFileError
 from fjm2d.keys import KeyPair
-from fjm2d.node_list import FILE_NAME, member_of
 from fjm2d.values import Endpoint
 
 DEEP = b"[" * 100_000

@@ -27,13 +27,13 @@ from fjm2admin import advert
 from fjm2admin.registry import tokens
 from fjm2admin.web.models import Sample
 from fjm2d import config as configuration
+from fjm2d.admin.directory import Directory
+from fjm2d.admin.node_list import FILE_NAME, member_of
 from fjm2d.config import AdminConfig, GatewayConfig
-from fjm2d.directory import Directory
 from fjm2d.errors import GatewayError
 from fjm2d.gateway import Gateway
 from fjm2d.keys import KeyPair
 from fjm2d.loops import loop_factory
-from fjm2d.node_list import FILE_NAME, member_of
 from fjm2d.report import metrics_of, sample_of, status_of
 from fjm2d.roster import Member
 from fjm2d.status import StatusServer

@@ -11,7 +11,7 @@ from tunnel_sim import GROUP, WALL_NS, Net, Node, connected, datagrams
 from fjm2.errors import ConfigError
 from fjm2d.tunnel import Drop, EndpointConfig, Kind
 from fjm2d.tunnel.events import ClockBehind, PathMtuChanged, PeerDown, PeerMoved, PeerUp
-from fjm2d.tunnel.meter import LinkMeter
+from fjm2d.tunnel.link.meter import LinkMeter
 
 
 def exchange(a: Node, b: Node, seconds: float = 1.0) -> bool:

@@ -9,7 +9,7 @@ from _pytest.mark import ParameterSet
 from tunnel_sim import IP_BYTES, Net, Node, Path
 
 from fjm2d.tunnel import OVERHEAD_BYTES, EndpointConfig
-from fjm2d.tunnel.rate import FLOOR_BPS, RateEstimate, Report
+from fjm2d.tunnel.link.rate import FLOOR_BPS, RateEstimate, Report
 
 TRAIN_BYTES = 64_000
 

@@ -210,7 +210,7 @@ def test_extra_gateway(installed: Environment, tmp_path: Path) -> None:
         .read_text()
         .replace('# key_file = "/etc/fjm2/fjm2d.key"', f'key_file = "{key}"')
     )
-    code = "import fjm2d.directory, fjm2d.service, fjm2d.cli; fjm2d.cli.main()"
+    code = "import fjm2d.admin.directory, fjm2d.service, fjm2d.cli; fjm2d.cli.main()"
     words = ("python", "-W", "error", "-c", code, "check", "--json", "--config", settings)
     done = installed.run(*words, extra="gateway")
     assert (done.returncode, done.stderr) == (0, "")

@@ -16,12 +16,12 @@ import httpx
 from fjm2 import __version__
 from fjm2.base.logs import Log
 
-from .admin_client import AWAY, AdminClient, RefusedError
-from .config import GatewayConfig
-from .keys import PublicKey
+from ..config import GatewayConfig
+from ..keys import PublicKey
+from ..roster import Member
+from ..values import Endpoint, show
+from .client import AWAY, AdminClient, RefusedError
 from .node_list import NodeList, NodeListFile, decode
-from .roster import Member
-from .values import Endpoint, show
 
 _API: Final = "/api/v1/nodes"
 _WAIT_S: Final = 25

@@ -1,6 +1,6 @@
 """The rate of one link: as configured, or measured from the answers to probes."""
 
-from .link_queue import LinkQueue
+from ..link_queue import LinkQueue
 from .liveness import Liveness
 from .rate import RateEstimate, Report
 

@@ -6,8 +6,8 @@ from typing import Final
 from fjm2.bus.presence import Announcement
 from fjm2.bus.presence import Flag as PresenceFlag
 
-from .forwarding.headers import application
-from .lan import LanGroup
+from ..forwarding.headers import application
+from .groups import LanGroup
 
 _QUERY_S: Final = 1.0
 """Ask at most this often: every connection of the LAN answers each query."""

@@ -4,14 +4,14 @@ from collections import deque
 
 from fjm2.norm import Address
 
+from ..peer_stats import PeerStats
+from ..sealer import Sealer
+from ..session import Session
+from ..wire import OVERHEAD_BYTES, PROBE_BYTES, Probe, ProbeFlag
 from .liveness import Liveness
 from .meter import Answered, LinkMeter
 from .path import Path
-from .peer_stats import PeerStats
 from .rate_control import RateControl
-from .sealer import Sealer
-from .session import Session
-from .wire import OVERHEAD_BYTES, PROBE_BYTES, Probe, ProbeFlag
 
 
 class Prober:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from fjm2.base.logs import Log
 from fjm2.norm import Train
 
-from .forwarding.election import Election, Other
-from .forwarding.forwarder import Forwarder
-from .lan import Lan, LanGroup
-from .tunnel import Endpoint, Peer
+from ..forwarding.election import Election, Other
+from ..forwarding.forwarder import Forwarder
+from ..tunnel import Endpoint, Peer
+from .groups import Lan, LanGroup
 
 log = Log("fjm2d.gateway")
 

@@ -13,7 +13,7 @@ from fjm2.base.loop import SocketReaders
 from fjm2.errors import ConfigError
 from fjm2.norm import Address, LinkState, Train, UdpConfig, UdpTransport
 
-from .config import GroupConfig, LanConfig
+from ..config import GroupConfig, LanConfig
 
 Bytes = NDArray[np.uint8]
 BACKLOG_BYTES_MAX: Final = 4 << 20

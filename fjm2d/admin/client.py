@@ -14,8 +14,8 @@ import httpx
 from fjm2 import __version__
 from fjm2.base.logs import Log
 
-from .config import AdminConfig
-from .keys import readable_by_others
+from ..config import AdminConfig
+from ..keys import readable_by_others
 
 _TIMEOUT_S: Final = 10.0
 """Longest wait for each step of a request: a service that needs longer counts as away, and is asked again."""

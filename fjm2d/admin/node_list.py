@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 
 from fjm2.base.logs import Log
 
-from . import values as reading
-from .admin_client import NONSENSE
-from .keys import PublicKey
-from .roster import Member
-from .values import Endpoint, UnfitError
+from .. import values as reading
+from ..keys import PublicKey
+from ..roster import Member
+from ..values import Endpoint, UnfitError
+from .client import NONSENSE
 
 FILE_NAME: Final = "nodes.json"
 _MEMBERS_MAX: Final = 10_000

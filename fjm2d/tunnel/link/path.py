@@ -5,10 +5,10 @@ from collections import deque
 
 from fjm2.norm import Address
 
-from .events import Event, NamedPeer, PathMtuChanged, PeerMoved
+from ..events import Event, NamedPeer, PathMtuChanged, PeerMoved
+from ..wire import OVERHEAD_BYTES
 from .liveness import Liveness
 from .path_mtu import PathMtu, timeout_s
-from .wire import OVERHEAD_BYTES
 
 NEVER = math.inf
 IPV4_BYTES = 28

@@ -1,0 +1,1 @@
+"""The node-list service as a gateway uses it."""

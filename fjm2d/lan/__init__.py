@@ -1,0 +1,1 @@
+"""The side of the LAN: its groups, the other gateways on it, and the JMS connections."""
