@@ -1,4 +1,4 @@
-"""Verdicts on what was measured, and on kernels that are set otherwise than this one."""
+"""Judgements of measurements, and of kernels with other settings than this one."""
 
 import ast
 import json
@@ -69,21 +69,23 @@ def test_findings_are_json() -> None:
         (65_536, 65_536, 65_536, Verdict.OK, None),
     ],
 )
-def test_buffers(wanted: int, got: int, limit: int | None, verdict: Verdict, problem: str | None) -> None:
+def test_small_buffers_are_reported(
+    wanted: int, got: int, limit: int | None, verdict: Verdict, problem: str | None
+) -> None:
     finding = judge_buffer("receive", wanted, got, limit, "net.core.rmem_max")
     assert (finding.verdict, finding.problem) == (verdict, problem)
     if problem is not None:
         assert finding.advice[0] == f"sysctl -w net.core.rmem_max={wanted}"
 
 
-def test_clocks() -> None:
+def test_unsynchronised_clocks_are_reported() -> None:
     assert judge_clock(0, 0x2001).verdict is Verdict.OK
     assert judge_clock(5, 0x40).problem == "clock_not_synchronised"
     assert judge_clock(0, 0x40).problem == "clock_not_synchronised"
     assert judge_clock(-1, 0).verdict is Verdict.UNKNOWN
 
 
-def test_drops_of_now_are_told_from_those_of_before() -> None:
+def test_new_drops_are_distinguished_from_earlier_ones() -> None:
     before, risen = {"Udp.RcvbufErrors": 9}, {"Udp.RcvbufErrors": 3}
     assert check_drops({}, {}, ()).verdict is Verdict.UNKNOWN
     assert check_drops({}, before, ()).verdict is Verdict.OK
@@ -102,11 +104,11 @@ def test_drops_of_now_are_told_from_those_of_before() -> None:
         ({"ttl": 0}, "ttl_is_0"),
     ],
 )
-def test_settings_that_make_trouble(bus: dict[str, Any], problem: str) -> None:
+def test_problematic_settings_are_reported(bus: dict[str, Any], problem: str) -> None:
     assert problem in found(check_network(scene(**bus)))
 
 
-def test_modes_of_the_reverse_path_filter(tmp_path: Path) -> None:
+def test_modes_of_the_reverse_path_filter_are_read(tmp_path: Path) -> None:
     assert reverse_path_mode(scene(tmp_path), "eth0") is None
     for name, mode in (("all", 0), ("eth0", 1)):
         folder = tmp_path / "proc/sys/net/ipv4/conf" / name
@@ -116,7 +118,7 @@ def test_modes_of_the_reverse_path_filter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("snoops", "asks", "expected"), [(1, 0, True), (1, 1, False), (0, 0, False)])
-def test_bridges(tmp_path: Path, snoops: int, asks: int, expected: bool) -> None:
+def test_snooping_bridges_without_querier_are_reported(tmp_path: Path, snoops: int, asks: int, expected: bool) -> None:
     bridge = tmp_path / "sys/class/net/br7"
     (bridge / "bridge").mkdir(parents=True)
     (bridge / "bridge/multicast_snooping").write_text(f"{snoops}\n")
@@ -129,7 +131,7 @@ def test_bridges(tmp_path: Path, snoops: int, asks: int, expected: bool) -> None
         assert "br7" in problems["snooping_without_querier"].text
 
 
-def test_networks() -> None:
+def test_addresses_are_compared_by_network() -> None:
     assert same_network("10.1.2.3", "10.1.2.200")
     assert not same_network("10.1.2.3", "10.1.3.3")
     assert same_network("fe80::1%eth0", "fe80::2")
@@ -151,7 +153,7 @@ def firewall(*rules: str) -> FirewallState:
         ("-m rpfilter --invert", 9, True, Verdict.FAULT, "reverse_path_dropped"),
     ],
 )
-def test_a_rule_that_is_not_understood_is_to_blame_if_something_is_lost(
+def test_a_rule_with_unknown_conditions_is_blamed_only_after_losses(
     match: str, count: int, is_losing: bool, verdict: Verdict, problem: str | None
 ) -> None:
     before, after = (firewall(f"[{packets}:0] -A INPUT {match} -j DROP") for packets in (100, 100 + count))
@@ -159,7 +161,7 @@ def test_a_rule_that_is_not_understood_is_to_blame_if_something_is_lost(
     assert (finding.verdict, finding.problem) == (verdict, problem)
 
 
-def test_only_the_tables_of_iptables_itself_are_left_out_of_those_of_nft() -> None:
+def test_only_tables_of_iptables_are_removed_from_those_of_nft() -> None:
     read = [Chain("iptables", "filter", "INPUT")]
     same, others = (
         Chain("nft", "ip filter", "INPUT"),
@@ -174,7 +176,7 @@ def test_a_firewall_that_cannot_be_read_is_unknown() -> None:
     assert (finding.verdict, "no iptables" in finding.text) == (Verdict.UNKNOWN, True)
 
 
-# Between two hosts.
+# Probing another host.
 
 ALL_WELL = {"group": 100, "both": 100, "unicast": 100, "answered": 50, "way_back": 5}
 SENT = ALL_WELL
@@ -191,7 +193,7 @@ def verdicts(one: ProbedListener, **bus: Any) -> dict[str, Finding]:
     return {finding.check: finding for finding in judge_pair(scene(**bus), one)}
 
 
-def test_two_hosts_without_a_fault() -> None:
+def test_two_healthy_hosts_have_no_faults() -> None:
     one = listening()
     one.passed_out = one.passed_back = 1472
     one.clock_offset_s, one.watched = -0.003, Watched(10.0)
@@ -214,13 +216,13 @@ def test_two_hosts_without_a_fault() -> None:
         (listening(both=60), {"multicast_loss"}),
     ],
 )
-def test_each_way_is_judged_on_its_own(one: ProbedListener, faulty: set[str]) -> None:
+def test_each_direction_is_judged_separately(one: ProbedListener, faulty: set[str]) -> None:
     findings = verdicts(one)
     assert {check for check, finding in findings.items() if finding.verdict is Verdict.FAULT} == faulty
     assert all(finding.advice for finding in findings.values() if finding.verdict is Verdict.FAULT)
 
 
-def test_hosts_of_different_networks_are_told_so_first() -> None:
+def test_different_networks_are_the_first_likely_cause() -> None:
     one = listening(by_multicast=0, group=0, both=0, answered=0)
     one.host = "172.16.1.1"
     assert "different networks" in verdicts(one)["multicast_out"].advice[0]
@@ -230,7 +232,7 @@ def test_hosts_of_different_networks_are_told_so_first() -> None:
     ("passed", "lost", "problem"),
     [(972, 973, "mtu_black_hole"), (None, 256, "mtu_black_hole"), (1460, 1461, "mtu_differs"), (1472, None, None)],
 )
-def test_sizes_that_vanish(passed: int | None, lost: int | None, problem: str | None) -> None:
+def test_lost_sizes_are_judged_by_what_the_bus_needs(passed: int | None, lost: int | None, problem: str | None) -> None:
     one = listening()
     one.passed_out, one.lost_out = passed, lost
     finding = verdicts(one)["path_mtu"]
@@ -239,13 +241,13 @@ def test_sizes_that_vanish(passed: int | None, lost: int | None, problem: str | 
         assert finding.advice[0].endswith("&segment_bytes=924")
 
 
-def test_clocks_of_two_hosts() -> None:
+def test_clock_differences_are_reported() -> None:
     one = listening()
     one.clock_offset_s = 2.0
     assert verdicts(one)["clock_difference"].problem == "clocks_differ"
 
 
-def test_what_stops_while_it_is_watched() -> None:
+def test_multicast_that_stops_is_reported() -> None:
     one = listening()
     one.watched = Watched(300.0, stopped_in_s=259.0)
     finding = verdicts(one)["watch"]
@@ -254,17 +256,17 @@ def test_what_stops_while_it_is_watched() -> None:
     assert verdicts(one)["watch"].problem == "everything_stops"
 
 
-def test_nobody_listens() -> None:
+def test_missing_listeners_are_reported() -> None:
     assert "--probe ADDRESS" in judge_nobody(scene(), None).advice[1]
     assert "port 5741" in judge_nobody(scene(), "10.1.2.9").text
 
 
-# The page.
+# The documentation.
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_every_problem_is_on_the_page() -> None:
+def test_docs_list_every_problem() -> None:
     named: set[str] = set()
     for path in (ROOT / "fjm2/doctor").glob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""The kernel's files: what they say, and that nothing they may contain does harm."""
+"""Parsing of the kernel's files: their values, and robustness against any content."""
 
 import ipaddress
 import sys
@@ -15,7 +15,7 @@ from fjm2.doctor.network import parse_routes
 
 
 def words_of(first: str, others: str, most: int) -> st.SearchStrategy[str]:
-    """Words of one of the first characters and up to `most` others. Drawing them by a regex takes ten times as long."""
+    """Draw words of one of the first characters and up to `most` others. Drawing by a regex takes ten times as long."""
     return st.builds(str.__add__, st.sampled_from(first), st.text(others, max_size=most))
 
 
@@ -36,7 +36,7 @@ UDP = """   sl  local_address rem_address   st tx_queue rx_queue tr tm->when ret
 
 
 def words(packed: bytes) -> str:
-    """As the kernel writes addresses: words of its own byte order."""
+    """Return an address as the kernel writes it: words in the machine's byte order."""
     step = -1 if sys.byteorder == "little" else 1
     return "".join(packed[at : at + 4][::step].hex().upper() for at in range(0, len(packed), 4))
 
@@ -47,7 +47,7 @@ def test_counters_are_read_by_protocol_and_name() -> None:
 
 
 @given(st.dictionaries(NAMES, st.dictionaries(NAMES, COUNTS, min_size=1), max_size=4))
-def test_counters_come_out_as_they_were_written(made: dict[str, dict[str, int]]) -> None:
+def test_counters_are_parsed_as_written(made: dict[str, dict[str, int]]) -> None:
     text = "".join(
         f"{protocol}: {' '.join(counts)}\n{protocol}: {' '.join(map(str, counts.values()))}\n"
         for protocol, counts in made.items()
@@ -57,18 +57,18 @@ def test_counters_come_out_as_they_were_written(made: dict[str, dict[str, int]])
 
 
 @given(st.dictionaries(NAMES, COUNTS), st.dictionaries(NAMES, COUNTS))
-def test_only_what_has_risen_is_a_change(before: dict[str, int], after: dict[str, int]) -> None:
+def test_only_increases_are_changes(before: dict[str, int], after: dict[str, int]) -> None:
     risen = changes(before, after)
     assert all(amount > 0 and before[name] + amount == after[name] for name, amount in risen.items())
     assert {name for name in before.keys() & after.keys() if after[name] > before[name]} == set(risen)
 
 
-def test_counters_of_ipv6_are_read() -> None:
+def test_ipv6_counters_are_parsed() -> None:
     assert parse_counters6("Udp6RcvbufErrors   \t 41\nSomethingElse 2\n") == {"Udp6.RcvbufErrors": 41}
 
 
 @given(st.dictionaries(INTERFACES, st.tuples(st.sampled_from(["V1", "V2", "V3"]), st.frozensets(GROUPS4)), max_size=5))
-def test_memberships_come_out_as_they_were_written(made: dict[str, tuple[str, frozenset[str]]]) -> None:
+def test_memberships_are_parsed_as_written(made: dict[str, tuple[str, frozenset[str]]]) -> None:
     lines = ["Idx\tDevice    : Count Querier\tGroup    Users Timer\tReporter"]
     for index, (name, (version, groups)) in enumerate(made.items(), start=1):
         lines.append(f"{index}\t{name:<10}: {len(groups):5d}      {version}")
@@ -79,7 +79,7 @@ def test_memberships_come_out_as_they_were_written(made: dict[str, tuple[str, fr
 
 
 @given(st.dictionaries(INTERFACES, st.frozensets(GROUPS6, min_size=1), max_size=5))
-def test_memberships_of_ipv6_come_out_as_they_were_written(made: dict[str, frozenset[str]]) -> None:
+def test_ipv6_memberships_are_parsed_as_written(made: dict[str, frozenset[str]]) -> None:
     text = "".join(
         f"{index:<4} {name:<15} {ipaddress.ip_address(group).packed.hex()} {1:5} 0000000C 0\n"
         for index, (name, groups) in enumerate(made.items())
@@ -89,12 +89,12 @@ def test_memberships_of_ipv6_come_out_as_they_were_written(made: dict[str, froze
 
 
 @pytest.mark.skipif(sys.byteorder != "little", reason="the sample is of a little-endian machine")
-def test_sockets_are_read_with_their_drops() -> None:
+def test_sockets_are_parsed_with_their_drops() -> None:
     (line,) = parse_udp(UDP)
     assert (line.host, line.port, line.drops, line.inode) == ("239.192.57.40", 5740, 41, 8812)
 
 
-def test_routes_for_multicast_are_told_from_others() -> None:
+def test_multicast_routes_are_recognised() -> None:
     head = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
     text = head + "eth0\t00000000\t010010AC\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
     text += "eth1\t000000E0\t00000000\t0001\t0\t0\t0\t000000F0\t0\t0\t0\n"
@@ -103,11 +103,11 @@ def test_routes_for_multicast_are_told_from_others() -> None:
 
 @pytest.mark.parametrize("parse", [parse_counters, parse_counters6, parse_igmp, parse_igmp6, parse_udp, parse_routes])
 @given(text=st.text() | st.text("0123456789ABCDEFabcdef: \t\nV-"))
-def test_whatever_a_file_contains_is_read(parse: Callable[[str], object], text: str) -> None:
+def test_parsers_accept_any_file(parse: Callable[[str], object], text: str) -> None:
     parse(text)
 
 
-def test_where_there_are_no_such_files_nothing_is_known(tmp_path: Path) -> None:
+def test_missing_files_are_unknown(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path)
     assert kernel.text("proc/net/igmp") is None
     assert kernel.number("proc/sys/net/core/rmem_max") is None

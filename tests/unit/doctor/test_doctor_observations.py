@@ -1,4 +1,4 @@
-"""What was heard on a bus, and the verdicts on it."""
+"""Observations of a bus, and the findings about them."""
 
 import numpy as np
 from hypothesis import given
@@ -41,7 +41,7 @@ def test_connections_are_counted_and_named() -> None:
     assert len(heard.connections) == 1
 
 
-def test_what_others_call_themselves_does_nothing_to_a_terminal() -> None:
+def test_client_ids_cannot_control_the_terminal() -> None:
     heard = Observations()
     heard.receive(train(announced(7, 1, "\x1b[2Jdesk")))
     heard.receive(train(announced(8, 2, "\x1b[2Jdesk"), SECOND))
@@ -49,13 +49,13 @@ def test_what_others_call_themselves_does_nothing_to_a_terminal() -> None:
     assert all(one.text.isprintable() for one in judge_bus(heard, 2.0, "g"))
 
 
-def test_silence_is_no_fault() -> None:
+def test_silence_is_not_a_fault() -> None:
     (finding,) = judge_bus(Observations(), 2.0, "239.1.1.1 port 5740")
     assert finding.verdict is Verdict.UNKNOWN
     assert finding.advice
 
 
-def test_one_id_at_two_addresses_is_told_from_a_node_that_moved() -> None:
+def test_a_shared_node_id_is_distinguished_from_a_moved_node() -> None:
     heard = Observations()
     for address in (FIRST, FIRST, SECOND, SECOND):
         heard.receive(train(announced(7, 1), address))
@@ -64,7 +64,7 @@ def test_one_id_at_two_addresses_is_told_from_a_node_that_moved() -> None:
     assert "node_id_twice" in problems(heard)
 
 
-def test_who_has_left_is_no_stranger() -> None:
+def test_nodes_that_left_are_not_strangers() -> None:
     heard = Observations()
     heard.receive(train(announced(7, 1, "desk", 7)))
     heard.receive(train(announced(8, 2, "feed", 8, 80), SECOND))
@@ -77,7 +77,7 @@ def test_who_has_left_is_no_stranger() -> None:
     assert problems(heard) == {"foreign_norm"}
 
 
-def test_data_is_counted_without_being_read() -> None:
+def test_data_is_counted_without_being_decoded() -> None:
     data = Data(
         source_id=9,
         instance_id=1,
@@ -95,7 +95,7 @@ def test_data_is_counted_without_being_read() -> None:
     assert (heard.datagrams, heard.nodes[9].datagrams) == (30, 30)
 
 
-def test_who_shares_a_client_id_or_speaks_another_version_is_told() -> None:
+def test_shared_client_ids_and_other_versions_are_reported() -> None:
     heard = Observations()
     heard.receive(train(announced(7, 1, "desk")))
     heard.receive(train(announced(8, 2, "desk"), SECOND))
@@ -103,7 +103,7 @@ def test_who_shares_a_client_id_or_speaks_another_version_is_told() -> None:
     assert problems(heard) == {"client_id_twice", "other_version", "foreign_norm"}
 
 
-def test_what_the_doctor_says_itself_is_left_out() -> None:
+def test_packets_of_the_doctor_are_ignored() -> None:
     heard = Observations(frozenset({7}))
     heard.receive(train(announced(7, 1)))
     heard.receive(train(b"FJM2 probe and so on"))
@@ -112,7 +112,7 @@ def test_what_the_doctor_says_itself_is_left_out() -> None:
     assert not heard.connections
 
 
-def test_strangers_are_named_by_how_much_they_send() -> None:
+def test_strangers_are_listed_by_traffic() -> None:
     heard = Observations()
     for _ in range(5):
         heard.receive(train(b"hello, world", SECOND))
@@ -121,7 +121,7 @@ def test_strangers_are_named_by_how_much_they_send() -> None:
     assert finding.figures["senders"] == ["10.1.1.2:40002", "10.1.1.1:40001"]
 
 
-def test_a_bus_elsewhere_is_a_fault_only_if_there_is_none_here() -> None:
+def test_a_bus_on_another_interface_is_a_fault_only_if_ours_is_silent() -> None:
     elsewhere = Observations()
     elsewhere.receive(train(announced(7, 1)))
     (alone,) = judge_wrong_interface("eth0", True, {"eth1": elsewhere, "eth2": Observations()})
@@ -131,7 +131,7 @@ def test_a_bus_elsewhere_is_a_fault_only_if_there_is_none_here() -> None:
     assert not list(judge_wrong_interface("eth0", True, {"eth1": Observations()}))
 
 
-def test_groups_besides_ours_are_named() -> None:
+def test_other_groups_on_the_port_are_listed() -> None:
     (finding,) = judge_other_groups("239.1.1.1", 5740, {"239.1.1.1", "239.1.1.2"})
     assert (finding.verdict, finding.figures["groups"]) == (Verdict.WARNING, ["239.1.1.2"])
     (fine,) = judge_other_groups("239.1.1.1", 5740, {"239.1.1.1"})
@@ -147,7 +147,7 @@ def test_groups_besides_ours_are_named() -> None:
         )
     )
 )
-def test_whatever_comes_is_judged(made: list[tuple[bytes, int, Address]]) -> None:
+def test_any_traffic_is_judged(made: list[tuple[bytes, int, Address]]) -> None:
     heard = Observations()
     for datagrams, segment_bytes, address in made:
         heard.receive(Train(np.frombuffer(datagrams, np.uint8), segment_bytes, address))

@@ -1,4 +1,5 @@
-"""The listener between hosts: it answers whom it should, never more than it was asked, and not for ever."""
+"""The listener's answers to probes: only to hosts with a cookie, never larger than the question, and limited in
+number."""
 
 from dataclasses import replace
 
@@ -29,20 +30,20 @@ PROBES = st.builds(
 
 
 @given(PROBES, st.integers(0, 1500))
-def test_probes_come_out_as_they_went_in(probe: Probe, size: int) -> None:
+def test_probes_survive_encoding(probe: Probe, size: int) -> None:
     datagram = probe.encode(size)
     assert len(datagram) == max(size, PROBE_BYTES_MIN)
     assert Probe.decode(datagram) == probe
 
 
 @given(st.binary() | st.binary(max_size=80).map(lambda tail: b"FJM2 probe" + tail))
-def test_whatever_comes_is_read(datagram: bytes) -> None:
+def test_any_datagram_is_decoded_or_rejected(datagram: bytes) -> None:
     answer = Answerer(DOOR).answer(datagram, HOST, True, 0, 0.0)
     assert answer is None or len(answer) <= len(datagram)
 
 
 def challenged(answerer: Answerer, host: str = HOST, session: bytes = SESSION, now: float = 0.0) -> Probe:
-    """A ping with the cookie that the listener gave."""
+    """Return a ping with the cookie that the listener gave."""
     answer = answerer.answer(Probe(kind=Kind.HELLO, session=session).encode(), host, True, 0, now)
     assert answer is not None
     challenge = Probe.decode(answer)
@@ -51,7 +52,7 @@ def challenged(answerer: Answerer, host: str = HOST, session: bytes = SESSION, n
     return Probe(kind=Kind.PING, session=session, cookie=challenge.cookie, listener=challenge.listener, number=7)
 
 
-def test_a_ping_is_answered_with_what_was_counted() -> None:
+def test_a_pong_carries_the_listeners_counts() -> None:
     answerer = Answerer(DOOR)
     ping = challenged(answerer)
     answerer.answer(ping.encode(), HOST, True, 0, 1.0)
@@ -67,7 +68,7 @@ def test_a_ping_is_answered_with_what_was_counted() -> None:
     assert len(short) == PROBE_BYTES_MIN
 
 
-def test_only_who_was_given_a_cookie_is_answered() -> None:
+def test_only_pings_with_a_valid_cookie_are_answered() -> None:
     answerer = Answerer(DOOR)
     ping = challenged(answerer)
     assert answerer.answer(ping.encode(), HOST, True, 0, 1.0) is not None
@@ -80,7 +81,7 @@ def test_only_who_was_given_a_cookie_is_answered() -> None:
 
 
 @given(st.lists(st.tuples(PROBES, st.sampled_from(["10.0.0.1", "10.0.0.2"]), st.booleans()), max_size=60))
-def test_no_answer_is_larger_than_what_it_answers(made: list[tuple[Probe, str, bool]]) -> None:
+def test_no_answer_is_larger_than_its_question(made: list[tuple[Probe, str, bool]]) -> None:
     answerer = Answerer(DOOR)
     ping = challenged(answerer, "10.0.0.1", now=0.0)
     for number, (probe, host, is_ours) in enumerate(made):
@@ -91,7 +92,7 @@ def test_no_answer_is_larger_than_what_it_answers(made: list[tuple[Probe, str, b
         assert answer is None or sent.kind in (Kind.HELLO, Kind.PING)
 
 
-def test_strangers_are_answered_ten_times_a_second() -> None:
+def test_hellos_are_answered_ten_times_a_second() -> None:
     answerer = Answerer(DOOR)
     answered = 0
     for number in range(1000):
@@ -100,14 +101,14 @@ def test_strangers_are_answered_ten_times_a_second() -> None:
     assert 10 <= answered <= 30  # two seconds of it, and ten at once
 
 
-def test_a_session_comes_to_an_end() -> None:
+def test_pings_of_a_session_are_limited() -> None:
     answerer = Answerer(DOOR)
     ping = challenged(answerer).encode()
     answered = sum(answerer.answer(ping, HOST, False, 0, number / 500) is not None for number in range(25_000))
     assert answered == 20_000
 
 
-def test_many_sessions_cost_no_more_than_some() -> None:
+def test_sessions_are_bounded() -> None:
     answerer = Answerer(DOOR)
     pings = [challenged(answerer, session=number.to_bytes(8), now=float(number)) for number in range(200)]
     for number, ping in enumerate(pings):
@@ -123,7 +124,7 @@ def test_many_sessions_cost_no_more_than_some() -> None:
 
 
 @given(st.sets(st.integers(100, 9000), min_size=1, max_size=8), st.integers(0, 9000))
-def test_the_size_that_vanishes_is_found(sizes: set[int], limit: int) -> None:
+def test_the_largest_passing_size_is_found(sizes: set[int], limit: int) -> None:
     rungs, tried = sorted(sizes), []
 
     def passes(size: int) -> bool:
@@ -143,7 +144,7 @@ def test_the_size_that_vanishes_is_found(sizes: set[int], limit: int) -> None:
 
 
 @given(st.integers(0, 100))
-def test_loss_is_not_taken_for_a_limit_of_size(received: int) -> None:
+def test_loss_is_not_mistaken_for_a_size_limit(received: int) -> None:
     tries = tries_for(Series(100, [1.0] * received))
     assert 3 <= tries <= 20
     assert (1 - received / 100) ** tries < 1e-3 or received < 30

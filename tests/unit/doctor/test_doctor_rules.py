@@ -1,4 +1,4 @@
-"""Firewall rules: how they are read, and what becomes of a packet, beside a model that knows everything."""
+"""Parsing of firewall rules, and the fate of packets, compared with a model that knows everything."""
 
 import itertools
 import json
@@ -53,7 +53,7 @@ def saved(*rules: str, policy: str = "ACCEPT", chains: str = "") -> Ruleset:
         ("-A OUTPUT -d 239.0.0.0/8 -j DROP", DATA, False),
     ],
 )
-def test_rules_of_iptables_hold_for_what_they_say(rule: str, packet: Packet, is_dropped: bool | None) -> None:
+def test_iptables_rules_match_their_packets(rule: str, packet: Packet, is_dropped: bool | None) -> None:
     fate = saved(rule).fate(packet)
     assert fate.is_dropped is is_dropped
     if is_dropped:
@@ -62,14 +62,14 @@ def test_rules_of_iptables_hold_for_what_they_say(rule: str, packet: Packet, is_
         assert fate.rule.packets == 5
 
 
-def test_what_is_accepted_before_is_not_dropped() -> None:
+def test_earlier_accept_rules_win() -> None:
     drop = "-A INPUT -j DROP"
     assert saved("-A INPUT -p udp -m udp --dport 5740 -j ACCEPT", drop).fate(DATA).is_dropped is False
     assert saved("-A INPUT -m set --match-set good src -j ACCEPT", drop).fate(DATA).is_dropped is None
     assert saved("-A INPUT -m limit --limit 5/min -j LOG", drop).fate(DATA).is_dropped is True
 
 
-def test_policies_and_chains_of_the_users_are_followed() -> None:
+def test_policies_and_user_chains_are_followed() -> None:
     assert saved(policy="DROP").fate(DATA).is_dropped is True
     assert saved(policy="DROP").fate(DATA).rule is None
     chain = ":guard - [0:0]\n"
@@ -114,7 +114,7 @@ TO = {"payload": {"protocol": "ip", "field": "daddr"}}
         ({"limit": {"rate": 5}}, None),
     ],
 )
-def test_rules_of_nft_hold_for_what_they_say(condition: dict[str, Any], is_dropped: bool | None) -> None:
+def test_nft_rules_match_their_packets(condition: dict[str, Any], is_dropped: bool | None) -> None:
     fate = nft([condition, {"counter": {"packets": 9, "bytes": 1}}, {"drop": None}]).fate(DATA)
     assert fate.is_dropped is is_dropped
     if fate.rule is not None:
@@ -122,14 +122,14 @@ def test_rules_of_nft_hold_for_what_they_say(condition: dict[str, Any], is_dropp
         assert fate.rule.packets == 9
 
 
-def test_tables_of_nft_are_of_their_family() -> None:
+def test_nft_tables_apply_to_their_family() -> None:
     assert nft([{"drop": None}], "ip6").fate(DATA).is_dropped is False
     assert nft([{"drop": None}], "ip").fate(DATA).is_dropped is True
     assert nft([{"log": None}], policy="drop").fate(DATA).is_dropped is True
 
 
 @given(st.text() | st.text(' -*:[]!ADROPINUT"0123456789.\n'))
-def test_whatever_iptables_prints_is_read(text: str) -> None:
+def test_any_iptables_output_is_parsed(text: str) -> None:
     Ruleset(parse_iptables("*filter\n:INPUT DROP [0:0]\n" + text)).fate(DATA)
 
 
@@ -150,16 +150,16 @@ JSON = st.recursive(
 
 
 @given(st.text() | JSON.map(json.dumps) | JSON.map(lambda inner: json.dumps({"nftables": inner})))
-def test_whatever_nft_prints_is_read(text: str) -> None:
+def test_any_nft_output_is_parsed(text: str) -> None:
     Ruleset(parse_nft(text)).fate(DATA)
 
 
 @given(JSON)
-def test_whatever_a_rule_of_nft_consists_of_is_read(expression: object) -> None:
+def test_any_nft_expression_is_parsed(expression: object) -> None:
     nft(expression).fate(DATA)  # type: ignore[arg-type]
 
 
-# A model: with every unknown condition decided, a packet has one fate, and it is one of those thought possible.
+# The model: with every unknown condition decided, a packet has one fate, and it must be among the predicted ones.
 
 CHAINS = ("INPUT", "one", "two")
 TARGETS = st.sampled_from(["accept", "drop", "return", "", "jump:one", "jump:two", "goto:two"])
@@ -168,7 +168,7 @@ RULES = st.tuples(st.sampled_from([True, False, None]), TARGETS)
 
 
 def concrete(chains: dict[str, Chain], name: str, choices: dict[int, bool], depth: int = 0) -> str | None:
-    """accept, drop, or None for coming out at the end."""
+    """Return accept, drop, or None for passing the end of the chain."""
     for rule in chains[name].rules:
         holds = choices.get(id(rule), rule.conditions == CONDITIONS[True])
         if not holds or not rule.target:
@@ -186,7 +186,7 @@ def concrete(chains: dict[str, Chain], name: str, choices: dict[int, bool], dept
 
 
 @given(st.lists(st.lists(RULES, max_size=4), min_size=3, max_size=3), st.sampled_from(["accept", "drop"]))
-def test_every_fate_is_one_that_was_thought_possible(made: list[list[tuple[bool | None, str]]], policy: str) -> None:
+def test_every_actual_fate_is_among_the_predicted_ones(made: list[list[tuple[bool | None, str]]], policy: str) -> None:
     chains = {}
     for name, rules in zip(CHAINS, made, strict=True):
         chain = chains[name] = Chain("t", "f", name, "input" if name == "INPUT" else "", policy=policy)

@@ -1,4 +1,4 @@
-"""A message's way from one process to another, without the network between."""
+"""Passes messages from a sender to a receiver without a network."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -15,7 +15,7 @@ M = TypeVar("M", bound=Message)
 
 
 def encode(message: Message, destination: Destination = TOPIC, writer: FrameWriter | None = None, **how: int) -> bytes:
-    """The frame of a message."""
+    """Return the frame of a message."""
     writer = writer or FrameWriter(CONNECTION)
     return b"".join(
         writer.write(message, destination, how.pop("flags", PERSISTENT), how.pop("priority", 4), NOW, **how)
@@ -23,7 +23,7 @@ def encode(message: Message, destination: Destination = TOPIC, writer: FrameWrit
 
 
 def read_one(frame: bytes) -> Frame:
-    """The one frame that a buffer holds."""
+    """Return the only frame of a buffer."""
     (only,) = FrameReader().feed(frame, (0,))
     return only
 
@@ -38,7 +38,7 @@ def receive(frame: bytes, delivery_count: int = 1) -> Message:
 
 
 def passed(message: M, **how: int) -> M:
-    """The message as it arrives."""
+    """Return a message as it arrives."""
     received = receive(encode(message, **how))
     assert type(received) is type(message)
     return received

@@ -30,7 +30,7 @@ def test_b1_a_message_arrives_as_the_kind_it_was_sent(kind: type[Message]) -> No
     assert type(passed(kind())) is kind
 
 
-def test_b1_subclasses_of_users_arrive_as_what_they_derive_from() -> None:
+def test_b1_user_subclasses_arrive_as_their_base_class() -> None:
     class Order(TextMessage):
         __slots__ = ()
 
@@ -99,7 +99,7 @@ def test_b3_new_sequences_are_write_only_until_reset() -> None:
         assert message.read_int() == 5
 
 
-def test_b3_unreadable_ways_of_one_kind_only() -> None:
+def test_b3_reads_of_a_write_only_body_raise() -> None:
     for call in ("read_unsigned_byte", "read_unsigned_short", "read_utf"):
         with pytest.raises(MessageNotReadableError):
             getattr(BytesMessage(), call)()
@@ -121,7 +121,7 @@ def test_b4_bytes_past_the_end(call: str) -> None:
     assert isinstance(MessageEOFError(), EOFError)
 
 
-def test_b4_a_value_cut_short_is_past_the_end_and_moves_nothing() -> None:
+def test_b4_a_truncated_value_raises_and_keeps_the_position() -> None:
     message = passed(bytes_of(b"\0\5abc"))
     for call in ("read_long", "read_double", "read_utf"):
         with pytest.raises(MessageEOFError):
@@ -165,7 +165,7 @@ def test_b11_any_text_and_none(text: str | None) -> None:
         assert message.text == text
 
 
-def test_b11_what_is_no_text() -> None:
+def test_b11_other_values_are_refused() -> None:
     message = TextMessage("kept")
     for value in ("\ud800", b"x", 5):
         with pytest.raises(MessageFormatError):
@@ -220,14 +220,14 @@ def test_b13_empty_bytes_and_maps_count_as_no_body_where_they_do_not_fit() -> No
         assert message.is_body_assignable_to(str)
 
 
-def test_b13_a_stream_has_no_body_to_give() -> None:
+def test_b13_a_stream_has_no_whole_body() -> None:
     for message in (stream_of(1), passed(stream_of(1)), passed(StreamMessage())):
         with pytest.raises(MessageFormatError):
             message.get_body(object)
         assert not message.is_body_assignable_to(object)
 
 
-def test_b13_bytes_that_are_being_written_are_not_given() -> None:
+def test_b13_write_only_bytes_have_no_body() -> None:
     message = bytes_of(b"x")
     with pytest.raises(MessageFormatError):
         message.get_body(bytes)
@@ -238,7 +238,7 @@ def test_b13_bytes_that_are_being_written_are_not_given() -> None:
     assert message.read_byte() == ord("x")
 
 
-def test_infinite_and_undefined_numbers_travel() -> None:
+def test_infinities_and_nan_survive_encoding() -> None:
     message = passed(stream_of(math.inf, -math.inf, math.nan, Float(math.nan)))
     assert (message.read_double(), message.read_double()) == (math.inf, -math.inf)
     assert math.isnan(message.read_double())

@@ -24,7 +24,7 @@ from fjm2.jms import (
 )
 
 
-def test_b9_values_lie_as_data_output_stream_writes_them() -> None:
+def test_b9_values_are_laid_out_like_data_output_stream() -> None:
     message = BytesMessage()
     message.write_boolean(True)
     message.write_byte(-2)
@@ -87,7 +87,7 @@ def test_b9_strings_survive(text: str) -> None:
     )
 
 
-def test_b9_strings_take_65535_bytes_at_most() -> None:
+def test_b9_strings_have_at_most_65535_bytes() -> None:
     message = BytesMessage()
     message.write_utf("\0" * 0x7FFF + "x")
     with pytest.raises(MessageFormatError):
@@ -100,7 +100,7 @@ def test_b9_strings_take_65535_bytes_at_most() -> None:
 
 
 @pytest.mark.parametrize("encoded", [b"\xff", b"\xc3", b"\xf0\x9f\x98\x80", b"\xe2\x82", b"\xc1\x81"])
-def test_b9_strings_that_are_none(encoded: bytes) -> None:
+def test_b9_malformed_strings_are_refused(encoded: bytes) -> None:
     message = passed(bytes_of(struct.pack("!H", len(encoded)) + encoded))
     with pytest.raises(MessageFormatError):
         message.read_utf()
@@ -145,7 +145,7 @@ def test_b10_values_are_copied_in() -> None:
 
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 1), (0, 4), (4, 0), (1, -1), (2, 2)])
-def test_b10_parts_of_arrays_lie_within_them(offset: int, length: int) -> None:
+def test_b10_parts_of_arrays_are_range_checked(offset: int, length: int) -> None:
     for write in (BytesMessage().write_bytes, StreamMessage().write_bytes):
         with pytest.raises(ValueError, match="not within 3 bytes"):
             write(b"abc", offset, length)

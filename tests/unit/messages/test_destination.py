@@ -1,4 +1,4 @@
-"""Destinations: equal by kind and name, frozen, and the same again on the other side."""
+"""Destinations: equality by kind and name, immutability, and encoding."""
 
 import asyncio
 import copy
@@ -14,7 +14,7 @@ from fjm2.messages.destination import destination_from
 KINDS = [Topic, Queue, TemporaryTopic, TemporaryQueue]
 
 
-def test_h1_equality_is_by_kind_and_name() -> None:
+def test_h1_destinations_are_equal_by_kind_and_name() -> None:
     made = [kind(name) for kind in KINDS for name in ("a", "b")]
     assert len(set(made)) == len(made)
     assert Topic("a") == Topic("a")
@@ -22,19 +22,19 @@ def test_h1_equality_is_by_kind_and_name() -> None:
     assert Topic("a") != "topic://a"
 
 
-def test_the_hash_tells_kinds_apart() -> None:
+def test_hashes_differ_by_kind() -> None:
     assert len({kind("prices").frame_hash for kind in KINDS}) == 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_names_are_texts_that_fit_a_frame(kind: type[Destination]) -> None:
+def test_invalid_names_are_refused(kind: type[Destination]) -> None:
     assert kind("é" * 0x7FFF).name == "é" * 0x7FFF
     for name in ("", None, 5, "\ud800", "é" * 0x8000):
         with pytest.raises(InvalidDestinationError):
             kind(name)  # type: ignore[arg-type]
 
 
-def test_names_and_texts() -> None:
+def test_string_forms_of_destinations() -> None:
     assert (Topic("t").topic_name, str(Topic("t")), repr(Topic("t"))) == ("t", "topic://t", "Topic('t')")
     assert (Queue("q").queue_name, str(Queue("q"))) == ("q", "queue://q")
     assert TemporaryTopic("t").topic_name == "t"
@@ -67,12 +67,12 @@ def test_h7_destinations_arrive_as_the_same_kind(kind: type[Destination], name: 
 
 
 @pytest.mark.parametrize("name", [b"", b"\xff", b"\xed\xa0\x80"])
-def test_names_that_are_none_are_refused(name: bytes) -> None:
+def test_invalid_encoded_names_are_refused(name: bytes) -> None:
     with pytest.raises(InvalidDestinationError):
         destination_from(0, name)
 
 
-def test_many_names_are_not_kept_for_ever() -> None:
+def test_the_cache_of_names_is_bounded() -> None:
     first = destination_from(0, b"kept")
     assert destination_from(0, b"kept") is first
     for number in range(3000):
@@ -80,7 +80,7 @@ def test_many_names_are_not_kept_for_ever() -> None:
     assert destination_from(0, b"kept") is not first
 
 
-def test_g2_deleting_is_the_business_of_the_connection_that_owns_it() -> None:
+def test_g2_only_the_owner_deletes_a_temporary_destination() -> None:
     deleted = []
 
     async def note(destination: Destination) -> None:

@@ -1,4 +1,4 @@
-"""Frames: their bytes, finding them in runs, and what becomes of everything that is none."""
+"""Frames: their bytes, finding them in runs, and dropping everything invalid."""
 
 import random
 import struct
@@ -122,7 +122,7 @@ def test_the_body_of_a_map_and_of_a_stream() -> None:
     assert snapshot(stream)[3] == b"\6" + b"\xff" * 8 + b"\x0b\0\0\0\2ab"
 
 
-def test_what_has_not_changed_is_not_encoded_again() -> None:
+def test_unchanged_parts_are_not_encoded_again() -> None:
     message = full_message(b"x" * 1000)
     writer = FrameWriter(CONNECTION)
     _, first_body = writer.write(message, TOPIC, 0, 4, NOW)
@@ -132,7 +132,7 @@ def test_what_has_not_changed_is_not_encoded_again() -> None:
     assert snapshot(message)[1] is properties
 
 
-def test_the_reader_gives_the_fields_of_the_fixed_header() -> None:
+def test_the_reader_returns_the_fixed_header() -> None:
     frame = encode(full_message(), priority=7, writer=FrameWriter(CONNECTION, 41))
     buffer, start, body, end, header = read_one(frame)
     assert (buffer, start, end) == (frame, 0, len(frame))
@@ -153,7 +153,7 @@ def test_frames_are_matched_by_kind_and_name_of_their_destination() -> None:
     assert matched == [[TOPIC], [Queue("other")]]
 
 
-def test_a_message_longer_than_any_frame_is_refused_and_changes_nothing() -> None:
+def test_an_oversized_message_is_refused_and_not_stamped() -> None:
     writer = FrameWriter(CONNECTION)
     message = bytes_of(bytes(FRAME_BYTES_MAX))
     with pytest.raises(JMSError, match=str(FRAME_BYTES_MAX)):
@@ -241,7 +241,7 @@ def test_a_bad_frame_is_dropped_and_the_next_one_found(at: int, data: bytes, rea
 
 
 @pytest.mark.parametrize("length", [0, 55, 1 << 20, 0xFFFFFFFF])
-def test_a_length_that_makes_no_sense_loses_everything_up_to_the_next_mark(length: int) -> None:
+def test_an_implausible_length_skips_to_the_next_mark(length: int) -> None:
     reader = FrameReader(frame_bytes_max=(1 << 20) - 1)
     bad = with_bytes(FRAMES[2], 4, struct.pack("!I", length))
     run = FRAMES[0] + bad + FRAMES[1] + FRAMES[3]
@@ -251,7 +251,7 @@ def test_a_length_that_makes_no_sense_loses_everything_up_to_the_next_mark(lengt
     assert contents(reader.feed(FRAMES[4])) == [FRAMES[4]]
 
 
-def test_without_a_mark_the_next_run_with_one_is_waited_for() -> None:
+def test_without_a_mark_reading_waits_for_the_next_one() -> None:
     reader = FrameReader()
     bad = with_bytes(FRAMES[2], 4, b"\xff\xff\xff\xff")
     assert contents(reader.feed(FRAMES[0] + bad + FRAMES[1], (0,))) == [FRAMES[0]]
@@ -270,13 +270,13 @@ def test_a_bad_header_that_came_in_two_runs() -> None:
         assert reader.drops == {FrameDrop.TOO_LARGE: 1}
 
 
-def test_frames_up_to_the_limit_are_taken() -> None:
+def test_frames_up_to_the_limit_are_accepted() -> None:
     reader = FrameReader(frame_bytes_max=len(FRAMES[4]))
     assert contents(reader.feed(FRAMES[4] + encode(full_message(bytes(501))) + FRAMES[0], (0,))) == [FRAMES[4]]
     assert contents(reader.feed(FRAMES[0], (0,))) == [FRAMES[0]]
 
 
-def test_a_message_that_begins_inside_of_a_claimed_frame_ends_it() -> None:
+def test_a_mark_inside_a_claimed_frame_ends_it() -> None:
     reader = FrameReader()
     claim = with_bytes(FRAMES[2], 4, struct.pack("!I", 1 << 25))
     reader.feed(claim, (0,))
@@ -297,7 +297,7 @@ def test_a_large_frame_in_many_small_pieces_takes_little_more_than_its_bytes() -
     assert contents(found) == [frame]
 
 
-def test_a_frame_in_one_transaction_says_which_it_is() -> None:
+def test_a_frame_names_its_transaction_and_its_place() -> None:
     writer = FrameWriter(CONNECTION)
     parts = [writer.write(full_message(bytes((index,))), TOPIC, PERSISTENT, 4, NOW) for index in range(3)]
     sealed = [b"".join(seal(part, Transaction(99, index, 3))) for index, part in enumerate(parts)]
@@ -314,7 +314,7 @@ def test_a_frame_in_one_transaction_says_which_it_is() -> None:
 
 
 @pytest.mark.parametrize("section", [b"", b"\6\0\0\0\0", b"\6\0\0\0\x10" + struct.pack("!QII", 1, 3, 3)])
-def test_a_transaction_that_makes_no_sense(section: bytes) -> None:
+def test_malformed_transactions_are_refused(section: bytes) -> None:
     frame = bytearray(encode(Message()) + section)
     frame[2] |= 16
     frame[4:8] = len(frame).to_bytes(4, "big")
@@ -346,13 +346,13 @@ def test_s9_selectors_see_headers_and_properties_of_a_frame() -> None:
     assert not Selector("count <> 7 OR absent IS NOT NULL").evaluate(seen)
 
 
-def test_s9_headers_that_a_frame_has_not_are_null() -> None:
+def test_s9_missing_headers_are_null() -> None:
     buffer, start, _, _, header = read_one(encode(Message(), flags=2 | 4))
     names = ("JMSDeliveryMode", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType", "JMSXDeliveryCount")
     assert [look_up(buffer, start, header, name) for name in names] == ["NON_PERSISTENT", None, 0, None, None, None]
 
 
-def test_unknown_sections_are_skipped_and_of_two_the_first_counts() -> None:
+def test_unknown_sections_are_skipped_and_the_first_of_two_counts() -> None:
     section = b"\xc8\0\0\0\3abc\4\0\0\0\1a\4\0\0\0\1b"
     frame = bytearray(encode(Message()) + section)
     frame[4:8] = len(frame).to_bytes(4, "big")
@@ -375,7 +375,7 @@ def test_unknown_sections_are_skipped_and_of_two_the_first_counts() -> None:
         b"\3\0\0\0\2\0\xff",
     ],
 )
-def test_malformed_sections_are_an_error_of_format(section: bytes) -> None:
+def test_malformed_sections_raise_format_errors(section: bytes) -> None:
     frame = bytearray(encode(Message()) + section)
     frame[4:8] = len(frame).to_bytes(4, "big")
     frame[20:24] = len(section).to_bytes(4, "big")
@@ -391,7 +391,7 @@ def test_malformed_sections_are_an_error_of_format(section: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b"\xff", b"\x0a\0\0\0\1\xff", b"\x0a\0\0\0\2a", b"\x0a\0\0\0", b"\5\0\0\0", b"\x63"])
 @pytest.mark.parametrize("kind", [3, 4, 5])
-def test_malformed_bodies_are_an_error_of_format(kind: int, body: bytes) -> None:
+def test_malformed_bodies_raise_format_errors(kind: int, body: bytes) -> None:
     message = receive(with_bytes(encode(bytes_of(body)), 1, bytes((kind,))))
     for _ in range(2):
         with pytest.raises(MessageFormatError):
@@ -440,7 +440,7 @@ ACCESSES: list[Callable[[Any], object]] = [
 
 
 def exercise(frames: list[Frame]) -> None:
-    """Do with each frame all that may be done; only errors of format may come of it."""
+    """Access everything in each frame. Only format errors may be raised."""
     for frame in frames:
         buffer, start, _, _, header = frame
         is_good = is_well_formed(buffer, start, header)
@@ -485,7 +485,7 @@ def test_mutated_frames_are_dropped_or_read_but_never_raise(
 
 @settings(max_examples=200)
 @given(st.lists(st.tuples(st.binary(max_size=200), st.lists(st.integers(-5, 250), max_size=4)), max_size=6))
-def test_any_bytes_and_any_marks_do_no_harm(runs: list[tuple[bytes, list[int]]]) -> None:
+def test_any_bytes_and_marks_are_handled(runs: list[tuple[bytes, list[int]]]) -> None:
     reader = FrameReader(frame_bytes_max=1 << 16)
     for run, marks in runs:
         exercise(reader.feed(run, marks))
@@ -496,7 +496,7 @@ def test_any_bytes_and_any_marks_do_no_harm(runs: list[tuple[bytes, list[int]]])
 
 @settings(max_examples=200)
 @given(st.sampled_from(SAMPLES), st.integers(HEADER_BYTES, 400), st.binary(min_size=1, max_size=8))
-def test_sound_headers_before_broken_insides(sample: bytes, at: int, data: bytes) -> None:
+def test_valid_headers_before_malformed_contents(sample: bytes, at: int, data: bytes) -> None:
     at = min(at, len(sample) - len(data))
     exercise(FrameReader().feed(with_bytes(sample, at, data), (0,)))
 

@@ -1,4 +1,4 @@
-"""Headers: the rows H1 to H17 that messages themselves answer for."""
+"""Headers: the rows H1 to H17 that concern messages alone."""
 
 import asyncio
 from typing import Any
@@ -93,7 +93,7 @@ def test_h3_message_ids_are_new_with_every_send() -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_h4_id_and_timestamp_can_be_left_out() -> None:
+def test_h4_id_and_timestamp_can_be_disabled() -> None:
     message = Message()
     received = passed(message, flags=PERSISTENT | NO_MESSAGE_ID | NO_TIMESTAMP, delivery_delay=50)
     for either in (message, received):
@@ -270,7 +270,7 @@ def test_h16_every_kind_shows_its_changes_in_the_next_send() -> None:
 @pytest.mark.parametrize(
     "sent", [TextMessage("x"), _map(3), _bytes(3), _stream(3), ObjectMessage({"a": (1,)}), Message()]
 )
-def test_h16_received_messages_are_sent_on_unchanged(sent: Message) -> None:
+def test_h16_received_messages_are_forwarded_unchanged(sent: Message) -> None:
     sent.set_object_property("p", Byte(3))
     sent.correlation_id, sent.reply_to = "c", Queue("q")
     received = passed(sent)
@@ -285,7 +285,7 @@ def test_h16_received_messages_are_sent_on_unchanged(sent: Message) -> None:
     assert passed(forwarded).get_object_property("p") == Byte(3)
 
 
-def test_h16_half_read_bodies_are_sent_on_whole() -> None:
+def test_h16_partly_read_bodies_are_forwarded_whole() -> None:
     received = passed(_bytes(7))
     assert received.read_short() == 0
     assert passed(received).read_int() == 7
@@ -293,7 +293,7 @@ def test_h16_half_read_bodies_are_sent_on_whole() -> None:
 
 
 class Foreign:
-    """The members of a message, made elsewhere."""
+    """A message of a foreign class."""
 
     def __init__(self, **body: Any) -> None:
         self.correlation_id, self.reply_to, self.type = "c", Topic("r"), "t"
@@ -400,7 +400,7 @@ TEXTS = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=5
 
 
 @given(TEXTS, TEXTS | st.binary(max_size=50), st.integers(0, 9), st.integers(0, 2**62), st.integers(0, 2**40))
-def test_headers_survive_the_way(
+def test_headers_survive_encoding(
     kind: str | None, correlation: str | bytes | None, priority: int, expiration: int, delay: int
 ) -> None:
     message = Message()

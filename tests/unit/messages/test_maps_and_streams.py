@@ -103,7 +103,7 @@ def test_b6_floats_read_as_text_and_double() -> None:
 
 
 @pytest.mark.parametrize("name", ["", None, 5, b"x"])
-def test_b7_items_have_names(name: Any) -> None:
+def test_b7_items_need_a_name(name: Any) -> None:
     message = MapMessage()
     for kind in (*TYPES, "object"):
         with pytest.raises(ValueError, match="name"):
@@ -241,7 +241,7 @@ BODY_VALUES = st.one_of(
 
 
 @given(st.lists(BODY_VALUES, max_size=8))
-def test_streams_survive_the_way(values: list[Any]) -> None:
+def test_streams_survive_encoding(values: list[Any]) -> None:
     message = passed(passed(stream_of(*values)))
     assert [(type(value), value) for value in (message.read_object() for _ in values)] == [
         (type(value), value) for value in values
@@ -253,7 +253,7 @@ def test_streams_survive_the_way(values: list[Any]) -> None:
 @given(
     st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6), BODY_VALUES, max_size=6)
 )
-def test_maps_survive_the_way(items: dict[str, Any]) -> None:
+def test_maps_survive_encoding(items: dict[str, Any]) -> None:
     message = MapMessage()
     for name, value in items.items():
         message.set_object(name, value)

@@ -42,7 +42,7 @@ SAFE_VALUES = st.recursive(
 
 
 @given(SAFE_VALUES)
-def test_b12_objects_survive_the_way(value: object) -> None:
+def test_b12_objects_survive_encoding(value: object) -> None:
     received = passed(ObjectMessage(value)).object
     assert received == value
     assert repr(received) == repr(value)
@@ -62,7 +62,7 @@ def test_b12_objects_are_serialised_when_they_are_set() -> None:
 @pytest.mark.parametrize(
     "value", [object(), {1}, Colour.RED, Byte(1), OrderedDict(a=1), [1j], {"k": open}, "\ud800", ["\udfff"]]
 )
-def test_b12_what_cannot_be_serialised(value: object) -> None:
+def test_b12_unsupported_objects_are_refused(value: object) -> None:
     message = ObjectMessage("kept")
     with pytest.raises(MessageFormatError):
         message.object = value
@@ -101,7 +101,7 @@ def test_b12_depth_is_limited_on_both_sides() -> None:
         b"\2abc",
     ],
 )
-def test_b12_what_cannot_be_restored(data: bytes) -> None:
+def test_b12_malformed_objects_are_refused(data: bytes) -> None:
     with pytest.raises(MessageFormatError):
         SafeCodec().decode(data)
 
@@ -152,7 +152,7 @@ def test_b12_pickles_that_fail() -> None:
     assert received.object == [1]
 
 
-def test_b12_nothing_is_restored_before_it_is_asked_for() -> None:
+def test_b12_objects_are_decoded_on_access() -> None:
     message = ObjectMessage(Point(1), PickleCodec([Point]))
     forwarded = passed(passed(message))
     forwarded.codec = PickleCodec([Point])

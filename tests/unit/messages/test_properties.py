@@ -1,4 +1,4 @@
-"""Properties: the rows P1 to P11 of the message model, and the bytes that they travel as."""
+"""Properties: the rows P1 to P11 of the message model, and their encoding."""
 
 import math
 from typing import Any
@@ -77,7 +77,7 @@ def with_property(kind: str, value: Any) -> Message:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_p1_values_keep_their_type_on_the_way(kind: str) -> None:
+def test_p1_values_keep_their_type(kind: str) -> None:
     sent = with_property(kind, VALUES[kind])
     expected = {"string": "String"}.get(kind, kind)
     for message in (sent, passed(sent)):
@@ -113,7 +113,7 @@ def test_p2_matrix(kind: str, read: str) -> None:
         assert type(value) in (bool, int, float, str)
 
 
-def test_p3_text_that_is_no_number() -> None:
+def test_p3_text_that_is_not_a_number_is_refused() -> None:
     message = with_property("string", " 5")
     for kind in ("byte", "short", "int", "long"):
         with pytest.raises(NumberFormatError):
@@ -216,18 +216,18 @@ def test_p7_names_are_identifiers(name: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "_", "$x", "Größe", "名前", "€", "a1", "Jms", "x" * 0xFFFF])
-def test_p7_names_that_are(name: str) -> None:
+def test_p7_identifiers_are_accepted(name: str) -> None:
     message = Message()
     message.set_int_property(name, 1)
     assert passed(message).get_int_property(name) == 1
 
 
-def test_p7_names_longer_than_a_frame_can_tell() -> None:
+def test_p7_too_long_names_are_refused() -> None:
     with pytest.raises(ValueError, match="65536"):
         Message().set_int_property("x" * 0x10000, 1)
 
 
-def test_p7_the_check_is_made_once_a_name_but_not_kept_for_ever() -> None:
+def test_p7_checked_names_are_cached_within_bounds() -> None:
     message = Message()
     for number in range(5000):
         message.set_int_property(f"n{number}", number)
@@ -279,7 +279,7 @@ def test_p9_the_view_is_a_mapping() -> None:
         view["c"]
 
 
-def test_p10_the_groups_properties_travel() -> None:
+def test_p10_group_properties_are_sent() -> None:
     message = Message()
     message.set_string_property("JMSXGroupID", "g")
     message.set_int_property("JMSXGroupSeq", 3)
@@ -301,7 +301,7 @@ def test_p10_the_delivery_count_is_on_every_received_message(count: int) -> None
     assert message.redelivered is (count >= 2)
 
 
-def test_p10_the_delivery_count_is_not_sent_on() -> None:
+def test_p10_the_delivery_count_is_not_forwarded() -> None:
     message = receive(encode(with_property("int", 5)), 3)
     again = passed(message)
     assert (again.get_int_property("p"), again.delivery_count) == (5, 1)
@@ -311,12 +311,12 @@ def test_p10_the_delivery_count_is_not_sent_on() -> None:
 @pytest.mark.parametrize(
     "name", ["JMS_FJM2_Gap", "JMSXDeliveryCount", "JMSXUserID", "JMSPriority", "JMS_IBM_Format", "JMSfoo"]
 )
-def test_p11_other_jms_names_are_not_for_applications(name: str) -> None:
+def test_p11_other_jms_names_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         Message().set_int_property(name, 1)
 
 
-def test_p11_the_receiving_side_adds_its_own() -> None:
+def test_p11_the_receiver_adds_its_own_properties() -> None:
     message = passed(with_property("int", 1))
     put_property(message, "JMS_FJM2_Gap", True)
     assert message.get_boolean_property("JMS_FJM2_Gap") is True
@@ -325,14 +325,14 @@ def test_p11_the_receiving_side_adds_its_own() -> None:
     assert not passed(message).property_exists("JMS_FJM2_Gap")
 
 
-def test_properties_put_into_a_message_that_was_sent_before_show() -> None:
+def test_properties_put_after_a_send_are_sent_next() -> None:
     message = with_property("int", 1)
     encode(message)
     put_property(message, "q", 2)
     assert passed(message).get_int_property("q") == 2
 
 
-def test_what_is_set_after_a_send_shows_in_the_next() -> None:
+def test_properties_set_after_a_send_are_sent_next() -> None:
     message = with_property("int", 1)
     first = passed(message)
     message.set_int_property("p", 2)
@@ -359,7 +359,7 @@ PROPERTY_VALUES = st.one_of(
 
 
 @given(st.dictionaries(NAMES, PROPERTY_VALUES, max_size=8))
-def test_properties_survive_the_way(properties: dict[str, Any]) -> None:
+def test_properties_survive_encoding(properties: dict[str, Any]) -> None:
     message = Message()
     for name, value in properties.items():
         message.set_object_property(name, value)
@@ -380,7 +380,7 @@ def test_one_property_is_found_without_the_others(properties: dict[str, Any], ot
         assert look_up(buffer, start, header, name) == properties.get(name)
 
 
-def test_a_property_is_not_found_inside_of_anothers_value() -> None:
+def test_a_property_is_not_found_inside_another_value() -> None:
     message = Message()
     message.set_string_property("decoy", "\0\1p\x05\0\0\0\7")
     message.set_int_property("p", 9)
@@ -406,7 +406,7 @@ def test_a_property_is_not_found_inside_of_anothers_value() -> None:
         b"\0\1p\x63",
     ],
 )
-def test_malformed_properties_are_an_error_of_format(section: bytes) -> None:
+def test_malformed_properties_raise_format_errors(section: bytes) -> None:
     message = receive(_with_section(section))
     with pytest.raises(MessageFormatError):
         message.get_int_property("p")
@@ -416,14 +416,14 @@ def test_malformed_properties_are_an_error_of_format(section: bytes) -> None:
 
 
 def _with_section(section: bytes) -> bytes:
-    """A frame with these bytes for properties."""
+    """Return a frame with these bytes as properties."""
     frame = bytearray(encode(Message()))
     frame[4:8] = (len(frame) + len(section)).to_bytes(4, "big")
     frame[16:20] = len(section).to_bytes(4, "big")
     return bytes(frame + section)
 
 
-def test_of_two_properties_with_one_name_the_first_counts() -> None:
+def test_the_first_of_two_properties_with_one_name_counts() -> None:
     frame = _with_section(b"\0\1p\5\0\0\0\1\0\1p\5\0\0\0\2")
     assert receive(frame).get_int_property("p") == 1
     buffer, start, _, _, header = read_one(frame)

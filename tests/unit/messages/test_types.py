@@ -1,4 +1,4 @@
-"""Types of values: their limits, and text to numbers and back as Java does it."""
+"""Types of values: their limits, and conversions between text and numbers as in Java."""
 
 import math
 import struct
@@ -29,7 +29,7 @@ WHOLE = {Byte: 8, Short: 16, Int: 32, Long: 64}
 
 
 @pytest.mark.parametrize(("kind", "bits"), WHOLE.items())
-def test_whole_numbers_keep_to_their_range(kind: type[int], bits: int) -> None:
+def test_integers_are_range_checked(kind: type[int], bits: int) -> None:
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
     assert (kind(low), kind(high)) == (low, high)
     for value in (low - 1, high + 1, 10**400):
@@ -50,7 +50,7 @@ def test_a_char_is_one_character_of_16_bits(value: object) -> None:
         Char(value)  # type: ignore[arg-type]
 
 
-def test_forced_types_show_what_they_are_and_print_as_numbers() -> None:
+def test_forced_types_have_a_repr_and_print_as_numbers() -> None:
     assert [repr(value) for value in (Byte(-3), Float(0.5), Double(0.5), Char("x"))] == [
         "Byte(-3)",
         "Float(0.5)",
@@ -60,7 +60,7 @@ def test_forced_types_show_what_they_are_and_print_as_numbers() -> None:
     assert [str(value) for value in (Byte(-3), Float(0.5), Double(0.5), Char("x"))] == ["-3", "0.5", "0.5", "x"]
 
 
-def test_untyped_ints_are_int_or_long_and_never_more() -> None:
+def test_untyped_ints_are_int_or_long() -> None:
     assert type_name(to_stored_property(2**31 - 1)) == "int"
     assert type_name(to_stored_property(-(2**31))) == "int"
     assert type_name(to_stored_property(2**31)) == "long"
@@ -70,7 +70,7 @@ def test_untyped_ints_are_int_or_long_and_never_more() -> None:
             to_stored_property(value)
 
 
-def test_int_and_double_are_kept_as_pythons_own() -> None:
+def test_int_and_double_are_stored_as_plain_numbers() -> None:
     assert type(to_stored_property(Int(5))) is int
     assert type(to_stored_property(Double(5))) is float
 
@@ -124,7 +124,7 @@ def test_p3_whole_numbers_from_text(text: str, value: int) -> None:
         "9" * 5000,
     ],
 )
-def test_p3_what_is_no_whole_number(text: str) -> None:
+def test_p3_text_that_is_not_an_integer_is_refused(text: str) -> None:
     for read in (read_byte, read_short, read_int, read_long):
         with pytest.raises(NumberFormatError):
             read(text)
@@ -196,14 +196,14 @@ def test_p3_nan_from_text() -> None:
         "1 f",
     ],
 )
-def test_p3_what_is_no_approximate_number(text: str) -> None:
+def test_p3_text_that_is_not_a_float_is_refused(text: str) -> None:
     for parse in (parse_double, parse_float):
         with pytest.raises(NumberFormatError):
             parse(text)
 
 
 def test_p3_a_float_is_rounded_once() -> None:
-    # A little above half-way between 1 and the next float: the nearest double is exactly half-way.
+    # A little above half-way between 1 and the next float. The nearest double is exactly half-way.
     assert parse_float("1.00000005960464477540") == 1.00000011920928955078125
     assert parse_float("1.00000005960464477539") == 1.0
     assert parse_float("1.000000059604644775390625") == 1.0  # half-way itself: to even

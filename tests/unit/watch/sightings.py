@@ -1,4 +1,4 @@
-"""Packets of a bus, made by hand, for a watch to look at."""
+"""Hand-made packets of a bus, for tests of a watch."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ PARITY_FTI = Fti(fec_id=5, object_bytes=1 << 20, segment_bytes=SEGMENT, block_se
 
 
 def train(*messages: NormMessage, host: str = "10.0.0.1", port: int = 1000) -> Train:
-    """Datagrams of one length, the last of which may be shorter."""
+    """Return a train of datagrams of one length, the last of which may be shorter."""
     wires = [message.encode() for message in messages]
     return Train(np.frombuffer(b"".join(wires), np.uint8), len(wires[0]), (host, port))
 
@@ -59,7 +59,7 @@ class Node:
         self.say(Application(**self._next(), content=content), now)
 
     def write(self, connection_id: int, count: int, destination: Destination, size: int = 10) -> None:
-        """Put messages into the stream."""
+        """Add messages to the stream."""
         writer = FrameWriter(connection_id)
         for _ in range(count):
             message = Message()
@@ -69,7 +69,7 @@ class Node:
             self._stream += head + body
 
     def segments(self, fti: Fti = FTI) -> list[Data]:
-        """What was written since the last time, and not sent yet."""
+        """Return the segments written since the last call."""
         made = []
         while self._sent < len(self._stream):
             at, index = self._sent, self._sent // SEGMENT

@@ -1,4 +1,4 @@
-"""What `fjm2 top` shows of a report, and what it does without where there is no room."""
+"""The screen of `fjm2 top`, and what it omits in a small terminal."""
 
 from io import StringIO
 from typing import Literal
@@ -14,7 +14,7 @@ FEED, DESK = 0xFEED, 0xDE5C
 
 
 def busy_bus(desks: int = 5) -> BusWatch:
-    """One feed, and desks of which the first does not answer from 2.0 s on."""
+    """Return the state of a bus with one feed and several desks, the first of which stops answering at 2.0 s."""
     watch = BusWatch(now=0.0)
     feed = Node(5, watch)
     feed.announce(FEED, 0.0, client_id="feed", lanes=(5,), valid_s=600)
@@ -38,14 +38,14 @@ def shown(report: BusReport, width: int, height: int, *, colours: bool = False) 
 
 
 @pytest.mark.parametrize(("width", "height"), [(160, 50), (80, 24), (60, 15), (40, 10), (30, 6)])
-def test_the_receiver_that_is_waited_for_is_named_in_any_terminal(width: int, height: int) -> None:
+def test_the_awaited_receiver_is_shown_in_any_terminal(width: int, height: int) -> None:
     lines = shown(busy_bus().report(6.9), width, height)
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
     assert lines[2].startswith("slowest receiver: desk-0")
 
 
-def test_who_was_given_up_stands_out() -> None:
+def test_a_given_up_receiver_is_highlighted() -> None:
     watch = busy_bus()
     watch.report(12.0)
     Node(5, watch).publish(FEED, 1, 12.1)
@@ -57,7 +57,7 @@ def test_who_was_given_up_stands_out() -> None:
     assert "\x1b[1;31mgiven up: desk-0" in "\n".join(shown(report, 80, 24, colours=True))
 
 
-def test_a_small_terminal_has_names_and_rows_and_the_receivers_first() -> None:
+def test_a_small_terminal_shows_receivers_first() -> None:
     lines = shown(busy_bus(8).report(6.9), 40, 10)
     titles = [line for line in lines if line.split()[0].isupper() and line.split()[0].isalpha()]
     assert [title.split() for title in titles] == [
@@ -69,6 +69,6 @@ def test_a_small_terminal_has_names_and_rows_and_the_receivers_first() -> None:
     assert any(line.startswith("desk-0 ") for line in lines)
 
 
-def test_no_room_at_all_is_no_mistake() -> None:
+def test_a_tiny_terminal_is_no_error() -> None:
     for width, height in ((1, 1), (10, 3), (5, 100)):
         assert shown(busy_bus(300).report(6.9), width, height)

@@ -1,4 +1,4 @@
-"""What waits for the output of `fjm2 tail` is bounded, and what it shows is what was wanted."""
+"""The queue of `fjm2 tail`: it is bounded, and holds only wanted messages."""
 
 from sightings import Node
 
@@ -15,7 +15,7 @@ def shown(waiting: TailQueue) -> list[Message]:
     return [waiting.pop()[0] for _ in range(len(waiting))]
 
 
-def test_a_reader_that_is_too_slow_costs_so_much_memory_and_no_more() -> None:
+def test_a_slow_reader_costs_bounded_memory() -> None:
     waiting = TailQueue(None, None)
     body = "x" * (1 << 20)
     head, encoded = FrameWriter(FEED).write(TextMessage(body), Topic("prices"), 0, 4, 1)
@@ -30,7 +30,7 @@ def test_a_reader_that_is_too_slow_costs_so_much_memory_and_no_more() -> None:
     assert len(waiting) == 1
 
 
-def test_one_topic_is_followed_and_nothing_of_the_same_name() -> None:
+def test_one_topic_is_followed_but_no_queue_of_the_same_name() -> None:
     waiting = TailQueue(Topic("prices"), None)
     watch = BusWatch(now=0.0, on_frame=waiting.add)
     Node(5, watch).publish(FEED, 3, 0.0, "prices")
@@ -43,7 +43,7 @@ def test_one_topic_is_followed_and_nothing_of_the_same_name() -> None:
     assert [str(one.destination) for one in shown(waiting)] == ["topic://prices"] * 3
 
 
-def test_a_selector_chooses() -> None:
+def test_a_selector_filters_messages() -> None:
     waiting = TailQueue(None, Selector("filling LIKE 'xxx%'"))
     watch = BusWatch(now=0.0, on_frame=waiting.add)
     for node_id, size in ((5, 2), (6, 3), (7, 4)):

@@ -1,4 +1,4 @@
-"""A bus seen from outside: what is told of it is what was sent."""
+"""A bus observed from outside: its report matches what was sent."""
 
 import dataclasses
 import json
@@ -27,10 +27,10 @@ def watch_of(*names: str) -> BusWatch:
     return BusWatch(known_as(names), now=0.0)
 
 
-# Who is there.
+# Connections.
 
 
-def test_connections_are_as_they_announce_themselves() -> None:
+def test_connections_are_reported_as_announced() -> None:
     watch = watch_of()
     desk = Node(7, watch, host="10.0.0.7", port=77)
     desk.announce(DESK, 1.0, client_id="desk", topics=frozenset((Topic("prices").frame_hash,)))
@@ -43,7 +43,7 @@ def test_connections_are_as_they_announce_themselves() -> None:
     assert not named.subscribes_to_more
 
 
-def test_who_leaves_or_falls_silent_is_gone() -> None:
+def test_connections_that_leave_or_fall_silent_are_removed() -> None:
     watch = watch_of()
     Node(7, watch).announce(DESK, 0.0, valid_s=15)
     leaver = Node(8, watch)
@@ -59,7 +59,7 @@ def test_who_leaves_or_falls_silent_is_gone() -> None:
     assert watch.report(64.0).senders == ()
 
 
-def test_nobody_speaks_for_others() -> None:
+def test_forged_announcements_are_refused() -> None:
     watch = watch_of()
     Node(7, watch).announce(DESK, 0.0, client_id="desk")
     Node(8, watch).announce(DESK, 1.0, client_id="thief", flags=Flag.GOODBYE)
@@ -68,7 +68,7 @@ def test_nobody_speaks_for_others() -> None:
     assert watch.label_of(DESK) == "desk"
 
 
-# What is sent.
+# Messages.
 
 
 def test_messages_are_counted_by_topic_and_sender() -> None:
@@ -96,7 +96,7 @@ def test_messages_are_counted_by_topic_and_sender() -> None:
     assert all(one.messages_per_s == one.bytes_per_s == 0.0 for one in again.senders)
 
 
-def test_bytes_are_those_of_the_datagrams() -> None:
+def test_bytes_are_counted_per_datagram() -> None:
     watch = watch_of()
     feed = Node(5, watch)
     feed.write(FEED, 30, Topic("prices"))
@@ -106,7 +106,7 @@ def test_bytes_are_those_of_the_datagrams() -> None:
     assert (sender.bytes, sender.bytes_per_s, sender.datagrams) == (sent.data.size, sent.data.size / 2, sent.count)
 
 
-def test_topics_have_the_names_that_were_heard_or_given() -> None:
+def test_topics_have_heard_or_given_names() -> None:
     watch = watch_of("orders")
     node = Node(7, watch)
     hashes = frozenset(one.frame_hash for one in (Topic("orders"), Queue("orders"), Topic("unheard"), Topic("prices")))
@@ -117,7 +117,7 @@ def test_topics_have_the_names_that_were_heard_or_given() -> None:
     assert set(watch.report(1.0).connections[0].subscriptions) == labels
 
 
-def test_other_kinds_of_destinations_say_what_they_are() -> None:
+def test_other_destinations_show_their_scheme() -> None:
     watch = watch_of()
     node = Node(5, watch)
     node.write(FEED, 1, TemporaryTopic("reply"))
@@ -125,17 +125,17 @@ def test_other_kinds_of_destinations_say_what_they_are() -> None:
     assert [one.name for one in watch.report(1.0).topics] == ["temp-topic://reply"]
 
 
-def test_what_only_keeps_streams_known_is_no_message() -> None:
+def test_keepalive_frames_are_not_messages() -> None:
     watch = watch_of()
     Node(5, watch).publish(0, 4, 0.0)
     report = watch.report(1.0)
     assert (report.messages, report.topics) == (0, ())
 
 
-# What is lost, and what is repaired.
+# Losses and repairs.
 
 
-def test_what_is_missed_is_told_and_the_rest_counted() -> None:
+def test_missed_bytes_are_counted_and_the_rest_is_read() -> None:
     watch = watch_of()
     feed = Node(5, watch)
     feed.write(FEED, 40, Topic("prices"), size=80)  # two segments a message, nearly
@@ -165,7 +165,7 @@ def test_repairs_are_not_counted_as_messages_again() -> None:
     assert watch.bytes_missed == 0
 
 
-def test_parity_is_no_content() -> None:
+def test_parity_is_not_read_as_content() -> None:
     watch = watch_of()
     feed = Node(5, watch)
     feed.write(FEED, 12, Topic("prices"))
@@ -181,7 +181,7 @@ def test_parity_is_no_content() -> None:
     assert watch.bytes_missed == 0
 
 
-def test_a_train_that_begins_with_old_segments_is_read_on() -> None:
+def test_a_train_beginning_with_old_segments_is_read() -> None:
     watch = watch_of()
     feed = Node(5, watch)
     feed.write(FEED, 30, Topic("prices"))
@@ -192,7 +192,7 @@ def test_a_train_that_begins_with_old_segments_is_read_on() -> None:
     assert watch.bytes_missed == 0
 
 
-def test_a_sender_that_begins_anew_is_read_from_its_beginning() -> None:
+def test_a_restarted_sender_is_read_from_its_beginning() -> None:
     watch = watch_of()
     Node(5, watch).publish(FEED, 10, 0.0)
     feed = Node(5, watch)
@@ -202,10 +202,10 @@ def test_a_sender_that_begins_anew_is_read_from_its_beginning() -> None:
     assert watch.bytes_missed == 0
 
 
-# Who is slow.
+# Slow receivers.
 
 
-def test_the_slowest_is_who_takes_longest_to_confirm() -> None:
+def test_the_slowest_receiver_takes_longest_to_confirm() -> None:
     watch = watch_of()
     feed, quick, slow = Node(5, watch), Node(7, watch), Node(8, watch)
     slow.announce(DESK, 0.0, client_id="slow")
@@ -226,7 +226,7 @@ def test_the_slowest_is_who_takes_longest_to_confirm() -> None:
     assert watch.report(2.1).senders[0].nacks == 1
 
 
-def test_a_confirmation_of_something_else_ends_no_wait() -> None:
+def test_other_confirmations_do_not_end_the_wait() -> None:
     watch = watch_of()
     feed, slow = Node(5, watch), Node(8, watch)
     feed.ask(9, (8,), 1.0)
@@ -235,7 +235,7 @@ def test_a_confirmation_of_something_else_ends_no_wait() -> None:
     assert [one.awaited_s for one in watch.report(2.0).receivers] == [1.0]
 
 
-def test_whom_nobody_asks_any_more_is_not_awaited_for_ever() -> None:
+def test_a_receiver_that_is_not_asked_any_more_is_not_awaited() -> None:
     watch = watch_of()
     Node(5, watch).ask(9, (8,), 1.0)
     assert watch.report(3.0).receivers[0].awaited_s == 2.0
@@ -243,7 +243,7 @@ def test_whom_nobody_asks_any_more_is_not_awaited_for_ever() -> None:
     assert watch.report(70.0).receivers == ()
 
 
-def test_who_was_given_up_is_told_of_until_it_answers_again() -> None:
+def test_a_given_up_receiver_is_reported_until_it_answers() -> None:
     watch = watch_of()
     feed, quick, stuck = Node(5, watch), Node(7, watch), Node(8, watch)
     feed.announce(FEED, 0.0, client_id="feed", valid_s=600)
@@ -266,7 +266,7 @@ def test_who_was_given_up_is_told_of_until_it_answers_again() -> None:
     assert all(one.given_up_by == () for one in watch.report(101.0).receivers)
 
 
-def test_answers_that_were_not_heard_here_are_no_sign_of_being_given_up() -> None:
+def test_unheard_answers_do_not_mean_given_up() -> None:
     watch = watch_of()
     feed, lucky, alone = Node(5, watch), Node(7, watch), Node(8, watch)
     feed.announce(FEED, 0.0, valid_s=600)
@@ -290,7 +290,7 @@ def beacon(gateway_id: int, flags: int, host: str) -> Train:
     return Train(np.frombuffer(data, np.uint8), len(data), (host, 5742))
 
 
-def test_one_address_with_several_members_is_a_gateway() -> None:
+def test_an_address_with_several_members_is_a_gateway() -> None:
     watch = watch_of()
     for node_id in (7, 8):
         Node(node_id, watch, host="10.0.0.9", port=999).announce(node_id, 0.0)
@@ -302,7 +302,7 @@ def test_one_address_with_several_members_is_a_gateway() -> None:
     assert {one.node_id: one.gateway for one in report.connections} == {6: None, 7: "10.0.0.9", 8: "10.0.0.9"}
 
 
-def test_beacons_tell_which_gateway_forwards() -> None:
+def test_beacons_show_which_gateway_forwards() -> None:
     watch = watch_of()
     watch.take_beacon(beacon(1, 3, "10.0.0.1"), 0.0)
     watch.take_beacon(beacon(2, 2, "10.0.0.2"), 0.0)
@@ -313,11 +313,11 @@ def test_beacons_tell_which_gateway_forwards() -> None:
     assert watch.report(9.0).gateways == ()
 
 
-# Whatever comes.
+# Robustness.
 
 
 @given(st.binary(min_size=1, max_size=300), st.integers(8, 200))
-def test_anything_may_come(data: bytes, segment_bytes: int) -> None:
+def test_any_datagram_is_handled(data: bytes, segment_bytes: int) -> None:
     watch = watch_of()
     some = Train(np.frombuffer(data, np.uint8), min(segment_bytes, len(data)), ("10.0.0.1", 1))
     watch.take(some, 0.0)
@@ -326,7 +326,7 @@ def test_anything_may_come(data: bytes, segment_bytes: int) -> None:
 
 
 @given(st.randoms(use_true_random=False))
-def test_altered_data_does_not_stop_it(random: Random) -> None:
+def test_corrupted_data_is_handled(random: Random) -> None:
     watch = watch_of()
     feed = Node(5, watch)
     feed.write(FEED, 20, Topic("prices"))
@@ -338,7 +338,7 @@ def test_altered_data_does_not_stop_it(random: Random) -> None:
     json.dumps(watch.report(1.0).as_dict(), allow_nan=False)
 
 
-def test_a_flood_of_strangers_is_bounded() -> None:
+def test_a_flood_of_senders_is_bounded() -> None:
     watch = watch_of()
     feed = Node(5, watch)
     payload = feed.data(0, b"\0" * 8 + b"x" * 100)
@@ -355,7 +355,7 @@ def test_a_flood_of_strangers_is_bounded() -> None:
     assert len(watch.report(1.0).topics) == TOPICS_MAX
 
 
-def test_a_report_is_ready_for_json() -> None:
+def test_a_report_is_json() -> None:
     watch = watch_of()
     Node(5, watch).publish(FEED, 3, 0.0)
     told = json.loads(json.dumps(watch.report(1.0).as_dict()))

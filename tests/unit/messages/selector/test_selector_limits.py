@@ -1,4 +1,4 @@
-"""Selectors of any size: thousands of anything work, in little time; the stack of Python is not theirs."""
+"""Selectors of any size: thousands of operands work, in little time, and Python's stack does not limit them."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ from fjm2.messages.errors import InvalidSelectorError
 
 MANY = 2_500
 BUDGET_S = 5.0
-"""Far more than any of these takes, far less than what is quadratic would."""
+"""Far more than any of these selectors takes, and far less than quadratic behaviour would take."""
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from fjm2.messages.types import Byte, Float, Long
 
 Values: TypeAlias = dict[str, Any]
 WRONG = "wrong type", "of an operand"
-"""What arithmetic gives for strings and booleans: a type of its own."""
+"""Result of arithmetic on strings and booleans: a type of its own."""
 NAMES = ["a", "b", "c", "JMSPriority", "größe"]
 TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -30,14 +30,14 @@ TESTS: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass
 class Node:
-    """A piece of a selector: its text, how tightly it binds, and what it comes to."""
+    """A piece of a selector: its text, its binding strength, and its value."""
 
     text: str
     level: int
     evaluate: Callable[[Values], Any]
 
     def within(self, level: int) -> str:
-        """The text as an operand of what binds so tightly."""
+        """Return the text as an operand of an operator with this binding strength."""
         return self.text if self.level > level else f"({self.text})"
 
 
@@ -103,7 +103,7 @@ def disjunction(left: bool | None, right: bool | None) -> bool | None:
 
 
 def is_like(value: str, pattern: list[str | None], is_exact: list[bool]) -> bool:
-    """By a table: which starts of the value the pattern so far can be."""
+    """Match by a table: the prefixes of the value that the pattern so far can match."""
     lengths = {0}
     for character, exact in zip(pattern, is_exact, strict=True):
         if not exact and character == "%":
@@ -121,7 +121,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-# Values and texts meet often enough only if they are few.
+# Few different values and texts, so that they often meet.
 texts = st.text("ab%_!'\n", max_size=4)
 longs = st.sampled_from([0, 1, 2, -1, 7, 2**53, 2**53 + 1, 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
 doubles = st.sampled_from([0.0, -0.0, 1.0, 2.5, 2.0**53, 2.0**63, 1e308]) | st.floats()
@@ -234,7 +234,7 @@ def is_null(is_not: bool, operand: Node) -> Node:
 
 
 def truth_of(operand: Node) -> Node:
-    """A bare name or literal as a condition."""
+    """Draw a bare name or literal as a condition."""
 
     def evaluate(values: Values) -> bool | None:
         value = operand.evaluate(values)

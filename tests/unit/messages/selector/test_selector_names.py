@@ -1,4 +1,4 @@
-"""The names that properties may have: the words that selectors take for names."""
+"""Valid names of properties: the words that selectors accept as names."""
 
 import sys
 from unicodedata import category
@@ -74,7 +74,7 @@ texts = st.text(st.characters() | st.sampled_from("aZ09_$.- ٣\u0301€"), min_s
 
 @given(texts.filter(lambda name: not name.startswith("JMS")))
 def test_selectors_agree(name: str) -> None:
-    # As an operand: a text such as "a " or "TRUE" is a selector, yet no name.
+    # As an operand, since a text such as "a " or "TRUE" is a selector, but not a name.
     try:
         names = Selector(f"{name} IS NULL").names
     except InvalidSelectorError:

@@ -170,7 +170,7 @@ def test_s15_three_valued_tables(left: str, right: str) -> None:
     ("FALSE AND u", {}, False),
     ("TRUE OR u", {}, True),
 )
-def test_s15_longer_ones(text: str, values: Values, expected: bool | None) -> None:
+def test_s15_longer_conditions(text: str, values: Values, expected: bool | None) -> None:
     assert truth(text, values) is expected
 
 
@@ -379,7 +379,7 @@ def test_s20_conditions(text: str, values: Values, expected: bool | None) -> Non
     ("JMSXDeliveryCount IS NULL", {"JMSXDeliveryCount": 1}, True),
     ("JMSXDeliveryCount IS NULL OR a = 1", {"a": 2}, True),
 )
-def test_s22_what_is_set_on_receipt_is_null(text: str, values: Values, expected: bool | None) -> None:
+def test_s22_properties_set_on_receipt_are_null(text: str, values: Values, expected: bool | None) -> None:
     assert truth(text, values) is expected
 
 
@@ -397,7 +397,7 @@ def test_nan_equals_nothing(text: str, values: Values, expected: bool | None) ->
     assert truth(text, values) is expected
 
 
-def test_names_are_those_that_a_message_is_asked_for() -> None:
+def test_names_lists_headers_and_properties_used() -> None:
     selector = Selector("a = 1 AND (b LIKE 'c%' OR JMSType IN ('d')) AND NOT e + a > 0.5")
     assert selector.names == {"a", "b", "JMSType", "e"}
     assert Selector("JMSXDeliveryCount = 1 OR a").names == {"a"}
