@@ -20,7 +20,7 @@ _HEADER_BYTES = STREAM_HEADER.size
 _RING_ROWS_MAX = 1 << 17
 """Most segments kept, however short they are: each costs time to look through."""
 _SPARE_SEGMENTS_MAX = 255
-"""Most spare rows of a ring without parity, where blocks have no meaning: the longest block that is common."""
+"""Most spare rows of a ring without parity: the longest block that `SenderConfig` allows."""
 
 
 class IncomingStream(IncomingObject):

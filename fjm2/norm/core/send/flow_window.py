@@ -45,6 +45,7 @@ class FlowWindow:
         self.size = WindowSize(config)
         """The size of the window, and what it depends on."""
         self._segments = self.size.segments
+        self._max_segments = self.size.max_segments
         self.sent = 0
         """Segments of all objects that were sent, each counted once."""
         self.confirmed = 0
@@ -91,7 +92,7 @@ class FlowWindow:
         if not self.is_active:
             if not self.is_holding:
                 self.confirmed = self.sent
-                return self.size.max_segments
+                return self._max_segments
             if self._answers_by is None:
                 self._answers_by = now + answers_s
         return self.confirmed + self._segments - self.sent

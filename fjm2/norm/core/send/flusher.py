@@ -1,23 +1,81 @@
-"""Saying how far the data go, and asking that it be confirmed (RFC 5740, 5.1.1 FLUSH and 5.5.3)."""
+"""FLUSH commands and watermarks: how far the data go, and which nodes must confirm them (RFC 5740, 5.1.1 and 5.5.3)."""
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from fjm2.norm.core.events import TransmissionFlushed
+from fjm2.norm.core.events import TransmissionFlushed, WatermarkCompleted
 from fjm2.norm.core.timers import Timer
 from fjm2.norm.core.wire import Flush, Position
 
 from .commands import BuildMessage
 from .context import SenderContext
 from .objects import SendObject, SendStream
-from .watermark import Watermark
 
 _STREAMS_MAX = 16
-"""The ends of so many streams are flushed with every object."""
+"""Streams whose ends are flushed together with an object: each costs one FLUSH."""
+_NODE_ID_BYTES = 4
+"""Size of one entry in a FLUSH's list of acking nodes."""
+
+
+@dataclass(slots=True)
+class Watermark:
+    """A position in the data, and the nodes that have not confirmed it yet."""
+
+    number: int
+    position: Position
+    object_id: int
+    index: int
+    """Index of the last source segment to be confirmed."""
+    tries_left: dict[int, int]
+    """Node id to the number of times that it may still be asked."""
+    acked: set[int] = field(default_factory=set)
+    failed: set[int] = field(default_factory=set)
+
+    def ask(self, node_max: int) -> tuple[int, ...]:
+        """Return the nodes to ask this time, `node_max` at most. Nodes that were asked often enough have failed."""
+        for node in [node for node, left in self.tries_left.items() if left == 0]:
+            self.failed.add(node)
+            del self.tries_left[node]
+        nodes = tuple(self.tries_left)[:node_max]
+        for node in nodes:
+            self.tries_left[node] -= 1
+        return nodes
+
+    def confirm(self, node: int, position: Position) -> bool:
+        """Note a confirmation, and return True if it was awaited."""
+        if position != self.position or node not in self.tries_left:
+            return False
+        del self.tries_left[node]
+        self.acked.add(node)
+        return True
+
+    def renew(self, tries: int) -> None:
+        """Ask all remaining nodes this many times again: data before the position were sent again."""
+        self.tries_left = dict.fromkeys(self.tries_left, tries)
+
+    def fail(self, nodes: set[int]) -> None:
+        """Stop asking nodes that have failed."""
+        self.failed |= nodes
+        for node in nodes:
+            self.tries_left.pop(node, None)
+
+    def excuse(self, node: int) -> None:
+        """Stop asking a node that has left. It counts neither as acked nor as failed."""
+        self.tries_left.pop(node, None)
+
+    @property
+    def is_done(self) -> bool:
+        """True if no node remains to be asked."""
+        return not self.tries_left
+
+    def event(self) -> WatermarkCompleted:
+        """Return the event that reports the outcome."""
+        return WatermarkCompleted(self.number, frozenset(self.acked), frozenset(self.failed))
 
 
 class Flusher:
-    """The FLUSH commands of a sender: so many when all is sent, and one for each watermark until it is confirmed."""
+    """Sends a few FLUSH commands when everything is sent, and one for each watermark until it is confirmed."""
 
     def __init__(self, context: SenderContext, commands: deque[BuildMessage]) -> None:
         self._config = context.config
@@ -31,14 +89,14 @@ class Flusher:
         self._watermarks: deque[Watermark] = deque()
         self._watermark_count = 0
         self._left = 0
-        """Flushes still to be sent."""
+        """Number of flushes still to be sent."""
         self._moved: dict[SendObject, None] = {}
-        """The streams that went on last: objects that come after them say nothing of their ends."""
+        """Streams with the latest data, oldest first. An object sent after them does not tell where they end."""
         self.last: SendObject | None = None
-        """The newest object that data went out of."""
+        """The newest object of which data were sent."""
 
     def watermark(self, items: Sequence[SendObject], nodes: Sequence[int], now: float) -> int:
-        """Ask nodes to confirm objects as far as they are written, one after the other. The watermark's number."""
+        """Ask nodes to confirm objects, one after the other, as far as they are written. Return the number."""
         self._watermark_count += 1
         for item in items:
             index = max(item.sendable - 1, 0)
@@ -49,7 +107,7 @@ class Flusher:
         return self._watermark_count
 
     def note_progress(self, item: SendObject) -> None:
-        """New data go out of an object."""
+        """Note that new data of an object are sent."""
         if self.last is None or item.order > self.last.order:
             self.last = item
         if isinstance(item, SendStream):
@@ -59,16 +117,16 @@ class Flusher:
                 del self._moved[next(iter(self._moved))]
 
     def restart(self, now: float) -> None:
-        """Data went out, or went out again: what is to be flushed lies further on."""
+        """Start over after data were sent, or sent again."""
         self._left = self._config.robust_factor
         if self._watermarks and self._is_passed(self._watermarks[0]):
             self._arm(now)
         elif not self._watermarks:
-            # The next data will move it on again: a busy sender never flushes.
+            # The next data postpone it again: a busy sender never flushes.
             self._timers.set(Timer.FLUSH, now + self._timing.grtt_s)
 
     def forget(self, item: SendObject, now: float) -> None:
-        """An object was cancelled. Its end is flushed no more, but that of the others is."""
+        """Stop flushing an object that was cancelled, and flush the others."""
         self._moved.pop(item, None)
         if item is self.last:
             self.last = None
@@ -76,29 +134,29 @@ class Flusher:
         self._arm(now)
 
     def renew(self, item: SendObject) -> None:
-        """Data before a mark are to be sent again: its nodes get as many more chances."""
+        """Ask the nodes of later watermarks as often again: data of an object before them are being repaired."""
         for watermark in self._watermarks:
             marked = self._cache.get(watermark.object_id)
             if marked is not None and item.order <= marked.order:
                 watermark.renew(self._config.robust_factor)
 
     def confirm(self, node: int, position: Position, now: float) -> None:
-        """A node confirms a position."""
+        """Note that a node confirms a position."""
         if self._watermarks and self._watermarks[0].confirm(node, position) and self._watermarks[0].is_done:
             self._end_watermark(now)
 
     def excuse(self, node: int, now: float) -> None:
-        """A node has left: nobody waits for what it would confirm."""
+        """Stop waiting for a node that has left."""
         for watermark in self._watermarks:
             watermark.excuse(node)
         while self._watermarks and self._watermarks[0].is_done:
             self._end_watermark(now)
 
     def act(self, now: float, is_idle: bool) -> None:
-        """The flush timer has run out."""
+        """Act on the flush timer: ask for a watermark, or flush an idle sender."""
         while self._watermarks and self._is_passed(self._watermarks[0]):
             watermark = self._watermarks[0]
-            nodes = watermark.ask(self._config.segment_bytes // 4)
+            nodes = watermark.ask(self._config.segment_bytes // _NODE_ID_BYTES)
             if not watermark.is_done:
                 self.send(watermark.position, nodes)
                 self._timers.set(Timer.FLUSH, now + 2 * self._timing.grtt_s)
@@ -110,14 +168,14 @@ class Flusher:
             self._timers.set(Timer.FLUSH, now + 2 * self._timing.grtt_s)
 
     def send(self, position: Position, nodes: tuple[int, ...]) -> None:
-        """Say that all up to a position has been sent, and ask nodes to confirm it."""
+        """Tell receivers that everything up to a position has been sent, and ask nodes to confirm it."""
         self._stats.flushes_sent += 1
         self._commands.append(lambda common, _: Flush(**common, position=position, acking_nodes=nodes))
 
     def _flush_ends(self) -> None:
         last = self.last
         self._left = 0 if last is None else self._left - 1
-        # A receiver may have missed all of an earlier round.
+        # All streams again: a receiver may have missed a whole round.
         self._moved = {stream: None for stream in self._moved if self._cache.get(stream.id) is stream}
         if last is not None:
             for item in [*(stream for stream in self._moved if stream is not last), last]:
@@ -130,7 +188,7 @@ class Flusher:
             self._timers.set(Timer.FLUSH, now)
 
     def _is_passed(self, watermark: Watermark) -> bool:
-        """Whether all up to the mark has been sent."""
+        """Return True if everything up to the watermark has been sent."""
         item = self._cache.get(watermark.object_id)
         if item is None:
             return True
@@ -142,7 +200,7 @@ class Flusher:
     def _end_watermark(self, now: float) -> None:
         done = self._watermarks.popleft()
         if self._watermarks and self._watermarks[0].number == done.number:
-            self._watermarks[0].fail(done.failed)  # who has not confirmed one object has not confirmed all
+            self._watermarks[0].fail(done.failed)  # a node that has not confirmed one object has not confirmed all
         else:
             self._emit(done.event())
         if self._watermarks:

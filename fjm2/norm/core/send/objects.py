@@ -56,7 +56,7 @@ class RowBuffer:
 
 @dataclass(slots=True)
 class ObjectRepairs:
-    """What receivers requested of one object, and what became of it."""
+    """Parts of one object that receivers requested, and what became of them."""
 
     due: RepairSet = field(default_factory=RepairSet)
     """Parts that are being repaired."""
@@ -91,7 +91,7 @@ class SendObject(ABC):
         """Proactive parity still to be sent for the block that was sent last: block and rows."""
         self.info_due = info is not None
         self.repairs = ObjectRepairs()
-        """What receivers requested of it."""
+        """Parts that receivers requested."""
         self._parity: OrderedDict[int, NDArray[np.uint8]] = OrderedDict()
         blocks, parity = config.block_segments, config.parity_segments
         self._code: Code = ReedSolomon(blocks, parity) if parity else NoCode(blocks)

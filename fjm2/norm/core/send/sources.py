@@ -1,4 +1,4 @@
-"""Where the bytes of a DATA or FILE object come from when they are sent, and sent again."""
+"""Sources of the bytes of DATA and FILE objects, which are read when they are sent or repaired."""
 
 import os
 from typing import Protocol
@@ -11,53 +11,53 @@ class Source(Protocol):
     """Bytes that can be read at any place, any number of times."""
 
     size: int
-    """In bytes."""
+    """Number of bytes."""
     memory_bytes: int
-    """What of them is held in memory."""
+    """Number of bytes that are held in memory."""
 
     def read(self, offset: int, rows: NDArray[np.uint8]) -> None:
-        """Fill rows, which may be strided, with consecutive bytes; an OSError if they can't be had."""
+        """Fill rows, which may be strided, with consecutive bytes. Raise OSError if they cannot be read."""
         ...
 
     def close(self) -> None:
-        """Give up what is held open; twice is as good as once."""
+        """Release files and memory. Closing twice is harmless."""
         ...
 
 
 class MemorySource:
-    """Bytes in memory, not copied."""
+    """Bytes in memory, which are not copied."""
 
     __slots__ = ("_data", "memory_bytes", "size")
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         self._data = np.frombuffer(data, np.uint8)
         self.size = self.memory_bytes = self._data.size
-        """In bytes; all of them are in memory, which is what `memory_bytes` says."""
+        """Number of bytes; `memory_bytes` is the same, as all are in memory."""
 
     def read(self, offset: int, rows: NDArray[np.uint8]) -> None:
         """Fill rows, which may be strided, with consecutive bytes."""
         rows[:] = self._data[offset : offset + rows.size].reshape(rows.shape)
 
     def close(self) -> None:
-        """Give up what is held; twice does no harm."""
+        """Release the memory. Closing twice is harmless."""
         self._data = np.empty(0, np.uint8)
 
 
 class FileSource:
-    """A file, read as it is sent. Its size is what it was at the beginning."""
+    """A file that is read as it is sent. Its size is that at the beginning."""
 
     __slots__ = ("_file", "_scratch", "memory_bytes", "size")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._file: int | None = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         self.size = os.fstat(self._file).st_size
-        """In bytes."""
+        """Number of bytes."""
         self.memory_bytes = 0
-        """None of them is held in memory."""
+        """Always 0: nothing is held in memory."""
         self._scratch = np.empty(0, np.uint8)
 
     def read(self, offset: int, rows: NDArray[np.uint8]) -> None:
-        """Fill rows, which may be strided, with consecutive bytes; an OSError if they can't be had."""
+        """Fill rows, which may be strided, with consecutive bytes. Raise OSError if they cannot be read."""
         if self._file is None:
             raise OSError("file closed")
         if self._scratch.size < rows.size:
@@ -69,7 +69,7 @@ class FileSource:
         rows[:] = scratch.reshape(rows.shape)
 
     def close(self) -> None:
-        """Close the file; twice does no harm."""
+        """Close the file. Closing twice is harmless."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

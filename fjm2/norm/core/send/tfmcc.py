@@ -1,7 +1,7 @@
-"""Congestion control as the sender does it: NORM-CC, which is TFMCC (RFC 5740, 5.5.2; RFC 4654).
+"""Congestion control at the sender: NORM-CC, which is TFMCC (RFC 5740, 5.5.2; RFC 4654).
 
-The sender goes as fast as its slowest receiver can take. That one, the current limiting receiver (CLR), answers every
-probe; a few others that might take its place, the potential ones (PLR), do so too.
+The sender is as fast as its slowest receiver allows. That receiver, the current limiting receiver (CLR), answers every
+probe. So do a few others that might take its place, the potential limiting receivers (PLR).
 """
 
 from dataclasses import dataclass
@@ -11,21 +11,29 @@ from fjm2.norm.core.congestion import tfrc_rate
 from fjm2.norm.core.quantize import loss_of, quantize_rate, quantize_rtt, rate_of, rtt_of
 from fjm2.norm.core.wire import CcFeedback, CcFlag, CcNode
 
-_SEGMENTS_PER_GRTT_AT_START = 4
+_START_SEGMENTS = 4
+"""Segments in the first round trip, before anything is known of the path (RFC 5348, 4.2)."""
 _BYTES_PER_S_MIN = 1000.0
+"""Lowest rate: probes must go on, or the rate could never grow again."""
 _GROWTH_MAX = 2.0
-_SHRINK_MOST = 0.5
-"""A report halves the rate at the most, and of each node a probe gets one: a lone false one does little harm."""
+"""Most growth in one step: slow start doubles the rate (RFC 5348, 4.3)."""
+_SHRINK_MIN = 0.5
+"""Lowest factor of the rate for one report. A probe gets one report of each node, so a single false one does little."""
 _SILENT_RTTS = 20
+"""Round trips without a report after which a receiver is given up: it answers once a round trip."""
 _SILENT_MIN_S = 1.0
+"""Shortest silence after which a receiver is given up: short round trips say little about busy hosts."""
 _CLOSE_RATE = 1.1
+"""A receiver within this factor of the limiting one's rate takes over if its round trip is longer."""
 _PLR_MAX = 4
-_NEWER_MASK = 0xFFFF
+"""Most potential limiting receivers: each answers every probe."""
+_SEQUENCE_MASK = 0xFFFF
+"""Probe numbers have 16 bits."""
 
 
 @dataclass(slots=True)
-class Node:
-    """A receiver that reports."""
+class ReportingReceiver:
+    """A receiver that reports loss and rate, as of its last report."""
 
     node_id: int
     rtt_s: float
@@ -33,34 +41,37 @@ class Node:
     reported_at: float
     cc_sequence: int
     is_starting: bool
-    """It has seen no loss yet."""
+    """True if it has seen no loss yet."""
     has_rtt: bool
 
 
 class Tfmcc:
-    """The rate that the group can take."""
+    """The rate that the whole group can receive."""
 
     def __init__(self, config: SenderConfig, grtt_s: float) -> None:
         self._config = config
         self._most = config.rate_bps / 8 if config.rate_bps is not None else float("inf")
-        self._start = max(_SEGMENTS_PER_GRTT_AT_START * config.segment_bytes / grtt_s, _BYTES_PER_S_MIN)
-        """What may be sent without knowing anything, and what a pause brings the rate down to (RFC 5348, 4.3)."""
+        self._start = max(_START_SEGMENTS * config.segment_bytes / grtt_s, _BYTES_PER_S_MIN)
+        """Rate at which to start, and to resume after a pause, in bytes per second (RFC 5348, 4.3)."""
         self.bytes_per_s = min(self._start, self._most)
-        self._clr: Node | None = None
-        self._plrs: dict[int, Node] = {}
+        self._clr: ReportingReceiver | None = None
+        self._plrs: dict[int, ReportingReceiver] = {}
         self._is_starting = True
 
     @property
     def clr_rtt_s(self) -> float | None:
-        """The limiting receiver's round-trip time."""
+        """Round-trip time of the limiting receiver in seconds; None if there is none."""
         return None if self._clr is None else self._clr.rtt_s
 
     def report(
         self, node_id: int, feedback: CcFeedback, rtt_s: float | None, rtt_most_s: float, is_nack: bool, now: float
     ) -> None:
-        """A receiver has told how it fares. `rtt_s` is what its echo has measured, and what is believed at the most."""
+        """Process a report. Its echo measured `rtt_s`; without one, the receiver's claim counts, up to `rtt_most_s`."""
         known = self._known(node_id)
-        if known is not None and not 0 < (feedback.cc_sequence - known.cc_sequence) & _NEWER_MASK < _NEWER_MASK // 2:
+        if (
+            known is not None
+            and not 0 < (feedback.cc_sequence - known.cc_sequence) & _SEQUENCE_MASK < _SEQUENCE_MASK // 2
+        ):
             return
         if feedback.flags & CcFlag.LEAVE:
             self._forget(node_id)
@@ -69,7 +80,7 @@ class Tfmcc:
         rtt_s = rtt_s or (known.rtt_s if known else min(rtt_of(feedback.rtt_q), rtt_most_s))
         rate = self._rate(feedback, rtt_s, is_nack)
         is_starting = bool(feedback.flags & CcFlag.START)
-        node = Node(node_id, rtt_s, rate, now, feedback.cc_sequence, is_starting, has_rtt)
+        node = ReportingReceiver(node_id, rtt_s, rate, now, feedback.cc_sequence, is_starting, has_rtt)
         if self._clr is None or self._clr.node_id == node_id or self._takes_over(node, known, self._clr):
             self._limit_by(node)
         else:
@@ -77,7 +88,7 @@ class Tfmcc:
         while len(self._plrs) > _PLR_MAX:
             self._plrs.pop(max(self._plrs.values(), key=lambda plr: plr.bytes_per_s).node_id)
 
-    def _known(self, node_id: int) -> Node | None:
+    def _known(self, node_id: int) -> ReportingReceiver | None:
         return self._clr if self._clr is not None and self._clr.node_id == node_id else self._plrs.get(node_id)
 
     def _rate(self, feedback: CcFeedback, rtt_s: float, is_nack: bool) -> float:
@@ -85,28 +96,28 @@ class Tfmcc:
         loss = loss_of(feedback.loss_q)
         if loss <= 0 or feedback.flags & CcFlag.START:
             return max(reported, self._start)
-        if is_nack:  # libnorm's carry half of the loss only
+        if is_nack:  # libnorm's NACKs carry only half of the loss
             return reported
         rate = tfrc_rate(self._config.segment_bytes, rtt_s, loss)
         return min(rate, max(reported, self._start)) if feedback.flags & CcFlag.LIMIT else rate
 
-    def _takes_over(self, node: Node, known: Node | None, clr: Node) -> bool:
-        """Whether a node limits the rate from now on. One that would lower it by much has to say so twice."""
-        return self._is_slower(node, clr) and (known is not None or node.bytes_per_s >= clr.bytes_per_s * _SHRINK_MOST)
+    def _takes_over(self, node: ReportingReceiver, known: ReportingReceiver | None, clr: ReportingReceiver) -> bool:
+        """Return True if a node becomes the limiting one. If it would lower the rate a lot, it must report twice."""
+        return self._is_slower(node, clr) and (known is not None or node.bytes_per_s >= clr.bytes_per_s * _SHRINK_MIN)
 
     @staticmethod
-    def _is_slower(node: Node, clr: Node) -> bool:
+    def _is_slower(node: ReportingReceiver, clr: ReportingReceiver) -> bool:
         is_close = node.bytes_per_s <= clr.bytes_per_s * _CLOSE_RATE
         return node.bytes_per_s < clr.bytes_per_s or (is_close and node.rtt_s > clr.rtt_s)
 
-    def _limit_by(self, clr: Node) -> None:
+    def _limit_by(self, clr: ReportingReceiver) -> None:
         if self._clr is not None and self._clr.node_id != clr.node_id:
             self._plrs[self._clr.node_id] = self._clr
         self._plrs.pop(clr.node_id, None)
         self._clr = clr
         if not clr.is_starting:
             self._is_starting = False
-        rate = min(max(clr.bytes_per_s, self.bytes_per_s * _SHRINK_MOST), self.bytes_per_s * _GROWTH_MAX)
+        rate = min(max(clr.bytes_per_s, self.bytes_per_s * _SHRINK_MIN), self.bytes_per_s * _GROWTH_MAX)
         self.bytes_per_s = min(max(rate, _BYTES_PER_S_MIN), self._most)
 
     def _forget(self, node_id: int) -> None:
@@ -117,7 +128,7 @@ class Tfmcc:
                 del self._plrs[self._clr.node_id]
 
     def check(self, now: float, is_sending: bool) -> None:
-        """Before a probe: come down where the limiting receiver has fallen silent."""
+        """Before a probe, forget receivers that have fallen silent. If the limiting one has, halve the rate."""
         clr = self._clr
         if clr is None or not is_sending:
             return
@@ -127,17 +138,17 @@ class Tfmcc:
             self._forget(clr.node_id)
 
     def nodes(self) -> tuple[CcNode, ...]:
-        """Whom the next probe speaks to: the limiting receiver first."""
+        """Return the receivers to list in the next probe, the limiting one first."""
         start = CcFlag.START if self._is_starting else 0
         listed = [] if self._clr is None else [_listed(self._clr, CcFlag.CLR | start)]
         return (*listed, *(_listed(plr, CcFlag.PLR | start) for plr in self._plrs.values()))
 
 
-def _is_silent(node: Node, now: float) -> bool:
+def _is_silent(node: ReportingReceiver, now: float) -> bool:
     return now - node.reported_at > max(_SILENT_RTTS * node.rtt_s, _SILENT_MIN_S)
 
 
-def _listed(node: Node, flags: int) -> CcNode:
+def _listed(node: ReportingReceiver, flags: int) -> CcNode:
     return CcNode(
         node_id=node.node_id,
         flags=flags | (CcFlag.RTT if node.has_rtt else 0),

@@ -1,4 +1,4 @@
-"""A sender's messages and segments as trains, stamped with what only the sender counts."""
+"""Trains of a sender: its messages and segments, with headers that number them."""
 
 from collections.abc import Iterable
 from typing import TypedDict
@@ -16,13 +16,14 @@ from fjm2.norm.core.wire import Data, Fti, HeaderStamp, Info, Message, Position,
 from .objects import RowBuffer, Rows, SendObject
 from .timing import Timing
 
-_HEADER_ROOM = 44
-"""The longest header of a DATA that we send: FEC id 0's EXT_FTI, and a stream's own."""
-_TRAINS_IN_ROW = 8
+_HEADER_BYTES_MAX = 44
+"""Longest header of a DATA that this sender uses: with the EXT_FTI of FEC id 0, and a stream header."""
+_TRAINS_IN_ROW_MAX = 8
+"""Most trains stamped together. More would delay repairs and commands."""
 
 
 class SenderFields(TypedDict):
-    """The fields that every message of a sender has."""
+    """Fields that all messages of a sender have in common."""
 
     sequence: int
     source_id: int
@@ -33,7 +34,7 @@ class SenderFields(TypedDict):
 
 
 class TrainMaker:
-    """Knows who sends, and counts what is sent."""
+    """Makes trains, and numbers their datagrams."""
 
     def __init__(
         self,
@@ -53,28 +54,28 @@ class TrainMaker:
         self._group = group
         self._stats = stats
         self.backoff_factor = config.backoff_factor
-        """What receivers are told of it."""
+        """Back-off factor that receivers are told. It may be lower than the configured one."""
         self._gsize_q = quantize_group_size(config.group_size)
         self._format = payload_id_format(config.fec.fec_id)
         self._buffer: RowBuffer | None = None
         self._ramp = np.arange(TRAIN_SEGMENTS_MAX, dtype=np.int64)
 
-    # Where things are.
+    # Positions.
 
     def layout(self, item: SendObject) -> ObjectLayout:
-        """How positions of an object are told."""
+        """Return how positions in an object are written."""
         return ObjectLayout(self._config.fec.fec_id, self._format, item.id, item.partition)
 
     def position(self, item: SendObject, index: int) -> Position:
-        """The position of a segment, or the one that stands for an object that is all INFO."""
+        """Return the position of a segment, or that of an object that has only an INFO."""
         if item.sendable == 0:
             return Position(self._config.fec.fec_id, item.id, self._format.pack(-1, -1))
         return self.layout(item).of(index)
 
-    # What goes out.
+    # Trains.
 
     def common(self) -> SenderFields:
-        """The fields of the next message."""
+        """Return the common fields of the next message."""
         return {
             "sequence": self._sequence,
             "source_id": self._node_id,
@@ -85,7 +86,7 @@ class TrainMaker:
         }
 
     def data_header(self, object_id: int, flags: int, fti: Fti) -> Data:
-        """The header that all DATA of an object begin with."""
+        """Return the header of all DATA of an object."""
         return Data(
             **self.common(),
             flags=flags,
@@ -97,7 +98,7 @@ class TrainMaker:
         )
 
     def message(self, message: Message) -> Train:
-        """One message, built with `common`."""
+        """Make a train of one message, which was built with the fields of `common`."""
         self._sequence = (self._sequence + 1) & 0xFFFF
         data = np.frombuffer(message.encode(), np.uint8)
         self._stats.datagrams_sent += 1
@@ -105,7 +106,7 @@ class TrainMaker:
         return Train(data, data.size, self._group)
 
     def info(self, item: SendObject) -> Train:
-        """An object's INFO."""
+        """Make a train of an object's INFO."""
         assert item.info is not None
         header = self.data_header(item.id, item.flags, item.fti)
         info = Info(
@@ -119,13 +120,13 @@ class TrainMaker:
         return self.message(info)
 
     def segments(self, item: SendObject, first: int, count: int) -> Train:
-        """Source segments from `first` on: as many as are alike, fit, and do not overstep the rate by much."""
+        """Make a train of source segments from `first` on: up to `count`, as many as fit into it, rate and region."""
         return self._stamped(self._rows(item, first, min(count, self._most)))
 
     def in_row(self, item: SendObject, first: int, count: int) -> list[Train]:
-        """Likewise, but as several trains where there is no rate to keep: to stamp them together costs hardly more."""
+        """Make several trains if the rate is not limited, else one. Stamping them together costs hardly more."""
         most = self._most
-        rows = self._rows(item, first, min(count, most if self._timing.is_paced else most * _TRAINS_IN_ROW))
+        rows = self._rows(item, first, min(count, most if self._timing.is_paced else most * _TRAINS_IN_ROW_MAX))
         if rows.count <= most:
             return [self._stamped(rows)]
         step, group = most * rows.row_bytes, self._group
@@ -140,7 +141,7 @@ class TrainMaker:
         return item.source_rows(first, count, self._sequence, item.id_pages.of(first, count))
 
     def gathered(self, item: SendObject, ranges: Iterable[tuple[int, int]]) -> tuple[Train, list[int]]:
-        """As many of the first of these source segments as make a train, neighbours or not; and which they are."""
+        """Make a train of the first of these source segments, in order. Return it with the indexes that it holds."""
         self._preset(item)
         most = self._most
         indexes: list[int] = []
@@ -165,12 +166,12 @@ class TrainMaker:
 
     @property
     def _most(self) -> int:
-        """Segments of the longest train that does not overstep the rate by much."""
-        row_bytes = self._config.segment_bytes + _HEADER_ROOM
+        """Segments of the longest train that fits the rate."""
+        row_bytes = self._config.segment_bytes + _HEADER_BYTES_MAX
         return max(1, min(TRAIN_SEGMENTS_MAX, self._timing.pacer.train_bytes(MADE_TRAIN_BYTES_MAX) // row_bytes))
 
     def parity(self, item: SendObject, block: int, rows: range) -> Train:
-        """Parity symbols of a block."""
+        """Make a train of parity symbols of a block."""
         symbols = item.parity_rows(block, rows)
         header = self.data_header(item.id, item.flags, item.fti)
         header_bytes = len(header.encode())
@@ -193,10 +194,10 @@ class TrainMaker:
         self._stats.bytes_sent += rows.data.size
 
     def _preset(self, item: SendObject) -> None:
-        """Bring an object's headers up to date, if what all of them say has changed."""
-        said = self._timing.grtt_q, self.backoff_factor
-        if item.preset_values != said:
-            item.preset_values = said
+        """Update an object's header if the common fields in it have changed."""
+        values = self._timing.grtt_q, self.backoff_factor
+        if item.preset_values != values:
+            item.preset_values = values
             header = self.data_header(item.id, item.flags, item.fti)
             if self._buffer is None:
                 self._buffer = RowBuffer(self._config.segment_bytes, header)
