@@ -206,6 +206,7 @@ class Forger:
         self.victim = victim
         self.node = net.receiver(ReceiverConfig(silent=True))
         self.probe: CongestionControl | None = None
+        self.probe_at = 0.0
         self.probes = 0
         net.on_send = self._hear
 
@@ -214,6 +215,7 @@ class Forger:
             message = decode(np.array(train.data))
             if isinstance(message, CongestionControl):
                 self.probe = message
+                self.probe_at = self.net.now
                 self.probes += 1
 
     def answer(
@@ -237,10 +239,8 @@ class Forger:
 
     @property
     def _since_probe(self) -> float:
-        """As the victim's clock will have gone on when the answer is there."""
-        assert self.probe is not None
-        arrives_at = self.victim._now() + 2 * self.net.delay_s
-        return arrives_at - time_of_wire(self.probe.send_time_s, self.probe.send_time_us)
+        """Time from the probe until the answer arrives."""
+        return self.net.now - self.probe_at + 2 * self.net.delay_s
 
     def report(self, bytes_per_s: float, ahead: int = 0, loss: float = 0.5) -> CcFeedback:
         """What a receiver that can take only so much would say."""
