@@ -23,10 +23,10 @@ _COMMANDS = {
 @click.group(commands=LazyCommands(_COMMANDS), context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fjm2-bench")
 def main() -> None:
-    """Measure FJM2, always beside something to compare with.
+    """Measure FJM2 beside other systems.
 
     \b
-    Example: fjm2-bench micro                        # what inner functions cost
+    Example: fjm2-bench micro                        # the cost of inner functions
              fjm2-bench compare --quick              # beside other systems, as root
              fjm2-bench run --quick --to traces      # a plan of experiments, as root
     """

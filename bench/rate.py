@@ -1,4 +1,4 @@
-"""Rates as people write them."""
+"""Bit rates as people write them, such as "100mbit"."""
 
 from urllib.parse import quote
 
@@ -6,5 +6,5 @@ from fjm2.uri import BusConfig
 
 
 def rate_bps(text: str) -> float | None:
-    """Bits per second of "100mbit"; None if there is no limit. ConfigError if it is no rate."""
+    """Return the bits per second of a text such as "100mbit"; None means no limit. Raise ConfigError for others."""
     return BusConfig.from_uri(f"fjm2://?rate={quote(text)}").sender.rate_bps

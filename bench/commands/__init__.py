@@ -1,1 +1,1 @@
-"""The commands that send, receive and compare, each in its own module."""
+"""The commands of `fjm2-bench`, each in a module of its own."""

@@ -1,4 +1,4 @@
-"""`fjm2-bench compare`: systems beside each other, over a network made for the purpose."""
+"""`fjm2-bench compare`: systems beside each other, in a network made for the purpose."""
 
 import itertools
 import json
@@ -26,14 +26,15 @@ from ..rate import rate_bps
 from ..workload.messages import PROPERTIES_MAX
 from .options import Rate, object_option
 
+# libnorm is fastest with segments that IP fragments: fewer system calls.
 _SEGMENT_BYTES = 8000
-# A lost fragment leaves the others of its datagram in the receiver's kernel for 30 s. Soon there is no room for more,
-# and then no fragmented datagram arrives at all.
+# Without fragmentation where packets are lost. The kernel keeps the other fragments of an incomplete datagram for 30 s;
+# soon its buffer is full, and no fragmented datagram arrives any more.
 _SMALL_SEGMENT_BYTES = 1428
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
-    """Whole numbers, separated by commas."""
+    """Whole numbers separated by commas."""
 
     name = "N,..."
 
@@ -55,7 +56,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 
 
 class Names(click.ParamType[tuple[str, ...]]):
-    """Systems, separated by commas."""
+    """Systems separated by commas."""
 
     name = "NAME,..."
 
@@ -81,7 +82,7 @@ _PRESETS: dict[str, dict[str, str | float]] = {
 
 
 def _preset(ctx: click.Context, param: click.Parameter, is_given: bool) -> None:
-    """Other defaults for what is not given itself."""
+    """Change the defaults of the options that are not given."""
     if is_given and ctx.default_map:
         raise click.UsageError("give one of --quick and --full")
     if is_given:
@@ -93,18 +94,20 @@ def _preset_option(name: str, text: str) -> Callable[[Callable[..., None]], Call
     return click.option(
         f"--{name}",
         is_flag=True,
-        is_eager=True,  # before the options that it gives other defaults
+        is_eager=True,  # before the options whose defaults it changes
         expose_value=False,
         callback=_preset,
-        help=f"{text}: {settings}, but for those given.",
+        help=f"{text}: {settings}, unless given.",
     )
 
 
 @click.command()
-@_preset_option("quick", "About two minutes")
-@_preset_option("full", "The lot, for hours")
-@click.option("--systems", type=Names(), default=",".join(SYSTEMS), show_default=True, help="Whom to compare.")
-@click.option("--sizes", type=Numbers(8, 1 << 28), default="64,1024,8192,65536", show_default=True, help="Of messages.")
+@_preset_option("quick", "Takes about two minutes")
+@_preset_option("full", "Takes hours")
+@click.option("--systems", type=Names(), default=",".join(SYSTEMS), show_default=True, help="Systems to compare.")
+@click.option(
+    "--sizes", type=Numbers(8, 1 << 28), default="64,1024,8192,65536", show_default=True, help="Message sizes in bytes."
+)
 @click.option("--fanout", type=Numbers(1, 64), default="1,8", show_default=True, help="Numbers of subscribers.")
 @object_option
 @click.option(
@@ -112,26 +115,36 @@ def _preset_option(name: str, text: str) -> Callable[[Callable[..., None]], Call
     default=0,
     show_default=True,
     type=click.IntRange(0, PROPERTIES_MAX),
-    help="Of each message, for fjm2-jms and ActiveMQ.",
+    help="Properties of each message, for fjm2-jms and ActiveMQ.",
 )
 @click.option(
-    "--round-trips", type=click.IntRange(1, 1_000_000), help="Measure so many to one echo, instead of throughput."
+    "--round-trips",
+    type=click.IntRange(1, 1_000_000),
+    help="Measure this many round trips to one echo instead of throughput.",
 )
-@click.option("--rate", type=Rate(), help="Of the publisher's link, as in 100mbit.  [default: as fast as it goes]")
+@click.option("--rate", type=Rate(), help="Rate of the publisher's link, such as 100mbit.  [default: unlimited]")
 @click.option(
-    "--loss", default=0.0, show_default=True, type=click.FloatRange(0, 0.5), help="Part of packets lost on arrival."
+    "--loss",
+    default=0.0,
+    show_default=True,
+    type=click.FloatRange(0, 0.5),
+    help="Probability that a packet is lost on arrival.",
 )
-@click.option("--seconds", default=2.0, show_default=True, type=click.FloatRange(0.1, 600), help="Of each run.")
-@click.option("--repeat", default=3, show_default=True, type=click.IntRange(1, 99), help="Runs a median is of.")
-@click.option("--no-gso", is_flag=True, help="Each packet crosses the network alone, and FJM2 sends one at a time.")
-@click.option("--no-verify", is_flag=True, help="Do not look into messages: measure the transports alone.")
 @click.option(
-    "--settings", default="rate=none&flow=min&loopback=off", show_default=True, help="Of FJM2: the query of its URI."
+    "--seconds", default=2.0, show_default=True, type=click.FloatRange(0.1, 600), help="Duration of each run."
+)
+@click.option(
+    "--repeat", default=3, show_default=True, type=click.IntRange(1, 99), help="Number of runs; medians are reported."
+)
+@click.option("--no-gso", is_flag=True, help="Carry each datagram as a packet of its own; FJM2 sends one at a time.")
+@click.option("--no-verify", is_flag=True, help="Do not check the content of messages: measure only the transports.")
+@click.option(
+    "--settings", default="rate=none&flow=min&loopback=off", show_default=True, help="Query of FJM2's bus URI."
 )
 @click.option(
     "--segment-size",
     type=click.IntRange(64, 65_000),
-    help=f"Of libnorm.  [default: {_SEGMENT_BYTES}, or {_SMALL_SEGMENT_BYTES} with --loss]",
+    help=f"Segment size of libnorm.  [default: {_SEGMENT_BYTES}, or {_SMALL_SEGMENT_BYTES} with --loss]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def compare(
@@ -151,13 +164,13 @@ def compare(
     segment_size: int | None,
     as_json: bool,
 ) -> None:
-    """FJM2 and its peers at the same task, each in a network namespace of its own. Needs root.
+    """Compare FJM2 and its peers at the same task, each process in a network namespace of its own. Needs root.
 
-    Every system publishes for some seconds to all subscribers; systems take turns, and each repeat begins with another.
-    Time runs until the last subscriber has confirmed the last message. Who loses, doubles or damages anything gets no
-    figure. Each message counts once, however many subscribers get it. What a broker uses counts as the publisher's.
-    Bare UDP, which promises nothing, has what arrives at the one that gets least as its figure. A system that is not
-    installed is named. How each is set is told at the end.
+    Each system publishes for some seconds to all subscribers. Systems take turns, and each repeat begins with another
+    one. The time ends when the last subscriber has confirmed the last message. A system that loses, duplicates or
+    corrupts a message gets no figure. Each message counts once, however many subscribers receive it. A broker's CPU
+    time counts as the publisher's. The figure of bare UDP, which guarantees nothing, is the lowest rate that a
+    subscriber received. Systems that are not installed are named. The settings of each system follow the table.
 
     \b
     Example: fjm2-bench compare --quick
@@ -169,7 +182,7 @@ def compare(
     """
     is_fanout_given = click.get_current_context().get_parameter_source("fanout") is ParameterSource.COMMANDLINE
     if round_trips is not None and is_fanout_given:
-        raise click.UsageError("--fanout is for throughput: round trips are to one echo")
+        raise click.UsageError("--fanout is for throughput: round trips need one echo")
     lack = namespaces.missing()
     if lack is not None:
         raise click.ClickException(lack)
@@ -224,7 +237,7 @@ async def _compare_to(
     trials: dict[tuple[str, int, int], list[Trial]],
     advance: Callable[[str], None],
 ) -> None:
-    """All sizes to so many subscribers, on a network with just these: multicast is flooded to whoever is there."""
+    """Measure all sizes with this many subscribers, on a network with just these: multicast is flooded to all."""
     with Lan(fanout, rate_bps=plan.rate_bps, loss=plan.loss, is_offloaded=plan.is_offloaded) as network:
         runner = TrialRunner(plan, network)
         for size, turn in itertools.product(plan.sizes, range(plan.repeat)):
@@ -240,7 +253,7 @@ def _missing(system: str) -> str | None:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """A line on the terminal that tells which run it is."""
+    """Show the progress on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

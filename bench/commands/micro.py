@@ -1,4 +1,4 @@
-"""`fjm2-bench micro`: the inner functions, one by one."""
+"""`fjm2-bench micro`: the cost of inner functions."""
 
 import json
 from dataclasses import asdict
@@ -15,10 +15,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--repeat", default=5, show_default=True, type=click.IntRange(min=1), help="Measurements a median is of.")
+@click.option(
+    "--repeat",
+    default=5,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Number of measurements; medians are reported.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def micro(repeat: int, as_json: bool) -> None:
-    """What the inner functions cost: a train's headers, a message of JMS, a gateway, and Reed-Solomon beside its peers.
+    """Measure inner functions: a train's headers, a JMS message, a gateway, and Reed-Solomon beside its peers.
 
     \b
     Example: fjm2-bench micro --repeat 3
@@ -43,7 +49,7 @@ def micro(repeat: int, as_json: bool) -> None:
 
 
 def _tunnel_costs(repeat: int) -> "list[TunnelCost]":
-    """Nothing where the gateway's packages are not installed."""
+    """Return nothing if the gateway's packages are not installed."""
     try:
         from ..micro import tunnel
     except ModuleNotFoundError:

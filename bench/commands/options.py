@@ -1,4 +1,4 @@
-"""Options that commands share."""
+"""Options that several commands share."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Rate(click.ParamType[str]):
-    """A rate, as it is."""
+    """A bit rate, which is checked and passed on as text."""
 
     name = "RATE"
 
@@ -30,11 +30,11 @@ class Rate(click.ParamType[str]):
 
 
 _LAYER_OF = {"form": "norm", "batch": "norm", "properties": "jms", "selector": "jms", "api": "jms"}
-"""Options that make sense in one layer only."""
+"""The layer of options that only one layer has."""
 
 
 def check_layer(layer: str) -> None:
-    """Each option of the command that was given is for this layer."""
+    """Raise UsageError if an option was given that is not for this layer."""
     context = click.get_current_context()
     for option in context.command.params:
         owner = _LAYER_OF.get(option.name or "", layer)
@@ -52,14 +52,15 @@ uri_option = click.option(
     default="fjm2://",
     show_default="fjm2://239.192.57.40:5740",
     type=BusUri(),
-    help="The bus: group, port, ?interface=IF, and settings such as &rate=100mbit.",
+    help="URI of the bus: group, port, ?interface=IF, and settings such as &rate=100mbit.",
 )
 properties_option = click.option(
     "--properties",
     default=0,
     show_default=True,
     type=click.IntRange(0, PROPERTIES_MAX),
-    help="Of jms, and the same for both ends: p0 is the last digit of the message's number, p1 its name, p2 again.",
+    help="Properties of each message (jms; the same at both ends): p0 is the last digit of its number, p1 the name of "
+    "the digit, p2 the digit, and so on.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 object_option = click.option(
@@ -68,7 +69,7 @@ object_option = click.option(
     default="stream",
     show_default=True,
     type=click.Choice(["stream", "data"]),
-    help="Of norm: messages in a stream, or each one a DATA object.",
+    help="Send messages in a stream, or each as a DATA object (norm).",
 )
 
 
@@ -82,7 +83,7 @@ def size_option(default: int) -> Callable[[_F], _F]:
     )
 
 
-def timeout_option(default: float, text: str = "Give up after so many seconds.") -> Callable[[_F], _F]:
+def timeout_option(default: float, text: str = "Give up after this many seconds.") -> Callable[[_F], _F]:
     return click.option(
         "--timeout",
         "timeout_s",
@@ -94,14 +95,14 @@ def timeout_option(default: float, text: str = "Give up after so many seconds.")
 
 
 def how_much_options(function: _F) -> _F:
-    """--count or --seconds."""
-    function = click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Send for so long.")(
-        function
-    )
-    return click.option("--count", type=click.IntRange(min=1), help="Send so many messages.")(function)
+    """Add --count and --seconds."""
+    function = click.option(
+        "--seconds", type=click.FloatRange(min=0, min_open=True), help="Send for this many seconds."
+    )(function)
+    return click.option("--count", type=click.IntRange(min=1), help="Send this many messages.")(function)
 
 
 def check_how_much(count: int | None, seconds: float | None) -> None:
-    """One of the two has to be given."""
+    """Raise UsageError unless exactly one of the two is given."""
     if (count is None) == (seconds is None):
         raise click.UsageError("give one of --count and --seconds")

@@ -16,37 +16,52 @@ from ..workload.results import print_result
 from .options import check_how_much, how_much_options, object_option, size_option, timeout_option
 
 _COUNT = 5000
+"""Default number of round trips, as of `fjm2-bench ping`."""
 
 
 @click.command()
 @click.argument("system", type=click.Choice(SYSTEMS))
 @click.argument("role", type=click.Choice(["pub", "sub", "ping", "echo"]))
 @click.option(
-    "--publisher", default="127.0.0.1", show_default=True, help="Address of pub or ping: all but libnorm meet there."
+    "--publisher", default="127.0.0.1", show_default=True, help="Address of pub or ping, where all but libnorm meet."
 )
-@click.option("--interface", default="lo", show_default=True, help="For multicast: name or address.")
-@click.option("--group", default="239.192.57.40", show_default=True, help="For multicast.")
-@click.option("--port", default=5740, show_default=True, type=click.IntRange(1, 65_534), help="This one and the next.")
+@click.option("--interface", default="lo", show_default=True, help="Interface for multicast, by name or address.")
+@click.option("--group", default="239.192.57.40", show_default=True, help="Multicast group.")
+@click.option("--port", default=5740, show_default=True, type=click.IntRange(1, 65_534), help="First of two ports.")
 @size_option(1024)
 @how_much_options
-@click.option("--warm-up", default=500, show_default=True, type=click.IntRange(min=0), help="Of ping.")
+@click.option(
+    "--warm-up",
+    default=500,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Round trips of ping that do not count.",
+)
 @object_option
 @click.option(
-    "--receivers", default=1, show_default=True, type=click.IntRange(0, 256), help="Of pub: wait for so many."
+    "--receivers", default=1, show_default=True, type=click.IntRange(0, 256), help="Subscribers that pub waits for."
 )
-@click.option("--rate", type=click.FloatRange(min=1000), help="Of libnorm: bits per second.")
+@click.option("--rate", type=click.FloatRange(min=1000), help="Rate of libnorm in bits per second.")
 @click.option(
     "--segment-size",
     default=8000,
     show_default=True,
     type=click.IntRange(64, 65_000),
-    help="Of libnorm; Cyclone DDS and JGroups send small datagrams, too, where this fits into a packet.",
+    help="Segment size of libnorm. If it fits into a packet, Cyclone DDS and JGroups send small datagrams, too.",
 )
-@click.option("--batch", default=1, show_default=True, type=click.IntRange(min=1), help="Of libnorm: as pub's.")
-@click.option("--properties", default=0, show_default=True, type=click.IntRange(0, PROPERTIES_MAX), help="Of ActiveMQ.")
-@click.option("--no-verify", is_flag=True, help="Do not look into messages.")
+@click.option(
+    "--batch", default=1, show_default=True, type=click.IntRange(min=1), help="Messages in one write (libnorm)."
+)
+@click.option(
+    "--properties",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, PROPERTIES_MAX),
+    help="Properties of each message (ActiveMQ).",
+)
+@click.option("--no-verify", is_flag=True, help="Do not check the content of messages.")
 @timeout_option(60.0)
-@click.option("--json", "as_json", is_flag=True, help="As it always does: for uniformity.")
+@click.option("--json", "as_json", is_flag=True, help="Has no effect: the result is always JSON.")
 def peer(
     system: str,
     role: str,
@@ -68,10 +83,10 @@ def peer(
     timeout_s: float,
     as_json: bool,  # noqa: ARG001
 ) -> None:
-    """Another system's publisher, subscriber, ping or echo, with the same lines of JSON as our own.
+    """Run another system's publisher, subscriber, ping or echo, with the same lines of JSON as FJM2's.
 
-    Those that need a broker have one beside the publisher, and it ends with it. Systems with udp in their names are
-    bare datagrams: they may lose, and that is no failure.
+    A publisher starts the broker that its system needs, and ends it. Systems with udp in their names send bare
+    datagrams: losses are no failure.
 
     \b
     Example: fjm2-bench peer zenoh sub --size 1024 & fjm2-bench peer zenoh pub --size 1024 --seconds 5
@@ -115,6 +130,7 @@ def peer(
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    """No KeyboardInterrupt: raised within an `exec` of a string, as when a dataclass is made while something is
-    imported, it ends the process by SIGINT, though it was caught."""
+    """Exit. Raising KeyboardInterrupt within an `exec` of a string, as when a dataclass is made during an import,
+    would end the process by SIGINT although it is caught.
+    """
     sys.exit(INTERRUPTED)

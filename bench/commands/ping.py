@@ -12,10 +12,14 @@ from ..workload.results import EchoResult, TimedOutError, ping_result, print_rea
 from .options import json_option, layer_option, size_option, timeout_option, uri_option
 
 count_option = click.option(
-    "--count", default=5000, show_default=True, type=click.IntRange(min=1), help="Round trips that are measured."
+    "--count", default=5000, show_default=True, type=click.IntRange(min=1), help="Round trips to measure."
 )
 warm_up_option = click.option(
-    "--warm-up", default=500, show_default=True, type=click.IntRange(min=0), help="Round trips before those."
+    "--warm-up",
+    default=500,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Round trips before the measured ones.",
 )
 
 
@@ -28,7 +32,7 @@ warm_up_option = click.option(
 @timeout_option(60.0)
 @json_option
 def ping(layer: str, uri: str, size: int, count: int, warm_up: int, timeout_s: float, as_json: bool) -> None:
-    """Send a message, wait for `fjm2-bench echo` to send it back, and so on: p50, p99 and p99.9.
+    """Measure round trips to `fjm2-bench echo`, one message at a time: p50, p99 and p99.9.
 
     \b
     Example: fjm2-bench ping --uri 'fjm2://239.192.57.40:5740?interface=eth0' --size 64 --count 10000
@@ -39,10 +43,10 @@ def ping(layer: str, uri: str, size: int, count: int, warm_up: int, timeout_s: f
 @click.command()
 @layer_option
 @uri_option
-@timeout_option(60.0, "End after so many seconds in any case.")
+@timeout_option(60.0, "End after this many seconds in any case.")
 @json_option
 def echo(layer: str, uri: str, timeout_s: float, as_json: bool) -> None:
-    """Send back what `fjm2-bench ping` sends, until it ends.
+    """Send back what `fjm2-bench ping` sends until it ends.
 
     \b
     Example: fjm2-bench echo --uri 'fjm2://239.192.57.40:5740?interface=eth0'

@@ -1,4 +1,4 @@
-"""`fjm2-bench pub`."""
+"""`fjm2-bench pub`: publish messages."""
 
 import asyncio
 from typing import Any
@@ -31,22 +31,20 @@ from .options import (
 @size_option(1024)
 @how_much_options
 @object_option
-@click.option("--rate", type=Rate(), help="Bits per second, as in 100mbit; 0 for no limit. Instead of the URI's.")
-@click.option(
-    "--batch", default=1, show_default=True, type=click.IntRange(min=1), help="Of norm: messages in one write."
-)
+@click.option("--rate", type=Rate(), help="Bits per second, such as 100mbit; 0 for no limit. Overrides the URI's.")
+@click.option("--batch", default=1, show_default=True, type=click.IntRange(min=1), help="Messages in one write (norm).")
 @properties_option
 @click.option(
     "--receivers",
     default=1,
     show_default=True,
     type=click.IntRange(min=0),
-    help="Wait for so many before, and for their confirmation after.",
+    help="Receivers to wait for before sending, and for their confirmation after it.",
 )
 @timeout_option(120.0)
 @json_option
 def pub(layer: str, timeout_s: float, as_json: bool, **options: Any) -> None:
-    """Publish numbered messages in a tight loop, and end when all receivers have confirmed the last.
+    """Publish numbered messages in a tight loop. End when all receivers have confirmed the last message.
 
     \b
     Example: fjm2-bench pub --uri 'fjm2://239.192.57.40:5740?interface=eth0&flow=min' --size 1024 --seconds 5 --rate 0

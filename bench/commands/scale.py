@@ -19,11 +19,11 @@ from ..scaling.simulation import RECEIVERS, ScaleRow, run
 
 
 def print_table(rows: Sequence[ScaleRow], console: Console) -> None:
-    """The rows for people."""
-    asked = Table(title="What was asked")
+    """Print the rows as tables."""
+    asked = Table(title="NACKs and repairs")
     for title in ("receivers", "NACKs", "suppressed", "cycles", "first cycle", "expected", "RFC 5401", "repairs"):
         asked.add_column(title, justify="right")
-    done = Table(title="How it went")
+    done = Table(title="Completion")
     for title in ("receivers", "complete", "median s", "p99 s", "max s", "kB each", "run s"):
         done.add_column(title, justify="right")
     for row in rows:
@@ -51,7 +51,7 @@ def print_table(rows: Sequence[ScaleRow], console: Console) -> None:
 
 
 def plot(rows: Sequence[ScaleRow], path: str, title: str) -> None:
-    """Draw NACKs and suppression over the number of receivers; an ImportError without matplotlib."""
+    """Draw NACKs and suppression by the number of receivers. Raise ImportError without matplotlib."""
     figure = importlib.import_module("matplotlib.figure").Figure(figsize=(8, 5), layout="constrained")
     receivers = [row.receivers for row in rows]
     nacks = figure.add_subplot()
@@ -84,17 +84,30 @@ def _counts(_context: click.Context, _parameter: click.Parameter, value: str) ->
     callback=_counts,
     help="Group sizes, separated by commas.",
 )
-@click.option("--loss", default=0.01, show_default=True, type=click.FloatRange(0, 0.9), help="Fraction of segments.")
 @click.option(
-    "--shared/--independent", default=False, show_default=True, help="Lost for all at once, or each by itself."
+    "--loss", default=0.01, show_default=True, type=click.FloatRange(0, 0.9), help="Probability that a segment is lost."
 )
-@click.option("--fec", default="rs", show_default=True, type=click.Choice([fec.value for fec in Fec]), help="The code.")
-@click.option("--segments", default=320, show_default=True, type=click.IntRange(min=1), help="Length of the object.")
-@click.option("--segment-bytes", default=64, show_default=True, type=click.IntRange(64, 1400), help="Payload of each.")
-@click.option("--seed", default=1, show_default=True, help="All that is random follows from it.")
+@click.option(
+    "--shared/--independent",
+    default=False,
+    show_default=True,
+    help="Lose segments for all receivers at once, or for each by itself.",
+)
+@click.option("--fec", default="rs", show_default=True, type=click.Choice([fec.value for fec in Fec]), help="FEC code.")
+@click.option(
+    "--segments", default=320, show_default=True, type=click.IntRange(min=1), help="Length of the object in segments."
+)
+@click.option(
+    "--segment-bytes", default=64, show_default=True, type=click.IntRange(64, 1400), help="Payload of a segment."
+)
+@click.option("--seed", default=1, show_default=True, help="Seed of all random numbers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 @click.option(
-    "--plot", "plot_path", metavar="FILE.png", type=click.Path(dir_okay=False, writable=True), help="Draw it."
+    "--plot",
+    "plot_path",
+    metavar="FILE.png",
+    type=click.Path(dir_okay=False, writable=True),
+    help="Draw the result to a file.",
 )
 def scale(
     receivers: tuple[int, ...],
@@ -107,7 +120,7 @@ def scale(
     as_json: bool,
     plot_path: str | None,
 ) -> None:
-    """NACKs, suppression and repair time against the number of receivers, in a simulated network.
+    """Simulate groups of receivers: NACKs, suppression and repair time by group size.
 
     \b
     Example: fjm2-bench scale --receivers 10,100,1000 --shared --plot scale.png

@@ -1,4 +1,4 @@
-"""`fjm2-bench sub`."""
+"""`fjm2-bench sub`: receive and check messages."""
 
 from typing import Any
 
@@ -17,17 +17,23 @@ from .options import check_layer, json_option, layer_option, properties_option, 
 @layer_option
 @uri_option
 @size_option(1024)
-@click.option("--count", type=click.IntRange(min=1), help="How many messages have to come.  [default: those sent]")
+@click.option(
+    "--count", type=click.IntRange(min=1), help="Number of messages to wait for.  [default: all that are sent]"
+)
 @properties_option
-@click.option("--selector", type=SelectorText(), help="Of jms: what to get, by p0, p1 and so on; see --properties.")
-@click.option("--api", default="listener", show_default=True, type=click.Choice(APIS), help="Of jms: how to get it.")
+@click.option(
+    "--selector", type=SelectorText(), help="Selector of messages, by p0, p1 and so on (jms): see --properties."
+)
+@click.option(
+    "--api", default="listener", show_default=True, type=click.Choice(APIS), help="How to receive messages (jms)."
+)
 @timeout_option(60.0)
-@click.option("--no-verify", is_flag=True, help="Do not look into messages: measure the transport alone.")
+@click.option("--no-verify", is_flag=True, help="Do not check the content of messages: measure only the transport.")
 @json_option
 def sub(layer: str, no_verify: bool, as_json: bool, **options: Any) -> None:
-    """Receive what `fjm2-bench pub` sends, check each message, and end when the publisher does.
+    """Receive what `fjm2-bench pub` sends, check each message, and end when the publisher ends.
 
-    The exit code is 0 if the publisher's end was seen and every message came once, and whole.
+    The exit code is 0 if the publisher's end was seen and every message arrived once and unaltered.
 
     \b
     Example: fjm2-bench sub --uri 'fjm2://239.192.57.40:5740?interface=eth0' --size 1024 --timeout 60

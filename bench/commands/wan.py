@@ -9,7 +9,7 @@ from rich.table import Table
 
 from fjm2.commands.support.common import run as run_to_its_end
 
-from ..comparison.wan import THREADS, WanError, WanPlan, WanRow, measured, rows_of
+from ..comparison.wan import THREADS, WanError, WanPlan, WanRow, measure_ways, rows_of
 from ..networks import namespaces
 from ..networks.gateways import GatewayError
 
@@ -19,11 +19,17 @@ from ..networks.gateways import GatewayError
     "--layer", default="jms", show_default=True, type=click.Choice(["jms", "norm"]), help="The API to go through."
 )
 @click.option("--size", default=8192, show_default=True, type=click.IntRange(64, 1 << 24), help="Bytes of a message.")
-@click.option("--seconds", default=2.0, show_default=True, type=click.FloatRange(0.2, 60), help="Of each run.")
+@click.option("--seconds", default=2.0, show_default=True, type=click.FloatRange(0.2, 60), help="Duration of each run.")
 @click.option(
-    "--round-trips", default=1000, show_default=True, type=click.IntRange(10, 100_000), help="Of 64 B, after the run."
+    "--round-trips",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(10, 100_000),
+    help="Round trips of 64 B, measured after the throughput.",
 )
-@click.option("--repeat", default=3, show_default=True, type=click.IntRange(1, 20), help="Runs a median is of.")
+@click.option(
+    "--repeat", default=3, show_default=True, type=click.IntRange(1, 20), help="Number of runs; medians are reported."
+)
 @click.option(
     "--settings", default="rate=none&flow=min&loopback=off", show_default=True, help="The query of the bus's URI."
 )
@@ -31,8 +37,8 @@ from ..networks.gateways import GatewayError
 def wan(layer: str, size: int, seconds: float, round_trips: int, repeat: int, settings: str, as_json: bool) -> None:
     """Throughput and latency from LAN to LAN: through fjm2d, through plain relays, and without gateways. Needs root.
 
-    The network is made for the purpose, as fast as this machine is. The plain relays seal nothing and go datagram by
-    datagram, by asyncio or by a thread for each direction. They take turns.
+    The network is made of namespaces and is as fast as this machine. The plain relays forward datagrams one by one and
+    do not encrypt them: one on asyncio, one with a thread for each direction. The ways take turns.
 
     \b
     Example: fjm2-bench wan --size 8192 --seconds 2 --repeat 3
@@ -46,7 +52,7 @@ def wan(layer: str, size: int, seconds: float, round_trips: int, repeat: int, se
 
 async def _compare(plan: WanPlan, repeat: int, as_json: bool) -> int:
     try:
-        rows = rows_of(await measured(plan, repeat))
+        rows = rows_of(await measure_ways(plan, repeat))
     except (namespaces.NetworkError, GatewayError) as error:
         raise WanError(str(error)) from error
     if as_json:

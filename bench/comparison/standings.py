@@ -1,4 +1,4 @@
-"""What a comparison comes to: medians, how the systems stand to each other, and the table of that."""
+"""Medians of a comparison, ratios between the systems, and the table that shows them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ _PAGE_COLUMNS = 120
 _RATIO_COLUMNS = 5
 
 Trials = Mapping[tuple[str, int, int], Sequence[Trial]]
-"""By system, size and fan-out."""
+"""Results by system, size and fan-out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A system at one size and fan-out: the medians of its samples."""
+    """A system at one size and fan-out: the medians of its runs."""
 
     system: str
     size: int
@@ -32,14 +32,15 @@ class Row:
     p99_us: float | None
     p999_us: float | None
     ratio: float | None
-    """To the best of the others, in messages a second, or of p50. Another API of ours is none, nor is bare UDP."""
+    """Ratio to the best other system, in messages per second or p50. Bare UDP and FJM2's other API do not count."""
     ratios: dict[str, float]
-    """To each of the other systems."""
+    """Ratios to each of the other systems."""
     samples: tuple[float, ...]
-    """Messages a second, or p50."""
+    """Messages per second, or p50, of each run."""
     faults: tuple[str, ...]
     lost: float | None
-    """The part of messages that did not arrive, the worst of all runs and subscribers; None for what loses nothing."""
+    """Share of messages that did not arrive: the worst of all runs and subscribers. None for systems that lose nothing.
+    """
 
 
 def rows_of(plan: ComparisonPlan, samples: Trials) -> Iterator[Row]:
@@ -73,13 +74,13 @@ def rows_of(plan: ComparisonPlan, samples: Trials) -> Iterator[Row]:
 
 
 def _median(samples: Sequence[Trial], name: str) -> float | None:
-    """Of those where nothing went wrong."""
+    """Return the median of the runs without a fault."""
     good: list[float] = [getattr(trial, name) for trial in samples if not trial.fault]
     return median(good) if good else None
 
 
 def _lost(trial: Trial) -> float:
-    """The part of what was published that the subscriber who lost most did not get."""
+    """Return the share of messages missed by the subscriber that missed most."""
     if not trial.processes:
         return 0.0
     published, *received = [result.values["messages"] for result in trial.processes]
@@ -93,7 +94,7 @@ def print_table(plan: ComparisonPlan, rows: Sequence[Row], missing: Mapping[str,
     table = Table(title=_title(plan), caption=f"median of {plan.repeat}; /system: as many times as much as there")
     figures = ("messages/s", "Gbit/s", "CPU s/GB") if plan.round_trips is None else ("p50 us", "p99 us", "p99.9 us")
     systems = [system for system in plan.systems if system not in missing]
-    # A column for each of the others, as long as there is room; otherwise for the one that was named first.
+    # Compare with each of the others as long as there is room, or else with the system named first.
     compared = systems if 1 < len(systems) <= _RATIO_COLUMNS else systems[: len(systems) - 1][:1]
     versus = [f"/{system}" for system in compared]
     for heading in ("bytes", "to", "system", *figures, *versus, "spread", "remarks"):
@@ -111,7 +112,7 @@ def print_table(plan: ComparisonPlan, rows: Sequence[Row], missing: Mapping[str,
 
 
 def print_settings(settings: Mapping[str, str]) -> None:
-    """How each of the others is set."""
+    """Print the settings of the other systems."""
     console = Console()
     if not console.is_terminal:
         console.width = _PAGE_COLUMNS
@@ -128,7 +129,7 @@ def _figures(row: Row) -> list[str]:
 
 
 def _spread(row: Row) -> str:
-    """Of the samples, in parts of their median."""
+    """Return the lowest and the highest run as multiples of the median."""
     good = sorted(value for value in row.samples if value)
     return f"{good[0] / median(good):.2f}-{good[-1] / median(good):.2f}" if good else ""
 

@@ -17,20 +17,20 @@ _PING_BYTES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WanRun:
-    """One measurement."""
+    """One measurement of one way."""
 
     gbit_per_s: float
-    """Of messages, from the first until the last is confirmed."""
+    """Throughput of messages, from the first until the last is confirmed."""
     gateway_cpu_s_per_gb: float
-    """Of both gateways, for each gigabyte of messages."""
+    """CPU time of both gateways, for each gigabyte of messages."""
     p50_us: float
     p99_us: float
-    """Of round trips: a message crosses twice."""
+    """Percentiles of round-trip times. A message crosses the line twice in one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WanRow:
-    """One way: medians."""
+    """Medians of one way."""
 
     system: str
     gbit_per_s: float
@@ -38,15 +38,15 @@ class WanRow:
     p50_us: float
     p99_us: float
     added_p50_us: float | None
-    """What crossing once takes longer than without gateways; None where that was not measured."""
+    """Added latency of one crossing, against the direct cable. None if that was not measured."""
     of_plain: float | None
-    """Throughput, as a multiple of the plain relay's by asyncio."""
+    """Throughput as a multiple of the plain relay's on asyncio."""
     runs: list[WanRun] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WanPlan:
-    """What is measured."""
+    """Parameters of the measurement."""
 
     layer: str
     size: int
@@ -60,11 +60,11 @@ class WanError(FJM2Error):
 
 
 def measure(plan: WanPlan, repeat: int) -> dict[str, list[WanRun]]:
-    """All ways, in turns."""
-    return asyncio.run(measured(plan, repeat))
+    """Measure all ways. They take turns."""
+    return asyncio.run(measure_ways(plan, repeat))
 
 
-async def measured(plan: WanPlan, repeat: int) -> dict[str, list[WanRun]]:
+async def measure_ways(plan: WanPlan, repeat: int) -> dict[str, list[WanRun]]:
     runs: dict[str, list[WanRun]] = {way: [] for way in WAYS}
     with Wan(None, 0.0, is_offloaded=True) as network:
         for turn in range(repeat):
@@ -75,7 +75,7 @@ async def measured(plan: WanPlan, repeat: int) -> dict[str, list[WanRun]]:
 
 
 def rows_of(runs: dict[str, list[WanRun]]) -> list[WanRow]:
-    """Medians, and how they compare."""
+    """Return the medians of each way, and how they compare."""
     middle = {way: _median_of(found) for way, found in runs.items() if found}
     plain, direct = middle.get(PLAIN), middle.get(DIRECT)
     return [
@@ -96,7 +96,7 @@ def _median_of(runs: list[WanRun]) -> WanRun:
 
 
 async def _run(network: Wan, way: str, plan: WanPlan) -> WanRun:
-    """Throughput, then round trips, through the same gateways."""
+    """Measure throughput, then round trips, through the same gateways."""
     task = Task(
         form="stream",
         properties=0,

@@ -1,4 +1,4 @@
-"""What a layer is: one of our own APIs, at the tasks that `fjm2-bench pub`, `sub`, `ping` and `echo` are."""
+"""The interface of layers. A layer is one of FJM2's APIs at the tasks of `fjm2-bench pub`, `sub`, `ping` and `echo`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from ..workload.reception import Reception
 from ..workload.results import PubResult
 
 LINGER_S = 3.0
-"""So long a subscriber that has all it was to get answers the publisher, if that does not end."""
+"""How long a subscriber that has all messages answers the publisher if the publisher does not end."""
 
 Ready = Callable[[], None]
-"""To be called as soon as nothing is missed any more."""
+"""Called as soon as the process misses no message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PubOptions:
-    """What a publisher is to do; each layer takes what concerns it."""
+    """The task of a publisher. Each layer uses the options that concern it."""
 
     uri: str
     size: int
@@ -25,16 +25,16 @@ class PubOptions:
     receivers: int
     rate: str | None
     form: str
-    """Of the NORM layer, "stream" or "data"."""
+    """"stream" or "data" (NORM layer)."""
     batch: int
-    """Of the NORM layer: messages in one write."""
+    """Messages in one write (NORM layer)."""
     properties: int
-    """Of the JMS layer."""
+    """Properties of each message (JMS layer)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubOptions:
-    """What a subscriber is to do."""
+    """The task of a subscriber."""
 
     uri: str
     size: int
@@ -42,7 +42,7 @@ class SubOptions:
     is_verified: bool
     timeout_s: float
     properties: int
-    """Here and below, of the JMS layer."""
+    """Properties of each message. This and the options below are for the JMS layer."""
     selector: str | None
     api: str
     """"listener", "receive" or "iterate"."""
@@ -52,47 +52,47 @@ class Publisher(Protocol):
     """Waits for receivers, sends, and waits for their confirmation."""
 
     doing: str
-    """What it is waiting for."""
+    """Current activity, for the message of a time-out."""
 
     async def publish(self) -> PubResult: ...
 
 
 class Subscriber(Protocol):
-    """Takes what the publisher sends."""
+    """Receives and checks the publisher's messages."""
 
     reception: Reception
 
     async def receive(self, ready: Ready) -> None:
-        """Until the publisher has ended, or time is up."""
+        """Receive until the publisher has ended or time is up."""
         ...
 
 
 class Pinger(Protocol):
-    """One end of the round trips."""
+    """The end of round trips that measures."""
 
     doing: str
 
     async def measure(self, count: int) -> list[int]:
-        """Nanoseconds of each round trip."""
+        """Return the nanoseconds of each round trip."""
         ...
 
 
 class Echoer(Protocol):
-    """The other end."""
+    """The end of round trips that sends messages back."""
 
     messages: int
     is_ended: bool
 
     async def serve(self, ready: Ready, timeout_s: float) -> None:
-        """Until the partner ends, or time is up."""
+        """Send messages back until the partner ends or time is up."""
         ...
 
 
 class Layer(Protocol):
-    """One of our APIs."""
+    """One of FJM2's APIs."""
 
     system: str
-    """Its name in results."""
+    """Name of the system in results."""
 
     def publisher(self, options: PubOptions) -> Publisher: ...
 

@@ -1,7 +1,7 @@
 """Reed-Solomon: encoding and decoding speed beside zfec (C) and reedsolo (pure Python, and its C extension).
 
-Decoding starts from as many lost source symbols as there is parity, others in every block. All peers take turns,
-so that a ratio compares what ran under the same conditions.
+Decoding starts with as many lost source symbols as there are parity symbols; other ones in each block. All coders take
+turns, so that a ratio compares what ran under the same conditions.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,9 +22,9 @@ from fjm2.norm.core.fec import ReedSolomon
 SYMBOL_BYTES = 1400
 SIZES = ((64, 8), (64, 32), (20, 4))
 BLOCKS = (1, 16, 64)
-# Blocks that one sample works on, together or one after another: enough to be long on the clock
+# Blocks of one sample, together or one after another: enough for the resolution of the clock
 SAMPLE_BLOCKS = 64
-# reedsolo codes one column of a block at a time, and so slowly that a few tell it
+# reedsolo codes one column of a block at a time, so slowly that a few are enough
 COLUMNS = 4
 REFERENCE = "zfec"
 RIVALS = (REFERENCE, "reedsolo", "creedsolo")
@@ -34,7 +34,7 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One peer at one task."""
+    """One coder at one task."""
 
     peer: str
     task: str
@@ -42,16 +42,16 @@ class Row:
     k: int
     p: int
     blocks: int
-    """How many were handed over in one call."""
+    """Blocks in one call."""
     mb_per_s: float
-    """Millions of bytes of source data in a second, median."""
+    """Median, in millions of bytes of source data per second."""
     ratio: float | None
-    """Speed relative to zfec, median of what ran side by side; None without zfec."""
+    """Speed relative to zfec: median of samples taken in turns. None without zfec."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block, and what is left of it: as many of its sources are lost as it has parity."""
+    """A block and the source symbols that are lost, as many as there are parity symbols."""
 
     source: NDArray[np.uint8]
     lost: list[int]
@@ -59,7 +59,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is timed: `work` puts so many bytes of source data through."""
+    """A piece of work to time, and how many bytes of source data it processes."""
 
     peer: str
     name: str
@@ -67,14 +67,14 @@ class Task:
     source_bytes: int
 
     def seconds_per_byte(self) -> float:
-        """Time it once."""
+        """Run the work once and return its time per byte."""
         start = perf_counter()
         self.work()
         return (perf_counter() - start) / self.source_bytes
 
 
 def run(repeat: int = 5) -> list[Row]:
-    """Time all that is installed, `repeat` rounds of each; peers that are not installed are left out."""
+    """Time all installed coders in `repeat` rounds."""
     modules = {name: module for name in RIVALS if (module := _found(name))}
     random = np.random.default_rng(1)
     rows: list[Row] = []
@@ -88,12 +88,12 @@ def run(repeat: int = 5) -> list[Row]:
 
 
 def missing() -> list[str]:
-    """Peers that are not installed."""
+    """Return the coders that are not installed."""
     return [name for name in RIVALS if _found(name) is None]
 
 
 def print_table(rows: list[Row], console: Console | None = None) -> None:
-    """Show what `run` measured, a line for each task and a column for each peer."""
+    """Print a line for each task and a column for each coder."""
     table = Table(title="Reed-Solomon, MB/s of source data (ratio to zfec)", caption=_caption())
     for heading in ("task", "k", "p", "blocks"):
         table.add_column(heading, justify="left" if heading == "task" else "right")
@@ -133,7 +133,7 @@ def _random_block(random: np.random.Generator, k: int, p: int) -> Block:
 
 
 def _measured(tasks: list[Task], size: tuple[int, int, int], repeat: int) -> Iterator[Row]:
-    """Take turns: one sample of each task a round, after a round that does not count."""
+    """Time one sample of each task in each round. The first round warms up and does not count."""
     rounds = [[task.seconds_per_byte() for task in tasks] for _ in range(repeat + 1)][1:]
     peers = [task.peer for task in tasks]
     for index, peer in enumerate(peers):
@@ -155,7 +155,7 @@ def _tasks(blocks: list[Block], p: int, modules: dict[str, ModuleType]) -> Itera
 
 
 def _task(peer: str, name: str, blocks: list[Block], work: Work) -> Task:
-    """A task whose `work` does all the blocks once, repeated to fill a sample."""
+    """Return a task that repeats `work`, which processes all blocks once, to fill a sample."""
     times = max(1, SAMPLE_BLOCKS // len(blocks))
 
     def sample() -> None:

@@ -1,6 +1,4 @@
-"""What a gateway does for a train and for a lone datagram: sealing and opening, and the whole way through, without
-sockets.
-"""
+"""The cost of a train, and of a single datagram, in a gateway: sealing, opening, and the whole way without sockets."""
 
 import os
 import time
@@ -23,8 +21,9 @@ from fjm2d.tunnel.session import Session
 from .wire import stamped_train
 
 SEGMENTS = 44
-"""As many as fill a train when they are sealed."""
+"""Number of datagrams that fill a train when they are sealed."""
 _TURNS = 300
+"""Repetitions of a measurement: some hundredths of a second."""
 _GROUP = 7
 _LEFT: Address = ("192.0.2.1", 5741)
 _RIGHT: Address = ("192.0.2.2", 5741)
@@ -36,7 +35,7 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class TunnelCost:
-    """One step, in microseconds a train and a datagram of it."""
+    """One step. The cost is in microseconds per train and per datagram."""
 
     step: str
     us: float
@@ -44,7 +43,7 @@ class TunnelCost:
 
 
 def run(repeat: int = 5) -> list[TunnelCost]:
-    """Every step's median of `repeat` measurements."""
+    """Return the median of `repeat` measurements of each step."""
     buffer, segment_bytes = stamped_train(SEGMENTS)
     lone = buffer[:segment_bytes]
     costs = [_cost(f"the cipher alone, {SEGMENTS} datagrams", SEGMENTS, _cipher(buffer, segment_bytes), repeat)]
@@ -60,7 +59,7 @@ def run(repeat: int = 5) -> list[TunnelCost]:
 
 
 Step = Callable[[], float]
-"""Does it once; how many seconds that took."""
+"""Runs the step once and returns the seconds it took."""
 
 
 def _cost(step: str, count: int, once: Step, repeat: int) -> TunnelCost:
@@ -70,7 +69,7 @@ def _cost(step: str, count: int, once: Step, repeat: int) -> TunnelCost:
 
 
 def _cipher(data: Bytes, segment_bytes: int) -> Step:
-    """What cannot be saved: a call for each datagram, of slices that are there already."""
+    """The least cost possible: a call of the cipher for each datagram, of slices that exist already."""
     seal, header = AESGCM(os.urandom(32)).encrypt_into, os.urandom(12)
     plain = [data.data[start : start + segment_bytes] for start in range(0, data.size, segment_bytes)]
     room = memoryview(bytearray(segment_bytes + 16))
@@ -144,7 +143,7 @@ def _inward(data: Bytes, segment_bytes: int) -> Step:
 
 
 class _Box:
-    """Where trains come, as a socket's buffer is."""
+    """A buffer that trains arrive in, like a socket's."""
 
     def __init__(self) -> None:
         self._room = np.zeros(_WINDOW_BYTES, np.uint8)
@@ -155,7 +154,7 @@ class _Box:
 
 
 class _Gateways:
-    """Two that are connected."""
+    """Two connected gateways."""
 
     def __init__(self) -> None:
         self._now = time.monotonic()
@@ -169,7 +168,7 @@ class _Gateways:
         self._out, self._in = self._forwarder(self._left), self._forwarder(self._right)
 
     def _exchange(self) -> None:
-        """Until they have nothing to say to each other."""
+        """Exchange handshakes until the gateways have nothing to send."""
         waiting = True
         while waiting:
             waiting = False
@@ -189,7 +188,7 @@ class _Gateways:
         return forwarder
 
     def send(self, data: Bytes, segment_bytes: int) -> Train:
-        """What the left one makes of a train of its LAN's."""
+        """Return what the left gateway sends to the right one for a train of its LAN."""
         (sealed,) = self._sealed(data, segment_bytes)
         return sealed
 
@@ -201,7 +200,7 @@ class _Gateways:
                 yield train
 
     def receive(self, train: Train) -> None:
-        """What the right one makes of it."""
+        """Have the right gateway receive a train and forward it to its LAN."""
         count = 0
         for received in self._right.receive_train(Train(train.data, train.segment_bytes, _LEFT), self._now):
             for inward in self._in.from_wan(received, self._now):

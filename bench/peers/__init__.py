@@ -1,8 +1,8 @@
-"""Other systems at the same task: each publishes, subscribes, pings and echoes, and prints the very same lines.
+"""Other systems at the same task: each publishes, subscribes, pings and echoes, and prints the same result lines.
 
-Each is in its fastest form that is reliable and honest: across a network, nothing lost, and everything checked. What
-that is stands in its `settings`. Bare UDP is beside them to tell what the network can do: it may lose, and says how
-much.
+Each is used in its fastest form that is reliable and honest: it works across a network, loses nothing, and every
+message is checked. Its `settings` describe that form. Bare UDP shows what the network can do: it may lose messages, and
+the results say how many.
 """
 
 from importlib import import_module
@@ -26,11 +26,11 @@ _MODULES = {
 }
 RELIABLE = ("activemq", "activemq-stomp", "cyclonedds", "jgroups", "libnorm", "mosquitto", "nats", "pyzmq", "zenoh")
 RAW = ("udp-unicast", "udp-multicast", "udp-trains", "udp-c")
-"""They promise nothing: what counts is what was received."""
+"""Systems without delivery guarantees. What counts is what was received."""
 SYSTEMS = (*RELIABLE, *RAW)
 
 
 def load(system: str) -> Peer:
-    """A peer's adapter. What it needs is looked for when it is asked: `Peer.missing`."""
+    """Return the adapter of a system. `Peer.missing` says if the system is installed."""
     peer: Peer = import_module(f"{__name__}.{_MODULES[system]}").PEER
     return peer

@@ -1,4 +1,4 @@
-"""ActiveMQ Classic by STOMP: the broker of `activemq`, and stomp.py in the place of its Java client."""
+"""ActiveMQ Classic over STOMP: the broker of `activemq`, with stomp.py instead of its Java client."""
 
 import logging
 import socket
@@ -12,13 +12,13 @@ from ..workload.results import StopWatch
 from .base import Deadline, PeerOptions
 from .broker import SharedWatch
 from .java.activemq_peer import PROGRAM, java_broker
-from .polling import Role, Topic, TurnPeer
+from .polling import PolledPeer, Role, Topic
 
 _TICK_S = 0.1
 _PREFETCH = 32766
 
 
-class ActiveMqStomp(TurnPeer):
+class ActiveMqStomp(PolledPeer):
     """The adapter."""
 
     name = "activemq-stomp"
@@ -33,7 +33,7 @@ class ActiveMqStomp(TurnPeer):
         return PROGRAM.missing() or (None if find_spec("stomp") else "stomp.py is not installed")
 
     @contextmanager
-    def beside(self, options: PeerOptions, deadline: Deadline) -> Iterator[Callable[[], StopWatch]]:
+    def companion(self, options: PeerOptions, deadline: Deadline) -> Iterator[Callable[[], StopWatch]]:
         with java_broker(options, deadline, is_stomp=True) as pid:
             yield lambda: SharedWatch(pid)
 
@@ -47,12 +47,12 @@ class ActiveMqStomp(TurnPeer):
 
 
 class _Link:
-    """A connection; messages are taken in its own thread."""
+    """A connection. Its own thread receives messages."""
 
     def __init__(self, options: PeerOptions, deadline: Deadline) -> None:
         import stomp
 
-        logging.getLogger("stomp.py").addHandler(logging.NullHandler())  # it would tell each attempt to connect
+        logging.getLogger("stomp.py").addHandler(logging.NullHandler())  # it would log each attempt to connect
         self._came = threading.Event()
         self._lost = ""
         self._takers: dict[str, Callable[[bytes], object]] = {}
@@ -75,10 +75,8 @@ class _Link:
         self._connection.transport.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection.set_listener("", self)
 
-    # What stomp.py calls.
-
     def on_send(self, frame: Any) -> None:
-        """Were it not here, each message would cost an exception."""
+        """Do nothing. Without this method, stomp.py raises and catches an exception for each message."""
 
     def on_error(self, frame: Any) -> None:
         self._lost = f"the broker says: {frame.headers.get('message')}"
@@ -96,28 +94,26 @@ class _Link:
         self._lost = self._lost or "the connection to the broker is lost"
         self._came.set()
 
-    # A link's own.
-
     def listen(self, topic: Topic, take: Callable[[bytes], object]) -> None:
         self._takers[_destination(topic)] = take
         headers = {"activemq.prefetchSize": str(_PREFETCH), "receipt": topic.value}
         self._connection.subscribe(_destination(topic), id=topic.value, ack="auto", headers=headers)
         while topic.value not in self._receipts:
-            self.turn(_TICK_S)
+            self.poll(_TICK_S)
             self._deadline.check("subscribing")
 
     def publisher(self, topic: Topic) -> Callable[[bytes | memoryview], object]:
         send, destination = self._connection.send, _destination(topic)
         return lambda message: send(destination, bytes(message), content_type="application/octet-stream")
 
-    def turn(self, seconds: float) -> None:
+    def poll(self, seconds: float) -> None:
         if self._lost:
             raise OSError(self._lost)
         if seconds and self._came.wait(seconds):
             self._came.clear()
 
     def is_written(self) -> bool:
-        return True  # to send is to wait until the kernel has it
+        return True  # sending waits until the kernel has taken the message
 
     def close(self) -> None:
         if not self._lost:

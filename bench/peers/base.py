@@ -1,4 +1,4 @@
-"""What an adapter is, and what all of them share."""
+"""The interface of adapters, and what they share."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,21 +10,22 @@ from ..workload.reception import Reception, messages_at_once
 from ..workload.results import EchoResult, PingResult, PubResult, SubResult
 
 HELLO_INTERVAL_S = 0.4
+"""How often a subscriber announces itself until messages arrive. A publisher waits for all announcements."""
 _END_WORD = word(END_NUMBER).to_bytes(8)
 END_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerOptions:
-    """What an adapter is asked to do; each takes what concerns it."""
+    """The task of an adapter. Each adapter uses the options that concern it."""
 
     publisher: str
-    """Address of the publisher, for those that connect to it."""
+    """Address of the publisher, where subscribers and brokers meet."""
     interface: str
-    """For those that use multicast."""
+    """Interface for multicast, by name or address."""
     group: str
     port: int
-    """This one and the next belong to the run."""
+    """First of the two ports of the run."""
     size: int
     count: int | None
     seconds: float | None
@@ -44,16 +45,16 @@ class Peer(Protocol):
 
     name: str
     settings: str
-    """What it is set to, and what keeps it honest."""
+    """The system's settings, and what makes the comparison fair."""
 
     def missing(self) -> str | None:
-        """What it lacks here, or None."""
+        """Say what the system lacks on this machine, or return None if it can run."""
         ...
 
     def pub(self, options: PeerOptions) -> PubResult: ...
 
     def sub(self, options: PeerOptions) -> SubResult:
-        """Prints that it is ready as soon as it is."""
+        """Receive until the publisher ends. Print that it is ready as soon as it is."""
         ...
 
     def ping(self, options: PeerOptions) -> PingResult: ...
@@ -62,11 +63,11 @@ class Peer(Protocol):
 
 
 class PeerTimeoutError(Exception):
-    """Something did not happen in time; says what."""
+    """Something did not happen in time. The message says what."""
 
 
 class Deadline:
-    """Bounds a run in time."""
+    """The end of the time for a run."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -81,7 +82,7 @@ class Deadline:
         return self.left_s == 0.0
 
     def check(self, doing: str) -> None:
-        """Raise PeerTimeoutError if it is over."""
+        """Raise PeerTimeoutError if the time is over."""
         if self.is_over:
             raise PeerTimeoutError(f"{doing}: not done within {self._timeout_s:g} s")
 
@@ -89,7 +90,7 @@ class Deadline:
 def messages_to_send(
     options: PeerOptions, maker: Maker, *, has_views: bool = True
 ) -> Iterator[list[bytes | memoryview]]:
-    """Lists of messages, until there were enough of them or time is up."""
+    """Yield lists of messages until there are enough or the time for sending is over."""
     until = None if options.seconds is None else time.perf_counter() + options.seconds
     for messages in maker.messages(options.count or 1 << 62, has_views=has_views):
         yield messages
@@ -98,19 +99,20 @@ def messages_to_send(
 
 
 def end_message(total: int) -> bytes:
-    """What tells that no more will come, and how many there were."""
+    """Return the message that ends a run. It contains the number of messages before it."""
     return _END_WORD + total.to_bytes(END_BYTES - WORD_BYTES)
 
 
 def total_of(message: bytes) -> int | None:
-    """How many messages there were, if this is the one that says so."""
+    """Return the number of messages in the run if this is its last message, else None."""
     return int.from_bytes(message[WORD_BYTES:]) if len(message) == END_BYTES and message.startswith(_END_WORD) else None
 
 
 def intake(reception: Reception) -> tuple[Callable[[bytes], bool], Callable[[], int]]:
-    """For a subscriber that gets messages one by one: what takes them, and what tells how many there were so far.
+    """Return two functions for a subscriber that receives messages one by one.
 
-    They are checked many at a time; with the one that tells of the end, of which it is true, all that are left.
+    The first takes a message and returns True if it is the last one of the run. Messages are checked in batches; the
+    last one flushes the batch. The second returns how many messages there were so far.
     """
     at_once = messages_at_once(reception.size)
     gathered: list[bytes] = []
@@ -119,7 +121,7 @@ def intake(reception: Reception) -> tuple[Callable[[bytes], bool], Callable[[], 
 
     def take(message: bytes) -> bool:
         nonlocal checked
-        total = total_of(message) if len(message) == END_BYTES else None  # a call for each would be felt
+        total = total_of(message) if len(message) == END_BYTES else None  # a call for each would cost too much
         if total is None:
             gather(message)
             if len(gathered) < at_once:

@@ -1,4 +1,4 @@
-"""A broker beside the publisher, which starts it, ends it, and counts its time on the CPU as its own."""
+"""A broker beside a publisher, which starts and ends it. Its CPU time counts as the publisher's."""
 
 import os
 import shutil
@@ -14,25 +14,27 @@ from ..workload.results import StopWatch
 from .base import Deadline, PeerOptions, PeerTimeoutError
 
 _SBIN = ("/usr/sbin", "/usr/local/sbin")
-"""Where programs of this kind are, and where users who are not root do not look."""
+"""Folders of system programs, which are not in the search path of ordinary users."""
 _POLL_S = 0.02
+"""How often to look if the broker accepts connections. Brokers start in tenths of a second."""
 _STOP_S = 3.0
+"""Longest time for a broker to end after SIGTERM."""
 CONFIGURATION = "/dev/stdin"
-"""The file that a broker is to read its configuration from: none is left behind."""
+"""File that a broker reads its configuration from. Nothing is left on the disk."""
 
 
 def program(name: str) -> str | None:
-    """Its path, if it is installed."""
+    """Return the path of a program, or None if it is not installed."""
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_SBIN]))
 
 
 def dying_with_us(argv: list[str]) -> list[str]:
-    """A command whose process the kernel ends should we die without a word."""
+    """Return a command whose process the kernel kills when this process ends, even if it is killed."""
     return [program("setpriv") or "setpriv", "--pdeathsig", "KILL", *argv]
 
 
 def lack_of(name: str) -> str | None:
-    """What is missing to run a broker of that name as one that ends with us."""
+    """Say what is missing to run a broker, or return None if nothing is."""
     for needed in (name, "setpriv"):
         if program(needed) is None:
             return f"{needed} is not installed"
@@ -41,7 +43,7 @@ def lack_of(name: str) -> str | None:
 
 @contextmanager
 def broker(argv: list[str], configuration: str, options: PeerOptions, deadline: Deadline) -> Iterator[int]:
-    """A broker that can be connected to; its process id."""
+    """Run a broker until the context is left. Yields its process id as soon as it accepts connections."""
     name, place = argv[0], (options.publisher, options.port)
     if _answers(place):
         raise OSError(f"{place[0]}:{place[1]} is in use")
@@ -80,7 +82,7 @@ def _answers(place: tuple[str, int]) -> bool:
 
 
 class SharedWatch(StopWatch):
-    """Time, and the time on CPUs of this process and of the broker together."""
+    """Measures elapsed time, and the CPU time of this process and a broker together."""
 
     def __init__(self, broker_pid: int) -> None:
         self._broker = Path(f"/proc/{broker_pid}/stat")
@@ -92,6 +94,6 @@ class SharedWatch(StopWatch):
         return seconds, cpu_s + self._broker_cpu() - self._broker_cpu_s
 
     def _broker_cpu(self) -> float:
-        # After the program's name, which may hold anything, fields 14 and 15 of proc(5) are the 12th and 13th.
+        # Fields 14 and 15 of proc(5) are the 12th and 13th after the program's name, which may contain anything.
         fields = self._broker.read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,11 +1,11 @@
-"""Where programs of our own in other languages are kept once they are built."""
+"""The folder of compiled programs."""
 
 import os
 from pathlib import Path
 
 
-def place(name: str) -> Path:
-    """In the working copy, or else where programs keep what they can make again."""
+def path_of(name: str) -> Path:
+    """Return the path of a compiled program: in the working copy, or else in the user's cache."""
     working_copy = Path(__file__).parents[2]
     if (working_copy / "setup.cfg").exists():
         return working_copy / ".build" / name
@@ -14,5 +14,5 @@ def place(name: str) -> Path:
 
 
 def is_fresh(program: Path, source: Path) -> bool:
-    """Whether it is there, and made of the source as it is."""
+    """Return True if the program exists and is newer than its source."""
     return program.exists() and program.stat().st_mtime >= source.stat().st_mtime

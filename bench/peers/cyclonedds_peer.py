@@ -1,4 +1,4 @@
-"""Cyclone DDS in Python: reliable, over multicast, with bytes in the place of samples."""
+"""Cyclone DDS in Python: reliable multicast of samples that are plain bytes."""
 
 import ipaddress
 from collections.abc import Callable, Iterator
@@ -8,18 +8,21 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from .base import Deadline, PeerOptions
-from .polling import Role, Topic, TurnPeer
+from .polling import PolledPeer, Role, Topic
 
-_TAKEN_AT_ONCE = 256
+_SAMPLES_A_TURN = 256
+"""Samples read in one call: more of them only use memory."""
 _LOOPBACK = ("lo", "127.0.0.1", "::1")
 _CDR_LITTLE_ENDIAN = b"\0\1\0\0"
-_PREFIX = len(_CDR_LITTLE_ENDIAN) + 4
-"""Bytes before the content: what it is, and its length."""
+_PREFIX_BYTES = len(_CDR_LITTLE_ENDIAN) + 4
+"""Bytes before the content: the encoding and the length."""
 _SMALL_SEGMENT_BYTES = 1428
+"""Segment size that asks for datagrams that fit into one packet."""
 _CLOSE_NS = 1_000_000_000
+"""Longest time to wait for acknowledgements when closing."""
 
 
-class CycloneDds(TurnPeer):
+class CycloneDds(PolledPeer):
     """The adapter."""
 
     name = "cyclonedds"
@@ -44,7 +47,7 @@ class CycloneDds(TurnPeer):
 
 
 class _Link:
-    """A participant with a writer for each topic, and readers for those listened to."""
+    """A participant with a writer for each topic, and readers for the topics that are listened to."""
 
     def __init__(self, options: PeerOptions, deadline: Deadline) -> None:
         from cyclonedds.core import WaitSet
@@ -79,7 +82,7 @@ class _Link:
 
     def publisher(self, topic: Topic) -> Callable[[bytes | memoryview], object]:
         writer, body = self._writers[topic], self._body
-        is_reached = topic is Topic.REPORTS  # these are said again
+        is_reached = topic is Topic.REPORTS  # reports are repeated
 
         def publish(message: bytes | memoryview) -> None:
             nonlocal is_reached
@@ -91,43 +94,43 @@ class _Link:
         return publish
 
     def _await_readers(self, writer: Any) -> None:
-        """What is written before a reader is known is not for it."""
+        """Wait for all readers. A reader does not receive what was written before it was found."""
         while len(writer.get_matched_subscriptions()) < self._receivers:
             self._deadline.check("waiting for the readers to be found")
-            self.turn(0.01)
+            self.poll(0.01)
 
-    def turn(self, seconds: float) -> None:
+    def poll(self, seconds: float) -> None:
         is_idle = True
         for reader, take in self._readers:
-            for sample in reader.take(_TAKEN_AT_ONCE):
+            for sample in reader.take(_SAMPLES_A_TURN):
                 is_idle = False
-                if isinstance(sample, _Taken):
+                if isinstance(sample, _Received):
                     take(sample.content)
         if is_idle and seconds:
             self._waits.wait(int(seconds * 1e9))
 
     def is_written(self) -> bool:
-        return True  # a write that has no room waits by itself
+        return True  # a write waits by itself until there is room
 
     def close(self) -> None:
-        """Leave once the others have what was written, or are gone."""
+        """Close after the others have acknowledged what was written, or are gone."""
         for writer in self._writers.values():
-            with suppress(AttributeError):  # the binding trips over its own time-out
+            with suppress(AttributeError):  # the binding fails on its own time-out
                 writer.wait_for_acks(_CLOSE_NS)
 
 
-class _Taken:
-    """A sample that has come; `sample_info` is the reader's to set."""
+class _Received:
+    """A received sample. The reader sets `sample_info`."""
 
     __slots__ = ("content", "sample_info")
 
     def __init__(self, encoded: bytes) -> None:
-        end = _PREFIX + int.from_bytes(encoded[_PREFIX - 4 : _PREFIX], "little")
-        self.content = encoded[_PREFIX:end]
+        end = _PREFIX_BYTES + int.from_bytes(encoded[_PREFIX_BYTES - 4 : _PREFIX_BYTES], "little")
+        self.content = encoded[_PREFIX_BYTES:end]
 
 
 def _body_type() -> Any:
-    """What is written. It knows how to encode itself, and what comes of it is taken as it is."""
+    """Return the type of samples. It encodes itself, and is decoded to `_Received` without parsing."""
     from cyclonedds.idl import make_idl_struct
     from cyclonedds.idl.types import sequence, uint8
 
@@ -137,7 +140,7 @@ def _body_type() -> Any:
     octets: Any = sequence
     body_type: Any = make_idl_struct("Body", "fjm2bench.Body", {"content": octets[uint8]})
     body_type.serialize = encoded
-    body_type.deserialize = _Taken
+    body_type.deserialize = _Received
     return body_type
 
 

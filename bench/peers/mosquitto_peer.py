@@ -1,4 +1,4 @@
-"""Mosquitto: MQTT by paho-mqtt, in one thread."""
+"""Mosquitto: MQTT with paho-mqtt, in one thread."""
 
 import getpass
 import select
@@ -13,15 +13,17 @@ from typing import Any
 from ..workload.results import StopWatch
 from .base import Deadline, PeerOptions
 from .broker import CONFIGURATION, SharedWatch, broker, lack_of
-from .polling import Role, Topic, TurnPeer
+from .polling import PolledPeer, Role, Topic
 
 _MESSAGE_BYTES_MAX = 268_435_000
-"""MQTT's own limit, with room for the rest of the packet."""
+"""Longest message: MQTT's limit of a packet, less room for its header."""
 _TICK_S = 0.1
+"""Time after which a wait looks at its deadline."""
 _PACKETS_A_TURN = 256
+"""Bounds the time between two looks at the deadline."""
 
 
-class Mosquitto(TurnPeer):
+class Mosquitto(PolledPeer):
     """The adapter."""
 
     name = "mosquitto"
@@ -38,12 +40,12 @@ class Mosquitto(TurnPeer):
         return lack_of("mosquitto") or (None if find_spec("paho") else "paho-mqtt is not installed")
 
     @contextmanager
-    def beside(self, options: PeerOptions, deadline: Deadline) -> Iterator[Callable[[], StopWatch]]:
+    def companion(self, options: PeerOptions, deadline: Deadline) -> Iterator[Callable[[], StopWatch]]:
         if options.size > _MESSAGE_BYTES_MAX:
             raise OSError(f"messages of {options.size} B: MQTT allows {_MESSAGE_BYTES_MAX}")
         configuration = (
             f"listener {options.port} {options.publisher}\n"
-            # Otherwise it becomes another user when it is root's, and would live on without us.
+            # Started by root, Mosquitto would change its user, and then would not be killed together with us.
             f"user {getpass.getuser()}\n"
             "allow_anonymous true\npersistence false\nset_tcp_nodelay true\nlog_dest stderr\nlog_type error\n"
             "max_queued_messages 0\nmax_queued_bytes 0\nmax_inflight_messages 0\nsys_interval 0\n"
@@ -85,7 +87,7 @@ class _Link:
         self._socket: Any = client.socket()
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while not self._client.is_connected():
-            self.turn(_TICK_S)
+            self.poll(_TICK_S)
             deadline.check("connecting to the broker")
 
     def listen(self, topic: Topic, take: Callable[[bytes], object]) -> None:
@@ -93,13 +95,13 @@ class _Link:
         self._is_listening = False
         self._client.subscribe(topic.value, qos=0)
         while not self._is_listening:
-            self.turn(_TICK_S)
+            self.poll(_TICK_S)
             self._deadline.check("subscribing")
 
     def publisher(self, topic: Topic) -> Callable[[bytes | memoryview], object]:
         return partial(self._client.publish, topic.value)
 
-    def turn(self, seconds: float) -> None:
+    def poll(self, seconds: float) -> None:
         client, file = self._client, self._socket
         if client.socket() is None:
             raise OSError("the connection to the broker is lost")
@@ -107,7 +109,7 @@ class _Link:
         if writable:
             client.loop_write()
         if readable:
-            # It reads one packet at a time, and does not tell whether there was one.
+            # `loop_read` reads one packet and does not tell if there was one.
             for _ in range(_PACKETS_A_TURN):
                 before = self._taken
                 client.loop_read()

@@ -1,4 +1,4 @@
-"""Publisher, subscriber, ping and echo for systems that can be driven in turns: each brings a `Link`, and no more."""
+"""Publisher, subscriber, ping and echo for systems that can be polled: each system only implements a `Link`."""
 
 import time
 from abc import ABC, abstractmethod
@@ -23,66 +23,69 @@ from .base import HELLO_INTERVAL_S, Deadline, PeerOptions, end_message, intake, 
 from .window import Reports, Window
 
 _TICK_S = 0.1
+"""Time after which a wait looks at its deadline."""
 Role = Literal["pub", "sub", "ping", "echo"]
 
 
 class Topic(Enum):
-    """What there is to publish on and to listen to."""
+    """The topics of a run."""
 
     DATA = "data"
     BACK = "back"
-    """What an echo returns."""
+    """Messages that an echo sends back."""
     REPORTS = "reports"
 
 
 class Link(Protocol):
-    """One end's connection to the others."""
+    """A connection of one end to the others."""
 
     def listen(self, topic: Topic, take: Callable[[bytes], object]) -> None:
-        """Have each message of a topic from now on, during turns or at any time between them.
+        """Call `take` with each message of a topic from now on, during `poll` or between two calls.
 
-        With data, `take` is true of the last one: nobody waits for those before.
+        For data, `take` returns True if the message is the last one.
         """
         ...
 
     def publisher(self, topic: Topic) -> Callable[[bytes | memoryview], object]:
-        """What publishes a message on it."""
+        """Return a function that publishes a message on a topic."""
         ...
 
-    def turn(self, seconds: float) -> None:
-        """Read and write what can be. Waits for so long if there is nothing to do."""
+    def poll(self, seconds: float) -> None:
+        """Read and write what is possible. Wait at most this long if there is nothing to do."""
         ...
 
     def is_written(self) -> bool:
-        """Whether there is room to publish more; what was published leaves at the latest when the link is closed."""
+        """Return True if there is room to publish more. Closing the link sends what was published."""
         ...
 
 
-class TurnPeer(ABC):
-    """An adapter on links."""
+class PolledPeer(ABC):
+    """An adapter that polls a link."""
 
     name: ClassVar[str]
     settings: ClassVar[str]
     is_windowed: ClassVar[bool]
-    """Whether the publisher has to be held back by reports: otherwise the system does it itself."""
+    """True if subscribers' reports have to hold the publisher back. Otherwise the system does so itself."""
 
     @abstractmethod
     def missing(self) -> str | None: ...
 
     @abstractmethod
     def link(self, options: PeerOptions, deadline: Deadline, role: Role) -> AbstractContextManager[Link]:
-        """Open as soon as there is something to connect to."""
+        """Return a context that connects, as soon as there is something to connect to."""
 
     @contextmanager
-    def beside(self, options: PeerOptions, deadline: Deadline) -> Iterator[Callable[[], StopWatch]]:  # noqa: ARG002
-        """What runs beside a publisher, and what makes a watch that counts it."""
+    def companion(self, options: PeerOptions, deadline: Deadline) -> Iterator[Callable[[], StopWatch]]:  # noqa: ARG002
+        """Run what a publisher needs beside it, such as a broker. Yields a function that makes a watch that
+        includes its CPU time.
+        """
         yield StopWatch
 
     def pub(self, options: PeerOptions) -> PubResult:
         deadline = Deadline(options.timeout_s)
         maker = Maker(options.size)
         window = Window(options.receivers, options.size)
-        with self.beside(options, deadline) as start_watch, self.link(options, deadline, "pub") as link:
+        with self.companion(options, deadline) as start_watch, self.link(options, deadline, "pub") as link:
             link.listen(Topic.REPORTS, window.note)
             _wait(
                 link,
@@ -95,7 +98,7 @@ class TurnPeer(ABC):
             for messages in messages_to_send(options, maker, has_views=False):
                 for message in messages:
                     publish(message)
-                link.turn(0.0)
+                link.poll(0.0)
                 if self.is_windowed:
                     _wait(link, lambda: window.has_room(maker.next_number), deadline, lambda: "sending")
                 _wait(link, link.is_written, deadline, lambda: "sending")
@@ -127,9 +130,9 @@ class TurnPeer(ABC):
         with self.link(options, deadline, "sub") as link:
             link.listen(Topic.DATA, take)
             report = link.publisher(Topic.REPORTS)
-            _greet(link, report, reports, lambda: count() > 0 or reception.is_ended, deadline)
+            _announce(link, report, reports, lambda: count() > 0 or reception.is_ended, deadline)
             while not reception.is_ended and not deadline.is_over:
-                link.turn(_TICK_S)
+                link.poll(_TICK_S)
                 if self.is_windowed and (due := reports.due(count())):
                     report(due)
             if reception.total is not None:
@@ -143,7 +146,7 @@ class TurnPeer(ABC):
         window = Window(1, options.size)
         back: list[bytes] = []
         times = []
-        with self.beside(options, deadline), self.link(options, deadline, "ping") as link:
+        with self.companion(options, deadline), self.link(options, deadline, "ping") as link:
             link.listen(Topic.REPORTS, window.note)
             link.listen(Topic.BACK, back.append)
             _wait(link, window.has_all, deadline, lambda: "waiting for an echo")
@@ -153,7 +156,7 @@ class TurnPeer(ABC):
                 start = time.perf_counter_ns()
                 publish(message)
                 while not back:
-                    link.turn(_TICK_S)
+                    link.poll(_TICK_S)
                     deadline.check("waiting for a message to come back")
                 times.append(time.perf_counter_ns() - start)
                 assert back.pop() == message
@@ -181,28 +184,28 @@ class TurnPeer(ABC):
 
             link.listen(Topic.DATA, take)
             report = link.publisher(Topic.REPORTS)
-            _greet(link, report, reports, lambda: count > 0 or total is not None, deadline)
+            _announce(link, report, reports, lambda: count > 0 or total is not None, deadline)
             while total is None and not deadline.is_over:
-                link.turn(_TICK_S)
+                link.poll(_TICK_S)
             if total is not None:
                 report(reports.report(total + 1))
                 _wait(link, link.is_written, deadline, lambda: "confirming")
         return EchoResult(system=self.name, messages=count)
 
 
-def _greet(
-    link: Link, report: Callable[[bytes], object], reports: Reports, has_begun: Callable[[], bool], deadline: Deadline
+def _announce(
+    link: Link, report: Callable[[bytes], object], reports: Reports, is_heard: Callable[[], bool], deadline: Deadline
 ) -> None:
-    """Say that one is there, until something comes."""
-    while not has_begun() and not deadline.is_over:
+    """Report the subscriber's presence until something arrives."""
+    while not is_heard() and not deadline.is_over:
         report(reports.report(0))
         again_at = time.monotonic() + HELLO_INTERVAL_S
-        while not has_begun() and (left_s := again_at - time.monotonic()) > 0:
-            link.turn(min(left_s, _TICK_S))
+        while not is_heard() and (left_s := again_at - time.monotonic()) > 0:
+            link.poll(min(left_s, _TICK_S))
 
 
-def _wait(link: Link, is_so: Callable[[], bool], deadline: Deadline, doing: Callable[[], str]) -> None:
-    while not is_so():
-        link.turn(_TICK_S)
+def _wait(link: Link, condition: Callable[[], bool], deadline: Deadline, doing: Callable[[], str]) -> None:
+    while not condition():
+        link.poll(_TICK_S)
         if deadline.is_over:
             deadline.check(doing())

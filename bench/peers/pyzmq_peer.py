@@ -1,4 +1,4 @@
-"""ZeroMQ by pyzmq: PUB/SUB over TCP, where a full queue makes the publisher wait; PUSH/PULL on the next port back."""
+"""ZeroMQ with pyzmq: PUB/SUB over TCP, where a full queue makes the publisher wait, and PUSH/PULL for answers."""
 
 import time
 from importlib.util import find_spec
@@ -19,11 +19,13 @@ from ..workload.results import (
 from .base import END_BYTES, Deadline, PeerOptions, end_message, messages_to_send, total_of
 
 _TICK_MS = 100
+"""Time after which a wait looks at its deadline."""
 _QUEUE_BYTES = 64 << 20
-"""What each queue may hold, at both ends."""
+"""Capacity of each queue, at both ends."""
 _COPY_BELOW = 64 << 10
-"""Messages smaller than this are copied into ZeroMQ: that is cheaper than to track them."""
+"""Smaller messages are copied into ZeroMQ, which is cheaper than tracking them."""
 _LINGER_MS = 1000
+"""Longest time to send what is queued when closing."""
 
 
 class PyZmq:
@@ -134,7 +136,7 @@ def _publisher(context: Any, options: PeerOptions) -> Any:
 
     out = context.socket(zmq.XPUB)
     out.setsockopt(zmq.XPUB_NODROP, 1)
-    out.setsockopt(zmq.XPUB_VERBOSE, 1)  # so that each subscriber is seen
+    out.setsockopt(zmq.XPUB_VERBOSE, 1)  # report each subscriber
     out.sndhwm = _queue(options)
     out.linger = _LINGER_MS
     out.bind(f"tcp://{options.publisher}:{options.port}")
@@ -177,7 +179,7 @@ def _queue(options: PeerOptions) -> int:
 
 
 def _count_to(count: int, inlet: Any, deadline: Deadline, what: str) -> None:
-    """Wait for so many messages."""
+    """Wait for a number of messages."""
     seen = 0
     while seen < count:
         if inlet.poll(_TICK_MS):

@@ -1,18 +1,21 @@
-"""Flow control for systems that have none from end to end: subscribers report how far they are.
+"""Flow control for systems that have none from end to end: subscribers report their progress.
 
-The publisher is never more than a window ahead of the slowest. A report of nothing is how a subscriber says that it is
-there, and one of all messages and their end is how it confirms them.
+The publisher is at most a window ahead of the slowest subscriber. A report of zero messages announces a subscriber. A
+report of one more than all messages confirms them and the end.
 """
 
 import os
 
 _WINDOW_BYTES = 16 << 20
+"""Larger than the bandwidth-delay product of any network here, so that the window is not the limit."""
 _WINDOW_MESSAGES = 1 << 16
+"""Limits the memory of brokers, which need some hundred bytes for a small message."""
 _REPORTS_A_WINDOW = 4
+"""So that the publisher need not wait for a report before the window is full."""
 
 
 class Window:
-    """The publisher's side."""
+    """The publisher's half."""
 
     def __init__(self, receivers: int, size: int) -> None:
         self._receivers = receivers
@@ -20,7 +23,7 @@ class Window:
         self._counts: dict[bytes, int] = {}
 
     def note(self, report: bytes) -> None:
-        """What a subscriber says."""
+        """Take a subscriber's report."""
         name, _, count = report.partition(b" ")
         self._counts[name] = max(int(count), self._counts.get(name, 0))
 
@@ -29,15 +32,15 @@ class Window:
         return len(self._counts)
 
     def has_all(self) -> bool:
-        """Whether all subscribers are there."""
+        """Return True if all subscribers have announced themselves."""
         return self.present >= self._receivers
 
     def has_room(self, sent: int) -> bool:
-        """Whether as many as these may be under way."""
+        """Return True if this many messages may have been sent."""
         return sent - min(self._counts.values(), default=sent) <= self._messages
 
     def confirmed(self, total: int) -> int:
-        """How many have so many messages, and the end."""
+        """Return how many subscribers have confirmed `total` messages and the end."""
         return sum(count > total for count in self._counts.values())
 
     def is_confirmed(self, total: int) -> bool:
@@ -45,7 +48,7 @@ class Window:
 
 
 class Reports:
-    """A subscriber's side."""
+    """A subscriber's half."""
 
     def __init__(self, size: int) -> None:
         self._every = max(1, _window(size) // _REPORTS_A_WINDOW)
@@ -56,7 +59,7 @@ class Reports:
         return b"%s %d" % (self._name, count)
 
     def due(self, count: int) -> bytes | None:
-        """A report of so many messages, if it is time for one."""
+        """Return a report of `count` messages if it is time for one, else None."""
         if count < self._next:
             return None
         self._next = count + self._every
@@ -64,5 +67,5 @@ class Reports:
 
 
 def _window(size: int) -> int:
-    """Two lists of messages of `messages_to_send` have room in it, always."""
+    """Return the window in messages. It always has room for two lists of `messages_to_send`."""
     return max(8, min(_WINDOW_MESSAGES, _WINDOW_BYTES // size))

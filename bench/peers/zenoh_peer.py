@@ -1,4 +1,4 @@
-"""Zenoh in Python: peers over TCP without shared memory or scouting; a full queue makes the publisher wait."""
+"""Zenoh in Python: peers over TCP without shared memory or scouting. A full queue makes the publisher wait."""
 
 import json
 import queue
@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from .base import Deadline, PeerOptions
-from .polling import Role, Topic, TurnPeer
+from .polling import PolledPeer, Role, Topic
 
 
-class Zenoh(TurnPeer):
+class Zenoh(PolledPeer):
     """The adapter."""
 
     name = "zenoh"
@@ -46,7 +46,7 @@ class Zenoh(TurnPeer):
 
 
 class _Link:
-    """A session; messages are taken in a thread of Zenoh's, one after the other."""
+    """A session. Messages arrive in a thread of Zenoh's, one after another."""
 
     def __init__(self, session: Any, *, is_express: bool) -> None:
         self._session = session
@@ -67,7 +67,7 @@ class _Link:
         self._session.declare_subscriber(_key(topic), handle if topic is Topic.DATA else handle_and_wake)
 
     def publisher(self, topic: Topic) -> Callable[[bytes | memoryview], object]:
-        """One that waits rather than drops; an express one does not wait for more to send at once."""
+        """Return a function that waits instead of dropping. An express publisher does not batch messages."""
         import zenoh
 
         publisher = self._session.declare_publisher(
@@ -79,13 +79,13 @@ class _Link:
         put: Callable[[bytes | memoryview], object] = publisher.put
         return put
 
-    def turn(self, seconds: float) -> None:
+    def poll(self, seconds: float) -> None:
         if seconds:
             with suppress(queue.Empty):
                 self._woken.get(timeout=seconds)
 
     def is_written(self) -> bool:
-        return True  # a put that has no room waits by itself
+        return True  # a put waits by itself until there is room
 
 
 def _key(topic: Topic) -> str:

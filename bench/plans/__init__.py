@@ -1,1 +1,1 @@
-"""Plans that come with `fjm2-bench run`."""
+"""Built-in plans of `fjm2-bench run`."""

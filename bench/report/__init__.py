@@ -1,6 +1,8 @@
-"""A report of what a warehouse holds: one page of HTML that needs nothing else, its plots as PNG, its figures as CSV.
+"""Reports of a warehouse: one HTML page that needs no other files, plots as PNG, and figures as CSV.
 
-`warehouse` reads Parquet, `plots` says what is to be shown, `draw` draws it, `page` writes the page.
+`warehouse` reads Parquet. `plots` and `trace_plots` choose what to show, of benchmarks and of traces; `panels` and
+`plot_data` are what plots are made of. `drawing` draws them, `tables` makes the tables, `page` writes the page, and
+`ratios` writes FJM2's ratios to other systems.
 """
 
 from .build import build

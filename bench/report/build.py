@@ -1,4 +1,4 @@
-"""The report's files: the page, a picture and a table for each plot, and FJM2 beside the others in Markdown."""
+"""The files of a report: the page, a picture and a table for each plot, and FJM2's ratios to other systems."""
 
 from pathlib import Path
 
@@ -11,7 +11,9 @@ _TITLE = "FJM2: benchmarks and traces"
 
 
 def build(warehouse: Path, to: Path) -> Path:
-    """Write the report of a warehouse into a folder, and give the page's path. WarehouseError if there is nothing."""
+    """Write the report of a warehouse into a folder. Return the path of the page. Raise WarehouseError if there is
+    no data.
+    """
     store = Warehouse(warehouse)
     results = store.results()
     found = [*plots.of_results(results), *trace_plots.of_traces(store, {result.run for result in results})]

@@ -1,4 +1,4 @@
-"""Figures as tables: a row for each point that is drawn, with the runs that it comes from."""
+"""Plots as CSV: a row for each point that is drawn, with the runs that it comes from."""
 
 import csv
 import io
@@ -10,8 +10,8 @@ COLUMNS = ("plot", "panel", "system", "figure", "x", "y", "low", "high", "measur
 
 
 def csv_of(plot: Plot) -> str:
-    """With a line of headings. Numbers are written so that nothing of them is lost."""
-    return written(COLUMNS, rows_of(plot))
+    """Return a plot as CSV with a line of headings. Numbers keep their full precision."""
+    return csv_text(COLUMNS, rows_of(plot))
 
 
 def rows_of(plot: Plot) -> Iterator[tuple[str, ...]]:
@@ -30,7 +30,7 @@ def _rows(plot: Plot, panel: Panel, series: Series) -> Iterator[tuple[str, ...]]
         yield (plot.key, panel.title, series.system, series.name, *numbers, x_label, y_label, runs)
 
 
-def written(columns: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]) -> str:
+def csv_text(columns: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)

@@ -1,4 +1,4 @@
-"""Plots to pictures: one for wide screens and paper, one for telephones, both as SVG, and the wide one as PNG."""
+"""Drawing of plots: a wide SVG, a narrow one for telephones, and the wide one as PNG."""
 
 import io
 import math
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 PNG_DPI = 150
+"""Sharp in print and on screens with double resolution."""
 _WIDE_IN, _NARROW_IN = 8.2, 4.0
+"""Widths of pictures in inches: two panels beside each other, or one."""
 _PANEL_IN = 3.3
+"""Height of a panel."""
 _ROW_IN = 0.27
+"""Height of a system's row."""
 _SETTINGS: Any = {
     "font.family": "DejaVu Sans",
     "font.size": FONT_PT,
@@ -44,7 +48,7 @@ _SETTINGS: Any = {
 
 
 def svg(plot: Plot, *, is_narrow: bool = False) -> str:
-    """As a picture without a size of its own: the page gives it one."""
+    """Return the plot as SVG. It has no size of its own; the page gives it one."""
     with mpl.rc_context(_SETTINGS):
         out = io.StringIO()
         figure_of(plot, is_narrow=is_narrow).savefig(out, format="svg", metadata={"Date": None, "Creator": None})
@@ -52,6 +56,7 @@ def svg(plot: Plot, *, is_narrow: bool = False) -> str:
 
 
 def png(plot: Plot) -> bytes:
+    """Return the wide picture as PNG."""
     with mpl.rc_context(_SETTINGS):
         out = io.BytesIO()
         figure_of(plot).savefig(out, format="png", dpi=PNG_DPI, metadata={"Software": None})
@@ -59,7 +64,7 @@ def png(plot: Plot) -> bytes:
 
 
 def figure_of(plot: Plot, *, is_narrow: bool = False) -> Figure:
-    """All panels, and one legend below them."""
+    """Draw all panels, with one legend below them."""
     with mpl.rc_context(_SETTINGS):
         columns = 1 if is_narrow else min(len(plot.panels), 2)
         rows = math.ceil(len(plot.panels) / columns)
@@ -85,7 +90,7 @@ def figure_of(plot: Plot, *, is_narrow: bool = False) -> Figure:
 
 
 def _legend_in(letters: int) -> float:
-    """How wide a line's name is in the legend, with what it takes besides."""
+    """Return the width of an entry of the legend in inches, by its number of letters."""
     return 0.55 + 0.073 * letters
 
 
@@ -109,7 +114,7 @@ def _draw_panel(axes: "Axes", panel: Panel, handles: "dict[str, Line2D]", *, is_
         _draw_rows(axes, panel)
         return
     for number, series in enumerate(panel.series):
-        # FJM2 comes first in the legend, and lies above the others.
+        # FJM2 comes first in the legend and is drawn above the others.
         line = _draw_line(axes, series, look_of(series.system, number), len(panel.series) - number)
         handles.setdefault(label_of(series), line)
     if panel.limit is not None:
@@ -141,12 +146,12 @@ def _draw_line(axes: "Axes", series: Series, look: Look, height: int) -> "Line2D
 
 
 def _rows(panel: Panel) -> list[str]:
-    """Systems, the first at the top."""
+    """Return the systems of a panel of rows, from the top."""
     return list(dict.fromkeys(series.system for series in panel.series))
 
 
 def _draw_rows(axes: "Axes", panel: Panel) -> None:
-    """A row for each system, from its first figure to its last."""
+    """Draw a row for each system, from its first figure to its last."""
     systems = _rows(panel)
     for place, system in enumerate(systems):
         points = [point for series in panel.series if series.system == system for point in series.points]
@@ -200,7 +205,7 @@ def _scale_y(axes: "Axes", panel: Panel) -> None:
 
 
 def _thinned(places: list[float], most: int, *, is_log: bool) -> list[float]:
-    """So many of them at most, and none too near another."""
+    """Return at most `most` of the positions, none too near another."""
     if len(places) <= 1:
         return places
     at = [math.log2(place) if is_log else math.asinh(place * 20) for place in places]
@@ -213,7 +218,7 @@ def _thinned(places: list[float], most: int, *, is_log: bool) -> list[float]:
 
 
 def _mark_decades(axis: Any, low: float, high: float) -> None:
-    """Powers of ten; within few of them 2 and 5 as well."""
+    """Mark powers of ten. If there are few of them, mark 2 and 5 as well."""
     decades = math.log10(high / low)
     steps = (1, 2, 5) if decades < 2.2 else (1, 3) if decades < 3.5 else (1,)
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
@@ -229,7 +234,7 @@ def _mark(axis: Any, places: Sequence[float], text: Any) -> None:
 
 
 def _bytes(value: float) -> str:
-    """As people call sizes."""
+    """Format a size in bytes with a binary prefix where it fits."""
     for unit, size in (("Mi", 1 << 20), ("Ki", 1 << 10)):
         if value >= size and value % size == 0:
             return f"{value / size:g} {unit}"

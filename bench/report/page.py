@@ -1,4 +1,4 @@
-"""The page: all plots, tables and remarks in one file of HTML that asks nobody for anything."""
+"""The page of a report: plots, tables and texts in one HTML file without references to others."""
 
 import base64
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ _NARROW = "(max-width: 640px)"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table and what is said above it."""
+    """A table, its title and the text above it."""
 
     key: str
     title: str
@@ -24,11 +24,11 @@ class Table:
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     numbers: frozenset[int] = frozenset()
-    """Columns of figures."""
+    """Indexes of the columns that hold numbers."""
 
 
 def page_of(title: str, lead: Sequence[str], plots: Sequence[Plot], tables: Sequence[Table]) -> str:
-    """The whole file. Tables whose key begins with `top-` come before the plots."""
+    """Return the whole page. Tables whose keys begin with `top-` come before the plots."""
     before = [table for table in tables if table.key.startswith("top-")]
     after = [table for table in tables if table not in before]
     style = (files(__package__) / "report.css").read_text()
@@ -54,7 +54,7 @@ def page_of(title: str, lead: Sequence[str], plots: Sequence[Plot], tables: Sequ
 
 
 def alt_of(plot: Plot) -> str:
-    """What a picture shows, for those who do not see it."""
+    """Return the text for readers who cannot see the picture."""
     parts = []
     for panel in plot.panels:
         x_label = "system" if panel.x_scale == "rows" else panel.x_label
@@ -65,7 +65,7 @@ def alt_of(plot: Plot) -> str:
 
 
 def _figure(plot: Plot) -> str:
-    thesis = f" <small>the thesis's {escape(plot.thesis)}</small>" if plot.thesis else ""
+    thesis = f" <small>{escape(plot.thesis)} of the thesis</small>" if plot.thesis else ""
     wide, narrow = (_data("image/svg+xml", drawing.svg(plot, is_narrow=is_narrow)) for is_narrow in (False, True))
     csv = csv_of(plot)
     link = f'<a download="{plot.key}.csv" href="{_data("text/csv", csv)}">{plot.key}.csv</a>'
@@ -74,7 +74,7 @@ def _figure(plot: Plot) -> str:
         f'<figure><picture><source media="{_NARROW}" srcset="{narrow}">'
         f'<img class="plot" src="{wide}" alt="{escape(alt_of(plot))}"></picture></figure>'
         f"<details><summary>The figures</summary>{_points(plot)}"
-        f"<p>With the ids of the runs behind each point: {link}. Look them up in the warehouse's "
+        f"<p>With the ids of the runs behind each point: {link}. Look up the runs in the warehouse: "
         f"{escape(', '.join(plot.sources))}.</p></details></section>"
     )
 

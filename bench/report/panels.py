@@ -1,4 +1,4 @@
-"""The panels that several plots have: a figure against size, loss or fan-out; and how results are shared among them."""
+"""Panels that several plots use: a figure by size, loss or fan-out; and the grouping of results."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ _Place = TypeVar("_Place", int, str, tuple[int, int], tuple[str, int])
 
 
 def by_size(results: Sequence[Result], title: str, limit_bps: float | None = None) -> Panel:
-    """Throughput against message size, in the unit that fits."""
+    """Return throughput by message size, in a unit that fits."""
     is_slow = limit_bps is not None and limit_bps < 1e9
     scale, unit = (1e3, "Mbit/s") if is_slow else (1.0, "Gbit/s")
     return Panel(
@@ -29,7 +29,7 @@ def by_size(results: Sequence[Result], title: str, limit_bps: float | None = Non
 
 
 def by_fanout(results: Sequence[Result], size: int, y: str, y_label: str, limit_bps: float | None = None) -> Panel:
-    """Of the systems that have been measured with several subscribers."""
+    """Return a figure by number of subscribers, for systems that were measured with several."""
     wide = {result.system for result in results if result.fanout != 1}
     return Panel(
         title=f"Messages of {size} B",
@@ -48,7 +48,7 @@ def by_fanout(results: Sequence[Result], size: int, y: str, y_label: str, limit_
 
 
 def by_loss(results: Sequence[Result], title: str, x_label: str, rate_bps: float | None) -> Panel:
-    """Throughput against loss. Without any that was lossy it is empty, and left out."""
+    """Return throughput by loss. The panel is empty, and is left out, if no result has loss."""
     return Panel(
         title=title,
         x_label=x_label,
@@ -67,7 +67,7 @@ def _percent_lost(result: Result) -> float:
 def grouped(
     results: Sequence[Result], place: Callable[[Result], _Place]
 ) -> Iterator[tuple[float | None, _Place, list[Result]]]:
-    """Of a link's rate (the slowest first, none last) and a place, all that belongs there."""
+    """Group results by the link's rate (the slowest first, no limit last) and by a key."""
 
     def order(result: Result) -> tuple[float, _Place]:
         return result.rate_bps or math.inf, place(result)

@@ -1,4 +1,4 @@
-"""What plots are made of: points, each of which knows the runs that it comes from."""
+"""The data of plots. Every point knows the runs that it comes from."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +10,14 @@ from .warehouse import Result
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The median of what was measured at one place."""
+    """The median of the measurements at one x."""
 
     x: float
     y: float
     low: float
+    """Lowest measurement."""
     high: float
-    """Of all measurements there."""
+    """Highest measurement."""
     runs: tuple[str, ...]
 
 
@@ -27,14 +28,14 @@ class Series:
     system: str
     points: tuple[Point, ...]
     name: str = ""
-    """Where it is more than the system's."""
+    """Name in the legend, if it is not the system's."""
     line: str = ""
-    """Where one system has several lines."""
+    """Line style, if a system has several lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A pair of axes. The labels name the units."""
+    """A pair of axes. Labels contain the units."""
 
     title: str
     x_label: str
@@ -44,30 +45,30 @@ class Panel:
     """"linear", "log", "bytes" (powers of two), "percent", or "rows": a row for each system."""
     y_scale: str = "linear"
     limit: float | None = None
-    """What cannot be exceeded: a line across."""
+    """Upper bound, such as the link's rate, drawn as a line across."""
     limit_name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """A picture with a title, and what is to be said of it."""
+    """A picture with its title and text."""
 
     key: str
-    """Name of its files."""
+    """Base name of its files."""
     title: str
     text: str
     panels: tuple[Panel, ...]
     thesis: str = ""
-    """Which of its figures this is."""
+    """Corresponding figure of the thesis."""
     sources: tuple[str, ...] = field(default=("results/",))
-    """Where in the warehouse the runs are to be looked up."""
+    """Folders of the warehouse that contain the runs."""
 
 
 Key = Callable[[Result], float | None]
 
 
 def lines_of(results: Iterable[Result], x: Key, y: str, scale: float = 1.0) -> tuple[Series, ...]:
-    """One line a system: the medians of a figure at each place. Runs with a fault have none."""
+    """Return a line for each system: medians of a figure at each x. Runs with a fault are left out."""
     found: dict[str, dict[float, list[tuple[float, str]]]] = {}
     for result in results:
         place, value = x(result), result.r.get(y)
@@ -80,7 +81,7 @@ def lines_of(results: Iterable[Result], x: Key, y: str, scale: float = 1.0) -> t
 
 
 def point_of(x: float, values: Sequence[tuple[float, str]]) -> Point:
-    """Of measurements and the runs that they come from."""
+    """Return the point of some measurements and their runs."""
     numbers = [value for value, _ in values]
     runs = tuple(sorted({run for _, run in values}))
     return Point(x=x, y=median(numbers), low=min(numbers), high=max(numbers), runs=runs)

@@ -1,4 +1,4 @@
-"""Which plots there are, and which runs belong to each."""
+"""The plots of a report, and which runs belong to each."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from .plot_data import Panel, Plot, Series, lines_of
 from .warehouse import Result
 
 ETHERNET_BPS = 1e8
-"""The link of the thesis's experiments."""
+"""Rate of the link in the thesis's experiments."""
 _WAYS = ("fjm2d", "plain-relay", "direct")
 _KNOWN = ("lan", "loopback", "wan")
 
@@ -16,7 +16,7 @@ Choice = Callable[[Result], bool]
 
 
 def of_results(results: Sequence[Result]) -> list[Plot]:
-    """All plots of the bench's runs that there is something to show in."""
+    """Return all plots of benchmarks that have data."""
     makers = (
         _sizes,
         _fanout,
@@ -49,7 +49,7 @@ def _chosen(
     loss: float | None = 0.0,
     layer: Choice = lambda result: result.layer not in ("udp", "fec"),
 ) -> list[Result]:
-    """None, for fan-out and loss, is any."""
+    """Select results. None as fan-out or loss selects all."""
     return [
         result
         for result in results
@@ -78,8 +78,8 @@ def _sizes(results: Sequence[Result]) -> Iterator[Plot]:
     yield _plot(
         "throughput-by-size",
         "Throughput by message size: a LAN without limits, one subscriber",
-        "From the first message until the subscriber has confirmed the last. The network is as fast as this machine, "
-        "so processors are the limit. Every message is checked; who loses one has no point.",
+        "Measured from the first message until the subscriber has confirmed the last. The network is as fast as this "
+        "machine, so processors are the limit. Every message is checked; a system that loses one has no point.",
         [rate, by_size(chosen, "Data")],
     )
 
@@ -90,8 +90,8 @@ def _fanout(results: Sequence[Result]) -> Iterator[Plot]:
     yield _plot(
         "throughput-by-fanout",
         "Throughput by number of subscribers: a LAN without limits",
-        "Each message counts once, however many subscribers get it. Multicast is sent once; others send to each. All "
-        "share this machine's processors, so lines fall for everyone.",
+        "Each message counts once, however many subscribers receive it. Multicast is sent once; unicast is sent to each "
+        "subscriber. All processes share this machine's processors, so throughput falls for every system.",
         panels,
     )
 
@@ -118,8 +118,8 @@ def _latency(results: Sequence[Result]) -> Iterator[Plot]:
     yield _plot(
         "latency",
         "Round trips: p50 and p99 by system",
-        "One message at a time: it is sent, the other end sends it back, and so on. The filled mark is the median, "
-        "the open one the 99th percentile.",
+        "One message at a time: it is sent, and the other end sends it back. The filled mark is the median, the open "
+        "one the 99th percentile.",
         panels,
     )
 
@@ -139,8 +139,9 @@ def _ethernet(results: Sequence[Result]) -> Iterator[Plot]:
         yield _plot(
             f"thesis-{figure}",
             f"One to {'one' if fanout == 1 else 'two'} over a link of 100 Mbit/s",
-            "The publisher's link is shaped. What a line has below the link's rate are headers, acknowledgements and "
-            "idle time; who sends to each subscriber by itself has the rate divided by their number.",
+            "The rate of the publisher's link is limited. The difference between a line and the link's rate is headers, "
+            "acknowledgements and idle time. A system that sends to each subscriber separately shares the rate among "
+            "them.",
             [by_size(_chosen(results, "lan", fanout=fanout, rate_bps=ETHERNET_BPS), f"1 to {fanout}", ETHERNET_BPS)],
             f"figure {figure}",
         )
@@ -156,7 +157,7 @@ def _ethernet_fanout(results: Sequence[Result]) -> Iterator[Plot]:
     yield _plot(
         "ethernet-by-fanout",
         "Throughput by number of subscribers over a link of 100 Mbit/s",
-        "Here the network is the limit and not the processors: what multicast is for.",
+        "Here the network is the limit and not the processors. This is where multicast helps most.",
         panels,
     )
 
@@ -177,8 +178,8 @@ def _loss(results: Sequence[Result]) -> Iterator[Plot]:
     yield _plot(
         "throughput-by-loss",
         "Throughput by loss",
-        "Packets are dropped at random on arrival, at each subscriber by itself, in one direction. All that is lost "
-        "is repaired: every message arrives in the end.",
+        "Packets are dropped at random on arrival, independently at each subscriber, in one direction. All losses are "
+        "repaired: every message arrives in the end.",
         panels,
     )
 
@@ -195,8 +196,8 @@ def _cpu(results: Sequence[Result]) -> Iterator[Plot]:
     yield _plot(
         "cpu-by-size",
         "Processor time for each gigabyte published: a LAN without limits, one subscriber",
-        "Of publisher, subscriber and, where there is one, broker. Less is better. What the kernel does for others "
-        "in softirqs is nobody's.",
+        "CPU time of the publisher, the subscriber and the broker, if there is one. Less is better. Time that the kernel "
+        "spends in softirqs for other processes is not counted.",
         [panel],
     )
 
@@ -210,8 +211,8 @@ def _wan(results: Sequence[Result]) -> Iterator[Plot]:
     yield _plot(
         "thesis-5-12",
         "From LAN to LAN through gateways",
-        "One publisher, one subscriber, a gateway in each LAN, and a line between them. fjm2d seals every datagram and "
-        "paces what it sends; the plain relay does neither. Without gateways, both LANs would be one.",
+        "One publisher, one subscriber, a gateway in each LAN, and a line between the gateways. fjm2d encrypts every "
+        "datagram and paces what it sends; the plain relay does neither. Without gateways, a cable connects the hosts.",
         panels,
         "figure 5-12",
     )
@@ -225,8 +226,8 @@ def _wan_loss(results: Sequence[Result]) -> Iterator[Plot]:
     ]
     yield _plot(
         "wan-by-loss",
-        "From LAN to LAN over a line that loses",
-        "Packets are dropped at random on the line, both ways. NORM repairs from end to end.",
+        "From LAN to LAN over a lossy line",
+        "Packets are dropped at random on the line, in both directions. NORM repairs losses from end to end.",
         panels,
     )
 
@@ -235,8 +236,8 @@ def _raw(results: Sequence[Result]) -> Iterator[Plot]:
     yield _plot(
         "thesis-5-1",
         "Bare UDP on one host",
-        "What arrived, in the time from the first datagram to the last: nothing is repaired, and what was lost does "
-        "not count. Trains leave by one system call for up to 45 datagrams.",
+        "What arrived, divided by the time from the first datagram to the last. Nothing is repaired, and lost messages "
+        "do not count. Trains are sent by one system call for up to 45 datagrams.",
         [by_size(_chosen(results, "loopback", layer=_is_raw), "Loopback, unicast and multicast")],
         "figures 5-1 and 5-2",
     )
@@ -244,7 +245,7 @@ def _raw(results: Sequence[Result]) -> Iterator[Plot]:
     yield _plot(
         "thesis-5-4",
         "Bare UDP over a link of 100 Mbit/s",
-        "The same, over a publisher's link that is shaped.",
+        "The same, with the rate of the publisher's link limited.",
         [by_size(ethernet, "100 Mbit/s", ETHERNET_BPS)],
         "figures 5-4 and 5-5",
     )
@@ -267,16 +268,16 @@ def _fec(results: Sequence[Result]) -> Iterator[Plot]:
         )
     yield _plot(
         "thesis-4-3-1",
-        "What a code costs: time to encode one block with Reed-Solomon",
-        "A parity symbol for every four source symbols. The thesis found 35, 11 and 7 ms for 64 KB in symbols of "
-        "512, 1024 and 1440 bytes, and did without.",
+        "Cost of a code: time to encode one block with Reed-Solomon",
+        "One parity symbol for every four source symbols. The thesis measured 35, 11 and 7 ms for 64 KB in symbols of "
+        "512, 1024 and 1440 bytes, and did not use a code.",
         panels,
         "table 4.3.1",
     )
 
 
 def _others(results: Sequence[Result]) -> Iterator[Plot]:
-    """What plans call otherwise, and links of other rates."""
+    """Plots of scenarios with other names, and of links with other rates."""
     chosen = [result for result in results if result.layer != "fec" and _is_other(result)]
     places = {(result.scenario or "", result.rate_bps, result.fanout or 0, result.loss) for result in chosen}
     for scenario, rate_bps, fanout, loss in sorted(places, key=lambda it: (it[0], it[1] or 0, *it[2:])):
@@ -292,7 +293,7 @@ def _others(results: Sequence[Result]) -> Iterator[Plot]:
         yield _plot(
             key.replace(".", "_"),
             f"Throughput by message size: {scenario or 'unnamed'}{link}{lost}, to {fanout}",
-            "As the plan has it.",
+            "An experiment of the plan.",
             [by_size(same, f"1 to {fanout}", rate_bps)],
         )
 

@@ -1,4 +1,4 @@
-"""FJM2 beside each of the others, as ratios in Markdown: what documentation quotes of a report."""
+"""FJM2's ratios to each of the other systems, as Markdown tables for documentation."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _LAYERS = {"fjm2-jms": "JMS", "fjm2": "NORM"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A table: what is compared, and which results belong to it."""
+    """A table: the figure that is compared, and the results that belong to it."""
 
     title: str
     figure: str
@@ -55,7 +55,7 @@ _PARTS = (
 
 
 def markdown_of(results: Sequence[Result], machine: Iterable[Sequence[str]]) -> str:
-    """All tables, and the machine. More than 1: FJM2 is ahead; less, in bold: behind."""
+    """Return all tables and a description of the machine. Above 1, FJM2 is better; below 1, in bold, it is worse."""
     found = [table for part in _PARTS if (table := _table(part, results))]
     if losses := _losses(results):
         found.append(losses)
@@ -65,7 +65,7 @@ def markdown_of(results: Sequence[Result], machine: Iterable[Sequence[str]]) -> 
 
 
 def _table(part: _Part, results: Sequence[Result]) -> str:
-    """A row for each place and system of ours; empty if nothing was measured beside it."""
+    """Return a table with a row for each setting and each of FJM2's systems. It is empty if nothing else was measured."""
     places = _medians([result for result in results if part.has(result)], part.figure)
     rows: list[tuple[str, dict[str, float]]] = []
     for where, values in places:
@@ -79,7 +79,7 @@ def _table(part: _Part, results: Sequence[Result]) -> str:
 
 
 def _losses(results: Sequence[Result]) -> str:
-    """What is left of each system's own throughput when packets are lost."""
+    """Return each system's throughput with loss as a share of its own throughput without."""
     chosen = [result for result in results if result.layer != "udp" and result.scenario is not None]
     groups: dict[tuple[object, ...], list[Result]] = {}
     for result in chosen:
@@ -95,7 +95,7 @@ def _losses(results: Sequence[Result]) -> str:
 
 
 def _medians(results: Sequence[Result], figure: str) -> list[tuple[str, dict[str, float]]]:
-    """By place, which is told in words, and by system."""
+    """Return medians by setting, described in words, and by system."""
     good = sorted((result for result in results if figure in result.r and not result.fault), key=_place)
     found = []
     for _, same in groupby(good, key=_place):

@@ -1,7 +1,7 @@
-"""How systems look in plots: a colour, a marker and a line each, the same everywhere.
+"""The looks of systems: a colour, a marker and a line each, the same in all plots.
 
-Colours are of Okabe and Ito's set, which people who are colour-blind tell apart; markers tell the rest. FJM2's own
-lines are warm and thick.
+The colours are Okabe and Ito's, which colour-blind people can tell apart; markers tell the rest. FJM2's own lines are
+warm and thick.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ INK, FAINT, GRID = "#1b1b1b", "#5c5c5c", "#dddddd"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Of one system."""
+    """The look of one system."""
 
     colour: str
     marker: str
@@ -51,7 +51,7 @@ LOOKS = {
 }
 _COLOURS = (_BLUE, _VERMILION, _GREEN, _PURPLE, _SKY, _BLACK, _ORANGE, _BROWN)
 _OTHERS = [Look(colour, marker) for colour, marker in zip(_COLOURS, "^ovDP>sX", strict=True)]
-"""Of what is not known here, by its place in the plot."""
+"""Looks of other systems, by their position in the plot."""
 
 NAMES = {
     "fjm2-jms": "FJM2 (JMS)",
@@ -85,5 +85,5 @@ def name_of(system: str) -> str:
 
 
 def order_of(system: str) -> tuple[int, str]:
-    """FJM2 comes first."""
+    """Return a sort key that puts FJM2 first."""
     return _ORDER.get(system, len(_ORDER)), system

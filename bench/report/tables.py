@@ -1,4 +1,4 @@
-"""What a report says besides its plots: who did how well, what everything was, and what went wrong."""
+"""The tables and texts of a report: how FJM2 compares, the systems and the machine, and what went wrong."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,12 +20,13 @@ _MACHINE = {
     "udp_offload": "UDP offload of the kernel",
     "nice": "Niceness of the runs",
 }
+# Longer tables would make the page slow. The warehouse has all rows.
 _FAULTS_MAX = 200
 _ANOMALIES_MAX = 100
 
 
 def tables_of(results: Sequence[Result], anomalies: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """All of them; those of which there is nothing to say are left out."""
+    """Return the tables that have rows."""
     made = (
         _standings(results),
         _systems(results),
@@ -37,11 +38,8 @@ def tables_of(results: Sequence[Result], anomalies: Sequence[Mapping[str, Any]])
     return [table for table in made if table is not None]
 
 
-# How FJM2 stands.
-
-
 def standings(results: Iterable[Result]) -> list[tuple[str, str, float, str]]:
-    """(what, system of ours, ratio to the best other, that other), for each cell of both. More than 1 is better."""
+    """Return (setting, FJM2's system, ratio to the best other system, that system). Above 1, FJM2 is better."""
     found: dict[tuple[str, ...], dict[str, float]] = {}
     for name, is_better_high in (("msgs_per_s", True), ("p50_us", False)):
         for what, values in _values(results, name).items():
@@ -57,7 +55,7 @@ def standings(results: Iterable[Result]) -> list[tuple[str, str, float, str]]:
 
 
 def _values(results: Iterable[Result], name: str) -> dict[tuple[str], dict[str, float]]:
-    """Medians by what was measured, then by system."""
+    """Return medians by setting, then by system."""
     found: dict[tuple[str], dict[str, list[float]]] = {}
     for result in sorted(results, key=_place):
         is_other = result.layer in ("udp", "fec") or result.scenario == "wan" or result.fault
@@ -71,7 +69,7 @@ def _place(result: Result) -> tuple[Any, ...]:
 
 
 def _what(result: Result) -> str:
-    """In words."""
+    """Describe a result's setting."""
     link = "" if result.rate_bps is None else f" at {result.rate_bps / 1e6:g} Mbit/s"
     lost = f", {result.loss:.1%} lost" if result.loss else ""
     if "p50_us" in result.r:
@@ -89,14 +87,11 @@ def _standings(results: Sequence[Result]) -> Table | None:
     return Table(
         "top-standings",
         "FJM2 beside the best of the others",
-        "Medians; more than 1 is better: more messages a second, or a shorter round trip. Below 1 FJM2 loses. Others "
-        "carry bare bytes; FJM2 (JMS) carries JMS messages, FJM2 (NORM) a stream of bytes.",
+        "Medians. Above 1, FJM2 is better: more messages per second, or a shorter round trip. Below 1, it is worse. The "
+        "other systems carry bare bytes; FJM2 (JMS) carries JMS messages, FJM2 (NORM) a stream of bytes.",
         ("what", *map(name_of, OURS)),
         rows,
     )
-
-
-# What everything was.
 
 
 def _systems(results: Sequence[Result]) -> Table | None:
@@ -105,7 +100,7 @@ def _systems(results: Sequence[Result]) -> Table | None:
         (name_of(system), result.labels.get("version", ""), settings)
         for (system, settings), result in sorted(last.items(), key=lambda item: (order_of(item[0][0]), item[0][1]))
     ]
-    text = "Each in the fastest form that we know and that loses nothing. Bare UDP promises nothing."
+    text = "Each system in the fastest form we know that loses nothing. Bare UDP guarantees nothing."
     return (
         Table("systems", "Systems and their settings", text, ("system", "version", "settings"), rows) if rows else None
     )
@@ -123,13 +118,10 @@ def _machine(results: Sequence[Result]) -> Table | None:
             ("Load when runs ended (processes)", f"{min(loads):.1f} to {max(loads):.1f}, median {median(loads):.1f}")
         )
     text = (
-        "Figures are of this machine; only their proportions travel. A load above the number of cores means that other "
+        "The figures depend on the machine; only their ratios carry over to others. A load above the number of cores "
     )
-    text += "work, or the run itself, had processes waiting."
+    text += "means that processes were waiting for a core: those of the run itself, or other work."
     return Table("machine", "The machine", text, ("", ""), rows) if rows else None
-
-
-# What went wrong.
 
 
 def _missing(results: Sequence[Result]) -> Table | None:
@@ -140,7 +132,7 @@ def _missing(results: Sequence[Result]) -> Table | None:
         names = [name for name in _names(result) if (system, name) not in measured]
         if names:
             rows.append((name_of(system), result.labels["missing"], ", ".join(names)))
-    text = "Asked for by the plan, and not installed."
+    text = "Systems of the plan that are not installed."
     return Table("missing", "Missing systems", text, ("system", "why", "experiments"), rows) if rows else None
 
 
@@ -152,18 +144,18 @@ def _faults(results: Sequence[Result]) -> Table | None:
     bad = [result for result in results if result.fault and "missing" not in result.labels]
     rows = [(name_of(result.system), _what(result), result.fault, result.run) for result in bad[:_FAULTS_MAX]]
     more = f" The first {_FAULTS_MAX} of {len(bad)}." if len(bad) > _FAULTS_MAX else ""
-    text = f"These runs count in no figure.{more}"
+    text = f"These runs are not part of any figure.{more}"
     return Table("faults", "Runs that failed", text, ("system", "what", "fault", "run"), rows) if rows else None
 
 
 def _anomalies(anomalies: Sequence[Mapping[str, Any]]) -> Table | None:
-    """The oldest first, each in one line: its series' other labels are in its row of the warehouse."""
+    """Return a row for each anomaly, the oldest first. Further labels of its series are in the warehouse."""
     if not anomalies:
         return None
     by_time = sorted(anomalies, key=lambda row: (row["start"], row["run"], row["node"], row["source"]))
     rows = [_anomaly(row) for row in by_time[:_ANOMALIES_MAX]]
     more = f" The first {_ANOMALIES_MAX} of {len(anomalies)}." if len(anomalies) > _ANOMALIES_MAX else ""
-    text = f"What the pipeline flagged in the traces, beside the mean of the ten seconds before.{more}"
+    text = f"Anomalies that the pipeline found in the traces, with the mean of the ten seconds before each.{more}"
     headings = ("from (UTC)", "lasted", "what", "worst second", "before", "run, node and source")
     return Table("anomalies", "Anomalies", text, headings, rows, frozenset({0, 1, 3, 4}))
 
@@ -184,15 +176,15 @@ def _amount(kind: str, value: float | None) -> str:
 
 
 def lead_of(results: Sequence[Result]) -> list[str]:
-    """The first sentences."""
+    """Return the introduction of the page."""
     if not results:
-        return ["There are no results of the bench in this warehouse."]
+        return ["There are no results of benchmarks in this warehouse."]
     plans = sorted({result.labels["plan"] for result in results if "plan" in result.labels})
     first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(at)) for at in (results[0].t, results[-1].t))
     good = [result for result in results if not result.fault]
     return [
         f"{len(good)} runs of {len({result.system for result in good})} systems, {first} to {last} UTC"
         + (f"; plan: {', '.join(plans)}." if plans else "."),
-        "Every point is the median of the runs that stand beside it in its CSV file, and each run is a row in the "
+        "Every point is the median of runs. Its row in the CSV file lists their ids, and each run is a row in the "
         "warehouse's results/.",
     ]

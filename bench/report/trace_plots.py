@@ -1,4 +1,4 @@
-"""Plots of what samples say: repair by loss, gateways' links, and what went on where no bench ran."""
+"""Plots of samples: repair by loss, links of gateways, and traffic outside of benchmarks."""
 
 import datetime
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,9 @@ from .warehouse import Warehouse
 
 _LINES = ("-", "--", ":", "-.")
 _SERIES_MAX = 8
+"""Colours that are told apart."""
 _POINTS_MAX = 240
+"""About two points per millimetre on paper."""
 _MINUTE_S = 60
 _RUN_COLUMNS = ("run", "system", "layer", "scenario", "size", "fanout", "loss", "rate_bps")
 _REPAIR_COUNTERS = (
@@ -27,7 +29,7 @@ _MINUTE_COLUMNS = ("run", "node", "source", "link", "layer", "role", "minute", "
 
 
 def of_traces(warehouse: Warehouse, bench_runs: Iterable[str]) -> list[Plot]:
-    """All that there is something to show in. `bench_runs` are shown elsewhere, but for their gateways' links."""
+    """Return all plots that have data. Traffic of `bench_runs` is shown elsewhere, except for their gateways' links."""
     runs = warehouse.rows("aggregates/by_run", (*_RUN_COLUMNS, *_REPAIR_COUNTERS))
     minutes = warehouse.table("aggregates/by_minute", _MINUTE_COLUMNS)
     plots = [_repair(runs)]
@@ -43,7 +45,7 @@ def of_traces(warehouse: Warehouse, bench_runs: Iterable[str]) -> list[Plot]:
                 "bytes_sent",
                 "gateways",
                 "Gateways' links over time",
-                "What each gateway sent to each of its peers, headers included. Time without samples is left out.",
+                "What each gateway sent to each of its peers, headers included. Times without samples are left out.",
             ),
             _over_time(
                 others,
@@ -51,18 +53,15 @@ def of_traces(warehouse: Warehouse, bench_runs: Iterable[str]) -> list[Plot]:
                 "bytes",
                 "captures",
                 "Traffic over time",
-                "What programs outside the bench moved: the payload that subscribers got and publishers sent, or, "
-                "where only datagrams are known, those.",
+                "Traffic of programs outside of benchmarks: the payload that subscribers received and publishers sent, or "
+                "whole datagrams where only these are known.",
             ),
         ]
     return [plot for plot in plots if plot is not None]
 
 
-# Repair.
-
-
 def _repair(runs: Sequence[dict[str, Any]]) -> Plot | None:
-    """What receivers asked for and senders repeated, by the loss that the link was given."""
+    """Plot NACKs and repairs by the loss of the link."""
     usable = [run for run in runs if run["loss"] is not None and run["segments_sent"] and run["scenario"] == "lan"]
     places = {_place(run) for run in usable if run["loss"]}
     lossy = [run for run in usable if _place(run) in places]
@@ -79,9 +78,9 @@ def _repair(runs: Sequence[dict[str, Any]]) -> Plot | None:
     if not lossy:
         return None
     text = (
-        "Of FJM2, from the counters of publishers and subscribers. Receivers that hear another ask for what they miss "
+        "Counters of FJM2's publishers and subscribers. A receiver that hears another's NACK for what it misses sends "
+        "none: that is suppression. With more subscribers, more of them share each repair."
     )
-    text += "keep silent: that is suppression. The more subscribers, the more of them share a loss's repair."
     return Plot(
         key="repair-by-loss",
         title="Repair by loss",
@@ -121,17 +120,14 @@ def _suppressed(run: dict[str, Any]) -> float:
 
 
 _MEASURES = (
-    ("Asked", "NACKs per 1000 segments", _nacks),
-    ("Repeated", "repair and parity segments (%)", _repairs),
-    ("Kept silent", "NACKs suppressed (%)", _suppressed),
+    ("NACKs", "NACKs per 1000 segments", _nacks),
+    ("Repairs", "repair and parity segments (%)", _repairs),
+    ("Suppression", "NACKs suppressed (%)", _suppressed),
 )
 
 
-# Over time.
-
-
 def _over_time(minutes: pa.Table, what: str, counter: str, key: str, title: str, text: str) -> Plot | None:
-    """Throughput of the busiest series, in steps that are wide enough for the paper."""
+    """Plot the throughput of the busiest series, in steps that are wide enough for print."""
     if not minutes.num_rows:
         return None
     first = pc.min(minutes["minute"]).as_py()
@@ -158,7 +154,7 @@ _Steps = dict[tuple[str, str], dict[int, tuple[int, float, set[str]]]]
 
 
 def _stepped(minutes: pa.Table, first: datetime.datetime, width: int, counter: str, what: str) -> _Steps:
-    """Bytes, seconds and runs by series and step."""
+    """Return bytes, seconds and runs by series and step."""
     found: _Steps = {}
     for batch in minutes.to_batches():
         for row in batch.to_pylist():

@@ -1,4 +1,4 @@
-"""Reading a warehouse's Parquet, and nothing else."""
+"""Read access to a warehouse's Parquet files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from ..traces.warehouse import WarehouseError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one run came to: a row of `results/` with the role `run`."""
+    """The result of one run: a row of `results/` with the role `run`."""
 
     run: str
     t: float
@@ -34,28 +34,28 @@ class Result:
 
 
 class Warehouse:
-    """One folder, as `fjm2-bench traces` makes it."""
+    """A warehouse, as `fjm2-bench traces` writes it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         if not any((folder / name).is_dir() for name in ("rows", "results", "aggregates")):
             raise WarehouseError(
-                f"{folder}: there is nothing in it: expected rows/, results/ and aggregates/, as `fjm2-bench traces "
+                f"{folder}: there is no data: expected rows/, results/ and aggregates/, as `fjm2-bench traces "
                 "ingest` and `fjm2-bench traces aggregate` write them"
             )
 
     def results(self) -> list[Result]:
-        """All runs of the bench, the oldest first."""
+        """Return all runs of benchmarks, the oldest first."""
         rows = [_result(row) for row in self.rows("results") if row["role"] == "run"]
         return sorted(rows, key=lambda result: (result.t, result.run))
 
     def rows(self, name: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """All rows of a folder of Parquet files; none if it is not there."""
+        """Return all rows of a folder of Parquet files; none if there is no such folder."""
         table = self.table(name, columns)
         return [] if table is None else [_plain(row) for row in table.to_pylist()]
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table | None:
-        """The same as it is in memory, for those that may be long."""
+        """Return the rows as an Arrow table, for folders that may have many. None if there is no such folder."""
         folder = self.folder / name
         if not any(folder.rglob("*.parquet")):
             return None
@@ -66,7 +66,7 @@ class Warehouse:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Maps come as lists of pairs."""
+    """Convert the maps of a row, which Arrow returns as lists of pairs."""
     return {name: dict(value) if name in _MAPS and value is not None else value for name, value in row.items()}
 
 

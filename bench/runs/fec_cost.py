@@ -1,4 +1,4 @@
-"""What a code costs, as the thesis's table 4.3.1 has it: the time to encode so many bytes in symbols of a size."""
+"""The cost of a code, as in table 4.3.1 of the thesis: the time to encode data in symbols of a size."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -13,11 +13,11 @@ from .plan import parity_of
 
 _TIMES_MIN = 5
 _SAMPLE_S = 0.05
-"""A measurement is of so many times, and so long, at least."""
+"""Fewest repetitions of a measurement, and its shortest time."""
 
 
 def missing(coder: str) -> str | None:
-    """What a coder lacks here, or None."""
+    """Say what a coder lacks on this machine, or return None if it can run."""
     if coder == "fjm2":
         return None
     try:
@@ -28,7 +28,7 @@ def missing(coder: str) -> str | None:
 
 
 def measure(coder: str, size: int, symbol: int) -> dict[str, float]:
-    """Seconds to make the parity of one block, one symbol of it for every four of the data."""
+    """Measure the time to make the parity of one block: one parity symbol for every four source symbols."""
     sources = -(-size // symbol)
     parity = parity_of(sources)
     block = np.zeros(sources * symbol, np.uint8)
@@ -44,7 +44,7 @@ def measure(coder: str, size: int, symbol: int) -> dict[str, float]:
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """Of one time: the median of many, after one that does not count."""
+    """Return the median time of one call, after a call that does not count."""
     work()
     times: list[float] = []
     while len(times) < _TIMES_MIN or sum(times) < _SAMPLE_S:
@@ -67,7 +67,7 @@ def _zfec(block: np.ndarray[tuple[int, int], np.dtype[np.uint8]], parity: int) -
 
 
 def _creedsolo(block: np.ndarray[tuple[int, int], np.dtype[np.uint8]], parity: int) -> Callable[[], object]:
-    """It encodes a column of bytes at a time."""
+    """Return work for reedsolo's C extension, which encodes a column of bytes at a time."""
     codec = import_module("creedsolo").RSCodec(parity)
     columns = [column.tobytes() for column in block.T]
     return lambda: [codec.encode(column) for column in columns]

@@ -1,4 +1,4 @@
-"""What figures depend on besides the systems: the machine, its kernel, and versions of everything."""
+"""What results depend on besides the systems: the machine, its kernel, and versions of the software."""
 
 import os
 import platform
@@ -12,6 +12,7 @@ from pathlib import Path
 from ..comparison.trial import OURS
 
 _TOOL_TIMEOUT_S = 10.0
+"""Longest time for dpkg-query, which takes some hundredths of a second."""
 _PYTHON_PACKAGES = {
     "cyclonedds": "cyclonedds",
     "mosquitto": "paho-mqtt",
@@ -31,11 +32,12 @@ _DEBIAN_PACKAGES = {
     "nats": "nats-server",
 }
 _UDP_SEGMENT, _UDP_GRO = 103, 104
+"""Socket options of <linux/udp.h> that Python does not name."""
 
 
 @cache
 def description() -> dict[str, str]:
-    """Labels of every result of this machine."""
+    """Return the labels that every result of this machine gets."""
     return {
         "cpu": _cpu(),
         "cores": str(os.cpu_count() or 0),
@@ -49,13 +51,13 @@ def description() -> dict[str, str]:
 
 
 def load() -> str:
-    """How many processes wanted to run, on average of the last minute: others' work spoils figures."""
+    """Return the load average of the last minute: other work on the machine distorts results."""
     return f"{os.getloadavg()[0]:.2f}"
 
 
 @cache
 def version_of(system: str) -> str:
-    """A system's version, as far as packages tell; of a peer from two sides, both."""
+    """Return the version of a system, as far as packages tell it, or of its server and its client."""
     if system in (*OURS, "fjm2", "fjm2d"):
         return f"fjm2 {version('fjm2')}"
     parts = []
@@ -78,7 +80,7 @@ def _debian_version(package: str) -> str:
 
 
 def _cpu() -> str:
-    """The processor's name, or at least its kind."""
+    """Return the name of the processor, or at least its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -88,7 +90,7 @@ def _cpu() -> str:
 
 
 def _has_offload() -> bool:
-    """Whether the kernel takes trains of datagrams in one call, and hands them over so."""
+    """Return True if the kernel sends and receives trains of datagrams in one call."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, 1400)

@@ -1,4 +1,4 @@
-"""A plan of experiments: a TOML file, checked key by key, so that a mistake is told before hours have passed."""
+"""Plans of experiments: TOML files, checked key by key before anything runs."""
 
 import tomllib
 from collections.abc import Callable, Mapping
@@ -20,14 +20,17 @@ WAYS = ("fjm2d", "plain-relay", "direct")
 CODERS = ("fjm2", "zfec", "creedsolo")
 LAYERS = ("jms", "norm")
 SIZE_MAX = 1 << 28
+"""Longest message in bytes: messages are made in memory."""
+# The limits below are far beyond useful values. They catch mistakes, such as percent in the place of a fraction.
 FANOUT_MAX = 64
 LOSS_MAX = 0.5
 SECONDS_MAX = 3600.0
 REPEAT_MAX = 99
 ROUND_TRIPS_MAX = 1_000_000
 BLOCK_MAX = 255
-"""Symbols of a block, parity included: what Reed-Solomon over GF(2^8) can do."""
+"""Most symbols of a block, parity included: the limit of Reed-Solomon over GF(2^8)."""
 _SEGMENT_BYTES, _SMALL_SEGMENT_BYTES = 8000, 1428
+"""Segment sizes of libnorm, without and with loss. The small one fits into a packet: see `commands.compare`."""
 _SETTINGS = {
     "loopback": "rate=none&flow=min&ttl=0",
     "lan": "rate=none&flow=min&loopback=off",
@@ -37,40 +40,40 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """One table `[[experiment]]`: every combination of what its lists hold is measured."""
+    """One table `[[experiment]]`: every combination of the values in its lists is measured."""
 
     name: str
     task: str = "throughput"
     network: str = "lan"
     scenario: str = ""
-    """What results are called by; the network, if nothing is said."""
+    """Name of the results' scenario. Default: the network."""
     systems: tuple[str, ...] = ()
-    """For a network `wan`, ways; for the task `fec`, coders."""
+    """Systems to measure. For the network `wan` they are ways, for the task `fec` coders."""
     layers: tuple[str, ...] = ("jms",)
-    """Of FJM2, where the network is `wan`: which of our APIs is at the ends. Elsewhere a system's name tells it."""
+    """FJM2's API at the ends of a `wan`. On other networks, the system's name tells it."""
     sizes: tuple[int, ...] = (1024,)
     fanout: tuple[int, ...] = (1,)
     loss: tuple[float, ...] = (0.0,)
     rate: tuple[float | None, ...] = (None,)
-    """Bits per second."""
+    """Rates of the link in bits per second. None means no limit."""
     symbols: tuple[int, ...] = (1440,)
-    """Bytes of a symbol, for the task `fec`."""
+    """Symbol sizes in bytes, for the task `fec`."""
     round_trips: int = 2000
     properties: int = 0
     seconds: float = 2.0
     repeat: int = 3
     object: str = "stream"
     settings: str = ""
-    """Of FJM2: the query of its URI."""
+    """Query of FJM2's bus URI."""
     segment_bytes: int = 0
-    """Of libnorm; 0 for what is best for it."""
+    """Segment size of libnorm. 0 means the best one for the network."""
     offload: bool = True
     verify: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """A whole file."""
+    """The contents of a plan file."""
 
     name: str
     title: str
@@ -78,14 +81,14 @@ class RunPlan:
 
 
 def load(path: Path) -> RunPlan:
-    """Read and check a plan. PlanError says what is wrong with it."""
+    """Read and check a plan. Raise PlanError if it has a mistake."""
     try:
         with path.open("rb") as file:
             content = tomllib.load(file)
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path}: this is no TOML: {error}") from error
+        raise PlanError(f"{path}: not a TOML file: {error}") from error
     return _plan(path, content)
 
 
@@ -116,7 +119,7 @@ def _experiment(file: str, number: int, defaults: Mapping[str, Any], table: Mapp
 
 
 def _completed(where: str, experiment: Experiment, given: set[str]) -> Experiment:
-    """What is right by itself may be wrong together."""
+    """Check the values that depend on each other, and fill in defaults."""
     known = _systems_of(experiment)
     systems = experiment.systems or known
     for system in systems:
@@ -159,7 +162,7 @@ def _systems_of(experiment: Experiment) -> tuple[str, ...]:
 
 
 def parity_of(sources: int) -> int:
-    """Parity symbols of a block, for the task `fec`: one for every four sources."""
+    """Return the number of parity symbols of a block for the task `fec`: one for every four source symbols."""
     return -(-sources // 4)
 
 
@@ -197,7 +200,7 @@ _ALLOWED: dict[str, tuple[Callable[[Experiment], bool], str]] = {
     ),
     "properties": (lambda it: it.task == "throughput", "is for task throughput only"),
 }
-"""Keys that not every experiment may have, and what to say then."""
+"""Keys that not every experiment may have, the condition for them, and the error if it does not hold."""
 
 _READERS: dict[str, Callable[[object, str], Any]] = {
     "name": Name(),
@@ -222,4 +225,4 @@ _READERS: dict[str, Callable[[object, str], Any]] = {
     "verify": Boolean(),
 }
 _DEFAULTS = ("seconds", "repeat", "offload", "verify")
-"""Keys that may stand above all experiments, for those that do not say otherwise."""
+"""Keys that may be given for all experiments at the top of the file."""

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MONTE_CARLO_RUNS = 20
-"""Runs that an average is taken over. The standard error is then a few percent of the count."""
+"""Number of random runs that the expected value is averaged over."""
 
 
 def rfc_nacks(group_size: int, backoff_factor: float) -> float:
-    """RFC 5401's estimate of NACKs per cycle, for a back-off of up to `backoff_factor` true round-trip times.
+    """Return RFC 5401's estimate of NACKs per cycle, for a back-off of up to `backoff_factor` true round-trip times.
 
     It is exp(1.2 L / (2 T / GRTT)) with L = ln(group size) + 1 and T, the longest back-off.
     """
@@ -19,10 +19,10 @@ def rfc_nacks(group_size: int, backoff_factor: float) -> float:
 
 
 def expected_nacks(losers: int, group_size: int, backoff_s: float, heard_after_s: float) -> float:
-    """NACKs to be expected where all losers miss the same from the same moment on.
+    """Return the expected number of NACKs if all losers miss the same data from the same moment on.
 
-    One speaks unless another has spoken so long before that it was heard: the integral of n f(t) (1 - F(t - d))^(n - 1)
-    over the truncated exponential distribution F of the back-off.
+    A loser sends a NACK unless it has heard another's. That is the integral of n f(t) (1 - F(t - d))^(n - 1) over the
+    truncated exponential distribution F of the back-off, where d is the time after which a NACK is heard.
     """
     decay = math.log(group_size) + 1
     times = np.linspace(0.0, backoff_s, 200_001)
@@ -34,16 +34,17 @@ def expected_nacks(losers: int, group_size: int, backoff_s: float, heard_after_s
 def expected_mixed_nacks(
     needs: NDArray[np.int64], group_size: int, backoff_s: float, heard_after_s: float, random: Random
 ) -> float:
-    """The same where each loser misses something else, by trying it out.
+    """Return the expected number of NACKs if each loser misses something else, estimated by random trials.
 
-    `needs` are parity symbols by receiver and block. A NACK is not sent if others have asked for as many of each block.
+    `needs` are parity symbols by receiver and block. A NACK is not sent if the others have asked for as many symbols of
+    each block.
     """
     decay = math.log(group_size) + 1
     needs = needs[needs.any(axis=1)]
     draws = np.random.default_rng(random.getrandbits(32))
     sent = 0
     for _ in range(_MONTE_CARLO_RUNS):
-        # The back-off's distribution, inverted.
+        # Random back-offs, by inverting their distribution.
         times = backoff_s / decay * np.log1p(draws.random(len(needs)) * math.expm1(decay))
         order = np.argsort(times)
         heard = np.zeros(needs.shape[1], np.int64)

@@ -1,7 +1,7 @@
-"""How a group scales with its receivers: NACKs, suppression, repairs and time, in a simulated network.
+"""Simulation of a group: NACKs, suppression, repairs and completion time by the number of receivers.
 
-One sender and its receivers meet at a router. What is lost before the router is lost for all (`shared`), what is lost
-behind it for one. The engine is the real one; time is virtual.
+One sender and its receivers meet at a router. Losses before the router (`shared`) are losses of all receivers; losses
+behind it are losses of one. The engine is the real one, and time is virtual.
 """
 
 import gc
@@ -26,45 +26,48 @@ from .analysis import expected_mixed_nacks, expected_nacks, rfc_nacks
 
 RECEIVERS = (10, 100, 1000, 10_000)
 DELAY_S = 0.005
-"""Of each link: a round trip takes four of them, and a NACK reaches the others after two, half of it."""
+"""Delay of each link. A round trip takes four of them. A NACK reaches the other receivers after two."""
 BLOCK_SEGMENTS = 64
 PARITY_SEGMENTS = 16
+"""A quarter of a block, so that one repair cycle is enough at the losses that are simulated."""
 _DEADLINE_S = 120.0
+"""Virtual seconds after which a simulation ends in any case. Large groups complete within a few."""
 _TAIL = bytes(64)
+"""Content of the second object."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleRow:
-    """One group size."""
+    """The results for one group size."""
 
     receivers: int
     completed: int
-    """Receivers that got all of it, unaltered."""
+    """Receivers that received everything unaltered."""
     nacks_sent: int
-    """Messages: where one is too short for all that is missing, it takes several."""
+    """NACK messages. A long NACK takes several messages."""
     nacks_suppressed: int
     suppression: float
-    """Of all NACKs that were about to be sent, the fraction that was not."""
+    """Share of NACKs that were suppressed, of all that were due."""
     cycles: int
-    """Repair cycles: times at which receivers began to ask."""
+    """Repair cycles: times at which receivers began to send NACKs."""
     nacks_first_cycle: int
     expected_first_cycle: float
-    """By the analysis: see `expected_nacks` and `expected_mixed_nacks`."""
+    """Expected by analysis: see `expected_nacks` and `expected_mixed_nacks`."""
     expected_by_rfc: float
-    """RFC 5401's rule of thumb, which is for receivers that all miss the same."""
+    """Expected by RFC 5401's rule of thumb, which is for receivers that all miss the same data."""
     repair_segments: int
-    """Source and parity segments sent because somebody asked."""
+    """Source and parity segments sent as repairs."""
     completion_median_s: float
     completion_p99_s: float
     completion_max_s: float
     bytes_per_receiver: int | None
-    """Resident memory of one more receiver; None where it can't be had."""
+    """Resident memory per receiver. None if the system does not report it."""
     run_s: float
-    """How long the simulation took."""
+    """Real time of the simulation."""
 
 
 def count_cycles(times: Sequence[float], span_s: float) -> list[int]:
-    """NACKs of each cycle: one begins with the first NACK after the last one's span."""
+    """Return the number of NACKs in each cycle. A cycle begins with the first NACK after the span of the one before."""
     counts: list[int] = []
     start = -math.inf
     for at in times:
@@ -84,7 +87,7 @@ def star(
     seed: int = 1,
     delay_s: float = DELAY_S,
 ) -> tuple[Network, Node, list[Node]]:
-    """A sender and its receivers around a router, with losses before it or behind it."""
+    """Return a network of a sender and its receivers around a router, with losses before or behind it."""
     net = Network(seed, delay_s=delay_s)
     pub, router = net.sender(config), net.router()
     trunk = net.link(pub, router)
@@ -100,7 +103,7 @@ def star(
 
 
 def sender_config(receivers: int, fec: str = "rs", segment_bytes: int = 64) -> SenderConfig:
-    """Settings that fit the star: its round-trip time and its size are known."""
+    """Return settings that match the simulated network: its round-trip time and group size are known."""
     is_rs = fec == "rs"
     return SenderConfig(
         segment_bytes=segment_bytes,
@@ -123,7 +126,7 @@ def run(
     seed: int = 1,
     on_row: Callable[[ScaleRow], None] | None = None,
 ) -> list[ScaleRow]:
-    """Send an object of so many segments to groups of several sizes."""
+    """Send an object of `segments` segments to groups of several sizes."""
     rows = []
     for count in receivers:
         row = _run_one(count, loss, shared, sender_config(count, fec, segment_bytes), segments, seed)
@@ -141,8 +144,8 @@ def _run_one(receivers: int, loss: float, shared: bool, config: SenderConfig, se
     asked_at = tap_nacks(net)
     content = Random(seed).randbytes(segments * config.segment_bytes)
     pub.send(content)
-    # A second object tells at once that the first is whole. Else its last block would be asked for later, after the
-    # FLUSH, in a second wave of the same cycle.
+    # The second object shows at once that the first is complete. Otherwise receivers would NACK the last block later,
+    # after the FLUSH, in a second wave of the same cycle.
     pub.send(_TAIL)
     waiting = list(nodes)
 
@@ -182,7 +185,7 @@ def _run_one(receivers: int, loss: float, shared: bool, config: SenderConfig, se
 
 
 def tap_nacks(net: Network) -> list[float]:
-    """A list that fills with the times at which somebody NACKs; one NACK may be several messages."""
+    """Return a list that is filled with the times at which receivers send NACKs. Messages of one NACK count once."""
     times: list[float] = []
     last: tuple[Node, float] | None = None
 
@@ -210,7 +213,7 @@ def _expected(
 
 
 def _resident_bytes() -> int:
-    """Memory of this process; 0 where the system does not tell."""
+    """Return the resident memory of this process; 0 if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

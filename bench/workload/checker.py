@@ -13,21 +13,21 @@ from .messages import ALL, CHECK_BITS, END_NUMBER, PATTERNS, WORD_BYTES, Buffer,
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the messages."""
+    """Counts of received messages."""
 
     messages: int = 0
-    """Whole and as they should be, each counted once."""
+    """Messages that arrived unaltered. Each is counted once."""
     lost: int = 0
-    """Never came as they should be."""
+    """Messages that did not arrive unaltered."""
     duplicated: int = 0
     out_of_order: int = 0
-    """Came after one with a higher number."""
+    """Messages that arrived after one with a higher number."""
     corrupt: int = 0
-    """What came in the place of a message and is none. The message it was to be is lost as well."""
+    """Messages that arrived altered. The original is counted as lost as well."""
 
 
 class Checker:
-    """Takes what arrives, in whatever pieces, and keeps the tally. Messages go by their places in the series."""
+    """Checks what arrives, in pieces of any length. Messages are named by their positions in the series."""
 
     def __init__(self, size: int, series: Series = ALL) -> None:
         self.size = size
@@ -36,26 +36,28 @@ class Checker:
         self._step = (self._expected.run - 1) * size
         self._patterns = patterns(size)
         self._next = 0
-        """One more than the highest number seen."""
+        """One more than the highest position seen."""
         self._first: int | None = None
-        """Nothing is expected before it; None until it is known."""
+        """Position of the first message that is expected. None until it is known."""
         self._parts: list[bytes] = []
-        """What has come of the message that is not whole yet."""
+        """Pieces of the message that is not complete yet."""
         self._held = 0
         self._is_held_good = True
         self._bytes_to_skip = 0
         self._missing = RangeSet()
         self._early = RangeSet()
-        """What came although nobody waited for it."""
+        """Messages before the first expected one that arrived nevertheless."""
         self._tally = Tally()
 
     @property
     def messages(self) -> int:
-        """Good ones so far."""
+        """Number of unaltered messages so far."""
         return self._tally.messages
 
     def begin(self, first: int) -> None:
-        """The first message that has to come has this number. Without it, it is the first that comes."""
+        """Expect all messages from this position on. Without this call, the first message that arrives is the first
+        expected.
+        """
         if self._first is None:
             self._first = self._next = first
         elif first < self._first:
@@ -64,16 +66,16 @@ class Checker:
             self._first = first
 
     def is_complete(self, total: int) -> bool:
-        """Whether all messages up to the number `total` are there."""
+        """Return True if all messages before position `total` have arrived."""
         return self._next >= total and not self._missing
 
     def skip_to(self, position: int) -> None:
-        """Some bytes are gone; the next ones are at this place of a run that began with message 0."""
+        """Note that bytes were lost. The next ones are at this position of the sequence that began with message 0."""
         self._parts, self._held, self._is_held_good = [], 0, True
         self._bytes_to_skip = -position % self.size
 
     def take(self, data: Buffer) -> None:
-        """The next bytes of messages laid end to end."""
+        """Check the next bytes of messages laid end to end."""
         if self._bytes_to_skip:
             skipped = min(self._bytes_to_skip, len(data))
             self._bytes_to_skip -= skipped
@@ -86,7 +88,7 @@ class Checker:
             self._take_piece(view[start : start + self._step])
 
     def take_many(self, messages: Sequence[bytes]) -> None:
-        """Whole messages; each that is of another size is corrupt."""
+        """Check whole messages. A message of another size is corrupt."""
         if all(len(message) == self.size for message in messages):
             self.take(messages[0] if len(messages) == 1 else b"".join(messages))
             return
@@ -97,12 +99,14 @@ class Checker:
                 self._tally.corrupt += 1
 
     def result(self, total: int | None = None) -> Tally:
-        """The tally, given how many messages there were in all, if that is known."""
+        """Return the counts. If `total` is known, messages that are missing at the end are lost."""
         after_last = 0 if total is None else max(0, total - self._next)
         return replace(self._tally, lost=len(self._missing) + after_last)
 
     def _take_piece(self, data: Buffer) -> None:
-        """The fast path: all of it is as it should be, and next. Otherwise look at each message."""
+        """Check a piece. The fast path is a single comparison: everything is as expected and next. Otherwise look at
+        each message.
+        """
         if self._first is not None and self._is_held_good and self._is_expected(self._held, data):
             count, rest = divmod(self._held + len(data), self.size)
             if count:
@@ -126,18 +130,18 @@ class Checker:
             return True
         should_be = self._expected.piece(self._next, skip, len(data))
         if isinstance(data, bytes):
-            return data == should_be.tobytes()  # half the time that an array takes, copy and all
-        word_type = np.uint64 if len(data) % 8 == 0 else np.uint8  # eight bytes at once are compared faster
+            return data == should_be.tobytes()  # takes half the time of a comparison of arrays, in spite of the copy
+        word_type = np.uint64 if len(data) % 8 == 0 else np.uint8  # comparing eight bytes at once is faster
         return np.array_equal(np.frombuffer(data, word_type), should_be.view(word_type))
 
     def _hold(self, data: Buffer) -> None:
         if len(data):
-            # Copied if it is part of something larger, which would be kept alive by it.
+            # A view would keep the larger buffer alive.
             self._parts.append(data if isinstance(data, bytes) else bytes(data))
             self._held += len(data)
 
     def _take_rows(self, rows: NDArray[np.uint8]) -> None:
-        """Messages of which something is unusual. Runs among them are taken as such."""
+        """Check messages one by one, and count runs of consecutive good ones together."""
         values = np.ascontiguousarray(rows[:, :WORD_BYTES]).view(">u8")[:, 0].astype(np.uint64)
         numbers = values >> np.uint64(CHECK_BITS)
         is_good = (values == with_check(numbers)) & (numbers != END_NUMBER)
@@ -151,7 +155,7 @@ class Checker:
                 self._take_run(int(run[0]), int(run[-1]) + 1)
 
     def _take_run(self, first: int, end: int) -> None:
-        """Good messages with numbers that follow each other."""
+        """Count good messages at consecutive positions."""
         if self._first is None:
             self._first = self._next = first
         self._take_late(first, min(end, self._first), list(self._early.gaps(first, min(end, self._first))))
@@ -164,7 +168,7 @@ class Checker:
             self._next = end
 
     def _take_late(self, first: int, end: int, fresh: list[tuple[int, int]]) -> None:
-        """Messages behind the highest number; some of them, `fresh`, were not there yet."""
+        """Count messages below the highest position. All but those in `fresh` are duplicates."""
         if first >= end:
             return
         count = 0

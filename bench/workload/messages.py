@@ -1,8 +1,8 @@
-"""What is sent: numbered messages of one size with content that can be checked, and what became of them.
+"""Numbered messages of one size, whose content can be checked.
 
-A message's first 8 bytes are one big-endian number: its own number (40 bits) and a check of it (24 bits). The rest is
-one of PATTERNS fixed patterns, chosen by the number. So the whole run of messages is known beforehand, and a piece of
-it, wherever cut, is checked by one comparison with what should be there. `peers/libnorm_bench.c` does the same.
+The first 8 bytes of a message are one big-endian number: the message's number (40 bits) and a checksum of it (24 bits).
+The rest is one of PATTERNS fixed patterns, chosen by the number. So the whole sequence of messages is known in advance,
+and any piece of it is checked by one comparison. `peers/native/workload.h` and `peers/java/Bench.java` do the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,40 +16,44 @@ WORD_BYTES = 8
 MESSAGE_BYTES_MIN = WORD_BYTES
 NUMBER_MAX = (1 << 40) - 1
 PATTERNS = 5
-"""A prime, so that what is off by a segment, a block or a power of two does not go unnoticed."""
+"""Number of patterns. A prime, so that an offset by a segment, a block or a power of two does not go unnoticed."""
 END_NUMBER = NUMBER_MAX
-"""A message with this number is no content: peers that have no other way say so that no more will come."""
+"""Number of a message without content. Systems without another way to say so mark the end with it."""
 
 PERIOD = 10
-"""Properties depend on the last digit of the number, as do patterns."""
+"""Properties and patterns repeat after this many messages: they depend on the last digit of the number."""
 PROPERTIES_MAX = 8
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
-# splitmix64
+# Constants of the generator splitmix64.
 _STEP, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 CHECK_BITS = 24
 _TABLE_NUMBERS = 1 << 16
 _RUN_BYTES = 1 << 18
-"""About so much is made, or compared, at once: it stays in the processor's cache."""
+"""Bytes that are made or compared at once. They stay in the processor's cache."""
 
 
 def word(number: int) -> int:
-    """The first 8 bytes of a message, as a number."""
+    """Return the first 8 bytes of a message as a number."""
     return int(words(number, 1).astype(np.uint64)[0])
 
 
 def words(first: int, count: int) -> NDArray[np.uint64]:
-    """Those of messages that follow each other, as they are on the wire."""
+    """Return the first 8 bytes of consecutive messages, in network byte order."""
     return ALL.words(first, count)
 
 
 def number_of(message: bytes) -> int:
-    """What a message's first bytes say; of any use only if it is whole."""
+    """Return the number in a message's first bytes. It is meaningful only if the message is not corrupt."""
     return int.from_bytes(message[:WORD_BYTES]) >> CHECK_BITS
 
 
 def property_values(count: int) -> dict[str, tuple[int, ...] | tuple[str, ...]]:
-    """Names of so many properties, and the values of each by the last digit: the digit, its name, and so on in turn."""
+    """Return the names of the first `count` properties, and the values of each by the last digit of the message's
+    number.
+
+    They are the digit and its name, in turn.
+    """
     return {f"p{place}": _DIGITS if place % 2 else tuple(range(PERIOD)) for place in range(count)}
 
 
@@ -59,7 +63,7 @@ def with_check(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class Series:
-    """Which messages there are: all, or those with numbers that end in certain digits. Their places count from 0."""
+    """Messages of a run: all, or those whose numbers end in certain digits. Their positions count from 0."""
 
     def __init__(self, digits: Sequence[int] = range(PERIOD)) -> None:
         if not digits:
@@ -71,7 +75,7 @@ class Series:
         self._rank[self.digits] = np.arange(len(self.digits))
 
     def words(self, first: int, count: int) -> NDArray[np.uint64]:
-        """The first 8 bytes of messages at places that follow each other, as they are on the wire."""
+        """Return the first 8 bytes of messages at consecutive positions, in network byte order."""
         numbers = np.arange(first, first + count, dtype=np.uint64)
         if not self._is_all:
             rounds, rest = np.divmod(numbers, np.uint64(len(self.digits)))
@@ -79,7 +83,7 @@ class Series:
         return with_check(numbers).astype(">u8")
 
     def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of messages with these numbers; negative where there is no such message."""
+        """Return the positions of messages by their numbers; -1 for messages that are not in the series."""
         if self._is_all:
             return numbers
         rounds, digits = np.divmod(numbers, PERIOD)
@@ -87,7 +91,7 @@ class Series:
         return np.where(rank < 0, -1, rounds * len(self.digits) + rank)
 
     def count(self, total: int) -> int:
-        """How many there are with numbers below this one."""
+        """Return how many messages of the series have numbers below `total`."""
         rounds, rest = divmod(total, PERIOD)
         return rounds * len(self.digits) + sum(digit < rest for digit in self.digits)
 
@@ -96,7 +100,7 @@ ALL = Series()
 
 
 def patterns(size: int) -> NDArray[np.uint8]:
-    """The PATTERNS patterns that follow the first 8 bytes of messages of a size."""
+    """Return the PATTERNS patterns that follow the first 8 bytes of messages of a size."""
     rest = size - WORD_BYTES
     lengthy = -(-rest // 8)
     places = np.arange(PATTERNS, dtype=np.uint64)[:, None] * np.uint64(1 << 32) + np.arange(1, lengthy + 1, dtype="u8")
@@ -108,14 +112,14 @@ def patterns(size: int) -> NDArray[np.uint8]:
 
 
 class Expected:
-    """Any piece of the run of messages of a size; messages go by their places."""
+    """The expected bytes of any piece of the sequence of messages. Messages are named by their positions."""
 
     def __init__(self, size: int, run_bytes: int = _RUN_BYTES, series: Series = ALL) -> None:
         if size < MESSAGE_BYTES_MIN:
             raise ValueError(f"size={size}: expected {MESSAGE_BYTES_MIN} or more")
         self.size = size
         self.run = max(2, run_bytes // size)
-        """So many messages are made, or touched by a piece, at most."""
+        """Most messages that a piece may touch."""
         self._series = series
         self._period = len(series.digits)
         self._grid = np.zeros((self.run + self._period, size), np.uint8)
@@ -128,13 +132,14 @@ class Expected:
         self._table_from = 0
 
     def messages(self, first: int, count: int) -> bytes:
-        """Messages laid end to end; at most `run` of them."""
+        """Return messages laid end to end; at most `run` of them."""
         return self.piece(first, 0, count * self.size).tobytes()
 
     def piece(self, first: int, skip: int, length: int) -> NDArray[np.uint8]:
-        """Bytes of the run, `skip` bytes from the beginning of a message on; at most `run` messages are touched.
+        """Return bytes of the sequence, from `skip` bytes behind the beginning of a message. At most `run` messages are
+        touched.
 
-        Good until the next call.
+        The array is valid until the next call.
         """
         count = -(-(skip + length) // self.size)
         assert count <= self.run
@@ -149,7 +154,7 @@ class Expected:
 
 
 class Maker:
-    """Makes messages by the batch, at next to no cost a message."""
+    """Makes messages in batches, which costs next to nothing per message."""
 
     def __init__(self, size: int, first: int = 0) -> None:
         self.size = size
@@ -157,7 +162,7 @@ class Maker:
         self._expected = Expected(size)
 
     def batch(self, count: int) -> bytes:
-        """The next messages, laid end to end. The buffer is never written to again."""
+        """Return the next messages laid end to end. The buffer is never written to again."""
         parts = []
         while count:
             some = min(count, self._expected.run)
@@ -167,7 +172,7 @@ class Maker:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def messages(self, count: int, *, has_views: bool = True) -> Iterator[list[bytes | memoryview]]:
-        """The next messages one by one, in lists of a few hundred at most; large ones as views of a list's bytes."""
+        """Yield the next messages in lists of at most 512. Large messages are views of the list's buffer."""
         size = self.size
         some = min(self._expected.run, 512)
         while count > 0:
@@ -176,7 +181,7 @@ class Maker:
             if number == 1:
                 yield [whole]
             else:
-                # Small ones are copied: a view costs more than 64 bytes do.
+                # A view costs more than a copy of a small message.
                 view = memoryview(whole) if has_views and size >= 1024 else whole
                 yield [view[start : start + size] for start in range(0, number * size, size)]
             count -= number

@@ -8,16 +8,16 @@ from .results import StopWatch, SubResult
 
 
 class Reception:
-    """A subscriber's messages: checked, counted and timed, whatever brings them.
+    """The messages that a subscriber receives by any system: checked, counted and timed.
 
-    The rate is that of all that came after the first piece, in the time from it to the last one.
+    The rate is the number of messages after the first piece, divided by the time from it to the last piece.
     """
 
     def __init__(self, system: str, size: int, *, is_verified: bool, series: Series = ALL) -> None:
         self.system = system
         self.size = size
         self.total: int | None = None
-        """How many messages there are in all, once that is known."""
+        """Number of messages that were sent, once it is known."""
         self.is_ended = False
         self.loss_reports: int | None = None
         self._bad_properties = 0
@@ -33,23 +33,23 @@ class Reception:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it is known how many there are, and all are there."""
+        """True if it is known how many messages there are, and all have arrived."""
         if self.total is None:
             return False
         return self.messages >= self.total if self._checker is None else self._checker.is_complete(self.total)
 
     def begin(self, first: int) -> None:
-        """All from this one on have to come."""
+        """Expect all messages from this one on."""
         if self._checker is not None:
             self._checker.begin(first)
 
     def skip_to(self, position: int) -> None:
-        """Bytes are missing before this place."""
+        """Note that bytes were lost before this byte position."""
         if self._checker is not None:
             self._checker.skip_to(position)
 
     def take(self, data: Buffer) -> None:
-        """A piece of messages laid end to end."""
+        """Take a piece of messages laid end to end."""
         if self._checker is None:
             self._unchecked_bytes += len(data)
         else:
@@ -57,14 +57,14 @@ class Reception:
         self._note_time()
 
     def take_object(self, data: memoryview) -> None:
-        """One whole message."""
+        """Take one message."""
         if len(data) == self.size:
             self.take(data)
         else:
             self.take_many([bytes(data)])
 
     def take_many(self, messages: list[bytes]) -> None:
-        """Whole messages."""
+        """Take whole messages."""
         if self._checker is None:
             self._unchecked_bytes += sum(map(len, messages))
         else:
@@ -72,7 +72,7 @@ class Reception:
         self._note_time()
 
     def note_corrupt(self) -> None:
-        """A message's body may be as it should be, but its properties are not."""
+        """Count a message with wrong properties as corrupt."""
         self._bad_properties += 1
 
     def _note_time(self) -> None:
@@ -85,7 +85,7 @@ class Reception:
         seconds = cpu_s = 0.0
         if self._watch is not None:
             seconds = self._last_at - self._watch.start
-            cpu_s = self._watch.elapsed()[1]  # to ask for it with each piece would cost more than the pieces do
+            cpu_s = self._watch.elapsed()[1]  # reading it with each piece would cost more than the pieces do
         if self._checker is None:
             tally = Tally(self.messages, max(0, (self.total or 0) - self.messages))
         else:
@@ -111,5 +111,5 @@ class Reception:
 
 
 def messages_at_once(size: int) -> int:
-    """So many messages are gathered before they are checked."""
+    """Return how many messages to gather before they are checked: at most 256, or 128 KiB."""
     return max(1, min(256, (128 << 10) // size))

@@ -1,4 +1,4 @@
-"""What the benchmarks print: one JSON line a run, the same for every system, and how the figures come about."""
+"""Result lines: one line of JSON for each process, the same for all systems."""
 
 import json
 import time
@@ -10,36 +10,36 @@ from fjm2.errors import FJM2Error
 
 
 class TimedOutError(FJM2Error):
-    """Something did not happen in time; says what."""
+    """Something did not happen in time. The message says what."""
 
 
 class StopWatch:
-    """Time, and this process's time on CPUs, since it was made."""
+    """Measures elapsed time and this process's CPU time since it was created."""
 
     def __init__(self) -> None:
         self._cpu = time.process_time()
         self.start = time.perf_counter()
 
     def elapsed(self) -> tuple[float, float]:
-        """Both, in seconds."""
+        """Return elapsed time and CPU time in seconds."""
         return time.perf_counter() - self.start, time.process_time() - self._cpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PubResult:
-    """What a publisher did, from its first message until all was acknowledged."""
+    """A publisher's result, from its first message until all messages were acknowledged."""
 
     system: str
     object: str
     """"stream" or "data"."""
     size: int
     batch: int = 1
-    """Messages handed over in one write."""
+    """Messages in one write."""
     properties: int = 0
-    """Of each message, where there are such things."""
+    """Number of properties of each message, for systems that have them."""
     receivers: int
     not_acked: list[str] = field(default_factory=list)
-    """Receivers that did not confirm the end."""
+    """Receivers that did not confirm that they have all messages."""
     messages: int
     bytes: int
     seconds: float
@@ -47,7 +47,7 @@ class PubResult:
     gbit_per_s: float
     cpu_s: float
     nacks: int | None = None
-    """None, here and below, where the system has none or does not tell."""
+    """None, here and below, if the system has none or does not report them."""
     repairs: int | None = None
     window_waits: int | None = None
 
@@ -62,12 +62,12 @@ class PubResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubResult:
-    """What a subscriber got, from its first message to its last."""
+    """A subscriber's result, from its first message to its last."""
 
     system: str
     size: int
     ended: bool
-    """Whether the publisher's end was seen."""
+    """True if the publisher's end of the run was seen."""
     verified: bool
     messages: int
     bytes: int
@@ -79,7 +79,7 @@ class SubResult:
     out_of_order: int
     corrupt: int
     loss_reports: int | None = None
-    """How often the system itself said that something was lost; None where it does not tell."""
+    """Losses that the system itself reported. None if it does not report them."""
     cpu_s: float
 
     @property
@@ -118,7 +118,7 @@ class PingResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EchoResult:
-    """How much was sent back."""
+    """An echo's result."""
 
     system: str
     messages: int
@@ -128,19 +128,19 @@ class EchoResult:
 
 
 def print_ready(as_json: bool) -> None:
-    """Say that from now on nothing is missed."""
+    """Print that the process is ready: from now on it misses no message."""
     click.echo(json.dumps({"ready": True}) if as_json else "ready", err=not as_json)
 
 
 def print_result(result: PubResult | SubResult | PingResult | EchoResult, as_json: bool) -> None:
-    """The one line at the end."""
+    """Print the result line."""
     click.echo(json.dumps(asdict(result)) if as_json else result.text())
 
 
 def pub_result(
     *, system: str, form: str, size: int, messages: int, watch: StopWatch, receivers: int, **more: object
 ) -> PubResult:
-    """A publisher's line, with what follows from the others worked out."""
+    """Return a publisher's result, with rates computed from the other values."""
     seconds, cpu_s = watch.elapsed()
     rate = messages / seconds if seconds else 0.0
     known = {
@@ -155,7 +155,7 @@ def pub_result(
 
 
 def ping_result(system: str, size: int, times_ns: list[int]) -> PingResult:
-    """A ping's line. Percentiles are of what was measured, not interpolated."""
+    """Return a ping's result. Percentiles are measured values, not interpolated."""
     ordered = sorted(times_ns)
 
     def at(part: float) -> float:

@@ -1,7 +1,7 @@
-"""Connections of `fjm2.jms`: bytes messages on a topic, non-persistent, one re-used by the publisher for all.
+"""The JMS layer: non-persistent bytes messages on a topic. The publisher reuses one message object for all.
 
-A message that was sent may be changed and sent again at once: that is what costs least. The subscriber's session
-acknowledges by itself.
+A message that was sent may be changed and sent again at once, which costs least. The subscriber's session acknowledges
+automatically.
 """
 
 from ..base import PubOptions, SubOptions

@@ -14,7 +14,7 @@ from ..base import PubOptions
 from .rendezvous import CONTROL, DATA, Word, connect, encode, lane_statistics, say, wait_for
 
 _CONFIRM_S = 3600.0
-"""The command has a time limit of its own."""
+"""Longest time to wait for confirmations. Long, because the command has a time limit of its own."""
 
 
 class Publisher:
@@ -70,7 +70,7 @@ class Publisher:
         ]
         digits = itertools.cycle(range(PERIOD))
         for bodies in self._maker.messages(left, has_views=False):
-            # Digits come second, so that none is taken in vain at the end of a list.
+            # `zip` takes from the bodies first, so that no digit is lost at the end of a list.
             for body, digit in zip(bodies, digits, strict=False):
                 message.clear_body()
                 message.write_bytes(body)
@@ -81,7 +81,9 @@ class Publisher:
                 return
 
     async def _confirm(self, control: MessageProducer) -> list[str]:
-        """Tell how many there were, and wait until all is there. Those who have not confirmed it."""
+        """Send the number of messages and wait until the receivers have them all. Return the receivers that did not
+        confirm.
+        """
         try:
             await control.send_async(encode(Word.TOTAL, self._maker.next_number), CONTROL)
         except UnconfirmedError as error:

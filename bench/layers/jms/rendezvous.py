@@ -1,6 +1,7 @@
-"""Where on a bus the ends meet, and what they say to each other beside the messages that are measured.
+"""The topics of a run, and the control messages between its ends.
 
-The publisher says START when its receivers are there, TOTAL when it has sent all, and END when all have confirmed that.
+The publisher says START when its receivers are there, TOTAL when it has sent all messages, and END when all receivers
+have confirmed them.
 """
 
 import asyncio
@@ -26,15 +27,17 @@ from fjm2.jms import (
 
 DATA, BACK, CONTROL = Topic("fjm2-bench.data"), Topic("fjm2-bench.back"), Topic("fjm2-bench.control")
 _POLL_S = 0.01
+"""How often to count the subscribers."""
 _COMPLAINTS_MAX = 10
+"""Errors that are printed one by one."""
 _COUNT = "messages"
 
-# What it has to say in the end stands in the results.
+# The results contain what the logs would say.
 logging.getLogger("fjm2.jms").addHandler(logging.NullHandler())
 
 
 class Word(Enum):
-    """What is said."""
+    """Kinds of control messages."""
 
     START = "start"
     TOTAL = "total"
@@ -49,7 +52,7 @@ def encode(word: Word, messages: int = 0) -> Message:
 
 
 def decode(message: Message) -> tuple[Word, int] | None:
-    """None for what others say."""
+    """Decode a control message. Return None for other messages."""
     try:
         return Word(message.type), message.get_long_property(_COUNT)
     except ValueError:
@@ -57,7 +60,7 @@ def decode(message: Message) -> tuple[Word, int] | None:
 
 
 async def wait_for(count: int, connection: Connection, topic: Topic, tell: Callable[[int], None]) -> int:
-    """Wait for so many subscribers; `tell` is told how many are there."""
+    """Wait for `count` subscribers and return their number. `tell` is called with the number so far."""
     while (found := connection.subscribers(topic)) < count:
         tell(found)
         await asyncio.sleep(_POLL_S)
@@ -65,13 +68,13 @@ async def wait_for(count: int, connection: Connection, topic: Topic, tell: Calla
 
 
 def lane_statistics(connection: Connection) -> dict[str, Any]:
-    """The counters of what messages of ordinary priority travel in."""
+    """Return the counters of the lane that messages of ordinary priority use."""
     return asdict(connection.statistics().bus.lanes[0])
 
 
 @asynccontextmanager
 async def connect(uri: str, on_loss: Callable[[], None] = lambda: None, **options: Any) -> AsyncIterator[Connection]:
-    """A connection that tells what goes wrong, unless it is given up: then nobody wants to know what is unfinished."""
+    """Open a connection that prints its errors, except after cancellation: unfinished messages are no error then."""
     complaints = _Complaints(on_loss)
     async with ConnectionFactory(uri, **options).create_connection() as connection:
         connection.exception_listener = complaints
@@ -83,7 +86,7 @@ async def connect(uri: str, on_loss: Callable[[], None] = lambda: None, **option
 
 
 class _Complaints:
-    """An exception listener: tells the first few, and counts what was lost."""
+    """Exception listener that prints the first few errors and reports losses."""
 
     def __init__(self, on_loss: Callable[[], None]) -> None:
         self.is_muted = False
@@ -94,7 +97,7 @@ class _Complaints:
         if isinstance(error, MessagesLostError | MessagesDroppedError):
             self._on_loss()
         if self.is_muted or isinstance(error, ConsumerFullError):
-            return  # a full consumer is how a publisher is held back
+            return  # a full consumer only holds the publisher back
         self._told += 1
         if self._told <= _COMPLAINTS_MAX:
             click.echo(f"{type(error).__name__}: {error}", err=True)

@@ -1,4 +1,4 @@
-"""Round trips: publish, listener, reply."""
+"""Round trips: publish, listen, reply."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ def _message(body: bytes) -> BytesMessage:
 
 
 class Pinger:
-    """One end: the listener takes the time, and sends the next message."""
+    """The end that measures: its listener takes the time and sends the next message."""
 
     def __init__(self, uri: str, size: int) -> None:
         self.doing = "opening a connection"
@@ -43,7 +43,7 @@ class Pinger:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
             async def take(message: Message) -> None:
-                """Back it is."""
+                """Take the time, check the message and send the next one."""
                 self._times.append(time.perf_counter_ns() - self._sent_at)
                 if message.get_body(bytes) != self._expected and not done.done():
                     done.set_exception(TimedOutError(f"message {len(self._times) - 1} came back as another"))
@@ -70,7 +70,7 @@ class Pinger:
 
 
 class Echoer:
-    """The other end: the listener sends the reply."""
+    """The end that sends replies from its listener."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -84,7 +84,7 @@ class Echoer:
             ended = asyncio.Event()
 
             async def answer(message: Message) -> None:
-                """A message of our own with the same body."""
+                """Reply with a new message that has the same body."""
                 await producer.send(_message(message.get_body(bytes) or b""))
                 self.messages += 1
 

@@ -15,12 +15,13 @@ from ..base import LINGER_S, Ready, SubOptions
 from .rendezvous import CONTROL, DATA, Word, connect, decode
 
 _LOOK_S = 0.1
+"""How often to look if all messages have arrived."""
 _FAREWELL_S = 0.5
-"""So long the publisher's close can count on us."""
+"""How long to stay, so that the publisher can close with a subscriber that answers."""
 
 
 class Subscriber:
-    """Takes what comes on the topic. Some messages are gathered before they are checked."""
+    """Receives the messages of the topic. They are checked in batches."""
 
     def __init__(self, system: str, options: SubOptions) -> None:
         self._properties = property_values(options.properties)
@@ -32,11 +33,11 @@ class Subscriber:
         self._at_once = messages_at_once(options.size)
         self._gathered: list[bytes] = []
         self._sample: Message | None = None
-        """The first of those, whose properties are looked at."""
+        """First message of the batch, whose properties are checked."""
         self._came_at = 0.0
 
     def _selected(self, text: str | None) -> Series:
-        """What a selector lets pass."""
+        """Return the series of messages that a selector accepts."""
         selector = Selector(text or "")
         values = self._properties.items()
         digits = [d for d in range(PERIOD) if selector.matches({name: column[d] for name, column in values})]
@@ -63,7 +64,7 @@ class Subscriber:
             self._check()
 
     async def _feed(self, consumer: MessageConsumer) -> None:
-        """Each way that the API has."""
+        """Receive by the chosen API."""
         match self._options.api:
             case "listener":
                 consumer.message_listener = self._take
@@ -96,7 +97,9 @@ class Subscriber:
         return all(message.properties.get(name) == values[digit] for name, values in self._properties.items())
 
     async def _until_over(self) -> None:
-        """All is there and the publisher has ended; or something is missing, and nothing has come for a while."""
+        """Wait until all messages have arrived and the publisher has ended, or until something is missing and
+        nothing has arrived for a while.
+        """
         self._came_at = time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_S)

@@ -1,4 +1,4 @@
-"""Sessions of NORM: messages laid end to end in a stream, or each one a DATA object."""
+"""The NORM layer: messages laid end to end in a stream, or each sent as a DATA object."""
 
 from ..base import PubOptions, SubOptions
 from .publisher import Publisher

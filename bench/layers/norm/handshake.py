@@ -1,7 +1,7 @@
-"""How publishers and subscribers find each other on a bus, in application commands.
+"""How publishers and subscribers find each other on a bus: by application commands.
 
-A subscriber says HERE about twice a second until it is answered, or sees data. The publisher answers WELCOME, with the
-subscriber's node id and how many messages there have been, and says END, with how many there were, when all is over.
+A subscriber sends HERE about twice a second until it is answered or receives data. The publisher answers WELCOME with
+the subscriber's node id and the number of messages so far. At the end it sends END with the number of all messages.
 """
 
 import asyncio
@@ -12,12 +12,13 @@ from enum import IntEnum
 from fjm2.norm import Session
 
 HELLO_INTERVAL_S = 0.4
+"""How often a subscriber repeats HERE. Commands are not reliable."""
 _HELLO = struct.Struct("!8sBxxxIQ")
 _MAGIC = b"fjm2bnch"
 
 
 class Word(IntEnum):
-    """What is said."""
+    """Kinds of commands."""
 
     HERE = 1
     WELCOME = 2
@@ -26,11 +27,11 @@ class Word(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """One of the commands."""
+    """A command."""
 
     word: Word
     node_id: int
-    """Of the subscriber; 0 for all."""
+    """Node id of the subscriber; 0 means all."""
     messages: int = 0
 
     def encode(self) -> bytes:
@@ -38,7 +39,7 @@ class Hello:
 
 
 def decode(content: bytes) -> Hello | None:
-    """None for what others say on the bus."""
+    """Decode a command. Return None for other programs' commands."""
     if len(content) != _HELLO.size:
         return None
     magic, word, node_id, messages = _HELLO.unpack(content)
@@ -46,7 +47,7 @@ def decode(content: bytes) -> Hello | None:
 
 
 async def announce(session: Session, answered: asyncio.Event) -> None:
-    """Say HERE until there is an answer."""
+    """Send HERE until there is an answer."""
     while not answered.is_set():
         session.send_command(Hello(Word.HERE, session.node_id).encode())
         try:

@@ -1,4 +1,4 @@
-"""A publisher of a NORM session."""
+"""A publisher on a NORM session."""
 
 import asyncio
 import math
@@ -19,7 +19,7 @@ from . import handshake
 from .session import open_session
 
 _FAREWELL_S = 3.0
-"""Longest wait until the end has been told often enough."""
+"""Longest time to send END as often as a robust command is sent."""
 
 
 class Publisher:
@@ -34,7 +34,7 @@ class Publisher:
         self._nodes: set[int] = set()
         self._came = asyncio.Event()
         self._unsaid = 0
-        """Commands that are still to be sent."""
+        """Number of commands still to be sent."""
         self._said = asyncio.Event()
 
     async def publish(self) -> PubResult:
@@ -105,12 +105,12 @@ class Publisher:
             left -= 1
 
     def _limits(self) -> tuple[float, int]:
-        """Until when to send, and how many messages."""
+        """Return the time to stop at, and the number of messages to send."""
         until = math.inf if self._options.seconds is None else time.perf_counter() + self._options.seconds
         return until, 1 << 62 if self._options.count is None else self._options.count
 
     async def _confirm(self, session: Session) -> list[int]:
-        """Wait until all is there. Those who have not confirmed it."""
+        """Wait until the receivers have everything. Return the receivers that did not confirm."""
         self.doing = "waiting for the receivers to confirm"
         nodes = frozenset(self._nodes)
         if nodes:
@@ -127,7 +127,7 @@ class Publisher:
             pass
 
     async def _listen(self, session: Session) -> None:
-        """Answer those who announce themselves."""
+        """Answer subscribers that announce themselves."""
         async for event in session:
             match event:
                 case CommandReceived(_, content):
@@ -139,9 +139,9 @@ class Publisher:
                     if not self._unsaid:
                         self._said.set()
                 case ReceiverEvicted(node_id):
-                    click.echo(f"receiver {node_id} has fallen silent: not waited for any more", err=True)
+                    click.echo(f"receiver {node_id} does not answer any more: no longer waiting for it", err=True)
                 case NodeIdCollided(address):
-                    click.echo(f"warning: {address[0]} uses our node id {session.node_id}, too", err=True)
+                    click.echo(f"warning: {address[0]} also uses our node id {session.node_id}", err=True)
                 case _:
                     pass
 

@@ -15,10 +15,11 @@ from . import handshake
 from .session import open_session
 
 _FAREWELL_S = 2.0
+"""Longest time to send END as often as a robust command is sent."""
 
 
 class Pinger:
-    """One end of the round trips."""
+    """The end that measures."""
 
     def __init__(self, uri: str, size: int) -> None:
         self.doing = "waiting for an echo"
@@ -70,7 +71,7 @@ class Pinger:
 
 
 class Echoer:
-    """The other end."""
+    """The end that sends messages back."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -93,7 +94,7 @@ class Echoer:
             async for event in session:
                 match event:
                     case StreamReceived(sender_id) if self._partner in (None, sender_id):
-                        self._find(sender_id)  # what it says may come later than what it sends
+                        self._find(sender_id)  # its WELCOME may arrive after its messages
                         await self._send_back(stream, event)
                     case CommandReceived(sender_id, content):
                         self._hear(sender_id, handshake.decode(content), session.node_id)

@@ -1,11 +1,11 @@
-"""A node of a bus."""
+"""Sessions on a bus."""
 
 from fjm2.norm import Session
 from fjm2.uri import BusConfig
 
 
 def open_session(bus: BusConfig) -> Session:
-    """To send and to receive."""
+    """Open a session that sends and receives."""
     return Session(
         bus.group,
         bus.port,

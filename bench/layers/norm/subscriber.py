@@ -25,10 +25,11 @@ from . import handshake
 from .session import open_session
 
 _COMPLAINTS_MAX = 10
+"""Losses that are printed one by one."""
 
 
 class Subscriber:
-    """Takes the events of a session, and what the first publisher heard of sends."""
+    """Handles the events of a session, and takes the messages of the first publisher it hears."""
 
     def __init__(self, system: str, options: SubOptions) -> None:
         self.reception = Reception(system, options.size, is_verified=options.is_verified)
@@ -38,7 +39,7 @@ class Subscriber:
         self._publisher: int | None = None
         self._stream: int | None = None
         self._position = 0
-        """In the stream, of the next byte."""
+        """Position of the next byte in the stream."""
         self._is_over = False
         self._is_lingering = False
         self._complaints = 0
@@ -73,7 +74,7 @@ class Subscriber:
                 self._take_run(event)
             case ObjectCompleted() if event.data is not None and self._is_publisher(event.sender_id):
                 self.reception.take_object(event.data)
-                self._look_for_end()
+                self._check_end()
             case CommandReceived(sender_id, content):
                 said = handshake.decode(content)
                 if said is not None:
@@ -88,12 +89,12 @@ class Subscriber:
             case SenderVanished(sender_id) if sender_id == self._publisher:
                 self._is_over = True
             case NodeIdCollided(address):
-                click.echo(f"warning: {address[0]} uses our node id, too", err=True)
+                click.echo(f"warning: {address[0]} also uses our node id", err=True)
             case _:
                 pass
 
     def _complain(self, text: str) -> None:
-        """A few times; the counters tell the whole of it."""
+        """Print the first few losses; the result has them all."""
         self._complaints += 1
         if self._complaints <= _COMPLAINTS_MAX:
             click.echo(text, err=True)
@@ -109,10 +110,12 @@ class Subscriber:
             self.reception.skip_to(event.start)
         self._position = event.start + len(event.data)
         self.reception.take(event.data)
-        self._look_for_end()
+        self._check_end()
 
     def _is_publisher(self, sender_id: int) -> bool:
-        """Whoever sends first. From then on nobody needs to know that we are here."""
+        """Return True for the publisher, which is the first sender. From its first data on, subscribers need not
+        announce themselves.
+        """
         if self._publisher is None:
             self._publisher = sender_id
         if sender_id != self._publisher:
@@ -129,7 +132,7 @@ class Subscriber:
         elif said.word is handshake.Word.END and sender_id == self._publisher:
             self.reception.is_ended = True
             self.reception.total = said.messages if self._count is None else self._count
-            self._look_for_end()
+            self._check_end()
 
-    def _look_for_end(self) -> None:
+    def _check_end(self) -> None:
         self._is_over = self._is_over or (self.reception.is_ended and self.reception.is_complete)

@@ -1,4 +1,4 @@
-"""ActiveMQ Classic by its own Java client: see `ActiveMqBench.java`. The broker of `activemq-stomp` is the same."""
+"""ActiveMQ Classic with its own Java client: see `ActiveMqBench.java`. `activemq-stomp` uses the same broker."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,7 +66,9 @@ class ActiveMq:
 
 @contextmanager
 def java_broker(options: PeerOptions, deadline: Deadline, *, is_stomp: bool = False) -> Iterator[int]:
-    """A broker that is there to be connected to; its process id. It writes no file."""
+    """Run a broker until the context is left. Yields its process id as soon as it accepts connections. It writes no
+    files.
+    """
     with child(PROGRAM.argv("broker", options, {"--stomp": 1} if is_stomp else {})) as process:
         next_line(process, deadline, "starting the broker")
         yield process.pid

@@ -9,8 +9,11 @@ from .program import WARM_UP_S, JavaProgram
 
 _PROGRAM = JavaProgram("JGroupsBench", "libjgroups-java", ("jgroups",), ("-Djava.net.preferIPv4Stack=true",))
 
-_DATAGRAM, _SMALL_DATAGRAM = 64_000, 1428
-_CREDITS_MAX, _RECEIVE_BUFFER = 2_000_000, 32 << 20
+_DATAGRAM_BYTES, _SMALL_DATAGRAM_BYTES = 64_000, 1428
+"""Sizes of bundles: as large as UDP allows, or in one packet where packets are lost."""
+_CREDITS_MAX_BYTES = 2_000_000
+"""With more, a busy subscriber drops datagrams, and repairs slow the run down by a factor of ten or more."""
+_RECEIVE_BUFFER_BYTES = 32 << 20
 
 
 class JGroups:
@@ -49,16 +52,16 @@ class JGroups:
 
 
 def _place(options: PeerOptions) -> dict[str, object]:
-    datagram = _SMALL_DATAGRAM if options.segment_bytes <= _SMALL_DATAGRAM else _DATAGRAM
-    more = {"--datagram": datagram, "--credits": min(_CREDITS_MAX, _receive_buffer())}
+    datagram = _SMALL_DATAGRAM_BYTES if options.segment_bytes <= _SMALL_DATAGRAM_BYTES else _DATAGRAM_BYTES
+    more = {"--datagram": datagram, "--credits": min(_CREDITS_MAX_BYTES, _granted_buffer_bytes())}
     return {"--group": options.group, "--interface": options.interface, **more}
 
 
-def _receive_buffer() -> int:
-    """How much the kernel grants to who may not force it."""
+def _granted_buffer_bytes() -> int:
+    """Return the size of receive buffer that the kernel grants to ordinary users."""
     with socket.socket(type=socket.SOCK_DGRAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-        return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # it counts what the packets are kept in
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+        return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # it reports twice the size
 
 
 PEER = JGroups()

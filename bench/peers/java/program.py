@@ -1,4 +1,4 @@
-"""Peers that are Java programs of our own, compiled on first use: building them, and running processes of them."""
+"""Java programs: compiled on first use, and run as processes."""
 
 import json
 import os
@@ -14,32 +14,33 @@ from typing import Any, NoReturn
 
 from ..base import Deadline, PeerOptions, PeerTimeoutError
 from ..broker import dying_with_us, lack_of
-from ..build_cache import is_fresh, place
+from ..build_cache import is_fresh, path_of
 
 _SHARED = Path(__file__).with_name("Bench.java")
 _JAVA = Path("/usr/share/java")
-"""Debian's place for what others have built."""
+"""Debian's folder of Java libraries."""
 _SETTINGS = ("-XX:+UseParallelGC", "-Xms256m", "-Xmx1g")
 _STOP_S = 5.0
+"""Longest time for a virtual machine to end after SIGTERM."""
 _GRACE_S = 2.0
-"""So much longer we wait: what it says itself when time is up tells what it was doing."""
+"""Additional time to wait for a process. When time is up, the process itself says what it was doing."""
 WARM_UP_S = 3.0
-"""So long messages are sent that do not count, so that everything is machine code when those that count follow."""
+"""Time to send messages that do not count, so that everything is compiled to machine code before the measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class JavaProgram:
-    """A class with a main function beside this file, and what it stands on."""
+    """A Java class with a main function in this folder."""
 
     main: str
     package: str
-    """Debian's, which all jars come with."""
+    """Debian package that contains all jars."""
     jars: tuple[str, ...]
     settings: tuple[str, ...] = ()
-    """More for the virtual machine."""
+    """Additional options of the virtual machine."""
 
     def missing(self) -> str | None:
-        """What it lacks here, or None. Compiles it."""
+        """Compile the program if it is not up to date. Say what is missing for that, or return None."""
         for needed in ("java", "javac"):
             if lack := lack_of(needed):
                 return lack
@@ -66,7 +67,7 @@ class JavaProgram:
         os.execvp(argv[0], argv)
 
     def run(self, role: str, options: PeerOptions, more: Mapping[str, object], deadline: Deadline) -> dict[str, Any]:
-        """The line that a process of it ends with."""
+        """Run a process and return its result line."""
         with child(self.argv(role, options, {**more, "--left": f"{deadline.left_s:.3f}"})) as process:
             result: dict[str, Any] = json.loads(next_line(process, deadline, f"{role} of {self.main}"))
             return result
@@ -77,13 +78,13 @@ class JavaProgram:
 
     @property
     def _classes(self) -> Path:
-        return place(f"{self.main}.jar")
+        return path_of(f"{self.main}.jar")
 
     def _build(self) -> str | None:
-        """What went wrong, if anything."""
+        """Compile. Say what went wrong, or return None."""
         final = self._classes
         final.parent.mkdir(parents=True, exist_ok=True)
-        # Made beside it and moved, so that two runs at once both see a whole program.
+        # Compile to another name and rename, so that two runs at once both see a complete program.
         with tempfile.TemporaryDirectory(dir=final.parent) as directory:
             classes, fresh = Path(directory, "classes"), Path(directory, "fresh.jar")
             jars = os.pathsep.join(map(str, map(_jar, self.jars)))
@@ -101,7 +102,7 @@ class JavaProgram:
 
 @contextmanager
 def child(argv: list[str]) -> Iterator["subprocess.Popen[str]"]:
-    """A process with pipes, which is ended with the block."""
+    """Run a process with pipes until the context is left."""
     process = subprocess.Popen(
         dying_with_us(argv),
         stdin=subprocess.PIPE,
@@ -122,7 +123,7 @@ def child(argv: list[str]) -> Iterator["subprocess.Popen[str]"]:
 
 
 def next_line(process: "subprocess.Popen[str]", deadline: Deadline, doing: str) -> str:
-    """The next line that it prints. PeerTimeoutError with what it said instead."""
+    """Return the next line of a process's output. Raise PeerTimeoutError with its error output if it ends instead."""
     assert process.stdout is not None
     assert process.stderr is not None
     if not select.select([process.stdout], [], [], deadline.left_s + _GRACE_S)[0]:
@@ -131,7 +132,7 @@ def next_line(process: "subprocess.Popen[str]", deadline: Deadline, doing: str) 
     if line:
         return line
     said = process.stderr.read().strip().splitlines()
-    raise PeerTimeoutError(said[-1] if said else f"{doing}: it ended and said nothing")
+    raise PeerTimeoutError(said[-1] if said else f"{doing}: the process ended and said nothing")
 
 
 def _jar(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""NRL's libnorm, by a C program of our own: see `libnorm_bench.c`."""
+"""NRL's libnorm, through a C program: see `libnorm_bench.c`."""
 
 from typing import NoReturn
 

@@ -1,4 +1,4 @@
-"""Peers that are C programs of our own, compiled on first use: this process becomes one."""
+"""C programs: compiled on first use. This process becomes one."""
 
 import os
 import shutil
@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..base import PeerOptions
-from ..build_cache import is_fresh, place
+from ..build_cache import is_fresh, path_of
 
 _SHARED = Path(__file__).with_name("workload.h")
 
 
 @dataclass(frozen=True, slots=True)
 class NativeProgram:
-    """A C file beside this one, and what it stands on."""
+    """A C program in this folder."""
 
     name: str
     library: str | None = None
     header: str = "sys/socket.h"
     package: str = "libc6-dev"
-    """Debian's, which the header comes with."""
+    """Debian package that contains the header."""
 
     def missing(self) -> str | None:
-        """What it lacks here, or None. Compiles it."""
+        """Compile the program if it is not up to date. Say what is missing for that, or return None."""
         if is_fresh(self._binary, self._source) and is_fresh(self._binary, _SHARED):
             return None
         gcc = shutil.which("gcc")
@@ -55,13 +55,13 @@ class NativeProgram:
 
     @property
     def _binary(self) -> Path:
-        return place(self.name)
+        return path_of(self.name)
 
     def _build(self, gcc: str) -> str | None:
-        """What went wrong, if anything."""
+        """Compile. Say what went wrong, or return None."""
         binary = self._binary
         binary.parent.mkdir(parents=True, exist_ok=True)
-        # Made beside it and moved, so that two runs at once both see a whole program.
+        # Compile to another name and rename, so that two runs at once both see a complete program.
         fresh = binary.with_name(f"{binary.name}.{os.getpid()}")
         libraries = [] if self.library is None else [f"-l{self.library}"]
         argv = [gcc, "-O2", "-Wall", "-Wextra", "-o", str(fresh), str(self._source), *libraries]

@@ -1,4 +1,4 @@
-"""Bare UDP by multicast from C: see `udp_bench.c`."""
+"""Bare UDP multicast from C: see `udp_bench.c`."""
 
 from typing import NoReturn
 

@@ -1,7 +1,7 @@
-"""Bare UDP from Python: what the network does without a protocol. It may lose; nothing is repaired, all is counted.
+"""Bare UDP from Python: what the network can do without a protocol. Losses are counted and not repaired.
 
-A message is a datagram, as long as it fits. Otherwise messages are laid end to end and cut into numbered pieces. The
-end is told in the same way as messages are sent, again and again until all subscribers have confirmed it.
+A message is one datagram if it fits. Otherwise messages are laid end to end and cut into numbered pieces. The publisher
+repeats the last message until all subscribers have confirmed it.
 """
 
 import socket
@@ -30,24 +30,33 @@ from ...workload.results import (
 from ..base import HELLO_INTERVAL_S, Deadline, PeerOptions, end_message, messages_to_send, total_of
 
 DATAGRAM_BYTES_MAX = 65_507
+"""Longest payload of UDP over IPv4."""
 _SEGMENT_BYTES = 1472
-"""A datagram that fills a packet of 1,500 B."""
+"""Length of a datagram that fills a packet of 1,500 bytes."""
 _SEGMENTS_A_TRAIN = 44
+"""As many as fit into one system call of 64 KiB."""
 _NUMBER_BYTES = 8
 _UDP_SEGMENT, _UDP_GRO = 103, 104
+"""Socket options of <linux/udp.h> that Python does not name."""
 _SO_RCVBUFFORCE = 33
+"""Socket option of <asm-generic/socket.h> that Python does not name."""
 _RECEIVE_BUFFER_BYTES = 32 << 20
+"""As large as the receive buffers of the other peers."""
 _TICK_S = 0.1
+"""Time after which a wait looks at its deadline."""
 _END_INTERVAL_S = 0.01
+"""How often the last message is repeated."""
 _LOST_AFTER_S = 0.2
+"""Time after which a ping gives a message up. Round trips take less than a millisecond."""
 _LINGER_S = 0.1
+"""How long a subscriber repeats its confirmation, which may be lost as well."""
 _HELLO, _DONE = b"hello", b"done"
 
 Address = tuple[str, int]
 
 
 class Udp:
-    """An adapter."""
+    """The adapter of bare UDP."""
 
     def __init__(self, name: str, settings: str, *, is_multicast: bool, has_trains: bool = False) -> None:
         self.name = name
@@ -61,7 +70,7 @@ class Udp:
     def pub(self, options: PeerOptions) -> PubResult:
         deadline = Deadline(options.timeout_s)
         with _bound((options.publisher, options.port + 1)) as answers:
-            subscribers = _names(options.receivers, _HELLO, answers, deadline, "subscribers")
+            subscribers = _await_words(options.receivers, _HELLO, answers, deadline, "subscribers")
             with self._outlets(options, subscribers) as outlets:
                 watch = StopWatch()
                 if self._piece_bytes(options.size):
@@ -79,9 +88,9 @@ class Udp:
                 confirmed: set[Address] = set()
                 while len(confirmed) < options.receivers:
                     for outlet in outlets:
-                        with suppress(ConnectionRefusedError):  # whoever has confirmed is gone
+                        with suppress(ConnectionRefusedError):  # a subscriber that has confirmed is gone
                             outlet.send(end_message(total))
-                    confirmed |= _come(_DONE, answers, _END_INTERVAL_S)
+                    confirmed |= _receive_word(_DONE, answers, _END_INTERVAL_S)
                     deadline.check(f"waiting for confirmations, {len(confirmed)} of {options.receivers} are there")
         return result
 
@@ -89,16 +98,16 @@ class Udp:
         deadline = Deadline(options.timeout_s)
         reception = Reception(self.name, options.size, is_verified=options.is_verified)
         reception.begin(0)
-        with self._inlet(options) as inlet, self._teller(inlet) as teller:
+        with self._inlet(options) as inlet, self._announcement_socket(inlet) as announcer:
             print_ready(as_json=True)
-            self._await_first(inlet, teller, options, deadline)
+            self._announce(inlet, announcer, options, deadline)
             if piece_bytes := self._piece_bytes(options.size):
                 self._receive_pieces(reception, inlet, piece_bytes, deadline)
             else:
                 self._receive_messages(reception, inlet, deadline)
             until = time.monotonic() + _LINGER_S
             while reception.is_ended and time.monotonic() < until:
-                teller.sendto(_DONE, (options.publisher, options.port + 1))
+                announcer.sendto(_DONE, (options.publisher, options.port + 1))
                 time.sleep(_LINGER_S / 10)
         return reception.result()
 
@@ -108,7 +117,7 @@ class Udp:
         times = []
         _check_fits(options.size)
         with _bound((options.publisher, options.port + 1)) as answers:
-            echoes = _names(1, _HELLO, answers, deadline, "an echo")
+            echoes = _await_words(1, _HELLO, answers, deadline, "an echo")
             with self._outlets(options, echoes) as (outlet,):
                 for _ in range(options.warm_up + (options.count or 1)):
                     message = maker.batch(1)
@@ -116,7 +125,7 @@ class Udp:
                     start = time.perf_counter_ns()
                     outlet.send(message)
                     with suppress(TimeoutError):
-                        while answers.recv(DATAGRAM_BYTES_MAX) != message:  # a greeting, or one that was given up
+                        while answers.recv(DATAGRAM_BYTES_MAX) != message:  # an announcement, or a late message
                             pass
                         times.append(time.perf_counter_ns() - start)
                     deadline.check("waiting for messages to come back")
@@ -126,27 +135,27 @@ class Udp:
     def echo(self, options: PeerOptions) -> EchoResult:
         deadline = Deadline(options.timeout_s)
         count = 0
-        with self._inlet(options) as inlet, self._teller(inlet) as teller:
+        with self._inlet(options) as inlet, self._announcement_socket(inlet) as announcer:
             print_ready(as_json=True)
-            self._await_first(inlet, teller, options, deadline)
+            self._announce(inlet, announcer, options, deadline)
             while not deadline.is_over:
                 with suppress(TimeoutError):
                     message = inlet.recv(DATAGRAM_BYTES_MAX)
                     if total_of(message) is not None:
                         break
-                    teller.sendto(message, (options.publisher, options.port + 1))
+                    announcer.sendto(message, (options.publisher, options.port + 1))
                     count += 1
         return EchoResult(system=self.name, messages=count)
 
     def _piece_bytes(self, size: int) -> int:
-        """What a piece holds; 0 if messages are not cut."""
+        """Return the content of a piece in bytes; 0 if messages are not cut."""
         if self._has_trains:
             return _SEGMENT_BYTES - _NUMBER_BYTES
         return 0 if size <= DATAGRAM_BYTES_MAX else DATAGRAM_BYTES_MAX - _NUMBER_BYTES
 
     @contextmanager
     def _outlets(self, options: PeerOptions, subscribers: set[Address]) -> Iterator[list[socket.socket]]:
-        """One for all by multicast, or else one for each."""
+        """Open sockets to send by: one for all subscribers by multicast, or else one for each."""
         group = {(options.group, options.port)} if self._is_multicast else subscribers
         outlets = [_socket() for _ in group]
         try:
@@ -186,7 +195,7 @@ class Udp:
         at = 0
         while end is None or at < end:
             if end is None and time.perf_counter() >= until:
-                end = -(-at // size) * size  # the message that is under way is the last one
+                end = -(-at // size) * size  # the current message is the last one
                 continue
             length = at_once * piece if end is None else min(at_once * piece, end - at)
             content = expected.piece(at // size, at % size, length)
@@ -202,13 +211,13 @@ class Udp:
             deadline.check("sending")
         return at // size
 
-    def _await_first(
-        self, inlet: socket.socket, teller: socket.socket, options: PeerOptions, deadline: Deadline
+    def _announce(
+        self, inlet: socket.socket, announcer: socket.socket, options: PeerOptions, deadline: Deadline
     ) -> None:
-        """Say that one is there, until there is something to receive."""
+        """Announce the subscriber until there is something to receive."""
         inlet.settimeout(HELLO_INTERVAL_S)
         while not deadline.is_over:
-            teller.sendto(_HELLO, (options.publisher, options.port + 1))
+            announcer.sendto(_HELLO, (options.publisher, options.port + 1))
             with suppress(TimeoutError, ConnectionRefusedError):
                 inlet.recv(1, socket.MSG_PEEK)
                 break
@@ -241,7 +250,7 @@ class Udp:
             if total is not None:
                 reception.total, reception.is_ended = total, True
                 return
-            # Several datagrams at once if the kernel says how long each is; they came one after the other.
+            # The kernel may hand over several datagrams that arrived one after another, and then says how long each is.
             step = struct.unpack("i", ancillary[0][2][:4])[0] if ancillary else length
             for start, end, number in _runs(buffer[:length], step):
                 if number != next_number:
@@ -271,17 +280,17 @@ class Udp:
             yield inlet
 
     @contextmanager
-    def _teller(self, inlet: socket.socket) -> Iterator[socket.socket]:
-        """What greetings go out by: by unicast, messages come back to it."""
+    def _announcement_socket(self, inlet: socket.socket) -> Iterator[socket.socket]:
+        """Yield the socket that sends announcements. By unicast it is the one that receives messages."""
         if not self._is_multicast:
             yield inlet
             return
-        with _socket() as teller:
-            yield teller
+        with _socket() as announcer:
+            yield announcer
 
 
 def _runs(data: NDArray[np.uint8], step: int) -> Iterator[tuple[int, int, int]]:
-    """Where pieces with numbers that follow each other begin and end, and the first one's number."""
+    """Yield the bounds of runs of pieces with consecutive numbers, and the number of each run's first piece."""
     numbers = np.ndarray((-(-data.size // step),), ">u8", data.data, strides=(step,)).astype(np.int64)
     bounds = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
     for low, high in pairwise(bounds):
@@ -300,7 +309,7 @@ def _bound(address: Address) -> Iterator[socket.socket]:
 
 
 def _membership(options: PeerOptions) -> bytes:
-    """An `ip_mreqn`: the interface by its address, or by its name."""
+    """Return an `ip_mreqn` with the interface by its address or by its name."""
     try:
         address, index = socket.inet_aton(options.interface), 0
     except OSError:
@@ -308,17 +317,17 @@ def _membership(options: PeerOptions) -> bytes:
     return struct.pack("@4s4si", socket.inet_aton(options.group), address, index)
 
 
-def _names(count: int, word: bytes, inlet: socket.socket, deadline: Deadline, what: str) -> set[Address]:
-    """Who has sent a word, as soon as they are so many."""
+def _await_words(count: int, word: bytes, inlet: socket.socket, deadline: Deadline, what: str) -> set[Address]:
+    """Return the addresses of `count` processes that sent a word, as soon as there are so many."""
     seen: set[Address] = set()
     while len(seen) < count:
-        seen |= _come(word, inlet, _TICK_S)
+        seen |= _receive_word(word, inlet, _TICK_S)
         deadline.check(f"waiting for {what}, {len(seen)} of {count} are there")
     return seen
 
 
-def _come(word: bytes, inlet: socket.socket, seconds: float) -> set[Address]:
-    """Who sends a word next, if anybody does in so long."""
+def _receive_word(word: bytes, inlet: socket.socket, seconds: float) -> set[Address]:
+    """Return the address of the next process that sends a word, if one does so in time."""
     inlet.settimeout(seconds)
     with suppress(TimeoutError):
         said, address = inlet.recvfrom(64)
@@ -329,4 +338,4 @@ def _come(word: bytes, inlet: socket.socket, seconds: float) -> set[Address]:
 
 def _check_fits(size: int) -> None:
     if size > DATAGRAM_BYTES_MAX:
-        raise OSError(f"messages of {size} B: a datagram holds {DATAGRAM_BYTES_MAX}")
+        raise OSError(f"messages of {size} B: expected at most {DATAGRAM_BYTES_MAX} B, which fit into a datagram")

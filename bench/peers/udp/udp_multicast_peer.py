@@ -1,4 +1,4 @@
-"""Bare UDP by multicast, a datagram at a time."""
+"""Bare UDP multicast, one datagram for each system call."""
 
 from .adapter import Udp
 

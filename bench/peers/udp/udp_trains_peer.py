@@ -1,4 +1,4 @@
-"""Bare UDP by multicast, 44 datagrams at a time."""
+"""Bare UDP multicast, 44 datagrams for each system call."""
 
 from .adapter import Udp
 

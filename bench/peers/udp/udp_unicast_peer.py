@@ -1,4 +1,4 @@
-"""Bare UDP to each subscriber, a datagram at a time."""
+"""Bare UDP unicast to each subscriber, one datagram for each system call."""
 
 from .adapter import Udp
 

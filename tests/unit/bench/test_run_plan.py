@@ -160,7 +160,7 @@ ONE = '[[experiment]]\nname = "a"\n'
         (ONE + "properties = 9", "properties", "from 0 to 8"),
         (ONE + 'object = "file"', "object", "stream, data"),
         (ONE + "segment_bytes = 10", "segment_bytes", "from 64 to 65000"),
-        (ONE + "sizes = [64", "", "this is no TOML"),
+        (ONE + "sizes = [64", "", "not a TOML file"),
     ],
 )
 def test_mistakes_name_file_key_and_what_is_allowed(tmp_path: Path, text: str, key: str, allowed: str) -> None:
@@ -178,7 +178,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"nowhere\.toml: No such file"):
         load(tmp_path / "nowhere.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(PlanError, match="this is no TOML"):
+    with pytest.raises(PlanError, match="not a TOML file"):
         load(tmp_path / "bytes.toml")
 
 
