@@ -95,7 +95,7 @@ class Trial:
     p99_us: float = 0.0
     p999_us: float = 0.0
     fault: str = ""
-    """What went wrong, if anything. The figures are void then."""
+    """Description of the first failure; empty if there was none. The figures are void after a failure."""
     processes: tuple[ProcessResult, ...] = ()
     """Results of the processes that printed one. The publisher's comes first."""
 

@@ -1,6 +1,6 @@
 """A gateway without trains and without keys: multicast in, unicast out, and back, one datagram at a time.
 
-python -m fjm2bench.networks.plain_relay asyncio|threads GROUP PORT LAN_ADDRESS WAN_ADDRESS PEER_ADDRESS
+    python -m fjm2bench.networks.plain_relay asyncio|threads GROUP PORT LAN_ADDRESS WAN_ADDRESS PEER_ADDRESS
 
 For comparison with fjm2d, in the two simplest forms: asyncio's datagram protocols, or a thread for each direction that
 calls `recv` and `sendto`. Its socket buffers are as large as fjm2d's. It accepts datagrams from anyone. It prints a

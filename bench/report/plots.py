@@ -90,8 +90,8 @@ def _fanout(results: Sequence[Result]) -> Iterator[Plot]:
     yield _plot(
         "throughput-by-fanout",
         "Throughput by number of subscribers: a LAN without limits",
-        "Each message counts once, however many subscribers receive it. Multicast is sent once; unicast is sent to each "
-        "subscriber. All processes share this machine's processors, so throughput falls for every system.",
+        "Each message counts once, however many subscribers receive it. Multicast is sent once; unicast is sent to "
+        "each subscriber. All processes share this machine's processors, so throughput falls for every system.",
         panels,
     )
 
@@ -139,9 +139,9 @@ def _ethernet(results: Sequence[Result]) -> Iterator[Plot]:
         yield _plot(
             f"thesis-{figure}",
             f"One to {'one' if fanout == 1 else 'two'} over a link of 100 Mbit/s",
-            "The rate of the publisher's link is limited. The difference between a line and the link's rate is headers, "
-            "acknowledgements and idle time. A system that sends to each subscriber separately shares the rate among "
-            "them.",
+            "The rate of the publisher's link is limited. The difference between a line and the link's rate is "
+            "headers, acknowledgements and idle time. A system that sends to each subscriber separately shares the "
+            "rate among them.",
             [by_size(_chosen(results, "lan", fanout=fanout, rate_bps=ETHERNET_BPS), f"1 to {fanout}", ETHERNET_BPS)],
             f"figure {figure}",
         )
@@ -196,8 +196,8 @@ def _cpu(results: Sequence[Result]) -> Iterator[Plot]:
     yield _plot(
         "cpu-by-size",
         "Processor time for each gigabyte published: a LAN without limits, one subscriber",
-        "CPU time of the publisher, the subscriber and the broker, if there is one. Less is better. Time that the kernel "
-        "spends in softirqs for other processes is not counted.",
+        "CPU time of the publisher, the subscriber and the broker, if there is one. Less is better. Time that the "
+        "kernel spends in softirqs for other processes is not counted.",
         [panel],
     )
 

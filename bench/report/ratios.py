@@ -65,7 +65,7 @@ def markdown_of(results: Sequence[Result], machine: Iterable[Sequence[str]]) -> 
 
 
 def _table(part: _Part, results: Sequence[Result]) -> str:
-    """Return a table with a row for each setting and each of FJM2's systems. It is empty if nothing else was measured."""
+    """Return a table with a row for each setting and FJM2 system. It is empty if no other system was measured."""
     places = _medians([result for result in results if part.has(result)], part.figure)
     rows: list[tuple[str, dict[str, float]]] = []
     for where, values in places:

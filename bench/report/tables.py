@@ -87,8 +87,8 @@ def _standings(results: Sequence[Result]) -> Table | None:
     return Table(
         "top-standings",
         "FJM2 beside the best of the others",
-        "Medians. Above 1, FJM2 is better: more messages per second, or a shorter round trip. Below 1, it is worse. The "
-        "other systems carry bare bytes; FJM2 (JMS) carries JMS messages, FJM2 (NORM) a stream of bytes.",
+        "Medians. Above 1, FJM2 is better: more messages per second, or a shorter round trip. Below 1, it is worse. "
+        "The other systems carry bare bytes; FJM2 (JMS) carries JMS messages, FJM2 (NORM) a stream of bytes.",
         ("what", *map(name_of, OURS)),
         rows,
     )

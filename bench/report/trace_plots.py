@@ -15,7 +15,7 @@ _LINES = ("-", "--", ":", "-.")
 _SERIES_MAX = 8
 """Colours that are told apart."""
 _POINTS_MAX = 240
-"""About two points per millimetre on paper."""
+"""About one point per millimetre on paper."""
 _MINUTE_S = 60
 _RUN_COLUMNS = ("run", "system", "layer", "scenario", "size", "fanout", "loss", "rate_bps")
 _REPAIR_COUNTERS = (
@@ -53,8 +53,8 @@ def of_traces(warehouse: Warehouse, bench_runs: Iterable[str]) -> list[Plot]:
                 "bytes",
                 "captures",
                 "Traffic over time",
-                "Traffic of programs outside of benchmarks: the payload that subscribers received and publishers sent, or "
-                "whole datagrams where only these are known.",
+                "Traffic of programs outside of benchmarks: the payload that subscribers received and publishers "
+                "sent, or whole datagrams where only these are known.",
             ),
         ]
     return [plot for plot in plots if plot is not None]

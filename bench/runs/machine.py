@@ -1,4 +1,4 @@
-"""What results depend on besides the systems: the machine, its kernel, and versions of the software."""
+"""Properties of the machine that results depend on, and versions of the software."""
 
 import os
 import platform

@@ -1,7 +1,7 @@
 """Figures by minute, series and run, and results by cell: pure functions of tables.
 
-Samples are looked at twice: for the minutes, and for a histogram of throughputs a series and day. All else is made of
-these two, which are small.
+Samples are read twice: for the minutes, and for a histogram of throughputs by series and day. Both are small, and all
+other figures are computed from them.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -29,7 +29,7 @@ APPLICATION_COUNTERS = (
     "messages_lost",
     "bytes_lost",
 )
-"""Those that the source `bench` counts again."""
+"""Counters that the source `bench` counts again."""
 RESULT_FIGURES = (
     "msgs_per_s",
     "gbit_per_s",
@@ -45,7 +45,7 @@ RESULT_ROLE = "run"
 
 
 def by_minute(rows: DataFrame) -> DataFrame:
-    """A row for each series and minute in which one of its samples ended."""
+    """Return a row for each series and minute in which a sample of the series ended."""
     parts = parts_of_samples(rows).withColumn("minute", sf.date_trunc("minute", "end"))
     keys = ("day", *SERIES, "minute")
     groups = added_up(parts, keys, percentiles())
@@ -53,20 +53,20 @@ def by_minute(rows: DataFrame) -> DataFrame:
 
 
 def histogram(rows: DataFrame) -> DataFrame:
-    """How many samples of a series and day had which throughput. Tasks add up their own first, however long it is."""
+    """Return the number of samples of each series and day by throughput. Tasks aggregate before the shuffle."""
     parts = parts_of_samples(rows).where(sf.col("bps").isNotNull())
     return parts.groupBy("day", *SERIES, "bps").agg(sf.count("*").alias("samples"))
 
 
 def by_series(minutes: DataFrame, histograms: DataFrame) -> DataFrame:
-    """A row for each series: lines are numbered from 0, so those that are missing are known."""
+    """Return a row for each series. Its lines are numbered from 0, so that missing ones are known."""
     parts = parts_of_figures(minutes).unionByName(histograms, allowMissingColumns=True)
     groups = added_up(parts, SERIES, percentiles(sf.col("samples")))
     return with_figures(groups, SERIES, sf.col("seq_last") + 1 - sf.col("lines"))
 
 
 def by_run(series: DataFrame, histograms: DataFrame) -> DataFrame:
-    """A row for each run and system. Throughput is that of the series that carry it, one beside the other."""
+    """Return a row for each run and system. The throughput is that of the series that carry payload, side by side."""
     marked = _marked(series)
     carried = _joined(histograms, marked.where("carries").select(*SERIES).distinct(), SERIES)
     parts = parts_of_figures(marked.where("counts"))
@@ -93,7 +93,7 @@ def by_run(series: DataFrame, histograms: DataFrame) -> DataFrame:
 
 
 def results_by_cell(results: DataFrame) -> DataFrame:
-    """A row for each combination of system, layer and setting: of the runs' own results, without those at fault."""
+    """Return a row for each combination of system, layer and setting, from the runs' results without a fault."""
     of_runs = results.where(sf.col("role") == RESULT_ROLE)
     is_fault = sf.coalesce(sf.col("labels")["fault"] != "", sf.lit(False))
     figures: list[Column] = []
@@ -120,10 +120,10 @@ def _exact_sum(value: Column) -> Column:
 
 
 def _marked(series: DataFrame) -> DataFrame:
-    """With what a series is for its run.
+    """Add columns that say what each series is for its run.
 
-    `counts`: it is not only a capture of what others tell themselves. `repeats`: the node's `bench` says it better.
-    `carries`: it moved payload, and is one of the subscribers', if any of these did, and else of all that did.
+    `counts`: it is no capture of traffic that other series count. `repeats`: the node's source `bench` counts the same.
+    `carries`: it moved payload, and is a subscriber's if any subscriber did.
     """
     node = Window.partitionBy(*RUN, "node")
     run = Window.partitionBy(*RUN)
@@ -141,7 +141,7 @@ def _marked(series: DataFrame) -> DataFrame:
 
 
 def _joined(left: DataFrame, right: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Rows of the left one whose keys, nulls among them, are in the right one."""
+    """Return the rows of `left` whose keys, nulls included, are in `right`."""
     right = right.select(*(sf.col(name).alias(f"right_{name}") for name in keys))
     condition = sf.lit(True)
     for name in keys:

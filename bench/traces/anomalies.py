@@ -1,8 +1,8 @@
-"""What a person should look at: throughput that collapses, and storms of NACKs, found by rolling windows.
+"""Anomalies: collapses of throughput and storms of NACKs, found by rolling windows.
 
-Samples are added up by second; a window is a series' seconds before and after one. It does not reach beyond midnight
-UTC, so a day is judged by its own rows. So that a long series is no task of its own, windows are within blocks of an
-hour, and the seconds near a border are known on both sides.
+Samples are added up by second. A window is the seconds of a series before and after one. It does not reach beyond
+midnight UTC, so that a day depends on its own rows only. So that a long series is not one task, windows stay within
+blocks of an hour, and seconds near a border are part of both blocks.
 """
 
 from typing import Final
@@ -13,28 +13,29 @@ from pyspark.sql import functions as sf
 from .measures import SERIES, parts_of_samples
 
 WINDOW_S: Final = 10
-"""How far back and forth a second is compared."""
+"""Seconds before and after one that it is compared with."""
 BLOCK_S: Final = 3600
+"""Length of a block: one window function's task for one series."""
 COLLAPSE: Final = "throughput_collapse"
 COLLAPSE_SHARE: Final = 0.2
-"""A second that carried less than this share of the mean of those before..."""
+"""A collapse is a second with less than this share of the mean throughput before it, ..."""
 COLLAPSE_BPS: Final = 1e6
-"""...which was so much at least, is a collapse, unless the series just ends."""
+"""... if that mean was at least this high and the series continues."""
 STORM: Final = "nack_storm"
 STORM_NACKS: Final = 50
-"""A second with so many NACKs, sent and received..."""
+"""A storm is a second with at least this many NACKs, sent and received, ..."""
 STORM_FACTOR: Final = 5.0
-"""...which is so many times the mean of those before, is a storm."""
+"""... and at least this many times the mean before it."""
 KEYS: Final = ("day", *SERIES)
 
 
 def anomalies(rows: DataFrame) -> DataFrame:
-    """A row for each time that one lasted: seconds of one kind that follow one another, a second's pause allowed."""
+    """Return a row for each episode: seconds with an anomaly of one kind, with gaps of at most one second."""
     return _episodes(_flagged(_with_context(by_second(rows))))
 
 
 def by_second(rows: DataFrame) -> DataFrame:
-    """A series' seconds: what was moved in them, how long the samples that ended there were, and the NACKs."""
+    """Return the seconds of each series: bytes, the length of the samples that ended in the second, and NACKs."""
     second = sf.unix_seconds("end")
     nacks = sf.coalesce("nacks_sent", sf.lit(0)) + sf.coalesce("nacks_received", sf.lit(0))
     signs = sf.coalesce("window_waits", sf.lit(0)) + nacks
@@ -44,14 +45,14 @@ def by_second(rows: DataFrame) -> DataFrame:
 
 
 def _with_context(seconds: DataFrame) -> DataFrame:
-    """Each second in its block, and, as context, in the one next to it where that is near."""
+    """Put each second into its block and, near a border, into the next block as context."""
     own, earlier, later = (sf.floor((sf.col("second") + shift) / BLOCK_S) for shift in (0, -WINDOW_S, WINDOW_S))
     blocks = sf.array_distinct(sf.array(own, earlier, later))
     return seconds.select("*", own.alias("own"), sf.explode(blocks).alias("block"))
 
 
 def _flagged(seconds: DataFrame) -> DataFrame:
-    """Seconds with an anomaly: its kind, the value and what it was compared with."""
+    """Return the seconds with an anomaly: its kind, its value and the value that it is compared with."""
     order = Window.partitionBy(*KEYS, "block").orderBy("second")
     before, after = order.rangeBetween(-WINDOW_S, -1), order.rangeBetween(1, WINDOW_S)
     bps = sf.col("bytes") * 8e6 / sf.col("us")

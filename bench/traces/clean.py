@@ -1,6 +1,6 @@
-"""Lines to rows: what is a sample, what a result, and what is put aside, with the reason.
+"""Lines to rows: samples, results, and bad lines with the reason.
 
-Every line becomes one row. Spark's own parser does the work; what is costly is asked of bad lines only.
+Every line becomes one row. Spark's own parser does the work, and costly checks run on bad lines only.
 """
 
 from collections.abc import Iterable
@@ -28,8 +28,8 @@ from .schema import (
     VERSION,
 )
 
-# A line is parsed as the one element of a list, with something behind it: so what follows the line's object, be it
-# a second object, a bracket or rubbish, makes it bad. Alone, it would be left unread.
+# A line is parsed as the only element of a list, with something behind the list. So whatever follows the line's object,
+# such as a second object or a bracket, makes it bad. Otherwise Spark would not read it.
 _PARSED_TYPE = f"struct<line:array<struct<{LINE_TYPE}>>,end:int,bad:string>"
 _OPTIONS = {
     "columnNameOfCorruptRecord": "bad",
@@ -43,13 +43,14 @@ _TEXT_KEYS = (
     *(name for name, kind in LABELS.items() if kind == "string" and name not in ("run", "node")),
 )
 _LOOKS_LIKE_ANOTHER = r"^(-?[0-9.]+([eE][+-]?[0-9]+)?|true|false|[\[{].*)$"
-"""Spark makes a text of any value. Of these it cannot be told whether they stood in quotes."""
+"""Spark converts any value to text. For these it is unknown if they were quoted."""
 
 
 def cleaned(lines: DataFrame, now: float) -> DataFrame:
-    """One row for each line: `table` says where it belongs, `day` which partition; what it lacks is null.
+    """Return one row for each line. `table` is the table it belongs to, `day` the partition. Missing values are null.
 
-    Lines are (file, offset, text, fault). `now` is Unix time in seconds: what is a day ahead of it is bad.
+    Lines are (file, offset, text, fault). `now` is Unix time in seconds. A line whose time is more than a day ahead of
+    it is bad.
     """
     parsed = lines.withColumn(
         "parsed",
@@ -80,11 +81,8 @@ def cleaned(lines: DataFrame, now: float) -> DataFrame:
 
 
 def table(rows: DataFrame, name: str) -> DataFrame:
-    """Of what `cleaned` gives: one table's rows and columns."""
+    """Return one table's rows and columns of what `cleaned` returns."""
     return rows.where(sf.col("table") == name).select(*TABLES[name], "day")
-
-
-# Numbers.
 
 
 def _numbers() -> dict[str, Column]:
@@ -102,17 +100,14 @@ def _whole(number: Column) -> Column:
 
 
 def _others(numbers: Column, known: Iterable[str]) -> Column:
-    """Those that have no column. As a rule there are none, which is quick to tell."""
+    """Return the numbers without a column of their own. Usually there are none, which is quick to find out."""
     names = sf.array(*map(sf.lit, known))
     has_others = sf.size(sf.array_except(sf.map_keys(numbers), names)) > 0
     return sf.when(has_others, sf.map_filter(numbers, lambda name, _: ~sf.array_contains(names, name)))
 
 
-# Judgement.
-
-
 def _verdict(now: float) -> Column:
-    """What is wrong, as (reason, detail), or null. The first that holds."""
+    """Return the first fault as (reason, detail), or null."""
     line = sf.col("line")
     is_sample = line.kind == "sample"
     of_all, of_samples = _missing(("v", "kind", "t", *REQUIRED_LABELS)), _missing(("seq", "dt", "c", "g"))
@@ -164,7 +159,7 @@ def _why_unparsed() -> Column:
 
 
 def _texts() -> Column:
-    """All texts of a line, one under the other: quicker to look at than one by one."""
+    """Join all texts of a line, one under the other. One check of them all is quicker than many."""
     return sf.concat_ws("\n", *(sf.coalesce(f"line.{name}", sf.lit("-")) for name in _TEXT_KEYS))
 
 
@@ -176,7 +171,7 @@ def _may_be_of_wrong_type() -> Column:
 
 
 def _wrong_type() -> Column:
-    """The first key whose value was there but is not of its type."""
+    """Return the first key whose value has the wrong type."""
     line = sf.col("line")
     of_other_type = [
         sf.when(line[name].isNull() & _is_there(name), sf.lit(name))
@@ -189,7 +184,9 @@ def _wrong_type() -> Column:
 
 
 def _has_null(name: str) -> Column:
-    """Null, if there is no such map. A search that finds nothing among nulls ends in null."""
+    """Return true if a map has a null value; null if there is no such map. A search among nulls that finds nothing
+    returns null.
+    """
     values = sf.map_values(sf.col(f"line.{name}"))
     return sf.when(values.isNotNull(), sf.array_contains(values, sf.lit(-1.0)).isNull())
 

@@ -1,4 +1,4 @@
-"""`fjm2-bench traces`: from recorded lines to figures."""
+"""`fjm2-bench traces`: from recorded lines to figures and reports."""
 
 import functools
 import json
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _MEMORY_MIN_MIB = 512
-"""Spark does not start with less."""
-_ENDED = "its process has ended, perhaps by the system for lack of memory: try another --memory"
+"""Spark needs about this much to start."""
+_ENDED = "its process has ended, perhaps killed for lack of memory: try another --memory"
 _FOLDER = click.Path(path_type=Path)
 _ROOM = click.Path(exists=True, file_okay=False, path_type=Path)
 _WAREHOUSE = click.Path(file_okay=False, path_type=Path)
@@ -41,11 +41,11 @@ _WAREHOUSE = click.Path(file_okay=False, path_type=Path)
 
 @click.group()
 def traces() -> None:
-    """Traces of runs and of production to tables and figures, on Spark: here, or on a cluster.
+    """Turn traces of benchmarks and of production into tables and figures, on Spark: on this machine or on a cluster.
 
     \b
     Example:
-      FJM2_TRACE_DIR=traces fjm2 pub TOPIC - < messages   # any program of FJM2 records itself
+      FJM2_TRACE_DIR=traces fjm2 pub TOPIC - < messages   # any FJM2 program can record itself
       fjm2-bench traces ingest traces warehouse
       fjm2-bench traces aggregate warehouse
       fjm2-bench traces report warehouse --to report
@@ -66,35 +66,35 @@ def _memory(_context: click.Context, _option: click.Parameter, value: str) -> st
 
 
 def spark_options(function: _F) -> _F:
-    """Where Spark runs, and with how much memory; and how mistakes and Ctrl-C end."""
+    """Add the options for Spark: where it runs, and its memory."""
     options = [
         click.option(
             "--master",
             default="local[*]",
             show_default=True,
             callback=_master,
-            help="Spark's master: local[N], spark://HOST:PORT, yarn.",
+            help="Spark master: local[N], spark://HOST:PORT or yarn.",
         ),
         click.option(
             "--memory",
             default="2g",
             show_default=True,
             callback=_memory,
-            help="Of this process if local, else of each executor.",
+            help="Memory of this process if local, else of each executor.",
         ),
-        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Any setting of Spark; may be repeated."),
-        click.option("--quiet", is_flag=True, help="No progress."),
+        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
+        click.option("--quiet", is_flag=True, help="Do not show progress."),
     ]
     for option in reversed(options):
         function = option(function)
     return function
 
 
-def _told(function: _F) -> _F:
-    """Mistakes in a line, Ctrl-C without a trace."""
+def _reporting_errors(function: _F) -> _F:
+    """Report errors in one line, and Ctrl-C without a traceback."""
 
     @functools.wraps(function)
-    def told(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except FJM2Error as error:
@@ -104,11 +104,11 @@ def _told(function: _F) -> _F:
         except OSError as error:
             raise click.ClickException(f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")) from error
         except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it will not be long
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # we end soon
             click.echo("interrupted: what was not finished is done again next time", err=True)
             sys.exit(INTERRUPTED)
 
-    return told  # type: ignore[return-value]
+    return wrapped  # type: ignore[return-value]
 
 
 @traces.command()
@@ -119,15 +119,15 @@ def _told(function: _F) -> _F:
     default=SETTLE_S,
     show_default=True,
     type=click.FloatRange(min=0),
-    help="A file's end that is no whole line, and a capture, are read when nobody has written for so many seconds.",
+    help="Read captures, and incomplete last lines, only if the file has not changed for this many seconds.",
 )
 @spark_options
-@_told
+@_reporting_errors
 def ingest(folder: Path, warehouse: Path, settle: float, **spark_args: Any) -> None:
     """Read what is new in FOLDER (run=RUN/node=NODE.jsonl, .jsonl.gz, .pcap, .pcapng) into WAREHOUSE.
 
-    Lines that are bad are kept aside in WAREHOUSE/bad, with the reason. To do it again does no harm: only what is new
-    is read. FOLDER and WAREHOUSE have to be reachable by the same path from all workers.
+    Bad lines are kept in WAREHOUSE/bad, with the reason. Repeating the command does no harm: only new lines are read.
+    All workers must reach FOLDER and WAREHOUSE by the same path.
 
     \b
     Examples:
@@ -145,11 +145,11 @@ def ingest(folder: Path, warehouse: Path, settle: float, **spark_args: Any) -> N
 
 @traces.command()
 @click.argument("warehouse", type=_WAREHOUSE)
-@click.option("--anew", is_flag=True, help="Compute everything again, not only what is new.")
+@click.option("--anew", is_flag=True, help="Compute all figures again, not only new ones.")
 @spark_options
-@_told
+@_reporting_errors
 def aggregate(warehouse: Path, anew: bool, quiet: bool, **spark_args: Any) -> None:
-    """Bring the figures in WAREHOUSE/aggregates up to date: the days and runs that something new is known of.
+    """Bring the figures in WAREHOUSE/aggregates up to date, for the days and runs with new rows.
 
     \b
     Example: fjm2-bench traces aggregate warehouse
@@ -172,21 +172,27 @@ def aggregate(warehouse: Path, anew: bool, quiet: bool, **spark_args: Any) -> No
 @traces.command()
 @click.argument("folder", type=_FOLDER)
 @click.argument("warehouse", type=_WAREHOUSE)
-@click.option("--every", default=10.0, show_default=True, type=click.FloatRange(min=0), help="Seconds between looks.")
-@click.option("--once", is_flag=True, help="Read what there is, then end.")
-@click.option("--settle", default=SETTLE_S, show_default=True, type=click.FloatRange(min=0), help="As of ingest.")
 @click.option(
-    "--batch-mib", default=256, show_default=True, type=click.IntRange(min=1), help="About so much at a time."
+    "--every",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="Seconds between batches.",
+)
+@click.option("--once", is_flag=True, help="Read what there is, then exit.")
+@click.option("--settle", default=SETTLE_S, show_default=True, type=click.FloatRange(min=0), help="As for ingest.")
+@click.option(
+    "--batch-mib", default=256, show_default=True, type=click.IntRange(min=1), help="Approximate size of a batch."
 )
 @spark_options
-@_told
+@_reporting_errors
 def stream(
     folder: Path, warehouse: Path, every: float, once: bool, settle: float, batch_mib: int, **spark_args: Any
 ) -> None:
-    """Ingest, going on: what programs write to FOLDER is in WAREHOUSE seconds later, each line once.
+    """Ingest continuously: what programs write to FOLDER is in WAREHOUSE seconds later, each line once.
 
-    It may be stopped, or killed, at any time; the next one goes on from there. `aggregate` may be run meanwhile. A
-    warehouse is fed by stream or by ingest, not by both.
+    It can be stopped or killed at any time, and continues from there when it is started again. `aggregate` can run at
+    the same time. A warehouse is fed either by stream or by ingest.
 
     \b
     Example: fjm2-bench traces stream /srv/traces /srv/warehouse --every 60
@@ -216,10 +222,10 @@ def stream(
 
 @traces.command()
 @click.argument("warehouse", type=_WAREHOUSE)
-@click.option("--to", default="report", show_default=True, type=_WAREHOUSE, help="Folder to write to.")
-@_told
+@click.option("--to", default="report", show_default=True, type=_WAREHOUSE, help="Folder for the report.")
+@_reporting_errors
 def report(warehouse: Path, to: Path) -> None:
-    """One HTML page with plots, PNG and CSV files of what WAREHOUSE holds.
+    """Write a report of WAREHOUSE: one HTML page with plots, and PNG and CSV files.
 
     \b
     Example: fjm2-bench traces report warehouse --to report
@@ -231,12 +237,14 @@ def report(warehouse: Path, to: Path) -> None:
 
 @traces.command()
 @click.argument("folder", type=_WAREHOUSE)
-@click.option("--rows", default=100_000, show_default=True, type=click.IntRange(min=1), help="Lines to write.")
+@click.option(
+    "--rows", default=100_000, show_default=True, type=click.IntRange(min=1), help="Number of lines to write."
+)
 @click.option("--broken", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of bad lines.")
 @click.option("--seed", default=1, show_default=True, type=int, help="The same seed gives the same lines.")
-@_told
+@_reporting_errors
 def generate(folder: Path, rows: int, broken: float, seed: int) -> None:
-    """Write traces such as recorders write them to FOLDER, to try things with. A line takes about 500 bytes.
+    """Write example traces to FOLDER, as recorders write them. A line takes about 500 bytes.
 
     \b
     Example: fjm2-bench traces generate traces --rows 1000000
@@ -251,19 +259,21 @@ def generate(folder: Path, rows: int, broken: float, seed: int) -> None:
 
 @traces.command()
 @click.option(
-    "--rows", multiple=True, type=click.IntRange(min=1000), help="Lines; may be repeated.  [default: 2000000]"
+    "--rows", multiple=True, type=click.IntRange(min=1000), help="Number of lines; may be repeated.  [default: 2000000]"
 )
 @click.option("--broken", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of bad lines.")
-@click.option("--master", default="local[*]", show_default=True, callback=_master, help="As of ingest.")
-@click.option("--memory", default="4g", show_default=True, callback=_memory, help="As of ingest.")
+@click.option("--master", default="local[*]", show_default=True, callback=_master, help="As for ingest.")
+@click.option("--memory", default="4g", show_default=True, callback=_memory, help="As for ingest.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Compare with DuckDB (extra `dev`).")
-@click.option("--folder", default=".", show_default=True, type=_ROOM, help="Where there is room: 600 bytes a line.")
+@click.option(
+    "--folder", default=".", show_default=True, type=_ROOM, help="Folder for temporary files: 600 bytes per line."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
-@_told
+@_reporting_errors
 def scale(
     rows: tuple[int, ...], broken: float, master: str, memory: str, verify: bool, folder: Path, as_json: bool
 ) -> None:
-    """How the pipeline grows: generate, ingest and aggregate, with times, peak memory and a check of the figures.
+    """Measure how the pipeline scales: generate, ingest and aggregate. Report times and peak memory, and check figures.
 
     \b
     Example: fjm2-bench traces scale --rows 2000000 --rows 20000000 --folder /var/tmp
@@ -318,7 +328,7 @@ def _spark(master: str, memory: str, conf: tuple[str, ...], quiet: bool) -> "Ite
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    logging.disable(logging.CRITICAL)  # py4j tells of Ctrl-C with tracebacks
+    logging.disable(logging.CRITICAL)  # py4j logs tracebacks on Ctrl-C
     others = children()
     is_shown = not quiet and sys.stderr.isatty()
     try:
@@ -338,7 +348,7 @@ def _spark(master: str, memory: str, conf: tuple[str, ...], quiet: bool) -> "Ite
 def _existing(path: Path) -> Warehouse:
     store = Warehouse(path)
     if not store.exists():
-        raise WarehouseError(f"{path} is no warehouse: `fjm2-bench traces ingest FOLDER {path}` makes one")
+        raise WarehouseError(f"{path} is not a warehouse: `fjm2-bench traces ingest FOLDER {path}` makes one")
     store.check()
     return store
 

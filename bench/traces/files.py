@@ -1,8 +1,8 @@
-"""What there is to read: a folder's files, how much of each is new, and how that is shared out among tasks.
+"""New parts of trace files: which files a folder holds, what is new in each, and how to share it among tasks.
 
-A file is known by its path, without `.gz`, and its first bytes: recorders never rename one, and when an operator
-compresses it, what has been read of it counts. A file of lines is read up to its last newline, as it may grow; what is
-behind that is read when it ends in a newline, or when nobody has written to the file for a while.
+A file is identified by its path, without `.gz`, and by its first bytes: recorders never rename a file, and what was
+read of a file still counts after it is compressed. A file of lines is read up to its last newline, as it may grow. The
+rest is read when it ends in a newline, or when nobody has written to the file for a while.
 """
 
 import gzip
@@ -18,27 +18,29 @@ from typing import Final, NamedTuple
 from .lines import TO_ITS_END, Split, encode_splits, is_capture, is_packed, open_file
 
 TASK_BYTES: Final = 64 << 20
-"""About so much for one task. A larger file is shared by several."""
+"""Approximate size of a task. Larger files are shared by several tasks."""
 PACKED_RATIO: Final = 8
-"""So much larger a file is when unpacked, as a guess."""
+"""Estimated ratio of unpacked to packed size."""
 SETTLE_S: Final = 10.0
+"""Default time without a write after which a file counts as complete."""
 _TAIL_BYTES: Final = 1 << 16
+"""Block size of the search for the last newline: as long as the longest line."""
 _HEAD_BYTES: Final = 256
-"""Of a line's length: its time is among them."""
+"""Length of the check of a file's beginning. About as long as a line, so that it contains the first line's time."""
 _ENDINGS: Final = (".jsonl", ".pcap", ".pcapng")
 
 
 class Known(NamedTuple):
-    """What has been read of a file."""
+    """Progress in reading a file, as kept in a warehouse."""
 
     end: int
-    """How far, in bytes of what is unpacked."""
+    """Bytes that were read, of the unpacked file."""
     head_bytes: int = 0
-    """Of so many first bytes there is a check, which tells it from a later file of its name."""
+    """Number of first bytes in the check, which tells the file from a later one of the same name."""
     head_check: int = 0
 
     def is_same(self, other: "Known") -> bool:
-        """Whether both are of the same file."""
+        """Return True if both describe the same file."""
         return self[1:] == other[1:]
 
 
@@ -49,22 +51,22 @@ NOTHING: Final = Known(0)
 
 @dataclass(slots=True)
 class Found:
-    """What is new."""
+    """New parts of files."""
 
     splits: list[Split] = field(default_factory=list)
     done: dict[str, Known] = field(default_factory=dict)
-    """For the files with something new: what will have been read of them."""
+    """Progress in the files with new parts, once these are read."""
     bytes: int = 0
     left: bool = False
-    """Whether there is more than was asked for."""
+    """True if there is more than was asked for."""
     pending: list[str] = field(default_factory=list)
-    """Files of which something is left for later, as they may still be written to."""
+    """Files with a part that is left for later, as it may still be written to."""
     shrunk: list[str] = field(default_factory=list)
     """Files that are shorter than what was read of them."""
 
 
 def find(folder: str | os.PathLike[str], done: Done, settle_s: float, bytes_max: int | None = None) -> Found:
-    """What is new below a folder (or in a file); about `bytes_max` of it, if that is given, but always something."""
+    """Find new parts of the files below a folder, or of one file: about `bytes_max` bytes, but at least one part."""
     found = Found()
     for path in _paths(Path(folder).absolute()):
         if bytes_max is not None and found.bytes >= bytes_max:
@@ -73,12 +75,12 @@ def find(folder: str | os.PathLike[str], done: Done, settle_s: float, bytes_max:
         try:
             _find_in(path, done, settle_s, found)
         except FileNotFoundError:
-            continue  # compressed or deleted in the meantime
+            continue  # compressed or deleted meanwhile
     return found
 
 
 def tasks(splits: Iterable[Split]) -> list[str]:
-    """Splits, together or alone, so that each task has about the same to do."""
+    """Group splits into tasks of about the same size."""
     packed: list[list[Split]] = []
     room = 0
     for split in _cut(splits):
@@ -92,7 +94,7 @@ def tasks(splits: Iterable[Split]) -> list[str]:
 
 
 def _paths(folder: Path) -> list[str]:
-    """All traces, sorted. Where a file is there twice, once compressed, the one that is not."""
+    """Return all trace files, sorted. If a file exists both packed and unpacked, only the unpacked one."""
     if folder.is_file():
         return [str(folder)]
     files = {str(path) for path in _walk(folder) if _name(path).endswith(_ENDINGS)}
@@ -117,7 +119,7 @@ def _find_in(path: str, done: Done, settle_s: float, found: Found) -> None:
     if known.end != status.st_size and _head_check(path, known.head_bytes) != known.head_check:
         known = NOTHING
     start = known.end
-    is_settled = not settle_s or time.time() - status.st_mtime >= settle_s  # a clock may have been put back
+    is_settled = not settle_s or time.time() - status.st_mtime >= settle_s  # a clock may have been set back
     if is_packed(path) or is_capture(path):
         if not is_settled:
             found.pending.append(path)
@@ -142,7 +144,7 @@ def _find_in(path: str, done: Done, settle_s: float, found: Found) -> None:
 
 
 def _head_check(path: str, count: int) -> int:
-    """Of a file's first bytes; of one that cannot be unpacked, as if it had none."""
+    """Return a check of a file's first bytes; 0 if it cannot be unpacked."""
     if count:
         with suppress(EOFError, zlib.error, gzip.BadGzipFile), open_file(path) as file:
             return zlib.crc32(file.read(count))
@@ -150,7 +152,7 @@ def _head_check(path: str, count: int) -> int:
 
 
 def _last_line_end(path: str, start: int, size: int) -> int:
-    """Behind the last newline, or `start`."""
+    """Return the position behind the last newline, or `start` if there is none."""
     with open(path, "rb") as file:
         end = size
         while end > start:
@@ -176,7 +178,7 @@ def _cut(splits: Iterable[Split]) -> Iterator[Split]:
 def _weight(split: Split) -> int:
     if split.end < TO_ITS_END:
         return split.end - split.start
-    for file in (split.file, f"{split.file}.gz"):  # it may have been compressed, or removed, since it was found
+    for file in (split.file, f"{split.file}.gz"):  # it may have been compressed or removed meanwhile
         with suppress(OSError):
             return os.path.getsize(file) * (PACKED_RATIO if is_packed(file) else 1)
     return 0

@@ -1,7 +1,7 @@
-"""Traces such as recorders write them, any number of lines, for tests and for load. The same seed gives the same bytes.
+"""Example traces, as recorders write them, of any length, for tests. The same seed gives the same bytes.
 
-Half of all lines are of one long run; the others are of runs that get ever shorter. Some files are compressed, and a
-share of the lines is broken in all the ways that a line can be.
+Half of all lines belong to one long run, the others to ever shorter ones. Some files are compressed, and a share of the
+lines is broken, in all the ways that a line can be.
 """
 
 import gzip
@@ -25,24 +25,24 @@ PACKED_SHARE: Final = 0.2
 ROWS_OF_A_FILE: Final = 200_000
 CHUNK: Final = 20_000
 _RUN_SHARE: Final = 0.5
-"""Of what is left, the next run takes so much, but for the tail of tiny ones."""
+"""Share of the remaining lines that the next run gets."""
 _TINY_ROWS: Final = 4 * 250
 
 
 @dataclass(slots=True)
 class Generated:
-    """What was written."""
+    """Counts of what was written."""
 
     files: int = 0
     bytes: int = 0
     good: int = 0
     results: int = 0
     bad: Counter[str] = field(default_factory=Counter)
-    """Broken lines by the reason that they should be put aside for."""
+    """Broken lines by the reason that `clean` should give."""
 
 
 def generate(folder: Path, rows: int, broken: float = 0.05, seed: int = 1) -> Generated:
-    """Write about so many lines below a folder: the broken ones are among them, results come on top."""
+    """Write `rows` lines, including the broken ones, and the results of the runs below a folder."""
     done = Generated()
     some = np.random.default_rng(seed)
     for number, size in enumerate(_run_sizes(rows)):
@@ -129,7 +129,7 @@ def _lines(
     dt = np.round(some.normal(INTERVAL_S, 0.001, count).clip(0.05, 0.2), 6)
     t = np.round(begin + (first + 1 + np.arange(count)) * INTERVAL_S, 6)
     segments = some.lognormal(8, 0.5, count).astype(int)
-    segments[(t % 97) < 2] //= 50  # it stalls now and then, and there are NACKs
+    segments[(t % 97) < 2] //= 50  # now and then throughput collapses, with many NACKs
     nacks = np.where((t % 97) < 2, some.integers(0, 30, count), some.integers(0, 2, count))
     suppressed = some.integers(0, 3, count)
     repairs = nacks * some.integers(1, 5, count)
@@ -196,4 +196,4 @@ WAYS: Final[tuple[tuple[str, Any], ...]] = (
     ("number", _replaced(b'"grtt_s":', b'"grtt_s":9e999,"grtt":')),
     ("duplicate", _replaced(b'"cpu_s":', b'"cpu_s":1,"cpu_s":')),
 )
-"""How a line is broken, and the reason that it should be put aside for."""
+"""Ways to break a line, each with the reason that `clean` should give."""

@@ -1,4 +1,4 @@
-"""From a folder of traces to a warehouse's tables: what is new, once."""
+"""Ingest: from a folder of traces to a warehouse's tables, each line once."""
 
 import os
 import time
@@ -17,21 +17,22 @@ from .schema import LINES_TYPE, SPLITS_TYPE, TABLES
 from .warehouse import Change, Move, Warehouse, WarehouseError
 
 FILES: Final = "files.json"
-"""State: what has been read of each file. Only of warehouses that `ingest` feeds."""
+"""State: what has been read of each file. Only in warehouses that `ingest` feeds."""
 FEEDER: Final = "feeder.json"
+"""State: which command feeds the warehouse, "ingest" or "stream"."""
 
 
 @dataclass(slots=True)
 class Ingested:
-    """What a batch came to."""
+    """The outcome of a batch."""
 
     batch: str | None = None
     files: int = 0
     bytes: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    """Lines by table."""
+    """Number of lines by table."""
     reasons: Counter[str] = field(default_factory=Counter)
-    """Bad lines by reason."""
+    """Number of bad lines by reason."""
     pending: list[str] = field(default_factory=list)
     shrunk: list[str] = field(default_factory=list)
 
@@ -48,7 +49,7 @@ def ingest(
     settle_s: float = SETTLE_S,
     now: float | None = None,
 ) -> Ingested:
-    """Read what is new in a folder, or one file. Twice is as good as once."""
+    """Read what is new in a folder, or in one file. Repeating it changes nothing."""
     with warehouse.opened():
         claim(warehouse, "ingest")
         done: Done = warehouse.read(FILES, {})
@@ -65,18 +66,18 @@ def ingest(
 
 
 def splits_frame(spark: SparkSession, texts: list[str]) -> DataFrame:
-    """One row and one partition for each task."""
+    """Return a frame with one row and one partition for each task."""
     rows = spark.createDataFrame([(text,) for text in texts], SPLITS_TYPE)
     return rows.coalesce(1).repartition(len(texts))
 
 
 def lines_of(splits: DataFrame) -> DataFrame:
-    """What the splits hold: (file, offset, text, fault)."""
+    """Return the lines of splits: (file, offset, text, fault)."""
     return splits.mapInArrow(read_lines, LINES_TYPE)
 
 
 def write(rows: DataFrame, warehouse: Warehouse, result: Ingested, state: Mapping[str, Any]) -> None:
-    """What `cleaned` gave becomes part of the warehouse, as one batch, at once."""
+    """Add the rows of `cleaned` to the warehouse as one batch, atomically."""
     staging = warehouse.new_staging()
     rows.write.partitionBy("table", "day").parquet(str(staging))
     touched = _count(rows.sparkSession.read.schema(rows.schema).parquet(str(staging)), result)
@@ -89,23 +90,23 @@ def write(rows: DataFrame, warehouse: Warehouse, result: Ingested, state: Mappin
 
 
 def batches(warehouse: Warehouse) -> list[str]:
-    """All that are part of the warehouse, oldest first."""
+    """Return the names of the warehouse's batches, the oldest first."""
     return sorted(path.stem for path in (warehouse.path / "_state" / "batches").glob("*.json"))
 
 
 def claim(warehouse: Warehouse, feeder: str) -> None:
-    """A warehouse is fed by `ingest` or by `stream`: each has its own memory of what it has read."""
+    """Reserve the warehouse for `ingest` or for `stream`: each keeps its own record of what it has read."""
     known = warehouse.read(FEEDER, None)
     if known is None:
         warehouse.apply(Change([], {FEEDER: feeder}))
     elif known != feeder:
         raise WarehouseError(
-            f"{warehouse.path} is fed by `fjm2-bench traces {known}`: go on with that, or take another folder"
+            f"{warehouse.path} is fed by `fjm2-bench traces {known}`: continue with that, or choose another folder"
         )
 
 
 def _count(staged: DataFrame, result: Ingested) -> dict[str, Any]:
-    """What a batch holds: its lines by table, and the runs and days that it says something new of."""
+    """Count a batch's lines by table, and collect the runs and days that it has new rows of."""
     days: dict[str, set[str]] = {name: set() for name in TABLES}
     runs = set()
     counted = staged.groupBy("table", "day", "run", "reason").count()
@@ -129,7 +130,7 @@ def _tuples(frame: DataFrame) -> Iterable[tuple[str, Any, str, str | None, int]]
 
 
 def read_table(spark: SparkSession, warehouse: Warehouse, name: str) -> DataFrame | None:
-    """A table of the warehouse; None if nothing is in it."""
+    """Return a table of the warehouse, or None if it is empty."""
     path = warehouse.path / name
     if not any(path.glob("day=*/*.parquet")):
         return None

@@ -1,6 +1,6 @@
-"""Files to lines, on the workers: JSON lines, whole or a part, gzip, and packet captures.
+"""Lines of files, read by the workers: JSON lines, whole files or parts, gzip, and packet captures.
 
-It needs pyarrow and FJM2 there, but no Spark, and holds a block of a file at a time.
+It needs pyarrow and FJM2 on the workers, but no Spark. It holds one block of a file at a time.
 """
 
 import gzip
@@ -23,24 +23,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BLOCK_BYTES: Final = 4 << 20
+"""Bytes read at once: enough to make the cost of a call small, and little memory for a task."""
 KEPT_BYTES: Final = 1024
-"""So much is kept of what is no line: enough to see what it is."""
+"""Bytes kept of a line that is too long: enough to see what it is."""
 TO_ITS_END: Final = 1 << 62
-"""Where a file ends whose length is told by reading it alone."""
+"""End of a file whose length is known only after reading it."""
 CAPTURE_INTERVAL_S: Final = 0.1
+"""Length of a sample made of a capture, as recorders make them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Part of a file: the lines that begin at `start` or later and before `end`. Offsets are of what is unpacked."""
+    """Part of a file: the lines that begin between `start` and `end`. Offsets are of the unpacked file."""
 
     file: str
     start: int
     end: int
     stop: int
-    """Nothing is read from here on: the file may still grow."""
+    """Nothing is read beyond this offset: the file may still grow."""
     begins_line: bool
-    """Whether `start` is known to be where a line begins."""
+    """True if a line is known to begin at `start`."""
 
 
 def encode_splits(splits: Iterable[Split]) -> str:
@@ -53,19 +55,19 @@ def decode_splits(text: str) -> list[Split]:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Some lines of one file, laid end to end, newlines included."""
+    """Consecutive lines of one file, laid end to end with their newlines."""
 
     data: bytes
     starts: "np.ndarray[tuple[int], np.dtype[np.int64]]"
-    """Where each begins in `data`; one more for where the last one ends."""
+    """Where each line begins in `data`, and where the last one ends."""
     offset: int
-    """Of `data` in the file."""
+    """Offset of `data` in the file."""
     fault: str | None = None
-    """What is wrong with all of them."""
+    """Fault of all the lines."""
 
 
 def read_lines(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-    """For `mapInArrow`: splits to lines (`schema.LINES_TYPE`)."""
+    """Read splits, for `mapInArrow`. Yields batches of `schema.LINES_TYPE`."""
     for batch in batches:
         for text in batch.column(0).to_pylist():
             for split in decode_splits(text):
@@ -74,7 +76,7 @@ def read_lines(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]
 
 
 def lines_of(split: Split) -> Iterator[Lines]:
-    """What a split holds. A file that cannot be read any further ends in a line that says so."""
+    """Yield the lines of a split. If the file cannot be read any further, the last line says so."""
     reached = split.start
     try:
         with open_file(split.file) as file:
@@ -95,7 +97,7 @@ def is_capture(file: str) -> bool:
 
 
 class Readable(Protocol):
-    """Bytes one after the other."""
+    """A source of bytes."""
 
     def read(self, count: int, /) -> bytes: ...
     def __enter__(self) -> Self: ...
@@ -103,7 +105,7 @@ class Readable(Protocol):
 
 
 def open_file(file: str) -> Readable:
-    """A trace's bytes, unpacked; of a capture, those of the lines that it comes to."""
+    """Open a trace file, unpacked. A capture is read as lines of JSON."""
     raw = _opened(file)
     return _CaptureLines(file, raw) if is_capture(file) else raw
 
@@ -116,11 +118,11 @@ def _opened(file: str) -> "BufferedReader | _Unpacked":
     except FileNotFoundError:
         if not os.path.exists(f"{file}.gz"):
             raise
-        return _Unpacked(f"{file}.gz")  # somebody has compressed it since it was found
+        return _Unpacked(f"{file}.gz")  # it was compressed after it was found
 
 
 class _Unpacked:
-    """A gzip file that gives all that can be unpacked before it says that it is broken."""
+    """A gzip file that returns all that can be unpacked before it raises an error."""
 
     def __init__(self, file: str) -> None:
         self._file = gzip.open(file)  # noqa: SIM115
@@ -150,7 +152,7 @@ class _Unpacked:
 
 
 class _CaptureLines:
-    """A packet capture, read as the JSON lines that a recorder would have written."""
+    """A packet capture, read as the lines of JSON that a recorder would have written."""
 
     def __init__(self, file: str, raw: Readable) -> None:
         from fjm2.record import Labels
@@ -179,7 +181,7 @@ class _CaptureLines:
 
 
 def names_of(file: str) -> tuple[str, str]:
-    """The run and the node that a capture's path tells: `run=RUN/node=NODE.pcap`, or else the file's name."""
+    """Return the run and the node of a capture, from its path `run=RUN/node=NODE.pcap` or else from its name."""
     path = Path(file.removesuffix(".gz"))
     name = _as_name(path.stem.removeprefix("node="))
     folder = path.parent.name
@@ -192,9 +194,9 @@ def _as_name(text: str) -> str:
 
 
 def _cut(file: Readable, split: Split) -> Iterator[Lines]:
-    """Blocks, cut at the ends of lines."""
+    """Yield blocks of lines, cut at line ends."""
     offset = _go_to(file, split)
-    kept, length = b"", 0  # of the line that is not whole yet: its bytes, as far as they are of use, and their number
+    kept, length = b"", 0  # the incomplete line: its bytes, as far as they are kept, and its length
     while offset < split.end:
         block = file.read(min(BLOCK_BYTES, split.stop - offset - length))
         if not block:
@@ -203,7 +205,7 @@ def _cut(file: Readable, split: Split) -> Iterator[Lines]:
         if not last:
             kept, length = _keep(kept, length, block)
             continue
-        if length > LINE_BYTES_MAX:  # its rest is rubbish too
+        if length > LINE_BYTES_MAX:  # its rest is part of it
             first = block.find(b"\n") + 1
             yield _one(kept, offset, "oversize")
             offset += length + first
@@ -221,7 +223,7 @@ def _cut(file: Readable, split: Split) -> Iterator[Lines]:
 
 
 def _go_to(file: Readable, split: Split) -> int:
-    """Where the split's first line begins."""
+    """Move to the split's first line and return its offset."""
     if not split.start:
         return 0
     assert isinstance(file, BufferedReader | _Unpacked), "captures are read from their beginning"
@@ -246,14 +248,11 @@ def _one(data: bytes, offset: int, fault: str) -> Lines:
 
 
 def _within(data: bytes, offset: int, end: int) -> Lines:
-    """Whole lines, those that begin at `end` or later left out."""
+    """Return whole lines, without those that begin at `end` or later."""
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10) + 1
     starts = np.concatenate(([0], ends))
     count = int(np.searchsorted(starts[:-1], end - offset))
     return Lines(data, starts[: count + 1], offset)
-
-
-# To Arrow.
 
 
 def _batches(file: str, lines: Lines) -> "Iterator[pa.RecordBatch]":
@@ -265,7 +264,7 @@ def _batches(file: str, lines: Lines) -> "Iterator[pa.RecordBatch]":
     buffers = [None, pa.py_buffer(lines.starts.astype(np.int32)), pa.py_buffer(lines.data)]
     raw = pa.Array.from_buffers(pa.binary(), count, buffers)
     faults: list[str | None] = [lines.fault] * count
-    too_long = np.flatnonzero(np.diff(lines.starts) > LINE_BYTES_MAX + 1)  # the newline is none of it
+    too_long = np.flatnonzero(np.diff(lines.starts) > LINE_BYTES_MAX + 1)  # the newline does not count
     try:
         if lines.fault is not None or len(too_long):
             raise pa.ArrowInvalid
@@ -282,14 +281,14 @@ def _batches(file: str, lines: Lines) -> "Iterator[pa.RecordBatch]":
 
 
 def _as_text(path: str) -> str:
-    """A path, which may be any bytes."""
+    """Return a path, which may be any bytes, as text."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def _mend(
     raw: "pa.Array[pa.BinaryScalar]", faults: list[str | None], too_long: set[int]
 ) -> "pa.Array[pa.StringScalar]":
-    """The lines as texts where not all of them are; notes what is wrong with which."""
+    """Convert lines to texts one by one, and note the fault of each that is not valid."""
     import pyarrow as pa
 
     texts = []

@@ -1,8 +1,8 @@
-"""What is counted of samples, and which figures are made of it: the same for a minute, a series and a run.
+"""The figures of samples: the same for a minute, a series and a run.
 
 Times are summed as whole microseconds, and throughputs are rounded before percentiles are taken. So no figure depends
-on the order in which rows were read, nor on how they were shared out among tasks, and a group's percentiles need little
-memory, however many samples it has.
+on the order of rows or on how they were shared among tasks, and percentiles of a group need little memory, however many
+samples it has.
 """
 
 from collections.abc import Sequence
@@ -17,26 +17,27 @@ RECEIVERS: Final = ("sub", "echo")
 SENDERS: Final = ("pub", "ping")
 CAPTURE: Final = "capture"
 BENCH: Final = "bench"
-"""The source that counts what an application saw: it says again what sessions say of payload and messages."""
+"""The source that counts what an application saw. It repeats what sessions count of payload and messages."""
 
 CELL: Final = ("system", "layer", "scenario", "size", "fanout", "loss", "rate_bps")
 RUN: Final = ("run", *CELL)
 SERIES: Final = (*RUN, "role", "node", "source", "link")
-"""What tells a series from another."""
+"""The columns that identify a series."""
 
 DIGITS: Final = 4
-"""A sample's throughput is rounded to so many digits: by 0.05 % at the most."""
+"""Digits that a sample's throughput is rounded to. The error is at most 0.05 %."""
 PERCENTILES: Final = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 _BPS_MAX: Final = 1e18
+"""Larger values would overflow a bigint."""
 
 MOST: Final = ("seq_last", "grtt_s_max", "rss_bytes_max", "queue_bytes_max", "end")
 LEAST: Final = ("seq_first", "start")
 SUMS: Final = ("lines", "us", "idle_us", "bytes", *COUNTERS, "cpu_us", "grtt_us", "grtt_samples")
-"""Whole numbers."""
+"""Columns that are summed: whole numbers."""
 
 
 def parts_of_samples(rows: DataFrame) -> DataFrame:
-    """What each sample adds to its groups, and its throughput, `bps`, which is null if it moved nothing."""
+    """Return what each sample adds to its groups, and its throughput `bps`, which is null if it moved nothing."""
     us, count = _microseconds(sf.col("dt")), _moved()
     grtt = sf.when(sf.col("grtt_s").between(0, DT_MAX_S), sf.col("grtt_s"))
     parts = rows.select(
@@ -66,7 +67,7 @@ def parts_of_samples(rows: DataFrame) -> DataFrame:
 
 
 def parts_of_figures(figures: DataFrame) -> DataFrame:
-    """The same of what `with_figures` gave, so that minutes make a series, and series a run."""
+    """Return what each row of `with_figures` adds to larger groups: minutes to a series, and series to a run."""
     return figures.select(
         "*",
         _microseconds(sf.col("seconds")).alias("us"),
@@ -77,21 +78,21 @@ def parts_of_figures(figures: DataFrame) -> DataFrame:
 
 
 def added_up(parts: DataFrame, keys: Sequence[str], *more: Column) -> DataFrame:
-    """Groups of parts."""
+    """Add up parts by keys."""
     sums = [sf.coalesce(sf.try_sum(name), sf.lit(0)).alias(name) for name in SUMS if name in parts.columns]
     ends = [sf.max(name).alias(name) for name in MOST] + [sf.min(name).alias(name) for name in LEAST]
     return parts.groupBy(*keys).agg(*sums, *ends, *more)
 
 
 def percentiles(weights: Column | None = None) -> Column:
-    """Of `bps`: exact ones, interpolated between neighbours."""
+    """Return the percentiles of `bps`: exact, and interpolated between neighbours."""
     wanted = sf.array(*map(sf.lit, PERCENTILES.values()))
     found = sf.percentile("bps", wanted) if weights is None else sf.percentile("bps", wanted, weights)
     return found.alias("percentiles")
 
 
 def with_figures(groups: DataFrame, keys: Sequence[str], gaps: Column) -> DataFrame:
-    """The table's columns, of groups that have their sums and percentiles."""
+    """Return the columns of a table of figures, from groups with sums and percentiles."""
     seconds = sf.col("us") / 1e6
     cpu_s = sf.col("cpu_us") / 1e6
     figures = {
@@ -139,9 +140,10 @@ def _share(part: str, other: str) -> Column:
 
 
 def _moved() -> Column:
-    """Bytes of a sample that count for throughput: what subscribers received, what publishers sent; of others, both.
+    """Return the bytes of a sample that count as throughput.
 
-    They are payload; where the layer knows of none (gateways, captures), they are those of datagrams.
+    For subscribers these are the bytes received, for publishers the bytes sent, for others both. They are payload;
+    where the layer does not know the payload (gateways, captures), they are bytes of datagrams.
     """
     has_payload = (sf.col("layer") != "gateway") & (sf.col("role") != CAPTURE)
     sent, received = (
@@ -153,7 +155,7 @@ def _moved() -> Column:
 
 
 def _rounded_bps(count: Column, us: Column) -> Column:
-    """Throughput in bit/s, to `DIGITS` digits."""
+    """Return the throughput in bit/s, rounded to `DIGITS` digits."""
     bps = sf.rint(sf.least(count * 8e6 / us, sf.lit(_BPS_MAX))).cast("bigint")
     rounded = sf.when(count == 0, sf.lit(None).cast("bigint"))
     for digits in range(18, DIGITS, -1):

@@ -1,4 +1,4 @@
-"""A warehouse's figures brought up to date: days and runs that a new batch says something of are computed again."""
+"""Updates of a warehouse's figures: days and runs with new rows are computed again."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,32 +16,32 @@ from .measures import CELL, RUN, SERIES
 from .warehouse import Change, Move, Warehouse
 
 DONE: Final = "aggregated.json"
-"""State: the batches that the figures know of."""
+"""State: the batches that the figures include."""
 _TURN_S: Final = 60.0
-"""So long a batch of a stream may take, while its warehouse is waited for."""
+"""Longest time to wait for a stream's batch to release the warehouse."""
 OF_DAYS: Final[dict[str, tuple[Callable[[DataFrame], DataFrame], Sequence[str]]]] = {
     "by_minute": (by_minute, (*SERIES, "minute")),
     "throughput_histogram": (histogram, (*SERIES, "bps")),
     "anomalies": (anomalies, (*SERIES, "kind", "start")),
 }
-"""Tables made of a day's samples, and their order."""
+"""Tables made from a day's samples, and their sort order."""
 
 
 @dataclass(slots=True)
 class Aggregated:
-    """What was computed."""
+    """The outcome of an update."""
 
     batches: int = 0
     days: list[str] = field(default_factory=list)
     runs: int = 0
     tables: dict[str, int] = field(default_factory=dict)
-    """Rows of each, as they are now."""
+    """Number of rows of each table."""
 
 
 def aggregate(
     spark: SparkSession, warehouse: Warehouse, *, anew: bool = False, progress: Callable[[str], None] = lambda _: None
 ) -> Aggregated:
-    """Bring the figures up to date, or compute all of them anew. Twice is as good as once."""
+    """Bring the figures up to date, or compute all of them again. Repeating it changes nothing."""
     with warehouse.opened(_TURN_S):
         known = set() if anew else set(warehouse.read(DONE, []))
         new = [batch for batch in batches(warehouse) if batch not in known]
@@ -63,7 +63,7 @@ def aggregate(
 
 
 def read_figures(spark: SparkSession, warehouse: Warehouse, name: str) -> DataFrame | None:
-    """One of the aggregates; None if there is none yet."""
+    """Return a table of figures, or None if there is none yet."""
     path = warehouse.path / "aggregates" / name
     if not any(path.rglob("*.parquet")):
         return None
@@ -81,7 +81,7 @@ def _of_days(spark: SparkSession, warehouse: Warehouse, days: list[str], progres
         staging = warehouse.new_staging()
         _sorted(function(rows), "day", order).write.partitionBy("day").parquet(str(staging))
         moves = []
-        for day in days:  # also those without any row now: an empty folder takes their place
+        for day in days:  # also days without rows: an empty folder replaces the old one
             (staging / f"day={day}").mkdir(parents=True, exist_ok=True)
             moves.append(_move(warehouse, staging / f"day={day}", f"{name}/day={day}"))
         warehouse.apply(Change(moves))
@@ -92,7 +92,7 @@ def _of_runs(spark: SparkSession, warehouse: Warehouse, runs: set[str], progress
     histograms = read_figures(spark, warehouse, "throughput_histogram")
     if minutes is None or not runs:
         return
-    if histograms is None:  # nothing was moved in any sample
+    if histograms is None:  # no sample moved anything
         histograms = minutes.select("day", *SERIES, sf.lit(0).cast("bigint").alias("bps"), sf.lit(0).alias("samples"))
         histograms = histograms.limit(0)
     touched = spark.createDataFrame([(run,) for run in sorted(runs)], "run string")
@@ -122,7 +122,7 @@ def _replace(
     order: Sequence[str],
     touched: DataFrame | None,
 ) -> None:
-    """A table's new rows, beside the old ones of runs that nothing new is known of."""
+    """Replace the rows of touched runs in a table, and keep the others."""
     old = read_figures(spark, warehouse, name)
     if old is not None and touched is not None:
         figures = figures.unionByName(old.join(touched, "run", "left_anti"))
@@ -132,7 +132,7 @@ def _replace(
 
 
 def _sorted(figures: DataFrame, day: str, order: Iterable[str]) -> DataFrame:
-    """One file a day, always in the same order."""
+    """Write one file per day, always in the same order."""
     return figures.repartition(day).sortWithinPartitions(day, *order)
 
 

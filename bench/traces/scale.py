@@ -1,6 +1,7 @@
-"""How the pipeline grows: generated traces of some sizes, ingested and aggregated in bounded memory.
+"""Scaling of the pipeline: generated traces of some sizes, ingested and aggregated with bounded memory.
 
-Times, peak memory, the exponent of growth, and whether DuckDB, which reads the same files in its own way, agrees.
+It reports times, peak memory and the exponent of growth. DuckDB, which reads the same files in its own way, checks the
+figures.
 """
 
 import json
@@ -20,27 +21,28 @@ from .generate import Generated, generate
 from .schema import AHEAD_S, COUNTER_MAX, T_MIN
 
 POLL_S: Final = 0.5
+"""How often memory is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command that was run."""
+    """The cost of a command."""
 
     seconds: float
     peak_bytes: int
-    """Resident, of all its processes together."""
+    """Peak resident memory of all its processes together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """What one size came to."""
+    """The result for one size."""
 
     lines: int
     raw_bytes: int
     ingest: Step
     aggregate: Step
     differences: list[str] | None
-    """From what DuckDB finds; None if it was not asked."""
+    """Differences from DuckDB's figures. None if it was not asked."""
 
     @property
     def seconds(self) -> float:
@@ -50,7 +52,7 @@ class Scaled:
 def scale(
     folder: Path, rows: int, broken: float, memory: str, master: str, verify: bool, tell: Callable[[str], None]
 ) -> Scaled:
-    """Generate so many lines below a folder, run the pipeline over them, compare, and remove all of it."""
+    """Generate lines below a folder, run the pipeline on them, compare the figures, and remove all files."""
     traces, warehouse = folder / f"traces-{rows}", folder / f"warehouse-{rows}"
     try:
         tell(f"generate {rows:,} lines")
@@ -72,13 +74,13 @@ def scale(
 
 
 def exponent(sizes: Sequence[Scaled]) -> float:
-    """Of growth from the smallest to the largest: 1 is linear."""
+    """Return the exponent of growth from the smallest to the largest size. 1 is linear."""
     first, last = min(sizes, key=lambda one: one.lines), max(sizes, key=lambda one: one.lines)
     return math.log(last.seconds / first.seconds) / math.log(last.lines / first.lines)
 
 
 def _lost(warehouse: Path, made: Generated) -> Iterator[str]:
-    """What the generator wrote and the batch does not know of."""
+    """Yield what the generator wrote and the batch does not contain."""
     batch = json.loads((warehouse / "_state" / "batches" / "batch-000001.json").read_text())
     expected = {"rows": made.good, "results": made.results, "bad": made.bad.total()}
     for table, count in expected.items():
@@ -87,9 +89,6 @@ def _lost(warehouse: Path, made: Generated) -> Iterator[str]:
     for reason, count in made.bad.items():
         if batch["reasons"].get(reason, 0) != count:
             yield f"bad, {reason}: {batch['reasons'].get(reason, 0)} lines, {count} written"
-
-
-# Running it.
 
 
 def _run(arguments: list[str]) -> Step:
@@ -113,7 +112,7 @@ def _run(arguments: list[str]) -> Step:
 
 
 def _resident_bytes(pid: int) -> int:
-    """Of a process and all that descend from it. What they share is counted once for each."""
+    """Return the resident memory of a process and its descendants. Shared memory counts once for each."""
     children: dict[int, list[int]] = {}
     resident = {}
     for entry in Path("/proc").glob("[0-9]*"):
@@ -130,8 +129,6 @@ def _resident_bytes(pid: int) -> int:
         wanted += children.get(one, [])
     return total
 
-
-# The other opinion.
 
 _GOOD: Final = f"""
     json_type(line) = 'OBJECT'
@@ -193,11 +190,11 @@ _COMPARED: Final = (
     ("by_run", _BY_RUN, "*", ("run",)),
     ("by_minute", _BY_MINUTE, "* REPLACE (epoch_us(minute) // 60000000 AS minute)", ("run", "node", "minute")),
 )
-"""Tables, what DuckDB makes instead, how to read them so that they are alike, and what tells rows apart."""
+"""Tables to compare: the name, DuckDB's query, how to read the table so that both are alike, and the keys of rows."""
 
 
 def differences(traces: Path, warehouse: Path, made: Generated, memory: str) -> list[str]:
-    """What the warehouse says, beside what the generator wrote and what DuckDB makes of the same files."""
+    """Return the differences of the warehouse from what the generator wrote and from what DuckDB computes."""
     return [*_lost(warehouse, made), *_otherwise(traces, warehouse, memory)]
 
 

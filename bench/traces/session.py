@@ -1,4 +1,4 @@
-"""Spark's session: where it runs, and the settings that this work wants on a laptop and on a cluster alike."""
+"""Spark sessions with settings that suit this pipeline on a laptop and on a cluster alike."""
 
 import atexit
 import os
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MIN: Final = 17
+"""Spark 4 needs it."""
 _LOCAL_MEMORY: Final = "2g"
 _CONNECT_S = 5.0
+"""Longest time to connect to a cluster's master."""
 _EXECUTOR_S = 120.0
-"""Longest time for a cluster to give us the first executor."""
+"""Longest time for a cluster to provide the first executor."""
 _POLL_S = 0.2
 _ENDING_S = 0.5
+"""Longest time for a virtual machine that is ending to be gone."""
 _WORKERS_NEED = ". Workers need what pip install 'fjm2[spark]' installs; PYSPARK_PYTHON says which Python they run"
 _QUIET = """\
 rootLogger.level = error
@@ -45,15 +48,15 @@ appender.console.layout.pattern = %p %c{1}: %m%ex{0}%n
 
 
 class SparkMissingError(FJM2Error):
-    """Spark, or what it needs, is not installed."""
+    """Spark, or something it needs, is not installed. The message says how to install it."""
 
 
 class SparkFailedError(FJM2Error):
-    """Spark does not start, or a job of it failed; says why in a line."""
+    """Spark does not start, or a job failed. The message says why, in one line."""
 
 
 def check_spark() -> None:
-    """Say what is missing, and how to get it."""
+    """Raise SparkMissingError if something is missing."""
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
@@ -74,7 +77,7 @@ def spark_session(
     progress: bool = False,
     settings: dict[str, str] | None = None,
 ) -> "SparkSession":
-    """A session. `memory` is the driver's where all is local, and each executor's on a cluster."""
+    """Return a session. `memory` is the driver's if the master is local, and each executor's on a cluster."""
     check_spark()
     _check_master(master)
     from pyspark import SparkConf, SparkContext
@@ -90,21 +93,21 @@ def spark_session(
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={folder}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(progress).lower(),
-        # Else Spark is told of every column where in Python it was made, which takes longer than to make it.
+        # Otherwise Python tells Spark where each column was made, which takes longer than making it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-        # A task's lines are of a few days: so many files may be open at once, and nothing need be sorted.
+        # A task's lines belong to a few days: this many files may be open at once, so that rows need not be sorted.
         "spark.sql.maxConcurrentOutputFileWriters": "16",
-        # Groups of one task that are held in memory while percentiles are taken; beyond, they are sorted.
+        # Groups of one task that are held in memory for percentiles. Beyond that they are sorted.
         "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1024",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         ("spark.driver.memory" if is_local else "spark.executor.memory"): memory or _LOCAL_MEMORY,
-        # What is spilled, too, is gone with us, however we end.
+        # Spilled data is removed with us, however we end.
         "spark.local.dir": str(folder),
         **(settings or {}),
     }
@@ -115,12 +118,12 @@ def spark_session(
     try:
         SparkContext.getOrCreate(configuration)
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, interrupt)  # Spark's would stop all jobs first, each with a trace
+            signal.signal(signal.SIGINT, interrupt)  # Spark's handler would stop all jobs first, each with a traceback
         spark = SparkSession.builder.config(conf=configuration).getOrCreate()
     except Exception as error:
         raise SparkFailedError(f"Spark does not start at {master}: {reason_of(error)}") from error
     spark.sparkContext.setLogLevel("ERROR")
-    # It would print a trace where the virtual machine has ended before us.
+    # Private, but there is no other way: it would print a traceback if the virtual machine ends before us.
     spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     if not is_local:
         _await_executor(spark, master, str(options["spark.executor.memory"]))
@@ -129,7 +132,7 @@ def spark_session(
 
 
 def reason_of(error: Exception) -> str:
-    """What Spark says, in a line: of Python that failed its last, else the innermost cause, as full as it is told."""
+    """Return Spark's error in one line: the last Python exception, or else the innermost cause, in its longest form."""
     text = str(error)
     _, _, python = text.partition("Traceback (most recent call last)")
     if raised := re.findall(r"^((?:\w+\.)*\w+(?:Error|Exception)): (.+)$", python, re.MULTILINE):
@@ -143,12 +146,12 @@ def reason_of(error: Exception) -> str:
 
 
 def _without_class(line: str) -> str:
-    """Without what Java puts before a message."""
+    """Remove the class name that Java puts before a message."""
     return re.sub(r"^(?:Caused by)?: *(?:[\w$]+\.[\w.$]+: *)?", "", line)
 
 
 def has_ended(spark: "SparkSession") -> bool:
-    """Whether the virtual machine that we started is gone. It may take a moment after the first sign of it."""
+    """Return True if the virtual machine that we started is gone. That may take a moment after the first error."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     try:
@@ -159,23 +162,20 @@ def has_ended(spark: "SparkSession") -> bool:
 
 
 def children() -> frozenset[int]:
-    """Processes that this one has started; none where that is not known."""
+    """Return the ids of this process's children; none if the system does not report them."""
     task = Path(f"/proc/self/task/{os.getpid()}/children")
     return frozenset(map(int, task.read_text().split())) if task.exists() else frozenset()
 
 
 def kill_all_but(others: frozenset[int]) -> None:
-    """End the virtual machine now, however far it has come: nobody else is started meanwhile.
-
-    What it had begun to write is in nobody's way.
-    """
-    for child in children() - others:  # where none is known, it notices that we are gone
+    """Kill the virtual machine, and all children of this process but `others`. Its unfinished files do no harm."""
+    for child in children() - others:  # if none is known, it notices that we are gone
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
 
 
 def _check_master(master: str) -> None:
-    """Spark itself would try for a minute, and tell of it in a hundred lines."""
+    """Raise SparkFailedError if the master cannot be reached. Spark itself would try for a minute."""
     if not master.startswith("spark://"):
         return
     faults = []
@@ -193,20 +193,20 @@ def _check_master(master: str) -> None:
 
 
 def _await_executor(spark: "SparkSession", master: str, memory: str) -> None:
-    """Spark itself would wait for ever."""
+    """Wait for the first executor, or raise SparkFailedError. Spark would wait for ever."""
     tracker = spark.sparkContext._jsc.sc().statusTracker()
     deadline = time.monotonic() + _EXECUTOR_S
     while len(tracker.getExecutorInfos()) < 2:  # the first is the driver
         if time.monotonic() > deadline:
             raise SparkFailedError(
-                f"{master}: no worker took us within {_EXECUTOR_S:g} s: one with a free core and {memory} of memory is "
-                "needed (--memory), which can connect to us (spark.driver.host)"
+                f"{master}: no worker took us within {_EXECUTOR_S:g} s: expected one with a free core and {memory} of "
+                "memory (--memory) that can connect to us (spark.driver.host)"
             )
         time.sleep(_POLL_S)
 
 
 def _zip_of_packages(folder: Path) -> Path:
-    """FJM2 itself, for workers that have only Python, numpy and pyarrow."""
+    """Pack FJM2 for workers that have only Python, numpy and pyarrow."""
     path = folder / "fjm2-workers.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for name, root in (("fjm2", Path(fjm2.errors.__file__).parent), ("fjm2bench", Path(__file__).parents[1])):

@@ -1,9 +1,8 @@
-"""Ingest that goes on: Structured Streaming over a folder of traces, by the transformations of the batch.
+"""Continuous ingest: Structured Streaming over a folder of traces, with the transformations of the batch.
 
-Spark's source of text files takes a file once, when it first sees it; traces grow. So the source here tells Spark what
-parts of files are new (`files.find`), and an offset is what has been read of each file. The parts are then read, as by
-the batch, on the workers. Spark's checkpoint, in the warehouse, remembers the offsets; a batch's number tells whether
-the warehouse has it already.
+Spark's source of text files reads a file once, when it first sees it, but traces grow. So this source tells Spark which
+parts of files are new (`files.find`). An offset is what has been read of each file. The workers read the parts, as in a
+batch. Spark's checkpoint, in the warehouse, keeps the offsets, and a batch's number tells if the warehouse has it.
 """
 
 import math
@@ -27,9 +26,11 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "fjm2-traces"
 BATCH_BYTES: Final = 256 << 20
+"""Default size of a batch: several tasks of `files.TASK_BYTES`."""
 TRIGGER_S: Final = 10.0
-_FOR_EVER_S: Final = math.inf
-"""However long an `aggregate` takes, batches wait for it."""
+"""Default time between two batches."""
+_UNLIMITED_S: Final = math.inf
+"""Batches wait for `aggregate` as long as it takes."""
 
 
 class TraceSource(DataSource):
@@ -47,7 +48,7 @@ class TraceSource(DataSource):
 
 
 class TraceReader(SimpleDataSourceStreamReader):
-    """What is new since an offset, as splits. It runs beside the driver and reads none of the lines."""
+    """Finds what is new since an offset, as splits. It runs beside the driver and reads no lines."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._folder = options["path"]
@@ -62,7 +63,7 @@ class TraceReader(SimpleDataSourceStreamReader):
         return _rows(found.splits), start | {name: list(known) for name, known in found.done.items()}
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[tuple[str]]:  # noqa: N802
-        """The same again, after a crash."""
+        """Return the same splits again, after a crash."""
         splits = []
         for name, entry in sorted(end.items()):
             known, before = Known(*entry), Known(*start.get(name, NOTHING))
@@ -87,8 +88,8 @@ def stream(
     batch_bytes: int = BATCH_BYTES,
     on_batch: Callable[[Ingested], None] = lambda _: None,
 ) -> "StreamingQuery":
-    """Start to ingest what there is and what will come. While it runs, nobody else may stream to the warehouse."""
-    with warehouse.opened(_FOR_EVER_S):
+    """Start to ingest what is there and what will come. Until it stops, no other stream can feed the warehouse."""
+    with warehouse.opened(_UNLIMITED_S):
         claim(warehouse, "stream")
     spark.dataSource.register(TraceSource)
     splits = (
@@ -102,9 +103,9 @@ def stream(
 
     def take(lines: DataFrame, number: int) -> None:
         result = Ingested(f"stream-{number:06d}")
-        with warehouse.opened(_FOR_EVER_S):
+        with warehouse.opened(_UNLIMITED_S):
             if result.batch in batches(warehouse):
-                return  # written, but Spark died before it noted that
+                return  # written, but Spark died before noting it
             write(cleaned(lines, now()), warehouse, result, {})
         on_batch(result)
 

@@ -1,10 +1,10 @@
-"""The folder that holds what was made of traces, and what is known of it. Whoever changes it does so all or nothing.
+"""The warehouse: a folder of tables made from traces, with its state. Every change of it is atomic.
 
-    rows/day=D/       samples        results/day=D/   results of runs       bad/day=D/   what was put aside
-    aggregates/NAME/  figures        _state/          what is done; the lock, the journal
+    rows/day=D/       samples        results/day=D/   results of runs       bad/day=D/   bad lines
+    aggregates/NAME/  figures        _state/          batches that are done; the lock, the journal
 
-What is new is written to `_state/staging` first. Then a journal says what belongs where: from there on it is done, and
-whoever comes next after a crash finishes it. Without a journal, what is staged is rubbish.
+New files are written to `_state/staging` first. Then a journal says where each belongs. From that moment the change is
+done: after a crash, the next process completes it. Without a journal, staged files are discarded.
 """
 
 import fcntl
@@ -24,15 +24,16 @@ from fjm2.errors import FJM2Error
 LAYOUT: Final = 2
 _LAYOUT_FILE: Final = "layout.json"
 _POLL_S: Final = 0.1
+"""How often to try for a lock that another process has."""
 
 
 class WarehouseError(FJM2Error):
-    """A warehouse that cannot be used, or not in this way."""
+    """The warehouse cannot be used, or not in this way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A file, or a folder that takes the place of an older one. Paths are relative to the warehouse."""
+    """A file to move, or a folder that replaces an older one. Paths are relative to the warehouse."""
 
     source: str
     target: str
@@ -40,7 +41,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is done at once: moves, and texts of state files (None: deleted)."""
+    """An atomic change: moves, and new contents of state files."""
 
     moves: list[Move]
     state: Mapping[str, Any] = field(default_factory=dict)
@@ -57,9 +58,10 @@ class Warehouse:
 
     @contextmanager
     def opened(self, wait_s: float = 0.0) -> Iterator[None]:
-        """Alone with it: makes it if need be, and finishes or forgets what was begun before a crash.
+        """Lock the warehouse until the context is left. Create it if necessary, and complete or discard an
+        unfinished change.
 
-        WarehouseError if somebody else has it for longer than `wait_s`.
+        Raise WarehouseError if another process has it for longer than `wait_s`.
         """
         with self._locked("lock", wait_s):
             self.check()
@@ -70,13 +72,15 @@ class Warehouse:
 
     @contextmanager
     def streamed(self) -> Iterator[None]:
-        """Alone in streaming to it. It has to be opened for each batch; between them others may do so."""
+        """Reserve streaming to the warehouse until the context is left. Each batch still has to open it; others may
+        between.
+        """
         with self._locked("stream-lock", 0.0):
             yield
 
     @contextmanager
     def _locked(self, name: str, wait_s: float) -> Iterator[None]:
-        """The lock is the kernel's, so it ends with the process whatever happens."""
+        """Hold a lock of the kernel, which ends with the process."""
         self._state.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + wait_s
         with (self._state / name).open("a+") as lock:
@@ -90,33 +94,37 @@ class Warehouse:
         return self._state.is_dir()
 
     def check(self) -> None:
-        """WarehouseError if it was made by a version that keeps things otherwise."""
+        """Raise WarehouseError if the warehouse was made by a version with another layout."""
         layout = self.read(_LAYOUT_FILE, LAYOUT)
         if layout != LAYOUT:
-            raise WarehouseError(f"{self.path} has layout {layout}; this version knows {LAYOUT}: ingest anew elsewhere")
+            raise WarehouseError(
+                f"{self.path} has layout {layout}; this version knows {LAYOUT}: ingest again elsewhere"
+            )
 
     def read(self, name: str, default: Any) -> Any:
-        """A state file."""
+        """Return the contents of a state file."""
         try:
             return json.loads((self._state / name).read_text())
         except FileNotFoundError:
             return default
         except ValueError as error:
-            raise WarehouseError(f"{self._state / name} is damaged: restore it, or ingest anew elsewhere") from error
+            raise WarehouseError(f"{self._state / name} is damaged: restore it, or ingest again elsewhere") from error
 
     def apply(self, change: Change) -> None:
-        """All of it, or, if this process dies before the journal is written, nothing."""
+        """Make a change. If the process dies before the journal is written, nothing is changed."""
         moves = [[move.source, move.target] for move in change.moves]
         write_json(self._journal, {"moves": moves, "state": change.state})
         self._finish()
 
     def new_staging(self) -> Path:
-        """A place to write to that is not there yet. Its name is new: workers of a killed process may still write."""
+        """Return a path to write to, which does not exist yet. The name is new: workers of a killed process may
+        still write.
+        """
         shutil.rmtree(self._staging, ignore_errors=True)
         return self._staging / uuid.uuid4().hex
 
     def relative(self, path: Path) -> str:
-        """As moves want it."""
+        """Return a path relative to the warehouse, for a `Move`."""
         return str(path.relative_to(self.path))
 
     def _finish(self) -> None:
@@ -139,7 +147,7 @@ def _take(lock: IO[str]) -> bool:
 
 
 def move(source: Path, target: Path) -> None:
-    """Done before, if there is no source any more."""
+    """Move, unless it was done before: then there is no source any more."""
     if not source.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +157,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Whole or not at all, and on the disk."""
+    """Write a file atomically and durably."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
     with new.open("w") as file:

@@ -387,7 +387,7 @@ def test_nothing_to_report_on_is_told(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="expected rows/, results/ and aggregates/"):
         build(tmp_path, tmp_path / "report")
     (tmp_path / "results").mkdir()
-    assert "There are no results of the bench" in build(tmp_path, tmp_path / "report").read_text()
+    assert "There are no results of benchmarks" in build(tmp_path, tmp_path / "report").read_text()
     (tmp_path / "results" / "part.parquet").write_bytes(b"rubbish")
     with pytest.raises(WarehouseError, match="cannot be read"):
         build(tmp_path, tmp_path / "report")

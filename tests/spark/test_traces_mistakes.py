@@ -201,6 +201,6 @@ def test_a_virtual_machine_that_is_killed_is_told_of(folder: Path, tmp_path: Pat
         os.kill(int(machine), signal.SIGKILL)
         _, said = process.communicate(timeout=20)
     assert process.returncode == 1
-    expected = "its process has ended, perhaps by the system for lack of memory: try another --memory"
+    expected = "its process has ended, perhaps killed for lack of memory: try another --memory"
     assert said.splitlines()[-1] == f"Error: Spark failed: {expected}"
     assert "Traceback" not in said
