@@ -1,4 +1,4 @@
-"""FJM2 at work on this host: a publisher and three subscribers, each a process of its own, and a network that loses.
+"""FJM2 at work on this host: a publisher, three subscribers, each in a process of its own, and a lossy network.
 
 Everything stays on the loopback interface.
 """
@@ -23,15 +23,16 @@ ON_THIS_HOST = "fjm2://239.192.57.40:{port}?interface=127.0.0.1&ttl=0"
 SELECTOR = "symbol = 'ABC'"
 SYMBOLS = 4
 READY_S, ENDING_S = 20.0, 30.0
+"""Longest times for a process to start, and to receive everything at the end, on a busy machine."""
 console = Console(highlight=False, soft_wrap=True)
 
 
 class DemoError(Exception):
-    """A part of the demo did not do its part."""
+    """A process of the demo failed."""
 
 
 class Part:
-    """A process of the demo, and the figures that it told last."""
+    """A process of the demo, and the latest figures that it reported."""
 
     def __init__(self, name: str, selector: str = "") -> None:
         self.name = name
@@ -44,7 +45,7 @@ class Part:
 
     async def start(self, script: str, *arguments: object) -> None:
         pipe = asyncio.subprocess.PIPE
-        # In a group of their own, Ctrl-C is for us alone to handle.
+        # In a process group of its own, so that only we handle Ctrl-C.
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, str(PARTS / script), *map(str, arguments), stdin=pipe, stdout=pipe, process_group=0
         )
@@ -53,16 +54,16 @@ class Part:
     async def _read(self) -> None:
         assert self.process.stdout is not None
         async for line in self.process.stdout:
-            told = json.loads(line)
-            if "sample" in told:
-                self.samples.append(told["sample"])
+            report = json.loads(line)
+            if "sample" in report:
+                self.samples.append(report["sample"])
                 continue
             now = time.monotonic()
-            if "messages" in told and now - self._seen_at > 0.1:
-                self.rate = (told["messages"] - self.figures["messages"]) / (now - self._seen_at)
+            if "messages" in report and now - self._seen_at > 0.1:
+                self.rate = (report["messages"] - self.figures["messages"]) / (now - self._seen_at)
                 self._seen_at = now
-            self.figures |= told
-            if "ready" in told:
+            self.figures |= report
+            if "ready" in report:
                 self.is_ready.set()
         self.has_ended.set()
         self.is_ready.set()
@@ -127,7 +128,7 @@ class Demo:
             console.print(f"  {part.name}{chosen} got: {', '.join(part.samples)}")
 
     async def watch(self, seconds: float) -> None:
-        """Show rates for a while: in place on a terminal, a line a second elsewhere."""
+        """Show rates for a while: as a table on a terminal, or else a line each second."""
         ends_at = time.monotonic() + seconds
         if console.is_terminal:
             with Live(self.table(), console=console, refresh_per_second=5) as live:
@@ -164,7 +165,7 @@ class Demo:
             await within(ENDING_S, part.has_ended, f"the {part.name} did not come to an end")
 
     def judge(self) -> bool:
-        """Say what arrived, and whether it is all that was sent."""
+        """Print what arrived. Return True if everything arrived."""
         total = self.publisher.figures["messages"]
         is_right = True
         for part in self.subscribers:
@@ -179,12 +180,12 @@ class Demo:
         repairs, requests = self.publisher.figures["repairs"], self.publisher.figures["requests"]
         console.print(
             f"  {lost:,} datagrams were lost on the way to the subscribers; after {requests:,} requests for repair the "
-            f"publisher sent {repairs:,} again, to all at once"
+            f"publisher repeated {repairs:,}, to all subscribers at once"
         )
         return is_right
 
 
-def tell_what_next() -> None:
+def print_next_steps() -> None:
     fjm2 = os.path.relpath(Path(sys.executable).with_name("fjm2"))
     bus = ON_THIS_HOST.format(port=5740)
     console.print("\n[bold]Try it yourself[/bold], in two terminals; without the first line, over your network:")
@@ -212,8 +213,8 @@ async def run(uri: str, size: int, seconds: float, loss: float) -> bool:
 @click.command(help=__doc__)
 @click.option("--port", default=5741, show_default=True, help="UDP port of the demo's bus.")
 @click.option("--size", default=1024, show_default=True, type=click.IntRange(1, 1 << 20), help="Bytes of a message.")
-@click.option("--seconds", default=4.0, show_default=True, help="How long without losses, and again with them.")
-@click.option("--loss", default=0.02, show_default=True, type=click.FloatRange(0, 0.5), help="How much is lost then.")
+@click.option("--seconds", default=4.0, show_default=True, help="Duration without losses, and again with losses.")
+@click.option("--loss", default=0.02, show_default=True, type=click.FloatRange(0, 0.5), help="Datagrams to lose.")
 def main(port: int, size: int, seconds: float, loss: float) -> None:
     try:
         is_right = asyncio.run(run(ON_THIS_HOST.format(port=port), size, seconds, loss))
@@ -222,7 +223,7 @@ def main(port: int, size: int, seconds: float, loss: float) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     if is_right:
-        tell_what_next()
+        print_next_steps()
     sys.exit(not is_right)
 
 

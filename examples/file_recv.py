@@ -1,4 +1,4 @@
-"""Receives files of a group into a directory: python examples/file_recv.py inbox --count 2"""
+"""Receive the files of a group into a directory: python examples/file_recv.py inbox --count 2"""
 
 import asyncio
 import os
@@ -17,9 +17,9 @@ from fjm2.norm.events import ObjectCompleted, ObjectLost, SenderVanished
 @click.option("--group", default="239.192.57.40", show_default=True, help="Multicast group.")
 @click.option("--port", default=5743, show_default=True, help="UDP port.")
 @click.option("--interface", default="127.0.0.1", show_default=True, help="Name or address of the interface.")
-@click.option("--count", type=int, help="End when so many have come and the sender has left.  [default: at Ctrl-C]")
+@click.option("--count", type=int, help="Exit after this many files and the sender's end.  [default: at Ctrl-C]")
 def main(directory: Path, group: str, port: int, interface: str, count: int | None) -> None:
-    """Put what arrives into DIRECTORY."""
+    """Receive files into DIRECTORY."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".incomplete-") as parts:  # on the same disk
         session = Session(group, port, interface=interface, receiver=ReceiverConfig(file_directory=parts))
@@ -33,16 +33,16 @@ async def receive(session: Session, directory: Path, count: int | None) -> None:
         async for event in session:
             match event:
                 case ObjectCompleted(info=bytes() as info, path=str() as path, size=size):
-                    name = os.path.basename(os.fsdecode(info))  # as a sender says it: it must not lead elsewhere
+                    name = os.path.basename(os.fsdecode(info))  # without folders: it is the sender's choice
                     if "\0" in name or name in ("", ".", ".."):
                         name = f"object-{event.object_id}"
                     os.replace(path, directory / name)
                     print(f"{name}: {size} bytes", flush=True)
                     received += 1
                 case ObjectLost(object_id=object_id, reason=reason):
-                    print(f"object {object_id} is lost: {reason.value}", flush=True)
+                    print(f"object {object_id} was lost: {reason.value}", flush=True)
                 case SenderVanished() if count is not None and received >= count:
-                    break  # not before: it asks who has it all
+                    break  # not earlier: the sender still asks for confirmations
     showing.cancel()
 
 
@@ -50,7 +50,7 @@ async def show_progress(session: Session) -> None:
     with Progress(transient=True, disable=not os.isatty(1)) as progress:
         task = progress.add_task("receiving", total=None)
         while True:
-            for coming in session.incoming[:1]:  # mostly there is but one
+            for coming in session.incoming[:1]:  # usually there is only one
                 progress.update(task, total=coming.size, completed=coming.bytes_received)
             await asyncio.sleep(0.1)
 

@@ -1,4 +1,4 @@
-"""Sends files to all hosts that listen, with parity against loss, shows how far they are, and says who has them.
+"""Send files to all hosts that listen, with parity against loss. Show the progress, and who has them.
 
 Start `file_recv.py` first, in other terminals or on other hosts:
 
@@ -24,8 +24,8 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--rate", default=100e6, show_default=True, help="Bits per second.")
 def main(files: tuple[Path, ...], group: str, port: int, interface: str, rate: float) -> None:
     """Send FILES under their names."""
-    # One parity segment a block goes out unasked; up to 16 are made when receivers ask for them. With `Flow.MIN` the
-    # sender, and what it shows, is never more than the window ahead of the slowest of the hosts that answer.
+    # Each block has one parity segment; up to 16 are made when receivers ask for them. With `Flow.MIN` the sender, and
+    # so the progress it shows, is at most the window ahead of the slowest receiver.
     parity = {"fec": Fec.RS, "block_segments": 64, "parity_segments": 16, "auto_parity": 1}
     config = SenderConfig(rate_bps=rate, flow=Flow.MIN, window_bytes=1 << 20, **parity)
     asyncio.run(send(files, Session(group, port, interface=interface, sender=config, is_sender_only=True)))
@@ -36,10 +36,10 @@ async def send(files: tuple[Path, ...], session: Session) -> None:
         for path in files:
             await session.send_file(path)  # read while it is sent, so it may be larger than memory
         await show_progress(session, sum(path.stat().st_size for path in files))
-        outcome = await session.watermark()  # of all hosts that answered, those that fell silent since included
+        outcome = await session.watermark()  # of all hosts that answered, including those that no longer do
         stats = session.stats
         print(f"{stats.bytes_sent} bytes sent, {stats.parity_segments_sent} parity segments among them")
-        for fate, nodes in (("have it all", outcome.acked), ("fell silent", outcome.failed)):
+        for fate, nodes in (("have it all", outcome.acked), ("do not answer", outcome.failed)):
             print(f"{len(nodes)} hosts {fate}: {', '.join(f'{node:08x}' for node in sorted(nodes))}")
 
 

@@ -1,4 +1,4 @@
-"""A chat room on the bus: what one types, all the others see, on every network that gateways join.
+"""A chat room on the bus: everyone sees what the others type, on all networks that gateways connect.
 
 In two terminals, or on hosts of two networks with a gateway each (see docs/gateway.md):
 
@@ -18,17 +18,17 @@ URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
 
 @click.command()
 @click.option("--uri", default=URI, envvar="FJM2_URI", show_default=True, show_envvar=True, help="The bus.")
-@click.option("--room", default="lobby", show_default=True, help="Who names the same meets here.")
+@click.option("--room", default="lobby", show_default=True, help="Name of the chat room.")
 @click.argument("name")
 def main(uri: str, room: str, name: str) -> None:
-    """Chat under NAME; Ctrl-D ends it."""
+    """Chat as NAME. Ctrl-D ends the program."""
     chat(ConnectionFactory(uri), Topic(f"chat/{room}"), name)
 
 
 def chat(factory: ConnectionFactory, room: Topic, name: str) -> None:
-    # Two sessions on one connection: one listens in a thread of its own, the other belongs to this thread.
+    # Two contexts on one connection: one listens in a thread of its own, the other belongs to this thread.
     with factory.create_context() as speaking, speaking.create_context() as hearing:
-        consumer = hearing.create_consumer(room, no_local=True)  # what this connection sends does not come back
+        consumer = hearing.create_consumer(room, no_local=True)  # no messages of this connection itself
         consumer.message_listener = show
         consumer.ready()
         producer = speaking.create_producer().set_property("name", name)

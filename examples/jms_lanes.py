@@ -17,11 +17,11 @@ URGENT, BULK, EACH = 9, 0, 1000
 
 @click.command()
 @click.option("--uri", default=URI, envvar="FJM2_URI", show_default=True, show_envvar=True, help="The bus.")
-@click.option("--listen", "is_listening", is_flag=True, help="Receive, and tell what overtook what.")
-@click.option("--messages", default=4000, show_default=True, type=click.IntRange(min=EACH), help="Of bulk, 1 KB each.")
-@click.option("--rate", default="20mbit", show_default=True, help="What the slow link carries.")
+@click.option("--listen", "is_listening", is_flag=True, help="Receive, and report how many messages an alarm overtook.")
+@click.option("--messages", default=4000, show_default=True, type=click.IntRange(min=EACH), help="Bulk, 1 KB each.")
+@click.option("--rate", default="20mbit", show_default=True, help="Rate of the slow link.")
 def main(uri: str, is_listening: bool, messages: int, rate: str) -> None:
-    """Send bulk and, after every thousand, something urgent."""
+    """Send bulk messages, and an urgent one after each thousand."""
     factory = ConnectionFactory(uri, rate=rate)
     asyncio.run(listen(factory) if is_listening else send(factory, messages))
 
@@ -31,11 +31,11 @@ async def send(factory: ConnectionFactory, messages: int) -> None:
         bulk = context.create_producer().set_priority(BULK).set_delivery_mode(DeliveryMode.NON_PERSISTENT)
         urgent = context.create_producer().set_priority(URGENT)
         for number in range(1, messages + 1):
-            await bulk.send(TOPIC, bytes(1000))  # returns at once: it waits in the lane, not here
+            await bulk.send(TOPIC, bytes(1000))  # returns at once: the message waits in its lane
             if number % EACH == 0:
                 await urgent.set_property("sent", number).send(TOPIC, f"alarm {number // EACH}")
         await bulk.set_delivery_mode(DeliveryMode.PERSISTENT).set_type("end").send(TOPIC)
-        print(f"{messages} messages handed over, and {messages // EACH} alarms among them", flush=True)
+        print(f"{messages} messages handed over, with {messages // EACH} alarms between them", flush=True)
 
 
 async def listen(factory: ConnectionFactory) -> None:

@@ -1,4 +1,4 @@
-"""Publishes quotes on a topic, with properties to select by.
+"""Publish quotes on a topic, with properties that subscribers can select by.
 
 Start `jms_subscribe.py` first, in another terminal:
 
@@ -17,9 +17,9 @@ URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
 
 @click.command()
 @click.option("--uri", default=URI, envvar="FJM2_URI", show_default=True, show_envvar=True, help="The bus.")
-@click.option("--topic", default="quotes", show_default=True, help="Where to.")
-@click.option("--messages", default=20, show_default=True, type=click.IntRange(min=1), help="How many.")
-@click.option("--interval", default=0.1, show_default=True, help="Seconds between two.")
+@click.option("--topic", default="quotes", show_default=True, help="Topic to publish on.")
+@click.option("--messages", default=20, show_default=True, type=click.IntRange(min=1), help="Number of messages.")
+@click.option("--interval", default=0.1, show_default=True, help="Seconds between messages.")
 def main(uri: str, topic: str, messages: int, interval: float) -> None:
     """Publish some quotes."""
     asyncio.run(publish(ConnectionFactory(uri), Topic(topic), messages, interval))
@@ -32,7 +32,8 @@ async def publish(factory: ConnectionFactory, topic: Topic, messages: int, inter
             producer.set_property("symbol", ("ABC", "XYZ")[number % 2]).set_property("number", number)
             await producer.send(topic, {"price": round(random.uniform(90, 110), 2)})
             await asyncio.sleep(interval)
-        # The last message says that there are no more. It is persistent: closing waits until subscribers confirm it.
+        # The last message marks the end. It is persistent, so that closing waits until the subscribers have confirmed
+        # it.
         await producer.set_delivery_mode(DeliveryMode.PERSISTENT).set_type("end").send(topic)
     print(f"{messages} messages sent")
 

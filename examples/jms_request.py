@@ -1,4 +1,4 @@
-"""Asks a question on a topic, and prints the replies; with --serve, replies to so many questions.
+"""Ask a question on a topic and print the replies; with --serve, reply to questions.
 
 python examples/jms_request.py --serve 1
 python examples/jms_request.py "how are you?"
@@ -16,12 +16,12 @@ TOPIC = Topic("questions")
 
 @click.command()
 @click.option("--uri", default=URI, envvar="FJM2_URI", show_default=True, show_envvar=True, help="The bus.")
-@click.option("--serve", type=click.IntRange(min=1), help="Reply to so many questions.")
-@click.option("--replies", default=1, show_default=True, type=click.IntRange(min=1), help="So many are waited for.")
-@click.option("--timeout", default=5.0, show_default=True, help="So long, in seconds.")
+@click.option("--serve", type=click.IntRange(min=1), help="Reply to this many questions, then exit.")
+@click.option("--replies", default=1, show_default=True, type=click.IntRange(min=1), help="Replies to wait for.")
+@click.option("--timeout", default=5.0, show_default=True, help="Seconds to wait for replies.")
 @click.argument("question", default="is anybody there?")
 def main(uri: str, serve: int | None, replies: int, timeout: float, question: str) -> None:
-    """Ask QUESTION, or reply."""
+    """Ask QUESTION, or reply to questions."""
     asyncio.run(run(ConnectionFactory(uri), serve, replies, timeout, question))
 
 
@@ -42,7 +42,7 @@ async def reply(context: JMSContext, count: int) -> None:
     for _ in range(count):
         request = await consumer.receive()
         if isinstance(request, TextMessage) and request.reply_to is not None:
-            # By custom, a reply says by its correlation id which message it replies to.
+            # By convention, the correlation id of a reply is the id of the request.
             producer.set_correlation_id(request.message_id)
             await producer.send(request.reply_to, f"you asked: {request.text}")
 

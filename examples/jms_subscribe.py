@@ -1,4 +1,4 @@
-"""Subscribes to quotes with a selector, and prints what comes until the publisher says that there is no more.
+"""Subscribe to quotes with a selector, and print them until the publisher ends.
 
 python examples/jms_subscribe.py --selector "symbol = 'ABC'"
 """
@@ -14,8 +14,8 @@ URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
 
 @click.command()
 @click.option("--uri", default=URI, envvar="FJM2_URI", show_default=True, show_envvar=True, help="The bus.")
-@click.option("--topic", default="quotes", show_default=True, help="Where from.")
-@click.option("--selector", default="symbol = 'ABC'", show_default=True, help="Which messages.")
+@click.option("--topic", default="quotes", show_default=True, help="Topic to subscribe to.")
+@click.option("--selector", default="symbol = 'ABC'", show_default=True, help="Selector of the messages to receive.")
 def main(uri: str, topic: str, selector: str) -> None:
     """Print quotes."""
     asyncio.run(subscribe(ConnectionFactory(uri), Topic(topic), selector))
@@ -24,7 +24,7 @@ def main(uri: str, topic: str, selector: str) -> None:
 async def subscribe(factory: ConnectionFactory, topic: Topic, selector: str) -> None:
     count = 0
     async with factory.create_context() as context:
-        context.exception_listener = lambda error: print(f"trouble: {error}", flush=True)
+        context.exception_listener = lambda error: print(f"error: {error}", flush=True)
         consumer = context.create_consumer(topic, f"({selector}) OR JMSType = 'end'")
         await consumer.ready()
         print("listening", flush=True)

@@ -1,4 +1,4 @@
-"""Moves orders from one topic to two others in transactions: a bad order leaves no trace. With the blocking API.
+"""Move orders from one topic to two others in transactions, so that a failed order leaves no trace. Blocking API.
 
 python examples/jms_transaction.py
 """
@@ -16,7 +16,7 @@ ORDERS, BILLS, PARCELS = Topic("orders"), Topic("bills"), Topic("parcels")
 @click.option("--uri", default=URI, envvar="FJM2_URI", show_default=True, show_envvar=True, help="The bus.")
 @click.option("--order", "orders", multiple=True, default=("tea", "bad coffee", "cake"), help="May be repeated.")
 def main(uri: str, orders: tuple[str, ...]) -> None:
-    """Handle some orders."""
+    """Process some orders."""
     with ConnectionFactory(uri).create_connection() as connection:
         connection.start()
         handle(connection, orders)
@@ -40,7 +40,7 @@ def handle(connection: Connection, orders: tuple[str, ...]) -> None:
 
 
 def move(session: Session, order: TextMessage) -> bool:
-    """Send the bill, then the parcel. Whether the transaction was committed."""
+    """Send the bill, then the parcel. Return True if the transaction was committed."""
     try:
         with session.transaction():
             session.create_producer(BILLS).send(TextMessage(f"bill for {order.text}"))

@@ -1,4 +1,4 @@
-"""A worker that blocks: jobs go to a pool of threads, and who sent them gets the results. With the blocking API.
+"""A worker with a pool of threads: it does jobs and sends the results back. Blocking API.
 
 python examples/jms_worker.py --threads 4
 python examples/jms_worker.py --submit 8
@@ -19,10 +19,10 @@ JOBS = Topic("jobs")
 
 @click.command()
 @click.option("--uri", default=URI, envvar="FJM2_URI", show_default=True, show_envvar=True, help="The bus.")
-@click.option("--threads", default=4, show_default=True, type=click.IntRange(min=1), help="So many jobs at a time.")
-@click.option("--submit", type=click.IntRange(min=1), help="Send so many jobs instead, and wait for their results.")
+@click.option("--threads", default=4, show_default=True, type=click.IntRange(min=1), help="Jobs done at a time.")
+@click.option("--submit", type=click.IntRange(min=1), help="Submit this many jobs instead, and wait for the results.")
 def main(uri: str, threads: int, submit: int | None) -> None:
-    """Work until Ctrl-C, or let others work."""
+    """Do jobs until Ctrl-C, or submit jobs."""
     with ConnectionFactory(uri).create_context() as context:
         serve(context, threads) if submit is None else ask(context, submit)
 
@@ -31,7 +31,7 @@ def serve(context: JMSContext, threads: int) -> None:
     queue = context.create_temporary_queue()
     arriving, waiting = context.create_consumer(JOBS), context.create_producer()
     with contextlib.ExitStack() as pool:
-        for number in range(1, threads + 1):  # each has a context, so a thread; a queue's message goes to one of them
+        for number in range(1, threads + 1):  # each context has a thread; a queue's message goes to one of them
             own = pool.enter_context(context.create_context())
             own.create_consumer(queue).message_listener = partial(work, own, number)
         arriving.ready()
@@ -41,7 +41,7 @@ def serve(context: JMSContext, threads: int) -> None:
 
 
 def work(context: JMSContext, number: int, job: Message) -> None:
-    time.sleep(0.2)  # a database, a file, a computation: whatever takes its time
+    time.sleep(0.2)  # stands for a database, a file, a computation
     result = f"{job.get_body(str)}: done by thread {number}"
     context.create_producer().set_correlation_id(job.correlation_id).send(job.reply_to, result)
 

@@ -1,4 +1,4 @@
-"""Sends texts as NORM objects, and waits until receivers have repaired what they lost.
+"""Send texts as NORM objects, and wait until receivers have repaired their losses.
 
 Start `norm_receive.py` first, in another terminal:
 
@@ -17,9 +17,9 @@ from fjm2.norm import SenderConfig, Session
 @click.option("--group", default="239.192.57.40", show_default=True, help="Multicast group.")
 @click.option("--port", default=5741, show_default=True, help="UDP port.")
 @click.option("--interface", default="127.0.0.1", show_default=True, help="Name or address of the interface.")
-@click.option("--ack-from", type=int, multiple=True, help="Node id that has to confirm; repeatable.")
+@click.option("--ack-from", type=int, multiple=True, help="Node id of a receiver that has to confirm; may be repeated.")
 def main(texts: tuple[str, ...], group: str, port: int, interface: str, ack_from: tuple[int, ...]) -> None:
-    """Send each of TEXTS as an object of its own."""
+    """Send each of TEXTS as one object."""
     asyncio.run(
         send(texts, Session(group, port, interface=interface, sender=SenderConfig(), is_sender_only=True), ack_from)
     )
@@ -35,7 +35,7 @@ async def send(texts: tuple[str, ...], session: Session, ack_from: tuple[int, ..
             print(f"confirmed by {sorted(outcome.acked)}, not by {sorted(outcome.failed)}")
         else:
             await session.flushed()
-            print("sent; nobody asks for more")
+            print("sent; no receiver asks for more")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Reads messages of fixed size from a NORM stream, and starts at a whole one even when it comes late.
+"""Read messages of fixed size from a NORM stream. A late subscriber starts at the beginning of a message.
 
 python examples/norm_stream_sub.py --size 100
 """
@@ -29,12 +29,12 @@ async def subscribe(session: Session, size: int) -> None:
         async for event in session:
             match event:
                 case StreamOpened(start=start):
-                    is_aligned = start == 0  # else we came late, perhaps in the middle of a message
+                    is_aligned = start == 0  # otherwise we came late, perhaps in the middle of a message
                 case StreamReceived(data=data, marks=marks):
                     if not is_aligned:
                         if not marks:
                             continue
-                        data, is_aligned = data[marks[0] :], True  # a mark is where a message begins
+                        data, is_aligned = data[marks[0] :], True  # a mark is the beginning of a message
                     buffer += data
                     whole = len(buffer) // size * size
                     if whole:

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Quotes in a notebook
 #
-# In a terminal, `python examples/jms_publish.py --messages 3000` publishes for some minutes. Open this file meanwhile
-# in an editor that knows cells (VS Code, Spyder, PyCharm), or as a notebook (`jupytext --to ipynb notebook.py`), and
-# run cell by cell. The blocking API has an event loop of its own, so it does not mind the one that notebooks run in.
+# In a terminal, `python examples/jms_publish.py --messages 3000` publishes for some minutes. Meanwhile open this file
+# in an editor with cells (VS Code, Spyder, PyCharm), or as a notebook (`jupytext --to ipynb notebook.py`), and run it
+# cell by cell. The blocking API has an event loop of its own, so it works inside the event loop of a notebook.
 
-# %% Subscribe. Late or idle cells must not hold back the bus: what nobody takes is dropped, the oldest first.
+# %% Subscribe. Idle cells must not hold back the bus: messages that are not received are dropped, the oldest first.
 import os
 from collections import deque
 from statistics import mean
@@ -19,24 +19,24 @@ consumer = context.create_consumer(Topic("quotes"), "symbol = 'ABC'", overflow="
 consumer.ready()
 print("subscribed")
 
-# %% One at a time: the next message, or None after ten seconds.
+# %% Receive one message, or None after ten seconds.
 first = consumer.receive(timeout=10)
-print("nothing yet: does the publisher run?" if first is None else f"the first: {first.get_body(dict)}")
+print("nothing yet: is the publisher running?" if first is None else f"the first: {first.get_body(dict)}")
 
-# %% In the background: a listener gathers prices in a thread, while other cells run.
+# %% In the background, a listener collects prices in a thread while other cells run.
 prices: deque[float] = deque(maxlen=10_000)
 
 
-def gather(message: Message) -> None:
+def collect(message: Message) -> None:
     if isinstance(message, MapMessage):
         prices.append(message.get_double("price"))
 
 
-consumer.message_listener = gather
+consumer.message_listener = collect
 
-# %% Run this one again and again.
+# %% Run this cell again and again.
 seen = list(prices)
 print(f"{len(seen)} quotes, {mean(seen):.2f} on average" if seen else "no quotes so far")
 
-# %% At the end.
+# %% At the end, close the context.
 context.close()

@@ -1,4 +1,4 @@
-"""Shows what NORM says in a capture: one line for each packet.
+"""Show the NORM packets of a capture: one line for each.
 
 Try it on one of the captures that come with the tests:
 
@@ -53,8 +53,8 @@ TITLES = ("seconds", "from", "node", "message", "object", "block", "symbol", "")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N packets.")
 def main(file: Path, limit: int | None) -> None:
-    """Show the NORM packets of FILE, a classic pcap as `tcpdump -w` writes it: one line each."""
-    story = Story()
+    """Show the NORM packets of FILE, a classic pcap as `tcpdump -w` writes it."""
+    narrator = Narrator()
     shown = others = 0
     with file.open("rb") as capture:
         for seconds, source, payload in read_pcap(capture, str(file)):
@@ -65,7 +65,7 @@ def main(file: Path, limit: int | None) -> None:
                 continue
             if shown == 0:
                 click.echo(ROW.format(*TITLES).rstrip())
-            line = story.tell(message)
+            line = narrator.describe(message)
             click.echo(ROW.format(f"{seconds:.6f}", source, message.source_id, *line).rstrip())
             shown += 1
             if shown == limit:
@@ -75,7 +75,7 @@ def main(file: Path, limit: int | None) -> None:
 
 
 class Line(NamedTuple):
-    """What is told of a message."""
+    """The fields of a message's line."""
 
     kind: str
     object_id: int | str = ""
@@ -84,14 +84,16 @@ class Line(NamedTuple):
     words: str = ""
 
 
-class Story:
-    """Tells messages in words. What some leave out, others have said before: the code in use, an object's size."""
+class Narrator:
+    """Describes messages in words. It remembers what earlier messages said, such as the code in use and an object's
+    size.
+    """
 
     def __init__(self) -> None:
         self._ftis: dict[tuple[int, int], Fti] = {}
         self._field_bits: dict[int, int] = {}
 
-    def tell(self, message: Message) -> Line:
+    def describe(self, message: Message) -> Line:
         match message:
             case Info():
                 self._note(message)
@@ -149,7 +151,7 @@ class Story:
         return Line("DATA", object_id, block, symbol, f"{words} [{' '.join(flags)}]" if flags else words)
 
     def _source_symbols(self, message: Data, block: int) -> int | None:
-        """Of this block, if that has been told; all symbols behind them are parity."""
+        """Return the number of source symbols of a block, if it is known. The symbols behind them are parity."""
         if message.fec_id == FecId.SMALL_BLOCK_SYSTEMATIC:
             return payload_id_format(message.fec_id).length(message.payload_id)
         fti = self._ftis.get((message.source_id, message.object_id))
@@ -171,7 +173,7 @@ class Story:
         return "; ".join(part for request in requests for part in self._asked_in(sender_id, request))
 
     def _asked_in(self, sender_id: int, request: RepairRequest) -> list[str]:
-        """One request in words, what it asks of the same block or object put together."""
+        """Describe one request. Items for the same block or object are joined."""
         places = [self._place(sender_id, item) for item in request.items]
         if request.form == RepairForm.ERASURES:
             return [f"any {symbol} symbols of object {o} block {block}" for o, block, symbol in places]
@@ -248,21 +250,21 @@ PCAP_MAGICS = {
     bytes.fromhex("4d3cb2a1"): ("<", 1e9),
     bytes.fromhex("a1b23c4d"): (">", 1e9),
 }
-"""Byte order, and parts of a second."""
+"""Byte order, and units of a fraction of a second."""
 PCAPNG_MAGIC = bytes.fromhex("0a0d0d0a")
 IP_STARTS = {0: 4, 1: 14, 12: 0, 101: 0, 113: 16, 276: 20}
-"""Where IP begins in a frame, by link type: loopback, Ethernet, raw IP (two), Linux cooked (two)."""
+"""Offset of the IP header in a frame, by link type: loopback, Ethernet, raw IP (two), Linux cooked (two)."""
 VLAN = bytes.fromhex("8100")
 UDP = 17
 
 
 def read_pcap(file: BinaryIO, name: str) -> Iterator[tuple[float, str, bytes]]:
-    """Time since the first packet, source and payload of every UDP datagram."""
+    """Yield the time since the first packet, the source and the payload of every UDP datagram."""
     head = file.read(24)
     if head[:4] == PCAPNG_MAGIC:
         raise click.ClickException(f"{name} is a pcapng file; `tshark -F pcap -r {name} -w NEW` makes a pcap of it")
     if len(head) < 24 or head[:4] not in PCAP_MAGICS:
-        raise click.ClickException(f"{name} is no pcap file")
+        raise click.ClickException(f"{name} is not a pcap file")
     order, parts = PCAP_MAGICS[head[:4]]
     link = struct.unpack(f"{order}I", head[20:])[0] & 0xFFFF
     if link not in IP_STARTS:
@@ -275,7 +277,7 @@ def read_pcap(file: BinaryIO, name: str) -> Iterator[tuple[float, str, bytes]]:
         seconds, fraction, captured, _ = record.unpack(raw) if len(raw) == record.size else (0, 0, 1 << 32, 0)
         frame = file.read(captured) if captured < 1 << 20 else b""
         if len(frame) < captured:
-            raise click.ClickException(f"{name} breaks off in packet {number}")
+            raise click.ClickException(f"{name} ends within packet {number}")
         time_s = seconds + fraction / parts
         began_s = time_s if began_s is None else began_s
         datagram = _udp(frame, IP_STARTS[link] + (4 if link == 1 and frame[12:14] == VLAN else 0))
@@ -284,7 +286,7 @@ def read_pcap(file: BinaryIO, name: str) -> Iterator[tuple[float, str, bytes]]:
 
 
 def _udp(frame: bytes, start: int) -> tuple[str, bytes] | None:
-    """Source and payload; None if it is anything else, or a fragment."""
+    """Return source and payload, or None for anything else and for fragments."""
     ip = frame[start:]
     if len(ip) >= 40 and ip[0] >> 4 == 6 and ip[6] == UDP:
         source, udp = f"[{ip_address(ip[8:24])}]", ip[40:]

@@ -1,4 +1,4 @@
-"""A web application on the bus: POST publishes a quote, GET streams quotes that come as server-sent events.
+"""A web application on the bus: POST publishes a quote, GET streams quotes as server-sent events.
 
 python examples/web_app.py --port 8000
 curl --no-buffer --get http://127.0.0.1:8000/quotes --data-urlencode "selector=symbol = 'ABC'"
@@ -33,7 +33,7 @@ app = FastAPI(lifespan=connected)
 
 @app.post("/quotes/{symbol}", status_code=202)
 async def publish(symbol: str, number: int, price: float) -> None:
-    producer = app.state.context.create_producer()  # its properties are this request's alone
+    producer = app.state.context.create_producer()  # a producer for each request, since it holds the properties
     await producer.set_property("symbol", symbol).set_property("number", number).send(QUOTES, {"price": price})
 
 
@@ -43,12 +43,12 @@ async def stream(selector: Annotated[str, AfterValidator(lambda text: Selector(t
 
 
 async def events(selector: str) -> AsyncIterator[str]:
-    # A session for each client. One that reads too slowly misses quotes, and does not hold back the bus.
+    # Each client gets a context of its own. A slow client misses quotes and does not hold back the bus.
     async with app.state.context.create_context() as context:
         consumer = context.create_consumer(QUOTES, selector, overflow="drop_oldest", messages_max=1000)
         await consumer.ready()
         yield ": listening\n\n"
-        while not app.state.server.should_exit:  # which waits for its streams to end
+        while not app.state.server.should_exit:  # the server waits for its streams to end
             message = await consumer.receive(timeout=1)
             if isinstance(message, MapMessage):
                 yield f"data: {json.dumps(dict(message.properties) | message.get_body(dict))}\n\n"

@@ -1,4 +1,4 @@
-"""A socket that loses what it receives, as a bad network would: the demo's subscribers have it in place of FJM2's."""
+"""A socket that loses datagrams like a bad network. The demo's subscribers use it in the place of FJM2's socket."""
 
 from collections.abc import Iterator
 from random import Random
@@ -8,16 +8,16 @@ from fjm2.norm.net import udp
 
 
 class LossySocket(udp.UdpSocket):
-    """Each datagram is lost with the same probability, whatever is in it: data, repairs or questions."""
+    """Loses each datagram with the same probability, whether it is data, a repair or a request."""
 
     probability = 0.0
     lost = 0
-    """Datagrams, over all sockets of the process."""
-    _random = Random()
+    """Datagrams lost by all sockets of the process."""
+    random = Random()
     _left: Iterator[Train] = iter(())
 
     def receive(self) -> Train | None:
-        """The next datagrams that were not lost."""
+        """Return the next datagrams that are not lost."""
         while (left := next(self._left, None)) is None:
             train = super().receive()
             if train is None or not LossySocket.probability:
@@ -27,10 +27,10 @@ class LossySocket(udp.UdpSocket):
 
 
 def survivors(train: Train) -> Iterator[Train]:
-    """What is left of a train: the runs between the datagrams that are lost."""
+    """Yield the runs of datagrams between the lost ones."""
     start, step = 0, train.segment_bytes
     for at in range(0, train.data.size, step):
-        if LossySocket._random.random() < LossySocket.probability:
+        if LossySocket.random.random() < LossySocket.probability:
             LossySocket.lost += 1
             if at > start:
                 yield Train(train.data[start:at], step, train.address)
@@ -40,5 +40,5 @@ def survivors(train: Train) -> Iterator[Train]:
 
 
 def install() -> None:
-    """From now on this process opens lossy sockets."""
+    """Make this process open lossy sockets from now on."""
     udp.UdpSocket = LossySocket

@@ -1,4 +1,4 @@
-"""What the demo's processes have in common: orders come in on standard input, figures go out as lines of JSON."""
+"""Functions of the demo's processes: orders arrive on standard input, figures leave as lines of JSON."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The demo's publisher: numbered messages, as fast as its subscribers take them."""
+"""The demo's publisher: numbered messages, as fast as the subscribers receive them."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ SYMBOLS = ("ABC", "FJM", "NRL", "XYZ")
 SAMPLES = 4
 BATCH = 50
 CONFIRM_S = 20.0
-"""Long, for three subscribers on a machine that is busy."""
+"""Longest wait for confirmations: long, for three subscribers on a busy machine."""
 
 
 class Publisher:
@@ -31,7 +31,7 @@ class Publisher:
         await self.producer.send(message)
 
     async def show(self) -> None:
-        """A few messages that people can read."""
+        """Send a few messages that people can read."""
         for number in range(SAMPLES):
             await self.send(TextMessage(f"{SYMBOLS[number]} costs {17 + number * 0.25:.2f}"))
             await asyncio.sleep(0.3)
@@ -48,7 +48,7 @@ class Publisher:
         last = Message()
         last.type = "end"
         last.set_int_property("total", self.messages)
-        await self.producer.send_async(last)  # until all subscribers have it
+        await self.producer.send_async(last)  # returns when all subscribers have it
 
     def figures(self) -> dict[str, Any]:
         lane = self.connection.statistics().bus.lanes[0]

@@ -1,4 +1,4 @@
-"""One of the demo's subscribers: it counts what arrives, and whether it does so once and in order."""
+"""A subscriber of the demo: it checks that every message arrives once and in order."""
 
 import asyncio
 import sys
@@ -13,7 +13,7 @@ from fjm2.jms import ConnectionFactory, Message, TextMessage, Topic
 class Subscriber:
     def __init__(self, step: int) -> None:
         self.step = step
-        """From the number of one message to that of the next."""
+        """Difference between the numbers of consecutive messages."""
         self.messages = self.repeated = self.missed = 0
         self.last = 1 - step
         self.total: int | None = None
@@ -45,8 +45,8 @@ class Subscriber:
         }
 
 
-async def obey(subscriber: Subscriber) -> None:
-    """Lose as many datagrams as is ordered; end with the one who gives orders."""
+async def follow_orders(subscriber: Subscriber) -> None:
+    """Set the loss as ordered. End when standard input ends."""
     reader = await orders()
     while order := (await reader.readline()).decode().strip():
         lossy.LossySocket.probability = float(order)
@@ -64,7 +64,7 @@ async def subscribe(uri: str, topic: Topic, selector: str, step: int) -> None:
         connection.start()
         await consumer.ready()
         say(ready=True)
-        tasks = [asyncio.create_task(report(subscriber.figures)), asyncio.create_task(obey(subscriber))]
+        tasks = [asyncio.create_task(report(subscriber.figures)), asyncio.create_task(follow_orders(subscriber))]
         await subscriber.ended.wait()
         for task in tasks:
             task.cancel()

@@ -122,12 +122,12 @@ def test_peeking_puts_into_words_what_is_asked_and_sent(capture: str, words: str
 def test_peeking_at_something_else_ends_with_one_line(tmp_path: Path) -> None:
     whole = (VECTORS / "crafted.pcap").read_bytes()
     files = {
-        "text": (b"no capture at all, but long enough", "is no pcap file"),
-        "empty": (b"", "is no pcap file"),
+        "text": (b"no capture at all, but long enough", "is not a pcap file"),
+        "empty": (b"", "is not a pcap file"),
         "pcapng": (bytes.fromhex("0a0d0d0a") + bytes(40), "is a pcapng file; `tshark -F pcap -r"),
         "other-link": (whole[:20] + bytes((99, 0, 0, 0)) + whole[24:], "has link type 99, expected one of"),
-        "cut": (whole[:400], "breaks off in packet 5"),
-        "cut-in-record": (whole[:30], "breaks off in packet 1"),
+        "cut": (whole[:400], "ends within packet 5"),
+        "cut-in-record": (whole[:30], "ends within packet 1"),
     }
     for name, (content, words) in files.items():
         path = tmp_path / name
@@ -156,7 +156,8 @@ def test_objects_from_one_to_two(listen: Listen, port: str) -> None:
     for receiver in receivers:
         told = [line for line in lines_of(receiver) if not line.startswith("(")]
         assert [line.partition(", ")[2] for line in told] == [f"info b'text/plain': {text.encode()}" for text in texts]
-    assert run("norm_send_objects.py", "alone", "--port", port).stdout.splitlines()[-1] == "sent; nobody asks for more"
+    sent = run("norm_send_objects.py", "alone", "--port", port).stdout.splitlines()
+    assert sent[-1] == "sent; no receiver asks for more"
 
 
 def test_a_stream_of_messages(listen: Listen, port: str) -> None:
