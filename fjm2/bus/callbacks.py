@@ -75,7 +75,7 @@ class Callbacks:
                 except (Exception, asyncio.CancelledError) as error:
                     raised_by_callback(error)
                     name = getattr(function, "__qualname__", repr(function))
-                    text = f"{name} raised {error!r}, which nobody hears of: catch in it what it can raise"
+                    text = f"{name} raised {error!r}, and nobody is told: catch in it what it can raise"
                     log.tell(logging.ERROR, "callback_failed", text, about=(name, type(error)), error=error)
                 finally:
                     self._is_calling = False

@@ -77,7 +77,7 @@ class Completions(Callbacks):
             async with asyncio.timeout(self._timeout_s):
                 error = await self._confirmation.wait(number)
         except TimeoutError:
-            error = UnconfirmedError("the time is over, and not all subscribers confirmed the transaction")
+            error = UnconfirmedError("timed out: not all subscribers confirmed the transaction")
         if error is not None:
             raise error
 
@@ -118,9 +118,9 @@ class Completions(Callbacks):
                     await self._wait_flushed()
                 self._flushed = added
         except TimeoutError:
-            return UnconfirmedError("the time is over, and the message is perhaps not confirmed, or not sent")
+            return UnconfirmedError("timed out: the message may not have been sent or confirmed")
         except Exception as failure:
-            return JMSError(f"the message was perhaps not sent: {failure}", linked_exception=failure)
+            return JMSError(f"the message may not have been sent: {failure}", linked_exception=failure)
         return None
 
     def _limit(self) -> asyncio.Timeout:

@@ -32,7 +32,7 @@ class ConsumerFullError(JMSError):
     """A consumer with `overflow="block"` stays full. This process takes nothing from the bus until it catches up."""
 
     def __init__(self, destination: Destination, count: int) -> None:
-        super().__init__(f"a consumer of {destination} holds {count} messages, and the senders back")
+        super().__init__(f"a consumer of {destination} holds {count} messages, and holds senders back")
         self.destination = destination
         """Destination of the consumer."""
         self.count = count

@@ -18,17 +18,17 @@ from .errors import (
 log = Log("fjm2.jms")
 
 ADVICE: Final = {
-    "messages_lost": "`fjm2 doctor` finds out what the network loses; with more stream_bytes senders repair for longer",
+    "messages_lost": "run `fjm2 doctor` to find where data get lost; with more stream_bytes, senders repair for longer",
     "messages_dropped": "take messages faster, raise messages_max or bytes_max, or let senders wait: overflow='block'",
-    "consumer_full": "take messages faster, or let it drop some: overflow='drop_oldest'",
-    "unconfirmed": "they may have the messages or not: `fjm2 top` tells whether they are there still",
-    "listener_failed": "catch in the listener what it can raise: by itself, the message comes no more",
+    "consumer_full": "take messages faster, or let the consumer drop some: overflow='drop_oldest'",
+    "unconfirmed": "they may or may not have the messages: `fjm2 top` shows if they are still there",
+    "listener_failed": "catch the exception in the listener: the message is not delivered again",
     "client_id_in_use": "give every connection a client_id of its own",
-    "subscriber_evicted": "it is gone or hangs: look at that host; it may come back by itself",
-    "node_id_collided": "if this comes again and again, some device sends back what it hears: look for a loop",
-    "interface_down": "nothing comes or goes until it is back: look at cable and address",
-    "interface_up": "nothing to do: messages flow again, and what was missed is repaired where it still can be",
-    "problem": "set connection.exception_listener to act on it",
+    "subscriber_evicted": "it has left or hangs: check that host; it may come back by itself",
+    "node_id_collided": "if this repeats, some device sends back what it receives: look for a loop in the network",
+    "interface_down": "nothing is sent or received until it is back: check cable and address",
+    "interface_up": "nothing to do: messages flow again, and missed ones are repaired where possible",
+    "problem": "set connection.exception_listener to handle it",
 }
 """Advice by log event."""
 

@@ -293,7 +293,7 @@ class Outbox:
     def check_not_in_callback(self, call: str) -> None:
         """Raise IllegalStateError in a completion listener of this session: it would wait for itself."""
         if self.completions.is_current():
-            raise IllegalStateError(f"{call} is not for a completion listener of the session itself")
+            raise IllegalStateError(f"{call} cannot be called in a completion listener of the same session")
 
     @property
     def uncommitted(self) -> int:

@@ -118,7 +118,7 @@ class SubscriberEvicted(BusReport):
 
     def __str__(self) -> str:
         name = "" if self.client_id is None else f"{self.client_id!r}, "
-        return f"{name}receiver {self.node_id:#x} is silent, and waited for no more"
+        return f"{name}receiver {self.node_id:#x} is silent, and is not waited for any more"
 
     def error(self) -> JMSError:
         return BusError(str(self), "subscriber_evicted")
@@ -149,8 +149,8 @@ class NodeIdCollision(BusReport):
     """True if we draw a new id. Messages sent under the old one, and not confirmed, may be lost."""
 
     def __str__(self) -> str:
-        then = "another is drawn, but what was sent last" if self.has_another else "messages"
-        return f"node id {self.node_id:#x} is in use at {self.address[0]}, too: {then} may be lost"
+        then = "a new one is drawn, but the last messages" if self.has_another else "messages"
+        return f"node id {self.node_id:#x} is also in use at {self.address[0]}: {then} may be lost"
 
     def error(self) -> JMSError:
         return BusError(str(self), "node_id_collided")
@@ -164,7 +164,7 @@ class ClientIdDuplicated(BusReport):
     node_id: int
 
     def __str__(self) -> str:
-        return f"client id {self.client_id!r} is in use at node {self.node_id:#x}, too"
+        return f"client id {self.client_id!r} is also in use at node {self.node_id:#x}"
 
     def error(self) -> JMSError:
         return InvalidClientIDError(str(self))

@@ -210,11 +210,11 @@ class ConnectionCore:
         """See `Connection.client_id`."""
         endpoint = self.check_open()
         if not isinstance(value, str) or not value:
-            raise InvalidClientIDError(f"client_id={value!r}: expected a text")
+            raise InvalidClientIDError(f"client_id={value!r}: expected a string that is not empty")
         if endpoint.client_id is not None:
-            raise IllegalStateError(f"the client id is set already: {endpoint.client_id!r}")
+            raise IllegalStateError(f"the client id is already set: {endpoint.client_id!r}")
         if self._is_used:
-            raise IllegalStateError("the client id is set before anything else is done with the connection")
+            raise IllegalStateError("the client id must be set before the connection is used")
         self._claim_id(value)
         endpoint.client_id = value
         endpoint.announce()

@@ -279,12 +279,12 @@ class JMSContext(MessageFactory):
     ) -> list[Message]:
         """Send a message, and return `count` replies, or all that arrive within `timeout` seconds."""
         if timeout is None and count is None:
-            raise ValueError("timeout or count: expected one of them at least")
+            raise ValueError("timeout or count: expected at least one of them")
         return await self._requests().request(dest, message, timeout, count)
 
     def _requests(self) -> Replies:
         if self.transacted:
-            raise IllegalStateError("a request in a transaction would leave only when it is committed")
+            raise IllegalStateError("a request in a transaction would not be sent before the commit")
         session_core_of(self._used()).check_open()
         if self._replies is None:
             self._replies = Replies(self._connection.create_session())

@@ -112,7 +112,7 @@ class Dispatcher:
     def check_not_in_listener(self, call: str) -> None:
         """Raise IllegalStateError in a listener of this session: the call would wait for its caller."""
         if self.listeners.is_current():
-            raise IllegalStateError(f"{call} is not for a listener of the session itself")
+            raise IllegalStateError(f"{call} cannot be called in a listener of the same session")
 
     def check_not_listening(self, call: str) -> None:
         """Raise IllegalStateError outside a listener if the session has one: JMS leaves such a session to listeners."""

@@ -109,7 +109,7 @@ class Endpoint:
         except RuntimeError:
             loop = None
         if loop is not self.loop:
-            raise IllegalStateError("a connection is used in the event loop that it was opened in, and nowhere else")
+            raise IllegalStateError("a connection can only be used in the event loop that opened it")
 
     def statistics(self, sessions: int) -> ConnectionStatistics:
         """Return the statistics of the connection, which has `sessions` open sessions."""

@@ -116,4 +116,4 @@ def _text(name: str, value: object) -> str:
         return str(value)
     if value is None:
         return "none"
-    raise ConfigError(f"{name}={value!r}: expected a text or a number")
+    raise ConfigError(f"{name}={value!r}: expected a string or a number")

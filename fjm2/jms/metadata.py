@@ -27,7 +27,7 @@ NEVER: Final[dict[str, str]] = {
 def refuse(what: str) -> NoReturn:
     """Raise ResourceAllocationError or, for a facility that will never be offered, NotImplementedError."""
     if what in NEVER:
-        raise NotImplementedError(f"{what} {NEVER[what]}, and not offered")
+        raise NotImplementedError(f"{what} {NEVER[what]}, and are not offered")
     raise ResourceAllocationError(f"{what} {NEEDS[what]}: not in this release")
 
 

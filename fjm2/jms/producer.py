@@ -41,7 +41,7 @@ def check_time_to_live(value: int) -> int:
 
 def check_destination(destination: object) -> Destination:
     if not isinstance(destination, Destination):
-        raise InvalidDestinationError(f"{destination!r} is no destination")
+        raise InvalidDestinationError(f"{destination!r}: expected a Destination")
     return destination
 
 

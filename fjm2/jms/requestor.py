@@ -30,9 +30,9 @@ class TopicRequestor:
 
     def __init__(self, session: Session, topic: Topic) -> None:
         if session.transacted:
-            raise IllegalStateError("a request in a transaction would leave only when it is committed")
+            raise IllegalStateError("a request in a transaction would not be sent before the commit")
         if not isinstance(topic, Topic):
-            raise InvalidDestinationError(f"{topic!r} is no topic")
+            raise InvalidDestinationError(f"{topic!r}: expected a Topic")
         self._session = session
         self._producer = session.create_producer(topic)
         self._reply_to = session.create_temporary_topic()

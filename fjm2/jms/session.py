@@ -267,7 +267,7 @@ class Session(MessageFactory):
         """Raise ResourceAllocationError: not in this release."""
         self._check_subscription(topic, name, selector)
         if self._core.endpoint.client_id is None:
-            raise IllegalStateError("an unshared durable subscription takes a client id")
+            raise IllegalStateError("an unshared durable subscription needs a client id")
         refuse("durable subscriptions")
 
     create_durable_subscriber = create_durable_consumer
@@ -287,18 +287,18 @@ class Session(MessageFactory):
         """Raise ResourceAllocationError: not in this release."""
         self._core.check_open()
         if not isinstance(queue, Queue):
-            raise InvalidDestinationError(f"{queue!r} is no queue")
+            raise InvalidDestinationError(f"{queue!r}: expected a Queue")
         Selector(selector or "")
         refuse("queue browsers")
 
     def _check_subscription(self, topic: Topic, name: str, selector: str | None) -> None:
         self._core.check_open()
         if not isinstance(topic, Topic):
-            raise InvalidDestinationError(f"{topic!r} is no topic")
+            raise InvalidDestinationError(f"{topic!r}: expected a Topic")
         if isinstance(topic, TemporaryTopic):
-            raise InvalidDestinationError(f"{topic} is temporary: it has no subscriptions with names")
+            raise InvalidDestinationError(f"{topic} is temporary: it cannot have named subscriptions")
         if not name:
-            raise ValueError(f"{name!r} is no name of a subscription")
+            raise ValueError(f"name={name!r}: expected the name of a subscription")
         Selector(selector or "")
 
     async def commit(self) -> None:

@@ -249,7 +249,7 @@ def test_what_a_listener_raised_comes_with_its_traceback(
     monkeypatch.setattr("fjm2.bus.problems.log", Log("fjm2.jms"))
     log_problem(ListenerError("a message listener raised", linked_exception=KeyError("price")))
     log_problem(ListenerError("a message listener raised", linked_exception=ValueError("x")))
-    log_problem(JMSError("the message was perhaps not sent"))
+    log_problem(JMSError("the message may not have been sent"))
     assert "KeyError: 'price'" in caplog.text
     assert "ValueError: x" in caplog.text
     assert caplog.records[2].exc_info is None
