@@ -1,6 +1,6 @@
-"""Act on the environment: FJM2_TRACE_DIR records traces of any program, FJM2_METRICS serves its metrics.
+"""Features that environment variables start: FJM2_TRACE_DIR records traces, FJM2_METRICS serves metrics.
 
-`fjm2/__init__.py` installs this, so that neither the recorder nor the server is imported by programs that want neither.
+`fjm2/__init__.py` installs `observe`, so that only programs that want them import the recorder and the server.
 """
 
 import logging
@@ -14,8 +14,9 @@ metrics_log = Log("fjm2.metrics")
 
 
 def observe(thing: Counted) -> None:
-    """Start what the environment asks for, when something that counts opens. Never raises: recording may fail, but not
-    the program that is recorded.
+    """Start what the environment asks for, when an object with counters opens.
+
+    Never raises: if recording fails, the program goes on.
     """
     if os.environ.get(METRICS_VARIABLE):
         try:

@@ -1,6 +1,7 @@
-"""How the programs begin. What they need takes a moment to import, and Ctrl-C meanwhile is no mistake.
+"""Entry points of the programs.
 
-Nor is it one of ours if there is no room for what they print.
+Importing what a program needs takes a moment. Ctrl-C meanwhile, a missing library and a full disk end the program
+without a traceback.
 """
 
 import errno
@@ -17,10 +18,11 @@ MODULES: Final[Mapping[str, str]] = {
     "fjm2-bench": "fjm2bench.cli",
     "fjm2d": "fjm2d.cli",
 }
-"""Where each has its `main`."""
+"""Module that has the `main` of each program."""
 _EXTRAS: Final = {"fjm2admin": "admin", "fjm2-bench": "bench", "fjm2d": "gateway"}
-"""Those without which they cannot do all of their work."""
+"""Extra of the installation that each program needs."""
 _INTERRUPTED: Final = 130
+"""Exit status of a program that Ctrl-C ended: 128 plus the number of SIGINT."""
 
 
 def _start(name: str) -> None:

@@ -1,1 +1,1 @@
-"""Ground floor: errors, logs, counters and their text for Prometheus. Knows nothing else of FJM2."""
+"""The lowest layer: errors, logs, counters, event-loop turns and token buckets. Imports nothing else of FJM2."""

@@ -1,11 +1,11 @@
-"""What is awaited where there is nothing to wait for."""
+"""An awaitable for functions that sometimes have nothing to wait for."""
 
 from collections.abc import Generator
 from typing import Any
 
 
 class Done:
-    """An awaitable with nothing to wait for, which nobody need await."""
+    """An awaitable that is done at once. Not awaiting it gives no warning."""
 
     __slots__ = ()
 

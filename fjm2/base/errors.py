@@ -1,11 +1,11 @@
 """Every exception of FJM2.
 
 FJM2Error
-├── ConfigError          a setting that makes no sense, with the value and what was expected (also a ValueError)
-├── CaptureError         a file that is no packet capture
+├── ConfigError          an invalid setting, with its value and what was expected (also a ValueError)
+├── CaptureError         a file that is not a packet capture
 ├── NormError            NORM engine and codec
-│   └── WireError        bytes that are no NORM message: what is wrong, and at which offset
-└── JMSError             messages: `fjm2.messages.errors` goes on from there
+│   └── WireError        bytes that are not a NORM message: what is wrong, and at which offset
+└── JMSError             errors of messaging; `fjm2.messages.errors` has the rest of this branch
 """
 
 from typing import Any
@@ -14,14 +14,14 @@ __all__ = ["CaptureError", "ConfigError", "FJM2Error", "NormError", "WireError"]
 
 
 class FJM2Error(Exception):
-    """Base of every exception that FJM2 raises on purpose. All of them come back whole from other processes."""
+    """Base of every exception that FJM2 raises on purpose. All of them can be pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_again, (type(self), self.args, self.__dict__)
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
-def _made_again(kind: type[FJM2Error], arguments: tuple[object, ...], attributes: dict[str, object]) -> FJM2Error:
-    """What constructors make of their parameters is in these already."""
+def _rebuild(kind: type[FJM2Error], arguments: tuple[object, ...], attributes: dict[str, object]) -> FJM2Error:
+    """Rebuild an exception without calling its constructor, which takes other parameters than `args`."""
     error = kind.__new__(kind, *arguments)
     error.args = arguments
     error.__dict__.update(attributes)
@@ -29,11 +29,11 @@ def _made_again(kind: type[FJM2Error], arguments: tuple[object, ...], attributes
 
 
 class ConfigError(FJM2Error, ValueError):
-    """A setting that makes no sense: names the setting, the value and what was expected."""
+    """An invalid setting. The text has the setting, its value and what was expected."""
 
 
 class CaptureError(FJM2Error):
-    """A file that is no packet capture, or of a kind that is not read: says which."""
+    """A file that is not a packet capture, or of a kind that is not supported."""
 
 
 class NormError(FJM2Error):
@@ -41,11 +41,11 @@ class NormError(FJM2Error):
 
 
 class WireError(NormError, ValueError):
-    """Bytes that are no NORM message, or a message that has no form on the wire."""
+    """Bytes that are not a NORM message, or a message that cannot be encoded."""
 
     def __init__(self, what: str, offset: int) -> None:
         super().__init__(f"{what} at offset {offset}")
         self.what = what
-        """What is wrong."""
+        """Description of the fault."""
         self.offset = offset
-        """Where in the datagram the fault was seen, in bytes from its first one."""
+        """Offset of the fault in the datagram, in bytes."""

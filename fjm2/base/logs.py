@@ -1,7 +1,7 @@
-"""Structured logs: an event's name, which does not change, and what there is to say of it.
+"""Structured logs: each record has the name of an event, which never changes, and fields.
 
-Services say it in fields, as text for people, `12:00:00.123 info    peer_up peer=lyon`, or as JSON for machines, one
-object a line. The library speaks in programs whose logs may have any form, and therefore in whole sentences that begin
+Services log fields, either as text for people, `12:00:00.123 info    peer_up peer=lyon`, or as JSON for machines, one
+object a line. The library runs in programs whose logs may have any form. It therefore logs whole sentences that begin
 with the name: `buffer_small: the kernel gives ...`. Either way the record has `event` and `fields`.
 """
 
@@ -16,10 +16,11 @@ from threading import Lock
 from typing import Final
 
 AGAIN_S: Final = 60.0
-"""What may come often a service tells no more often than this, with how many were left out."""
+"""Interval at which a service logs events that others can cause. Each record counts those left out since the last."""
 TELL_AGAIN_S: Final = 10.0
-"""Likewise the library."""
+"""Interval at which the library logs events of one kind. Short, as the program may run for seconds only."""
 _KEYS_MAX: Final = 1024
+"""Kinds of events remembered. Strangers can cause any number of them, so there must be a bound."""
 
 
 class Limiter:
@@ -28,32 +29,35 @@ class Limiter:
     This is no token bucket: an event is logged once an interval, however long there was none before.
     """
 
-    __slots__ = ("_clock", "_lock", "_told")
+    __slots__ = ("_clock", "_lock", "_logged")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._told: OrderedDict[Hashable, tuple[float, int]] = OrderedDict()
-        """When each was told, and how many were not since then."""
+        self._logged: OrderedDict[Hashable, tuple[float, int]] = OrderedDict()
+        """Time of the latest record of each kind, and the number of events left out since."""
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._logged)
 
     def left_out(self, key: Hashable, again_s: float) -> int | None:
-        """It has come. None: it was told less than `again_s` ago; else tell it, and that so many were left out."""
+        """Count an event. Return how many were left out before it, or None if it is to be left out as well.
+
+        An event is left out if the last one that was not came less than `again_s` ago.
+        """
         with self._lock:
             now = self._clock()
-            told_at, left_out = self._told.get(key, (float("-inf"), 0))
-            is_told = now - told_at >= again_s
-            self._told[key] = (now, 0) if is_told else (told_at, left_out + 1)
-            self._told.move_to_end(key)
-            if len(self._told) > _KEYS_MAX:
-                self._told.popitem(last=False)
-        return left_out if is_told else None
+            logged_at, left_out = self._logged.get(key, (float("-inf"), 0))
+            is_logged = now - logged_at >= again_s
+            self._logged[key] = (now, 0) if is_logged else (logged_at, left_out + 1)
+            self._logged.move_to_end(key)
+            if len(self._logged) > _KEYS_MAX:
+                self._logged.popitem(last=False)
+        return left_out if is_logged else None
 
 
 class Log:
-    """Writes the events of one part, as in `Log("fjm2d.peers")`."""
+    """Logs the events of one part of FJM2, as in `Log("fjm2d.peers")`."""
 
     __slots__ = ("_limiter", "_logger")
 
@@ -61,7 +65,7 @@ class Log:
         self._logger = logging.getLogger(name)
         self._limiter = Limiter(clock)
 
-    # Of services.
+    # For services.
 
     def debug(self, event: str, /, **fields: object) -> None:
         self._write(logging.DEBUG, event, fields)
@@ -76,14 +80,14 @@ class Log:
         self._write(logging.ERROR, event, fields)
 
     def seldom(self, level: int, event: str, about: object, /, **fields: object) -> None:
-        """What others may cause as often as they like: once a minute about each of them."""
+        """Log an event that others can cause as often as they like: once a minute for each value of `about`."""
         self._write_seldom(level, event, about, fields)
 
     def failure(self, event: str, error: BaseException | None, /, **fields: object) -> None:
-        """A mistake of ours, with its traceback: once a minute of each kind."""
+        """Log an error in our own code with its traceback: once a minute for each type of exception."""
         self._write_seldom(logging.ERROR, event, type(error), {**fields, "error": str(error)}, error)
 
-    # Of the library.
+    # For the library.
 
     def tell(
         self,
@@ -95,20 +99,20 @@ class Log:
         error: BaseException | None = None,
         **fields: object,
     ) -> None:
-        """What happened, and what to do about it: once in ten seconds about each thing. With an error, its traceback.
+        """Log what happened and what to do about it: once in ten seconds for each event and value of `about`.
 
-        When it speaks again, it says how many were left out.
+        Adds the traceback of `error`, and the number of events left out since the last record.
         """
         if not self._logger.isEnabledFor(level):
             return
         left_out = self._limiter.left_out((event, about), TELL_AGAIN_S)
         if left_out is not None:
             more = f" ({left_out} more like it)" if left_out else ""
-            self._log(level, f"{event}: {one_line(text)}{more}", event, _counting(fields, left_out), error)
+            self._log(level, f"{event}: {one_line(text)}{more}", event, _with_left_out(fields, left_out), error)
 
     @property
     def is_debugging(self) -> bool:
-        """Whether `debug` writes anything."""
+        """True if `debug` logs anything."""
         return self._logger.isEnabledFor(logging.DEBUG)
 
     def _write_seldom(
@@ -116,7 +120,7 @@ class Log:
     ) -> None:
         left_out = self._limiter.left_out((event, about), AGAIN_S)
         if left_out is not None:
-            self._write(level, event, _counting(fields, left_out), error)
+            self._write(level, event, _with_left_out(fields, left_out), error)
 
     def _write(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
         if self._logger.isEnabledFor(level):
@@ -128,17 +132,17 @@ class Log:
         self._logger.log(level, "%s", text, extra={"event": event, "fields": fields}, exc_info=error)
 
 
-def _counting(fields: dict[str, object], left_out: int) -> dict[str, object]:
+def _with_left_out(fields: dict[str, object], left_out: int) -> dict[str, object]:
     return {**fields, "left_out": left_out} if left_out else fields
 
 
 def one_line(text: str) -> str:
-    """Without what a terminal would obey, or take for another line: strangers may have written parts of it."""
+    """Return a text with line breaks and control characters escaped. Strangers may have written parts of it."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """Formats each record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
@@ -155,31 +159,31 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Time, level, event and fields, or what is told of the event."""
+    """Formats each record as time, level, event and fields, or as time, level and sentence."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
-        said = {} if _has_text(record) else getattr(record, "fields", {})
-        fields = "".join(f" {name}={_shown(value)}" for name, value in said.items())
+        fields_shown = {} if _has_text(record) else getattr(record, "fields", {})
+        fields = "".join(f" {name}={_shown(value)}" for name, value in fields_shown.items())
         line = f"{moment} {record.levelname.lower():7} {record.getMessage()}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 def _has_text(record: logging.LogRecord) -> bool:
-    """Whether an event is told in a sentence."""
+    """Return True if the record is a sentence of the library."""
     message = record.getMessage()
     return getattr(record, "event", message) != message
 
 
 def _shown(value: object) -> str:
-    """Quoted where it is no plain word: nothing that a stranger sends can look like another line or field."""
+    """Quote a value unless it is a plain word, so that nothing from a stranger looks like another line or field."""
     text = f"{value:g}" if isinstance(value, float) else str(value)
     is_plain = text.isascii() and text.isprintable() and text and not any(c in text for c in ' "=\\')
     return text if is_plain else json.dumps(text)
 
 
 def set_up(service: str, level: str, form: str) -> None:
-    """Log to standard error: of the service from this level on, of its libraries warnings. May be called again.
+    """Log to standard error: the service from this level on, its libraries from warnings on. May be called again.
 
     `form` is "text", "json", or "auto", which is text on a terminal.
     """

@@ -1,15 +1,17 @@
-"""What a program says, in one line, when libraries that it needs are not there."""
+"""One-line errors of programs that lack a library."""
 
 import os
 import sys
 from typing import Final, NoReturn
 
 _OWN: Final = ("fjm2", "fjm2d", "fjm2admin", "fjm2bench")
+"""Packages of ours: if one is missing, the installation is broken."""
 _NOT_ON_WINDOWS: Final = frozenset({"fcntl", "grp", "pwd", "resource", "termios", "tty"})
+"""Modules of the standard library that exist on Unix only."""
 
 
 def lack_of(error: ImportError, program: str, extra: str) -> str:
-    """What is missing, and what to do about it. An error of our own code is raised again."""
+    """Return which library is missing and how to install it. Raise an error of our own code again."""
     name = (error.name or "").partition(".")[0]
     if not name or name in _OWN:
         raise error
@@ -19,7 +21,7 @@ def lack_of(error: ImportError, program: str, extra: str) -> str:
 
 
 def end_for_lack_of(error: ImportError, program: str, extra: str) -> NoReturn:
-    """End the program, and say why; not to a shell that only asks for completions."""
+    """End the program and say why, unless a shell only asks for completions."""
     lack = lack_of(error, program, extra)
     is_completing = f"_{program.replace('-', '_').upper()}_COMPLETE" in os.environ
     sys.exit(1 if is_completing else f"Error: {lack}")

@@ -1,6 +1,6 @@
 """NORM (RFC 5740) for Python: reliable multicast of objects and streams.
 
-`Session` is what applications use, with asyncio. `Engine` is the protocol alone, without sockets and clocks.
+Applications use `Session`, with asyncio. `Engine` is the protocol alone, without sockets and clocks.
 """
 
 from .core import events

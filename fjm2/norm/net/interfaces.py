@@ -1,7 +1,7 @@
-"""The host's network interfaces: which there are, which one is meant, and what became of it.
+"""Network interfaces of this host: list them, find one, and notice when they change.
 
-Linux is asked by netlink (rtnetlink(7)), as the standard library knows no addresses. Elsewhere interfaces have a name,
-an index and the address that the kernel would send multicast from, and nothing more.
+On Linux they are read by netlink (rtnetlink(7)), as the standard library does not know their addresses. Elsewhere an
+interface has a name, an index and the address that the kernel would send multicast from, and nothing more.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from fjm2.base.errors import ConfigError
 
@@ -22,11 +23,13 @@ HAS_NETLINK = sys.platform == "linux"
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
 _ADDRESS = struct.Struct("=BBBBI")  # ifaddrmsg: family, prefix length, flags, scope, index
-_ROUTE = struct.Struct("=BBBBBBBBI")  # rtmsg: family, prefix length, and what a question leaves at 0
+_ROUTE = struct.Struct("=BBBBBBBBI")  # rtmsg: family, prefix length, and fields that a request leaves at 0
 _ATTRIBUTE = struct.Struct("=HH")
 _U32 = struct.Struct("=I")
 _IP_MREQN = struct.Struct("=4s4si")
 _LOOPBACK_NAME = re.compile("lo[0-9]*")
+_ANY_PORT: Final = 9
+"""Any port will do, as nothing is sent; this one is "discard" (RFC 863)."""
 _PROBED_GROUPS = {socket.AF_INET: "239.255.255.255", socket.AF_INET6: "ff15::1"}
 
 _REQUEST, _DUMP, _DUMP_INTERRUPTED = 0x1, 0x300, 0x10
@@ -38,42 +41,45 @@ _ROUTE_DESTINATION, _ROUTE_INTERFACE, _ROUTE_SOURCE = 1, 4, 7
 _GROUPS = 0x1 | 0x10 | 0x100  # RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR
 
 _UP, _LOOPBACK, _RUNNING, _MULTICAST = 0x1, 0x8, 0x40, 0x1000
-# IFA_F_DADFAILED and IFA_F_TENTATIVE: nothing can be bound to such an address, or not yet.
+# IFA_F_DADFAILED and IFA_F_TENTATIVE: nothing can be bound to such an address, at least not yet.
 _UNUSABLE = 0x8 | 0x40
 # IFA_F_TEMPORARY and IFA_F_DEPRECATED: usable, but will go away soon. (IPv4 uses the first for "secondary".)
 _SHORT_LIVED = 0x1 | 0x20
 
-_RECEIVE_BYTES = 1 << 16
-_ANSWER_TIMEOUT_S = 2.0
-_DUMP_TRIES = 5
+_RECEIVE_BYTES: Final = 1 << 16
+"""Buffer for one read; netlink's messages are shorter (netlink(7) recommends 8 KiB or more)."""
+_ANSWER_TIMEOUT_S: Final = 2.0
+"""Time to wait for the kernel, which answers at once if it answers at all."""
+_DUMP_TRIES_MAX: Final = 5
+"""Attempts to list what changes while it is listed. The last list is used even so."""
 
-LOST_COUNT = -1
-"""Among removed indices: the kernel had more to tell than the socket could hold."""
+LOST_COUNT: Final = -1
+"""Index among removed ones that means: some messages of the kernel did not fit into the socket's buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """A network interface, as it is at one moment."""
+    """A network interface as it was at one moment."""
 
     name: str
-    """As the system calls it."""
+    """Name that the system uses."""
     index: int
-    """Its number on this host."""
+    """Number on this host."""
     ipv4: tuple[str, ...] = ()
-    """The best to use first."""
+    """IPv4 addresses, the best to use first."""
     ipv6: tuple[str, ...] = ()
-    """The best to use first; link-local ones are last and have their scope, as in "fe80::1%eth0"."""
+    """IPv6 addresses, the best to use first. Link-local ones are last and have a scope, as in "fe80::1%eth0"."""
     is_up: bool = True
-    """Switched on, and with a carrier."""
+    """True if it is switched on and has a carrier."""
     has_multicast: bool = True
-    """Always so for the loopback: Linux does not say it of lo, but lo does it."""
+    """True if it can send multicast. Always True for the loopback: lo can, although Linux does not say so."""
     is_loopback: bool = False
-    """Whether what it sends stays on this host."""
+    """True if what it sends stays on this host."""
     mtu: int = 0
-    """Most bytes of an IP packet; 0 where it is not known."""
+    """Longest IP packet, in bytes; 0 if it is not known."""
 
     def addresses(self, family: int) -> tuple[str, ...]:
-        """Those of one address family."""
+        """Return the addresses of one family, the best to use first."""
         return self.ipv6 if family == socket.AF_INET6 else self.ipv4
 
     def __str__(self) -> str:
@@ -82,13 +88,13 @@ class Interface:
 
 
 def list_interfaces() -> tuple[Interface, ...]:
-    """Every interface of this network namespace, in the order of their indices."""
+    """Return every interface of this network namespace, ordered by index."""
     if not HAS_NETLINK:
-        return tuple(_as_the_kernel_sends(name, index) for index, name in socket.if_nameindex())
+        return tuple(_probed_interface(name, index) for index, name in socket.if_nameindex())
     found = dict(_links())
     addresses = sorted(_addresses(), key=lambda entry: entry[0])  # by preference
     for _, index, address in addresses:
-        if index not in found:  # came up between the two questions
+        if index not in found:  # came up between the two requests
             continue
         link = found[index]
         ipv4, ipv6 = link.ipv4, link.ipv6
@@ -101,10 +107,10 @@ def list_interfaces() -> tuple[Interface, ...]:
 
 
 def find_interface(text: str | None, family: int, towards: str = "") -> Interface:
-    """The interface with this name or address; for None, the one by which the kernel reaches the address `towards`.
+    """Return the interface with this name or address, or for None the one by which the kernel reaches `towards`.
 
-    Raises ConfigError, with a list of what there is, when none is meant, or more than one, or one without an address
-    of the family.
+    Raises ConfigError, with a list of all interfaces, if there is none, more than one, or if it has no address of the
+    family.
     """
     interfaces = list_interfaces()
     if text is None:
@@ -118,24 +124,24 @@ def find_interface(text: str | None, family: int, towards: str = "") -> Interfac
 
 
 def local_address(interface: Interface, text: str | None, family: int, towards: str) -> str:
-    """The interface's address to send from: the one named by `text` if that is one, else the best for `towards`."""
+    """Return the address to send from: `text` if it is an address, else the interface's best one for `towards`."""
     candidates = interface.addresses(family)
     if not candidates:
-        return _kernels_choice(family, towards, interface.index)
+        return _address_by_kernel(family, towards, interface.index)
     if text is not None and text != interface.name:
         return next(one for one in candidates if _same(one, text))
     if is_link_scoped(towards):
         return candidates[-1]  # link-local ones are last
     if not ipaddress.ip_address(towards).is_multicast:
         with contextlib.suppress(OSError):  # no route yet
-            choice = _kernels_choice(family, towards)
+            choice = _address_by_kernel(family, towards)
             if choice in candidates:
                 return choice
     return candidates[0]
 
 
 def is_link_scoped(host: str) -> bool:
-    """Whether an IPv6 address means nothing without an interface: fe80::/10, ffx1::/16 and ffx2::/16."""
+    """Return True for IPv6 addresses that need an interface: fe80::/10, ffx1::/16 and ffx2::/16."""
     address = ipaddress.ip_address(host)
     if not isinstance(address, ipaddress.IPv6Address):
         return False
@@ -143,7 +149,7 @@ def is_link_scoped(host: str) -> bool:
 
 
 class InterfaceWatch:
-    """Hears from the kernel when interfaces or addresses change, so that nobody has to look while nothing does."""
+    """Learns from the kernel that interfaces or addresses changed, so that nobody has to list them to find out."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
@@ -155,7 +161,7 @@ class InterfaceWatch:
             raise
 
     def poll(self) -> set[int] | None:
-        """None when nothing has changed since the last time, else the indices of interfaces that were removed."""
+        """Return None if nothing changed since the last call, else the indices of interfaces that were removed."""
         removed: set[int] | None = None
         while True:
             try:
@@ -171,11 +177,11 @@ class InterfaceWatch:
             for kind, _, body in _messages(data):
                 if kind == _DEL_LINK:
                     family, _, index, _, _ = _LINK.unpack_from(body)
-                    if family == socket.AF_UNSPEC:  # AF_BRIDGE: it has only left its bridge
+                    if family == socket.AF_UNSPEC:  # AF_BRIDGE: the interface only left its bridge
                         removed.add(index)
 
     def close(self) -> None:
-        """Hear no more. More than once does no harm."""
+        """Stop watching. Harmless if it is closed already."""
         self._socket.close()
 
 
@@ -190,7 +196,7 @@ def _routed(family: int, towards: str, interfaces: tuple[Interface, ...]) -> Int
         index, source = _route(address)
     except OSError as error:
         raise _unknown(None, f"an interface, as none leads to {towards} ({error.strerror})", interfaces) from error
-    # A host's own addresses are routed to lo, wherever they are: only for groups is the way out the interface.
+    # A host's own addresses are all routed to lo. For them, take the interface that has the address instead.
     owners = [one for one in interfaces if _has(one, source, family) and not address.is_multicast]
     found = owners or [one for one in interfaces if one.index == index]
     return _with_address(found[0], None, family, interfaces)
@@ -216,7 +222,7 @@ def _has(interface: Interface, text: str, family: int) -> bool:
 
 
 def _same(address: str, text: str) -> bool:
-    """Whether both are one address. A scope that is left out is any."""
+    """Return True if both are the same address. Without a scope, `text` matches any."""
     try:
         ours, theirs = ipaddress.ip_address(address), ipaddress.ip_address(text)
     except ValueError:
@@ -226,24 +232,24 @@ def _same(address: str, text: str) -> bool:
     return ours.packed == theirs.packed
 
 
-def _as_the_kernel_sends(name: str, index: int) -> Interface:
+def _probed_interface(name: str, index: int) -> Interface:
     if _LOOPBACK_NAME.fullmatch(name):
         return Interface(name, index, ("127.0.0.1",), ("::1",), is_loopback=True)
     found: dict[int, tuple[str, ...]] = {socket.AF_INET: (), socket.AF_INET6: ()}
     for family, group in _PROBED_GROUPS.items():
         with contextlib.suppress(OSError):  # it has no address of the family
-            found[family] = (_kernels_choice(family, group, index),)
+            found[family] = (_address_by_kernel(family, group, index),)
     return Interface(name, index, found[socket.AF_INET], found[socket.AF_INET6])
 
 
-def _kernels_choice(family: int, towards: str, index: int = 0) -> str:
-    """The address the kernel would send from, multicast by an interface if one is given. Nothing is sent."""
+def _address_by_kernel(family: int, towards: str, index: int = 0) -> str:
+    """Return the address that the kernel would send from, by an interface if one is given. Sends nothing."""
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         if index and family == socket.AF_INET6:
             probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
         elif index:
             probe.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, _IP_MREQN.pack(bytes(4), bytes(4), index))
-        probe.connect((towards, 9))
+        probe.connect((towards, _ANY_PORT))
         address: str = probe.getsockname()[0]
         return address
 
@@ -261,11 +267,11 @@ def _links() -> Iterator[tuple[int, Interface]]:
 
 
 def _addresses() -> Iterator[tuple[int, int, ipaddress.IPv4Address | ipaddress.IPv6Address]]:
-    """Preference (lower is better), interface and address of every one that can be used."""
+    """Yield preference (lower is better), interface index and address, for every address that can be used."""
     for body in _ask(_GET_ADDRESS, bytes(_ADDRESS.size), _DUMP, _NEW_ADDRESS):
         family, _, flags, _, index = _ADDRESS.unpack_from(body)
         attributes = _attributes(body, _ADDRESS.size)
-        if _ADDRESS_FLAGS in attributes:  # all of them; the header has room for eight
+        if _ADDRESS_FLAGS in attributes:  # all of them; the header has eight bits only
             flags = _U32.unpack(attributes[_ADDRESS_FLAGS])[0]
         packed = attributes.get(_ADDRESS_LOCAL) or attributes.get(_ADDRESS_PEER)
         if packed is None or flags & _UNUSABLE or family not in (socket.AF_INET, socket.AF_INET6):
@@ -276,7 +282,7 @@ def _addresses() -> Iterator[tuple[int, int, ipaddress.IPv4Address | ipaddress.I
 
 
 def _route(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> tuple[int, str]:
-    """Interface and source address by which the kernel would send to an address."""
+    """Return the interface index and source address by which the kernel would send to an address."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     packed = address.packed
     question = _ROUTE.pack(family, 8 * len(packed), 0, 0, 0, 0, 0, 0, 0)
@@ -287,15 +293,15 @@ def _route(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> tuple[int,
 
 
 def _ask(question: int, body: bytes, flags: int, answer: int) -> list[bytes]:
-    """The bodies of all answers of one type. Raises OSError with what the kernel objects to."""
+    """Return the bodies of all answers of one type. Raises OSError if the kernel refuses the request."""
     request = _HEADER.pack(_HEADER.size + len(body), question, _REQUEST | flags, 1, 0) + body
-    for _ in range(_DUMP_TRIES):
+    for _ in range(_DUMP_TRIES_MAX):
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
             netlink.settimeout(_ANSWER_TIMEOUT_S)
             netlink.send(request)
             bodies, is_whole = _answers(netlink, answer, is_dump=bool(flags & _DUMP))
         if is_whole:
-            break  # else it changed while the kernel told it: once more
+            break  # else it changed while the kernel listed it: ask again
     return bodies
 
 
@@ -315,7 +321,7 @@ def _answers(netlink: socket.socket, answer: int, is_dump: bool) -> tuple[list[b
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Type, flags and body of each message."""
+    """Yield type, flags and body of each message."""
     offset = 0
     while offset + _HEADER.size <= len(data):
         length, kind, flags, _, _ = _HEADER.unpack_from(data, offset)
@@ -327,7 +333,7 @@ def _attributes(body: bytes, offset: int) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     while offset + _ATTRIBUTE.size <= len(body):
         length, kind = _ATTRIBUTE.unpack_from(body, offset)
-        found[kind & 0x3FFF] = body[offset + _ATTRIBUTE.size : offset + length]  # less the two flags on top
+        found[kind & 0x3FFF] = body[offset + _ATTRIBUTE.size : offset + length]  # without the two flags on top
         offset += max(_aligned(length), _ATTRIBUTE.size)
     return found
 

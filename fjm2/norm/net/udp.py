@@ -1,8 +1,9 @@
-"""The two sockets of a session, on one interface: opened, watched, and opened again when the interface is another.
+"""The two sockets of a session on one interface. They are reopened when the interface changes.
 
 The *group* socket is bound to the group (or, between two, to our address and the session's port) and only receives.
 The *transmit* socket is bound to the interface's address and a port of its own; it sends everything, and receives what
-peers send back to it. A session needs both: on the group's port a host has many sessions, and an answer must find one.
+peers send back to it. A session needs both: a host may have many sessions on the group's port, and an answer has to
+reach the right one.
 """
 
 import contextlib
@@ -27,44 +28,44 @@ log = Log("fjm2.norm")
 
 
 class LinkState(Enum):
-    """What has become of the interface since the sockets were opened."""
+    """State of the interface, compared with when the sockets were opened."""
 
     UP = "up"
-    """As it was."""
+    """Unchanged."""
     DOWN = "down"
-    """Switched off, without a carrier, without our address, or gone."""
+    """Switched off, without a carrier, without our address, or removed."""
     CHANGED = "changed"
-    """There, but no longer the same: it takes a `reopen` to hear anything."""
+    """Working, but no longer the same: nothing is received until `reopen`."""
 
 
 class UdpTransport:
-    """A session's two sockets. Raises ConfigError for what cannot be meant, OSError for what the kernel refuses."""
+    """A session's two sockets. Raises ConfigError if the settings are invalid, OSError if the kernel refuses them."""
 
     def __init__(self, config: UdpConfig) -> None:
         check_platform()
         self.config = config
-        """What was asked for."""
+        """Settings of the sockets."""
         self.stats = UdpStats()
-        """What both sockets have done."""
+        """Counters of both sockets."""
         self.warnings: tuple[str, ...] = ()
-        """What an operator should know, with what to do about it. Logged as well."""
+        """Problems of this host, each with advice for its operator. They are logged as well."""
         self.offload = can_offload(config)
-        """Whether a train is one system call, each way."""
-        self._watch = _watch_or_none()  # first, so that nothing is missed
+        """True if sending or receiving a train is one system call."""
+        self._watch = _watch_or_none()  # before the sockets open, so that no change is missed
         try:
             self._place = find_place(config, config.interface)
-            # Where the kernel chose, the choice stands: a route that changes is no reason to move.
+            # If the kernel chose the interface, keep that one: a changed route is no reason to move.
             self._chosen = config.interface or self._place.interface.name
             group, transmit = open_sockets(config, self._place, self._warn)
         except BaseException:
             self._stop_watching()
             raise
         self.group = UdpSocket(group, self.stats, offload=self.offload)
-        """Receives what is sent to the session."""
+        """Socket that receives what is sent to the session."""
         self.transmit = UdpSocket(transmit, self.stats, offload=self.offload)
-        """Sends all, and receives what peers send back."""
+        """Socket that sends everything, and receives what peers send back."""
         self.destination: Address = (config.group, config.port)
-        """Where trains for the session go."""
+        """Address to which trains for the session are sent."""
         self._ignored: frozenset[Address] = frozenset()
         self._ignore_own()
         self._is_closed = False
@@ -75,30 +76,30 @@ class UdpTransport:
 
     @property
     def address(self) -> Address:
-        """Our own, as peers see it: that of the transmit socket. It may be another after `reopen`."""
+        """Address of the transmit socket, as peers see it. `reopen` may change it."""
         return self.transmit.address
 
     @property
     def interface(self) -> Interface:
-        """As it was when the sockets were opened."""
+        """Interface as it was when the sockets were opened."""
         return self._place.interface
 
     @property
     def state(self) -> LinkState:
-        """As of the last `check` or `reopen`."""
+        """State as of the last `check` or `reopen`."""
         return self._state
 
     @property
     def is_down(self) -> bool:
-        """Whether there is no way out: the interface is down, or the last send found none."""
+        """True if nothing can be sent: the interface is down, or the last send found no way out."""
         return self._state is LinkState.DOWN or self.transmit.is_failing
 
     def send(self, train: Train) -> bool:
-        """As `transmit.send`."""
+        """Send a train by the transmit socket; see `UdpSocket.send`."""
         return self.transmit.send(train)
 
     def ignore(self, addresses: Iterable[Address]) -> None:
-        """Receive nothing of what these send to the group; what we send ourselves never is."""
+        """Ignore what these addresses send to the group. What we send ourselves is always ignored."""
         self._ignored = frozenset(addresses)
         self._ignore_own()
 
@@ -109,13 +110,13 @@ class UdpTransport:
                 shorten(self.group.kernel, self.group.ignored)
 
     def kernel_drops(self) -> int:
-        """Datagrams that came, since the sockets were opened, and found no room in their buffers."""
+        """Return the datagrams dropped since the sockets were opened because their buffers were full."""
         return self.group.kernel_drops() + self.transmit.kernel_drops()
 
     def check(self) -> LinkState:
-        """What has become of the interface. To be asked every second or so: when nothing has, it costs a microsecond.
+        """Return the state of the interface. Call it every second or so; it takes a microsecond if nothing has changed.
 
-        A receiver that only listens learns of it here and nowhere else: its sockets stay silent, without an error.
+        This is the only way for a mere listener to notice: its sockets stay silent, without an error.
         """
         if self._is_closed:
             return LinkState.DOWN
@@ -123,29 +124,29 @@ class UdpTransport:
         if removed is None and not self._must_look:
             return self._state
         if removed and not removed.isdisjoint((self._place.interface.index, LOST_COUNT)):
-            self._must_reopen = True  # even if it is back with the same index, the membership is not
+            self._must_reopen = True  # even if it is back with the same index, the membership is lost
         self._must_look = True
-        with contextlib.suppress(OSError):  # no more file numbers, or the like: look again the next time
+        with contextlib.suppress(OSError):  # such as no free file numbers: look again the next time
             self._state = self._look()
             self._must_look = False
         return self._state
 
     def reopen(self) -> LinkState:
-        """Sockets anew on the interface as it is now, and in the group again. Not UP: it was in vain; try it later.
+        """Open new sockets on the interface as it is now, and join the group again. If the result is not UP, try later.
 
-        The file numbers change: stop waiting for the old ones before, wait for the new ones after. A train that was
-        half sent is begun again. The port stays the same, if it can.
+        The file numbers change: stop watching the old ones before, and watch the new ones after. A train that was half
+        sent begins anew. The port stays the same if possible.
         """
         if self._is_closed:
             return LinkState.DOWN
         self._must_reopen = True
-        leave(self.group.kernel, self.config, self._place)  # an old membership must not end when the new one is there
+        leave(self.group.kernel, self.config, self._place)  # now: leaving later would end the new membership
         try:
             place = find_place(self.config, self._chosen)
             group, transmit = open_sockets(self.config, place, self._warn, (self.group.kernel, self.transmit.kernel))
         except (ConfigError, OSError) as error:
             text = (
-                f"{self.config.group}: its sockets cannot be opened again yet: {error}; nothing to do, it is tried on"
+                f"{self.config.group}: its sockets cannot be opened again yet: {error}; nothing to do, FJM2 will retry"
             )
             log.tell(logging.DEBUG, "reopen_failed", text, about=self.config.group)
             self._must_look = True
@@ -160,7 +161,7 @@ class UdpTransport:
         return self.check()
 
     def close(self) -> None:
-        """Leave the group and close everything. More than once does no harm."""
+        """Leave the group and close everything. Harmless if it is closed already."""
         leave(self.group.kernel, self.config, self._place)
         self.group.close()
         self.transmit.close()
@@ -175,7 +176,7 @@ class UdpTransport:
         self.close()
 
     def _warn(self, event: str, text: str) -> None:
-        """Say it once, and keep it."""
+        """Log a warning once, and keep it."""
         if text not in self.warnings:
             self.warnings += (text,)
             log.tell(logging.WARNING, event, text, about=text)
@@ -199,6 +200,6 @@ class UdpTransport:
 
 def _watch_or_none() -> InterfaceWatch | None:
     if HAS_NETLINK:
-        with contextlib.suppress(OSError):  # as in a sandbox
+        with contextlib.suppress(OSError):  # such as in a sandbox
             return InterfaceWatch()
     return None

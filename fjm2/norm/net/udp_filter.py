@@ -1,8 +1,8 @@
-"""What comes back of one's own multicast is cut to a byte in the kernel (Linux's socket filters).
+"""A socket filter (Linux) that cuts one's own multicast to a byte when it loops back.
 
-A host's other sessions hear us only if multicast loops back, and then our own group socket hears it too, and leaves it
-out. Nothing depends on the filter, but a publisher at full speed would copy all of it once more. Dropping it altogether
-would count as datagrams lost for want of room.
+Other sessions of this host receive us only if multicast loops back. Then our own group socket receives it as well, and
+ignores it. Nothing depends on the filter, but without it a publisher at full speed would copy all its data once more.
+The filter does not drop them, because the kernel would count them as datagrams that found the buffer full.
 """
 
 import contextlib
@@ -22,19 +22,19 @@ _LOAD_WORD, _LOAD_HALF, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x28, 0x15, 0x06
 _NETWORK_HEADER: Final = 0xFFF00000
 _SOURCE_PORT: Final = 0
 _SOURCE_ADDRESS: Final = {4: _NETWORK_HEADER + 12, 16: _NETWORK_HEADER + 8}
-"""By the length of an address."""
+"""Offset of the source address, by the length of an address."""
 _ONE_BYTE: Final = 8 + 1
-"""Behind the UDP header."""
+"""The UDP header and one byte."""
 _WHOLE: Final = 0xFFFFFFFF
 _INSTRUCTION = struct.Struct("=HBBI")
 _PROGRAM = struct.Struct("@HP")
 
 Instruction = tuple[int, int, int, int]
-"""Code, how many to skip if true, and if false, operand."""
+"""Code, instructions to skip if true and if false, and operand."""
 
 
 def shorten(kernel: socket.socket, senders: Iterable[Address]) -> None:
-    """Let what these send arrive as one byte. A kernel that cannot does nothing."""
+    """Cut datagrams of these senders to one byte. Does nothing if the kernel cannot."""
     if sys.platform != "linux":
         return
     program = array("B", b"".join(_INSTRUCTION.pack(*step) for step in _program(senders)))

@@ -1,4 +1,4 @@
-"""How the sockets of a session are set, and the opening of them."""
+"""Settings of a session's sockets, and functions that open them."""
 
 import contextlib
 import errno
@@ -9,7 +9,7 @@ import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fjm2.base.errors import ConfigError
 
@@ -17,7 +17,7 @@ from .interfaces import HAS_NETLINK, Interface, find_interface, local_address
 from .udp_sender import UDP_SEGMENT
 
 NO_OFFLOAD_VARIABLE = "FJM2_NO_GSO"
-"""Set to 1 in the environment, every socket opened sends and receives datagram by datagram."""
+"""Environment variable: if it is 1, all sockets send and receive datagram by datagram."""
 
 # Linux's numbers (asm-generic/socket.h, linux/in.h) that the socket module lacks.
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
@@ -28,27 +28,28 @@ _IPV6_MREQ = struct.Struct("=16sI")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UdpConfig:
-    """Where a session is, and how its sockets are set."""
+    """Address of a session, and settings of its sockets."""
 
     group: str
     """Multicast group, or the peer of a session between two: an IPv4 or IPv6 address ("ff12::1%eth0" has a scope)."""
     port: int
-    """Of the group; between two, that of the peer and our own as well."""
+    """UDP port of the group. Between two, it is the peer's port and our own."""
     interface: str | None = None
-    """Its name, or one of its addresses. None is the one by which the kernel reaches the group."""
+    """Interface, by its name or one of its addresses. None is the one by which the kernel reaches the group."""
     ttl: int = 1
-    """How many hops multicast may take: 0 stays on this host, 1 in this network."""
+    """Hops that multicast may take: 0 stays on this host, 1 in this network."""
     loopback: bool = True
-    """Whether other sessions of this host hear what this one sends."""
+    """True if other sessions of this host receive what this one sends."""
     dscp: int = 0
-    """What routers and switches shall take it for (RFC 4594)."""
+    """Class of traffic that routers and switches treat it as (RFC 4594)."""
     receive_buffer_bytes: int = 8 << 20
-    """What the kernel may hold of each socket while we are busy. Smaller loses bursts."""
+    """Bytes that the kernel may hold for each socket while we are busy. Less loses bursts."""
     send_buffer_bytes: int = 256 << 10
-    """What the kernel may hold of ours that the network is not ready for. More than the interface's queue has room for
-    would be dropped there, and nobody told."""
+    """Bytes that the kernel may hold until the network is ready for them. If this is more than the interface's queue
+    holds, the interface drops the rest without an error."""
     offload: bool | None = None
-    """Trains by one system call each. None is where the kernel can; FJM2_NO_GSO=1 in the environment is never."""
+    """True to send and receive each train by one system call. None does so if the kernel can; FJM2_NO_GSO=1 in the
+    environment forbids it."""
 
     def __post_init__(self) -> None:
         try:
@@ -69,21 +70,22 @@ class UdpConfig:
 
     @property
     def is_multicast(self) -> bool:
-        """Whether it is a group, and not a peer."""
+        """True if the address is a group, not a peer."""
         return ipaddress.ip_address(self.group).is_multicast
 
 
-_RANGES = (
+_RANGES: Final = (
     ("port", 1, 65_535),
     ("ttl", 0, 255),
     ("dscp", 0, 63),
     ("receive_buffer_bytes", 1 << 12, 1 << 30),
     ("send_buffer_bytes", 1 << 12, 1 << 30),
 )
+"""Settings with their lowest and highest values. A buffer must hold some datagrams and fit into a C int."""
 
 
 class Place(NamedTuple):
-    """Where the sockets are, or would be."""
+    """An interface, and the address on it that the sockets are bound to."""
 
     interface: Interface
     address: str
@@ -91,11 +93,11 @@ class Place(NamedTuple):
 
 Sockets = tuple[socket.socket, socket.socket]
 _Warn = Callable[[str, str], None]
-"""Of an event, and what to do about it."""
+"""Takes the name of an event, and what to do about it."""
 
 
 def find_place(config: UdpConfig, chosen: str | None) -> Place:
-    """Where the interface is now. Raises ConfigError when there is none such."""
+    """Find the interface as it is now. Raises ConfigError if there is none."""
     interface = find_interface(chosen, config.family, config.group)
     scope = config.group.partition("%")[2]
     if scope and scope != interface.name:
@@ -104,11 +106,11 @@ def find_place(config: UdpConfig, chosen: str | None) -> Place:
 
 
 def can_offload(config: UdpConfig) -> bool:
-    """Whether trains shall go, and can, by one system call each."""
+    """Return True if each train is to be one system call, and the kernel can do it."""
     if config.offload is False or os.environ.get(NO_OFFLOAD_VARIABLE) == "1":
         return False
     try:
-        # Asked beforehand, as a kernel without it would send a train as one datagram, and not object.
+        # Ask first: a kernel without it would send a train as one datagram, without an error.
         with socket.socket(config.family, socket.SOCK_DGRAM) as probe:
             probe.getsockopt(socket.IPPROTO_UDP, UDP_SEGMENT)
     except OSError:
@@ -119,7 +121,7 @@ def can_offload(config: UdpConfig) -> bool:
 
 
 def open_sockets(config: UdpConfig, place: Place, warn: _Warn, before: Sockets | None = None) -> Sockets:
-    """The group socket and the transmit socket, in the place of the ones before."""
+    """Open the group socket and the transmit socket. `before` are the sockets that they replace."""
     with contextlib.ExitStack() as failed:
         group = failed.enter_context(_new_socket(config, warn))
         transmit = failed.enter_context(_new_socket(config, warn))
@@ -128,7 +130,7 @@ def open_sockets(config: UdpConfig, place: Place, warn: _Warn, before: Sockets |
             _bind(group, config.group if sys.platform != "win32" else "", config.port, place)
             _join(group, config, place)
             _aim(transmit, config, place)
-            _warn_of_dead_ends(config, place, warn)
+            _warn_if_unroutable(config, place, warn)
         else:
             _bind(group, place.address, config.port, place, before and before[0])
         _bind_transmit(transmit, place, before and before[1])
@@ -138,7 +140,7 @@ def open_sockets(config: UdpConfig, place: Place, warn: _Warn, before: Sockets |
 
 def _bind_transmit(kernel: socket.socket, place: Place, before: socket.socket | None) -> None:
     if before is not None:
-        with contextlib.suppress(OSError):  # at another address the port may be another's
+        with contextlib.suppress(OSError):  # at another address the port may be in use
             _bind(kernel, place.address, before.getsockname()[1], place, before)
             return
     _bind(kernel, place.address, 0, place)
@@ -159,10 +161,10 @@ def _new_socket(config: UdpConfig, warn: _Warn) -> socket.socket:
 def _set_buffer(kernel: socket.socket, which: str, wanted: int, warn: _Warn) -> None:
     option, force, sysctl = _BUFFERS[which]
     kernel.setsockopt(socket.SOL_SOCKET, option, wanted)
-    doubled = 2 if sys.platform == "linux" else 1  # Linux reckons its own overhead in, at as much again
+    doubled = 2 if sys.platform == "linux" else 1  # Linux doubles the value to make room for its own overhead
     if kernel.getsockopt(socket.SOL_SOCKET, option) < wanted * doubled and sys.platform == "linux":
         with contextlib.suppress(OSError):
-            kernel.setsockopt(socket.SOL_SOCKET, force, wanted)  # for root the limit is none
+            kernel.setsockopt(socket.SOL_SOCKET, force, wanted)  # root may exceed the limit
     got = kernel.getsockopt(socket.SOL_SOCKET, option) // doubled
     if got < wanted:
         warn(
@@ -196,7 +198,7 @@ def _bind(kernel: socket.socket, host: str, port: int, place: Place, before: soc
 def _bind_beside(
     kernel: socket.socket, address: tuple[str, int] | tuple[str, int, int, int], old: socket.socket
 ) -> None:
-    """Bind though another of our sockets still has the port, and let nobody else do so."""
+    """Bind to a port that another of our sockets still has, without letting other programs do so."""
     pair = (old, kernel)
     for one in pair:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -220,21 +222,21 @@ def _join(kernel: socket.socket, config: UdpConfig, place: Place) -> None:
 
 
 def _keep_to_interface(kernel: socket.socket, place: Place) -> None:
-    """Else what other programs join on other interfaces arrives here as well."""
+    """Receive only what arrives on this interface, not what other programs have joined on others."""
     with contextlib.suppress(OSError):
         if kernel.family == socket.AF_INET:
             kernel.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
         else:
-            # IPV6_MULTICAST_ALL is no help: for IPv6 a membership is good for every interface. Before Linux 5.7 this
-            # wants privileges; without them, only groups of link-local scope are kept apart.
+            # IPV6_MULTICAST_ALL does not help: an IPv6 membership holds for every interface. Before Linux 5.7 this
+            # needs privileges; without them, only groups of link-local scope are kept apart.
             kernel.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, place.interface.name.encode())
 
 
 def leave(kernel: socket.socket, config: UdpConfig, place: Place) -> None:
-    """Closing does it as well, but not while a forked process has a copy of the socket."""
+    """Leave the group. Closing does so as well, unless a forked process has a copy of the socket."""
     if not config.is_multicast:
         return
-    with contextlib.suppress(OSError):  # the interface is gone, and the membership with it
+    with contextlib.suppress(OSError):  # the interface is gone, and so is the membership
         if config.family == socket.AF_INET6:
             kernel.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_LEAVE_GROUP, _membership(config, place))
         else:
@@ -249,7 +251,7 @@ def _membership(config: UdpConfig, place: Place) -> bytes:
 
 
 def _aim(kernel: socket.socket, config: UdpConfig, place: Place) -> None:
-    """Multicast goes out by the interface."""
+    """Send multicast by the interface."""
     index = place.interface.index
     if config.family == socket.AF_INET6:
         kernel.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
@@ -262,8 +264,8 @@ def _aim(kernel: socket.socket, config: UdpConfig, place: Place) -> None:
         kernel.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, config.loopback)
 
 
-def _warn_of_dead_ends(config: UdpConfig, place: Place, warn: _Warn) -> None:
-    """What can be joined, but not be sent to."""
+def _warn_if_unroutable(config: UdpConfig, place: Place, warn: _Warn) -> None:
+    """Warn if the group can be joined but nothing can be sent to it."""
     name = place.interface.name
     if not place.interface.has_multicast:
         text = f"{place.interface} is not set to do multicast: ip link set {name} multicast on"
@@ -272,7 +274,7 @@ def _warn_of_dead_ends(config: UdpConfig, place: Place, warn: _Warn) -> None:
         with socket.socket(config.family, socket.SOCK_DGRAM) as probe:
             _aim(probe, config, place)
             result = probe.connect_ex((config.group.partition("%")[0], config.port, 0, place.interface.index))
-        if result == errno.ENETUNREACH:  # as it is with lo, where a route of any other kind is taken for a reject
+        if result == errno.ENETUNREACH:  # as with lo, where a route of any other kind rejects
             kind = "local" if place.interface.is_loopback else "multicast"
             command = f"ip -6 route add {kind} ff00::/8 dev {name} table local"
             warn("multicast_route_missing", f"{place.interface} has no route for IPv6 multicast: {command}")
