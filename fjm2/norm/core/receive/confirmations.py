@@ -19,7 +19,7 @@ _PENDING_MAX = 4
 
 @dataclass(slots=True)
 class PendingConfirmation:
-    """What must arrive before a watermark can be confirmed."""
+    """The objects that must arrive before a watermark can be confirmed."""
 
     missing: list[tuple[int, int]]
     """Objects by count, each with the segment index up to which it must be complete."""

@@ -1,4 +1,4 @@
-"""What all receivers of a node share."""
+"""The settings, counters and outlets that all receivers of a node share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -61,7 +61,7 @@ class HeaderPages:
 
 
 class MatchedTrain:
-    """What the last match found. The arrays are views into the train."""
+    """A train that matched. The arrays are views into it."""
 
     __slots__ = ("first_sequence", "last_sequence", "payloads", "segments", "size", "tail")
 

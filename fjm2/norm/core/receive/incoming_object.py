@@ -1,4 +1,4 @@
-"""A DATA or FILE object on its way in: segments in any order, what is missing, and the whole of it."""
+"""Objects that are being received: segments in any order, what is missing, and the complete object."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -21,16 +21,17 @@ from .stores import Store
 M16_SYMBOLS_MAX = 1024
 """Longest block with parity over GF(2^16) that is decoded: the work grows with its square."""
 FRAGMENTS_MAX = 1 << 16
-"""Most pieces that what has come of an object may lie in. What would make more is dropped, and comes again."""
+"""Most fragments of an object. Segments that would make more are dropped, and requested again later."""
 _FRAGMENT_BYTES = 128
-_ASKED_MAX = 64
-"""So many ranges are remembered as asked for; beyond, nothing more is asked for until some may be again."""
+"""Memory charged for one fragment: a range in a set, generously."""
+_REQUESTED_RANGES_MAX = 64
+"""Most ranges remembered as requested. If there are more, nothing new is requested until some have expired."""
 _OBJECT_BYTES = 4096
-"""What an object takes besides its content, and a fragment of it, generously: many small ones add up."""
+"""Memory charged for an object besides its content, generously: many small objects add up."""
 
 
 def code_of(fti: Fti) -> Code | None:
-    """The code that an object is protected with, or None if it is none that we can decode."""
+    """Return the code that protects an object, or None if it cannot be decoded here."""
     block, parity = fti.block_segments, fti.parity_segments
     is_known = fti.instance == 0 and fti.group == 1 and fti.field_bits in (8, 16)
     if not (is_known and block >= 1 and 1 <= fti.segment_bytes <= 65_000):
@@ -44,24 +45,24 @@ def code_of(fti: Fti) -> Code | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectProgress:
-    """How far an object is that is on its way in."""
+    """Progress of an object that is being received."""
 
     sender_id: int
-    """The sender's node id."""
+    """Node id of the sender."""
     object_id: int
-    """Its transport id."""
+    """Transport id of the object."""
     info: bytes | None
-    """Its INFO; None if it has none, or that has not come yet."""
+    """INFO of the object; None if it has none, or it has not arrived yet."""
     is_file: bool
-    """Whether it was sent as a file."""
+    """True if it was sent as a file."""
     size: int
-    """In bytes, when it is whole."""
+    """Size of the complete object in bytes."""
     bytes_received: int
-    """So many of them have come, or were made from parity."""
+    """Bytes that have arrived or were decoded from parity."""
 
 
 class IncomingObject(ABC):
-    """What objects and streams that arrive have in common."""
+    """Base of objects and streams that are being received."""
 
     is_stream = False
 
@@ -71,30 +72,30 @@ class IncomingObject(ABC):
         self.info: bytes | None = None
         self.is_info_expected = False
         self.received = RangeSet()
-        """Source segments by index; what a stream has handed up counts as received."""
+        """Indexes of source segments received. Those that a stream has delivered or given up count as received."""
         self.seen_end = 0
         """Index after the last segment that the sender is known to have sent."""
         self.askable_end = 0
-        """Index after the last segment that may be asked for: the sender may still be sending what comes then."""
-        self.heard = RepairSet()
-        """What others have asked for since our own back-off began."""
-        self._asked = RecentRepairs()
-        """Ranges all of whose gaps were asked for a moment ago."""
+        """Index after the last segment that may be requested. Later ones may still be on their first way."""
+        self.overheard = RepairSet()
+        """Parts that other receivers requested since our back-off began."""
+        self._requested = RecentRepairs()
+        """Ranges whose gaps were all requested a moment ago."""
         self.symbol_bytes = symbol_bytes
-        """Length of a full symbol: of a segment, or of a stream's segment with its header."""
+        """Length of a full symbol in bytes: a segment, with its stream header in streams."""
         self.accounted_bytes = 0
-        """What of the receiver's memory is put down to it."""
+        """Memory that the receiver has charged to this object."""
         self._stats = stats
         self._parity = ParityStore(code, symbol_bytes)
 
     @property
     def has_parity(self) -> bool:
-        """Whether the sender's blocks have parity, so that a loss within one is not yet a loss."""
+        """True if blocks have parity, so that missing segments need not be requested."""
         return self._parity.count > 0
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory in use, in bytes."""
         info = len(self.info) if self.info is not None else 0
         pieces = self.received.range_count * _FRAGMENT_BYTES
         return _OBJECT_BYTES + info + pieces + self._parity.memory_bytes + self._content_bytes
@@ -102,15 +103,15 @@ class IncomingObject(ABC):
     @property
     @abstractmethod
     def _content_bytes(self) -> int:
-        """Memory that its source segments take."""
+        """Memory of the source segments received."""
 
     @property
     @abstractmethod
     def claimed_bytes(self) -> int:
-        """Memory that its source segments may come to take."""
+        """Memory that the complete object may need."""
 
     def _is_fragmenting(self, first: int, end: int) -> bool:
-        """Whether source segments have to be dropped, as they would lie apart from too many others."""
+        """Return True, and count a drop, if segments would be one fragment too many."""
         received = self.received
         if received.range_count < FRAGMENTS_MAX or first - 1 in received or end in received:
             return False
@@ -120,28 +121,28 @@ class IncomingObject(ABC):
     @property
     @abstractmethod
     def first_wanted(self) -> int:
-        """Index of the first segment that was not received, nor given up."""
+        """Index of the first segment that was neither received nor given up."""
 
     @property
     @abstractmethod
     def is_complete(self) -> bool:
-        """Whether nothing more is wanted of it."""
+        """True if nothing is missing any more."""
 
     @property
     def is_useful(self) -> bool:
-        """Whether the application has got anything of it, or is about to."""
+        """True if the application has received anything of it, or is about to."""
         return self.is_complete
 
     @abstractmethod
     def append(self, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> bool:
-        """Take the segments that come next, where nothing was ever missing. Else False, and nothing has been done."""
+        """Receive the next segments if nothing was ever missing. Return False, and do nothing, otherwise."""
 
     @abstractmethod
     def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
-        """Take consecutive source segments: full rows, then one that may be shorter, or be none at all."""
+        """Receive consecutive source segments: full rows, then one that may be shorter. Either may be empty."""
 
     def receive_parity(self, block: int, row: int, payload: NDArray[np.uint8]) -> None:
-        """Take a parity symbol."""
+        """Receive a parity symbol."""
         first = self.layout.partition.first_segment(block)
         end = first + self.layout.partition.block_length(block)
         if row >= self._parity.count or end <= self.first_wanted or self.received.covers(first, end):
@@ -151,7 +152,7 @@ class IncomingObject(ABC):
         self._repair(block)
 
     def _repair_touched(self, first: int, end: int) -> None:
-        """Source segments have come: see whether parity now makes up for the rest of their blocks."""
+        """Decode the blocks of new source segments, if parity now suffices."""
         if self.has_parity:
             for block in range(locate(self.layout.partition, first)[0], locate(self.layout.partition, end - 1)[0] + 1):
                 if block in self._parity:
@@ -167,26 +168,26 @@ class IncomingObject(ABC):
             self._stats.segments_decoded += missing
             self._decode(block, first, end)
 
-    def _is_decodable(self, first: int) -> bool:  # noqa: ARG002 - of a stream it depends
-        """Whether all that counts as received of the block that begins with a segment really is there."""
+    def _is_decodable(self, first: int) -> bool:  # noqa: ARG002 - streams use it
+        """Return True if every segment of a block that counts as received is really there."""
         return True
 
     @abstractmethod
     def _decode(self, block: int, first: int, end: int) -> None:
-        """Make the missing segments of a block from its parity."""
+        """Restore the missing segments of a block from its parity."""
 
-    # What is missing.
+    # Missing parts.
 
     def is_wanting(self) -> bool:
-        """Whether there is anything to be asked for."""
+        """Return True if anything can be requested."""
         return self.lacks(self.askable_end)
 
     def lacks(self, end: int) -> bool:
-        """Whether anything before a segment, or the INFO, has not come."""
+        """Return True if the INFO, or a segment before `end`, is missing."""
         return self.first_wanted < end or (self.is_info_expected and self.info is None)
 
     def needs(self, most: int) -> RepairSet:
-        """What is to be asked for: all, or the first of it in about so many pieces."""
+        """Return what to request: everything missing, or the first of it in about `most` pieces."""
         needs = RepairSet()
         needs.info = self.is_info_expected and self.info is None
         for start, end in self.received.gaps(self.first_wanted, self.askable_end):
@@ -200,30 +201,30 @@ class IncomingObject(ABC):
         return needs
 
     def new_needs(self, most: int, now: float, until: float) -> RepairSet:
-        """What is to be asked for, without parity, but for what was a moment ago. That is remembered until some time.
+        """Return segments to request now, without parity, minus those requested recently. Remember them until `until`.
 
-        What is remembered are the places looked through, not the gaps: there are far fewer.
+        The ranges searched are remembered rather than the gaps in them, as there are far fewer.
         """
         needs = RepairSet()
-        asked = self._asked
-        if self.is_info_expected and self.info is None and asked.fresh(INFO_INDEX, INFO_INDEX + 1, now):
+        requested = self._requested
+        if self.is_info_expected and self.info is None and requested.fresh(INFO_INDEX, INFO_INDEX + 1, now):
             needs.info = True
-            asked.add(INFO_INDEX, INFO_INDEX + 1, until)
-        for start, end in asked.fresh(self.first_wanted, self.askable_end, now):
-            if most <= 0 or len(asked) >= _ASKED_MAX:
+            requested.add(INFO_INDEX, INFO_INDEX + 1, until)
+        for start, end in requested.fresh(self.first_wanted, self.askable_end, now):
+            if most <= 0 or len(requested) >= _REQUESTED_RANGES_MAX:
                 break
-            looked = start
+            searched_to = start
             for gap_start, gap_end in self.received.gaps(start, end):
                 if most <= 0:
                     break
                 needs.segments.add(gap_start, gap_end)
-                looked = gap_end
+                searched_to = gap_end
                 most -= 1
-            asked.add(start, end if most > 0 else looked, until)
+            requested.add(start, end if most > 0 else searched_to, until)
         return needs
 
     def _need_parity(self, needs: RepairSet, start: int, end: int, most: int) -> int:
-        """Ask for parity where a block is whole but for what parity can make up for. In how many pieces."""
+        """Request parity for blocks whose gaps it can fill, and segments of others. Return the number of pieces."""
         pieces = 0
         while start < end and pieces < most:
             block, symbol = locate(self.layout.partition, start)
@@ -235,7 +236,7 @@ class IncomingObject(ABC):
         return pieces
 
     def _need_of_block(self, needs: RepairSet, block: int, first: int, end: int) -> int:
-        # The sender is still in this block and has no parity of it yet, or parity would not help us.
+        # The sender is still in this block and has no parity for it, or parity would not help.
         if end > self.askable_end or not self._is_decodable(first):
             few = RangeSet(self.received.gaps(max(first, self.first_wanted), min(end, self.askable_end)))
             needs.segments.update(few)
@@ -250,7 +251,7 @@ class IncomingObject(ABC):
             wanted = [row for row in range(missing) if row not in have]
             needs.parity[block] = set(wanted[: missing - len(have)])
         else:
-            # libnorm's rule: all parity there is, and so many missing segments fewer.
+            # As libnorm does: request all parity, and that many missing segments fewer.
             skip = count
             for start, stop in gaps:
                 needs.segments.add(min(start + skip, stop), stop)
@@ -259,34 +260,34 @@ class IncomingObject(ABC):
         return len(gaps)
 
     def is_covered(self, needs: RepairSet) -> bool:
-        """Whether others have asked for all that is needed."""
-        heard = self.heard
-        if needs.info and not heard.info:
+        """Return True if other receivers have requested everything in `needs`."""
+        overheard = self.overheard
+        if needs.info and not overheard.info:
             return False
-        if not all(heard.segments.covers(start, end) for start, end in needs.segments):
+        if not all(overheard.segments.covers(start, end) for start, end in needs.segments):
             return False
         return all(self._is_parity_covered(block, len(rows)) for block, rows in needs.parity.items())
 
     def _is_parity_covered(self, block: int, count: int) -> bool:
         first = self.layout.partition.first_segment(block)
         end = first + self.layout.partition.block_length(block)
-        asked = sum(stop - start for start, stop in self.heard.segments.within(first, end))
-        return asked + len(self.heard.parity.get(block, ())) >= count
+        requested = sum(stop - start for start, stop in self.overheard.segments.within(first, end))
+        return requested + len(self.overheard.parity.get(block, ())) >= count
 
-    def forget_heard(self) -> None:
-        """A new back-off begins."""
-        self.heard.clear()
+    def forget_overheard(self) -> None:
+        """Forget the requests of others, as a new back-off begins."""
+        self.overheard.clear()
 
     @abstractmethod
     def missing_bytes(self) -> Iterator[tuple[int, int]]:
-        """Byte ranges of the object that have not come."""
+        """Yield the byte ranges of the object that are missing."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Give up what it holds."""
+        """Release files and memory."""
 
 
 class IncomingData(IncomingObject):
-    """A DATA or FILE object."""
+    """A DATA or FILE object that is being received."""
 
     def __init__(self, layout: ObjectLayout, fti: Fti, code: Code, stats: Stats, store: Store, is_file: bool) -> None:
         super().__init__(layout, fti, code, stats, fti.segment_bytes)
@@ -296,7 +297,7 @@ class IncomingData(IncomingObject):
         self._segment_count = 0
 
     def progress(self, sender_id: int) -> ObjectProgress:
-        """How far it is."""
+        """Return how much of it has arrived."""
         last, size = self.partition.segments - 1, self.fti.segment_bytes
         has_last = last in self.received
         received = self._segment_count * size - (size - self.partition.segment_length(last) if has_last else 0)
@@ -328,7 +329,7 @@ class IncomingData(IncomingObject):
 
     def append(self, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> bool:
         first, end = self.first_wanted, self.first_wanted + len(payloads)
-        # The last segment, which is shorter, and what came early go the general way.
+        # The last segment, which is shorter, and segments that follow a gap take the general path.
         if tail.size or end >= self.partition.segments or (self.received and self.received.last >= first):
             return False
         self.store.write(first * self.fti.segment_bytes, payloads)
@@ -338,11 +339,11 @@ class IncomingData(IncomingObject):
     def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
         count = len(payloads)
         if count and payloads.shape[1] < self.fti.segment_bytes:
-            # A lone datagram shorter than a segment: the object's last, or one that lacks something.
+            # A single datagram shorter than a segment: the last one of the object, or a truncated one.
             payloads, tail, count = payloads[:0], payloads[0], 0
         last = first + count - 1
         if count and self.partition.segment_length(last) < self.fti.segment_bytes:
-            # The last segment came padded to full length.
+            # The last segment was padded to full length.
             payloads, tail, count = payloads[:-1], payloads[-1], count - 1
         end = first + count
         if self._is_fragmenting(first, end + (tail.size > 0)):

@@ -16,11 +16,11 @@ from .stores import FileStore, MemoryStore, Store
 from .window import ObjectWindow
 
 _OPEN_FILES_MAX = 256
-"""Objects that all senders together may have in temporary files at once."""
+"""Most objects in temporary files, of all senders together: file descriptors are scarce."""
 
 
 class Inventory:
-    """What is open, done or given up of one sender's objects, and the memory that it takes."""
+    """Opens, completes and gives up the objects of one sender, and accounts for their memory."""
 
     def __init__(self, context: ReceiverContext, remote: RemoteSender) -> None:
         self.window = ObjectWindow(context.config.objects_max)
@@ -30,11 +30,11 @@ class Inventory:
         self._remote = remote
 
     def item(self, count: int, object_id: int, flags: int, fti: Fti | None) -> IncomingObject | None:
-        """An object that is wanted, opened if need be; None if it can't be, or not now."""
+        """Return a wanted object, which is opened if need be; None if that is impossible, or not possible now."""
         return self.window.open.get(count) or self._open(count, object_id, flags, fti)
 
     def admit(self, object_id: int, flags: int, block: int) -> int | None:
-        """The count of an object that is wanted, or None."""
+        """Return the count of an object, or None if it is not wanted."""
         window, drop = self.window, self._context.stats.drop
         if not window.is_synced:
             is_all = self._config.sync is Sync.ALL
@@ -50,7 +50,7 @@ class Inventory:
         return count
 
     def _open(self, count: int, object_id: int, flags: int, fti: Fti | None) -> IncomingObject | None:
-        """Begin to receive an object, if we can and may."""
+        """Begin to receive an object, if it is supported and there is room."""
         self.extend(count + 1)
         stats = self._context.stats
         if self.window.is_done(count):
@@ -83,14 +83,16 @@ class Inventory:
                 return None
             item = IncomingData(ObjectLayout(fti.fec_id, pid, object_id, partition), fti, code, stats, store, is_file)
         if not is_stream and count + 1 < self.window.end:
-            item.seen_end = item.askable_end = partition.segments  # newer ones have been sent, so all of it has
+            item.seen_end = item.askable_end = (
+                partition.segments
+            )  # newer objects have been sent, so this one was sent completely
         item.is_info_expected = bool(flags & ObjectFlag.INFO)
         self.window.add(count, item)
         self.account(item)
         return item
 
     def _has_room(self, size: int) -> bool:
-        """Whether that much may be promised to an object besides those open; else it has to be asked for later."""
+        """Return True if an object of this size fits besides the open ones. If not, it is requested again later."""
         claimed = sum(item.claimed_bytes for item in self.window.open.values())
         if not claimed or claimed + size <= self._config.total_bytes_max:
             return True
@@ -98,7 +100,7 @@ class Inventory:
         return False
 
     def _store(self, count: int, fti: Fti, is_file: bool) -> Store | None:
-        """A place for an object's bytes, if it is not too large."""
+        """Return a store for an object's bytes, or None if the object is too large."""
         directory = self._config.file_directory if is_file else None
         in_memory = min(self._config.object_bytes_max, self._config.total_bytes_max)
         most = in_memory if directory is None else self._config.file_bytes_max
@@ -116,7 +118,7 @@ class Inventory:
             return None
 
     def extend(self, end: int) -> None:
-        """The sender has begun an object: it is done with all data objects before."""
+        """Note that the sender has begun all objects before `end`, so that all but the newest were sent completely."""
         if end <= self.window.end:
             return
         for item in self.window.open.values():
@@ -128,19 +130,20 @@ class Inventory:
             self.miss(start, stop)
 
     def see(self, item: IncomingObject, end: int, is_flush: bool) -> None:
-        """The sender has sent up to a segment: know what may be asked for."""
+        """Note that the sender has sent all segments before `end`, so that they may be requested."""
         end = min(end, item.layout.partition.segments)
         item.seen_end = max(item.seen_end, end)
         if is_flush or not item.has_parity:
             item.askable_end = max(item.askable_end, end)
         elif end:
-            # Within the block being sent nothing is missing yet: its parity is still to come.
+            # Nothing of the block that is being sent counts as missing yet: its parity is still to come.
             block, _ = locate(item.layout.partition, end - 1)
             item.askable_end = max(item.askable_end, item.layout.partition.first_segment(block))
 
     def complete(self, count: int, item: IncomingObject) -> None:
+        """Close an object that is complete, and pass it to the application."""
         self.window.close(count)
-        self._discharge(item)
+        self._charge(item, 0)
         if isinstance(item, IncomingData):
             store = item.store
             self._context.stats.objects_received += 1
@@ -158,7 +161,7 @@ class Inventory:
             )
 
     def lose(self, count: int, reason: LossReason) -> None:
-        """Give up an object, heard of or not."""
+        """Give up an object, known or unknown."""
         item = self.window.open.get(count)
         self.window.close(count)
         self._context.stats.objects_lost += 1
@@ -169,42 +172,41 @@ class Inventory:
             self._context.emit(ObjectLost(self._remote.node_id, count & 0xFFFF, missing, reason))
         if item is not None:
             item.close()
-            self._discharge(item)
+            self._charge(item, 0)
 
     def miss(self, start: int, end: int) -> None:
-        """Objects never heard of will not come."""
+        """Report unknown objects that will not arrive."""
         self._context.stats.objects_lost += end - start
         self._context.emit(ObjectsMissed(self._remote.node_id, start & 0xFFFF, end - start))
 
     def account(self, item: IncomingObject) -> None:
+        """Charge the memory that an object uses now."""
         used = item.memory_bytes
         if isinstance(item, IncomingData) and isinstance(item.store, FileStore):
-            used += self._config.total_bytes_max // _OPEN_FILES_MAX  # descriptors are as scarce as memory
-        self._put_down(item, used)
+            used += self._config.total_bytes_max // _OPEN_FILES_MAX  # descriptors are scarce, too
+        self._charge(item, used)
 
-    def _discharge(self, item: IncomingObject) -> None:
-        self._put_down(item, 0)
-
-    def _put_down(self, item: IncomingObject, used: int) -> None:
+    def _charge(self, item: IncomingObject, used: int) -> None:
         more = used - item.accounted_bytes
         item.accounted_bytes = used
         self.used_bytes += more
         self._context.used_bytes += more
 
     def has_heard_of_all_to(self, newest: int) -> bool:
-        """Whether something of every object up to one has come."""
+        """Return True if something of every object up to `newest` has arrived."""
         return not any(start <= newest for start, _ in self.window.unheard())
 
     def missing_to(self, newest: int, end: int) -> list[tuple[int, int]]:
-        """Objects of which something is missing, by count, and up to where they matter: the newest to a segment, and
-        of those before it all that the sender has sent.
+        """Return the objects up to `newest` that miss something, by count, each with the end of what matters.
+
+        Of the newest object that is `end`; of earlier ones, everything that the sender has sent.
         """
         items = self.window.open.items()
         ends = [(count, item, end if count == newest else item.askable_end) for count, item in items if count <= newest]
         return [(count, end) for count, item, end in ends if item.lacks(end)]
 
     def index_of(self, item: IncomingObject, payload_id: int) -> int:
-        """The segment that a position names, as near as it can be."""
+        """Return the index of the segment that a position names, or -1 if the object has none."""
         pid, partition = item.layout.format, item.layout.partition
         block, symbol = pid.block(payload_id), pid.symbol(payload_id)
         if partition.blocks == UNBOUNDED:
@@ -215,7 +217,7 @@ class Inventory:
         return partition.first_segment(block) + symbol
 
     def squelch(self, squelch: Squelch) -> tuple[int, IncomingStream] | None:
-        """Give up what the sender no longer holds. The stream that may go on behind the gap, and its count."""
+        """Give up what the sender no longer holds. Return the stream that continues behind the gap, with its count."""
         _, object_id, payload_id = squelch.position
         window = self.window
         oldest = window.count_of(object_id)

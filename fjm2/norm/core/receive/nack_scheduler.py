@@ -18,21 +18,26 @@ from .incoming_object import IncomingObject
 from .window import ObjectWindow
 
 MESSAGES_MAX = 16
-"""So many NACKs at once at the most; what is missing besides is asked for next time."""
+"""Most NACKs at once. The rest is requested next time."""
 PIECES_MAX = 2048
-"""So many ranges or blocks at once, likewise. As many of what others ask for are noted."""
+"""Most ranges or blocks requested at once, and most that are noted of other receivers' requests."""
 _PAUSE_MIN_S = 0.001
+"""Shortest time between two requests, for the sake of the sender."""
 _PAUSES_PER_GRTT = 8
-"""Where nobody else need be heard, what has got lost since is asked for so often."""
+"""Requests in one round trip if no other receiver must be heard: new losses are requested that soon."""
 _OBJECT_RANGES_MAX = 64
-_MESSAGE_BYTES_MIN = 40  # libnorm's, while it knows no segment size
-_CREDIT_MIN_BYTES = 128
-_HEADER_BYTES = 64  # of a NACK: NORM, UDP and IP
+"""Most ranges of unknown objects remembered as requested: a sender can claim any number of objects."""
+_MESSAGE_BYTES_MIN = 40
+"""Requests in one NACK while the segment size is unknown. libnorm does the same."""
+_CREDIT_BYTES_MIN = 128
+"""Requests that are always allowed, even if the sender has sent less."""
+_HEADER_BYTES = 64
+"""Headers of one NACK: NORM, UDP and IP."""
 _NO_OBJECT = ObjectPartition(0, 1, 1)
 
 
 class NackScheduler:
-    """The NACK cycle towards one sender. It listens to others while it backs off."""
+    """Runs the NACK cycle towards one sender. While backing off, it listens to the requests of others."""
 
     def __init__(
         self,
@@ -50,46 +55,47 @@ class NackScheduler:
         self.random = random
         self.stats = stats
         self.is_suppressible = is_suppressible
-        """Whether others can be heard, so that waiting for them makes sense."""
+        """True if other receivers can be heard, so that waiting for their requests makes sense."""
         self.send = send
         self.message_bytes = _MESSAGE_BYTES_MIN
         """Most bytes of requests in one NACK."""
         self.credit_bytes = 0
-        """What the sender has sent since we asked last. Requests are no longer than that, if it is not very little: who
-        sends next to nothing, perhaps in another's name, shall not make us send a lot."""
+        """Bytes that the sender has sent since the last request. Requests may not be longer, apart from a small minimum:
+        a forger who sends little in another's name must not make this node send a lot.
+        """
         self.cycle = NackCycle()
-        self._heard_objects = RangeSet()
-        self._heard_left = 0
-        self._asked_objects = RecentRepairs()
-        """Objects never heard of that were asked for a moment ago."""
-        self._asked_at = 0.0
+        self._overheard_objects = RangeSet()
+        self._overheard_left = 0
+        self._requested_objects = RecentRepairs()
+        """Unknown objects that were requested a moment ago."""
+        self._requested_at = 0.0
 
     def check(self, now: float) -> None:
-        """Begin a cycle if anything is missing and none is under way."""
-        if self.cycle.is_idle and self._is_wanting():
+        """Begin a cycle if anything is missing and none is in progress."""
+        if self.cycle.is_idle and self._is_missing_anything():
             self.cycle.move_to(NackPhase.BACKING_OFF)
-            self._heard_objects.clear()
-            self._heard_left = PIECES_MAX
+            self._overheard_objects.clear()
+            self._overheard_left = PIECES_MAX
             for item in self.window.open.values():
-                item.forget_heard()
+                item.forget_overheard()
             remote = self.remote
-            most_s = remote.backoff_factor * remote.grtt_s if self.is_suppressible else 0.0
-            self.timers.set(Timer.BACKOFF, now + exponential_backoff(self.random, most_s, remote.group_size))
+            backoff_max_s = remote.backoff_factor * remote.grtt_s if self.is_suppressible else 0.0
+            self.timers.set(Timer.BACKOFF, now + exponential_backoff(self.random, backoff_max_s, remote.group_size))
 
     def end_phase(self, now: float) -> None:
-        """The back-off is over: ask, unless others have. The hold-off is over: begin again."""
+        """End a back-off by requesting repairs, unless others have done so. End a hold-off by checking again."""
         if self.cycle.phase is NackPhase.HOLDING_OFF:
             self.cycle.move_to(NackPhase.IDLE)
-            if self.remote.data_at > self._asked_at:  # to a sender that has fallen silent `Receiver` will look
+            if self.remote.data_at > self._requested_at:  # a silent sender is checked by `Receiver`
                 self.check(now)
             return
         if self._is_prompt():
-            self._ask_for_new(now)
+            self._request_new(now)
             return
         needs = self._needs()
         unheard = list(self.window.unheard())
         if not needs and not unheard:
-            self.cycle.move_to(NackPhase.IDLE)  # it came of itself meanwhile
+            self.cycle.move_to(NackPhase.IDLE)  # it has arrived meanwhile
             return
         if self._is_covered(needs, unheard):
             self.stats.nacks_suppressed += 1
@@ -97,71 +103,71 @@ class NackScheduler:
             for requests in self._messages(needs, unheard):
                 self.send(requests, now)
             self.credit_bytes = 0
-        self._asked_at = now
+        self._requested_at = now
         self.cycle.move_to(NackPhase.HOLDING_OFF)
         self.timers.set(Timer.BACKOFF, now + self._hold_off_s)
 
     @property
     def _hold_off_s(self) -> float:
-        """The time that a repair is given to come."""
+        """Time within which a repair should arrive, in seconds."""
         return (self.remote.backoff_factor + 2 if self.is_suppressible else 2) * self.remote.grtt_s
 
     def _is_prompt(self) -> bool:
-        """Whether only what was asked for has to wait for its repair, not what gets lost meanwhile.
+        """Return True if new losses can be requested while earlier ones are being repaired.
 
-        So it is where nobody else is to be spared, and where the sender does not gather requests for its parity.
+        That is so if there are no other receivers to wait for, and the sender does not gather requests for parity.
         """
         is_alone = self.remote.backoff_factor == 0 or not self.is_suppressible
         return is_alone and not any(item.has_parity for item in self.window.open.values())
 
-    def _ask_for_new(self, now: float) -> None:
-        """Ask for what was not asked for a moment ago, and look again soon."""
-        if not self._is_wanting():
+    def _request_new(self, now: float) -> None:
+        """Request what was not requested recently, and check again soon."""
+        if not self._is_missing_anything():
             self.cycle.move_to(NackPhase.IDLE)
             return
         until = now + self._hold_off_s
-        if self.credit_bytes >= _CREDIT_MIN_BYTES or now >= self._asked_at + self._hold_off_s:
+        if self.credit_bytes >= _CREDIT_BYTES_MIN or now >= self._requested_at + self._hold_off_s:
             needs = self._new_needs(now, until)
             unheard = self._new_unheard(now, until)
             if needs or unheard:
                 for requests in self._messages(needs, unheard):
                     self.send(requests, now)
                 self.credit_bytes = 0
-                self._asked_at = now
+                self._requested_at = now
         self.cycle.move_to(NackPhase.HOLDING_OFF)
         self.timers.set(Timer.BACKOFF, now + max(self.remote.grtt_s / _PAUSES_PER_GRTT, _PAUSE_MIN_S))
 
     def overhear(self, requests: tuple[RepairRequest, ...]) -> None:
-        """Others ask the same sender, or it repeats what they asked."""
+        """Note requests of others to the same sender, which may make ours unnecessary."""
         if not self.cycle.is_listening:
             return
-        for ask in islice(read_requests(requests), self._heard_left):
-            self._heard_left -= 1
-            first = self.window.count_of(ask.first.object_id)
-            last = self.window.count_of(ask.last.object_id)
-            level = ask.flags & LEVELS
+        for request in islice(read_requests(requests), self._overheard_left):
+            self._overheard_left -= 1
+            first = self.window.count_of(request.first.object_id)
+            last = self.window.count_of(request.last.object_id)
+            level = request.flags & LEVELS
             known = self.window.open.get(first)
             if level == RepairFlag.OBJECT:
-                self._heard_objects.add(first, last + 1)
+                self._overheard_objects.add(first, last + 1)
             elif known is not None:
-                self._overhear_symbols(ask, level, known)
+                self._overhear_symbols(request, level, known)
 
     @staticmethod
-    def _overhear_symbols(ask: RequestedRange, level: int, item: IncomingObject) -> None:
-        if ask.flags & RepairFlag.INFO:
-            item.heard.info = True
+    def _overhear_symbols(request: RequestedRange, level: int, item: IncomingObject) -> None:
+        if request.flags & RepairFlag.INFO:
+            item.overheard.info = True
         if not level:
             return
-        wanted = resolve(ask, item.layout, locate(item.layout.partition, max(item.seen_end - 1, 0))[0])
+        wanted = resolve(request, item.layout, locate(item.layout.partition, max(item.seen_end - 1, 0))[0])
         if wanted is not None:
-            item.heard.segments.add(wanted.start, wanted.end)
+            item.overheard.segments.add(wanted.start, wanted.end)
             rows = range(wanted.rows.start, min(wanted.rows.stop, item.fti.parity_segments))
             if rows:
-                item.heard.parity.setdefault(wanted.block, set()).update(rows)
+                item.overheard.parity.setdefault(wanted.block, set()).update(rows)
 
-    # What is missing.
+    # Missing parts.
 
-    def _is_wanting(self) -> bool:
+    def _is_missing_anything(self) -> bool:
         window = self.window
         if any(item.is_wanting() for item in window.open.values()):
             return True
@@ -190,26 +196,26 @@ class NackScheduler:
         return needs
 
     def _new_unheard(self, now: float, until: float) -> list[tuple[int, int]]:
-        asked = self._asked_objects
+        requested = self._requested_objects
         unheard: list[tuple[int, int]] = []
         for start, end in self.window.unheard():
-            for fresh_start, fresh_end in asked.fresh(start, end, now):
-                if len(asked) < _OBJECT_RANGES_MAX:
-                    asked.add(fresh_start, fresh_end, until)
+            for fresh_start, fresh_end in requested.fresh(start, end, now):
+                if len(requested) < _OBJECT_RANGES_MAX:
+                    requested.add(fresh_start, fresh_end, until)
                     unheard.append((fresh_start, fresh_end))
         return unheard
 
     def _is_covered(self, needs: list[tuple[int, IncomingObject, RepairSet]], unheard: list[tuple[int, int]]) -> bool:
-        return all(self._heard_objects.covers(start, end) for start, end in unheard) and all(
-            count in self._heard_objects or item.is_covered(wants) for count, item, wants in needs
+        return all(self._overheard_objects.covers(start, end) for start, end in unheard) and all(
+            count in self._overheard_objects or item.is_covered(wants) for count, item, wants in needs
         )
 
     def _messages(
         self, needs: list[tuple[int, IncomingObject, RepairSet]], unheard: list[tuple[int, int]]
     ) -> list[tuple[RepairRequest, ...]]:
-        """Requests for all of it, oldest object first, as far as they may go now."""
+        """Return requests for everything, oldest object first, cut into messages, as far as credit allows."""
         remote = self.remote
-        credit = max(self.credit_bytes, _CREDIT_MIN_BYTES)
+        credit = max(self.credit_bytes, _CREDIT_BYTES_MIN)
         size = max(min(self.message_bytes, credit), _MESSAGE_BYTES_MIN)
         builder = RequestBuilder(4 + remote.format.size, size)
         ranges: Iterator[tuple[int, int]] = iter(unheard)
@@ -234,12 +240,12 @@ class NackScheduler:
 
 
 def _add_needs(builder: RequestBuilder, layout: ObjectLayout, wants: RepairSet) -> None:
-    """Requests for one object, lowest block first."""
+    """Add requests for one object, lowest block first."""
     flags = RepairFlag.INFO if wants.info else 0
     if not wants.segments and not wants.parity:
         builder.add_object(flags, layout)
         return
-    ranges = [*iter(wants.segments)]  # not of the set itself: it is as long as it has numbers, and Python makes room
+    ranges = [*iter(wants.segments)]  # list(set) would reserve room for len(set), the number of segments
     done = 0
     for block in sorted(wants.parity):
         first = layout.partition.first_segment(block)

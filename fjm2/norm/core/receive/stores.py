@@ -1,4 +1,4 @@
-"""Where the segments of an object are put while it arrives."""
+"""Storage of an object's bytes while it is being received."""
 
 import mmap
 import os
@@ -9,50 +9,52 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-_PAGE = 4096
-_HUGE_FROM = 1 << 22  # from here on numpy asks for them
+_PAGE_BYTES = 4096
+"""Memory that one write takes at least: the kernel allocates whole pages."""
+_HUGE_MIN_BYTES = 1 << 22
+"""Size from which numpy asks the kernel for huge pages."""
 
 
 def lazy_memory(size: int) -> NDArray[np.uint8]:
-    """Memory that is taken page by page, as it is written to. A MemoryError if there is not even room for the claim.
+    """Return memory that is allocated page by page when written. Raise MemoryError if it cannot even be reserved.
 
-    Numpy asks for huge pages where an array is large: then a single segment, of a sender that claims much and sends
-    little, would take two megabytes.
+    Numpy asks for huge pages for large arrays. A single segment of a sender that claims much and sends little would
+    then take two megabytes.
     """
-    if size < _HUGE_FROM or not hasattr(mmap, "MADV_NOHUGEPAGE"):
+    if size < _HUGE_MIN_BYTES or not hasattr(mmap, "MADV_NOHUGEPAGE"):
         return np.empty(size, np.uint8)
     try:
-        # Private, for then the kernel joins neighbours: a process may have so many mappings only.
+        # Private, so that the kernel merges neighbours: the number of mappings of a process is limited.
         pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(f"{size} bytes") from error
-    with suppress(OSError):  # a kernel that knows no huge pages
+    with suppress(OSError):  # the kernel does not support huge pages
         pages.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(pages, np.uint8)
 
 
 class Store(Protocol):
-    """Bytes that arrive in any order."""
+    """Storage for bytes that arrive in any order."""
 
     def write(self, offset: int, rows: NDArray[np.uint8]) -> None:
-        """Put rows, which may be strided, one behind the other; an OSError if that fails."""
+        """Write rows, which may be strided, one after the other. Raise OSError if that fails."""
         ...
 
     def read(self, offset: int, size: int) -> NDArray[np.uint8]:
-        """Bytes that were written before."""
+        """Return bytes that were written before."""
         ...
 
     def close(self) -> None:
-        """Give all up."""
+        """Release files and memory."""
         ...
 
     def memory_bytes(self, segments: int, segment_bytes: int) -> int:
-        """Memory taken once so many segments have come."""
+        """Return the memory that this many segments take."""
         ...
 
 
 class MemoryStore:
-    """An object in memory. Memory is only taken for pages written to."""
+    """An object in memory. Only pages that were written take memory."""
 
     __slots__ = ("data",)
 
@@ -69,11 +71,11 @@ class MemoryStore:
         self.data = np.empty(0, np.uint8)
 
     def memory_bytes(self, segments: int, segment_bytes: int) -> int:
-        return min(segments * max(segment_bytes, _PAGE), self.data.size)
+        return min(segments * max(segment_bytes, _PAGE_BYTES), self.data.size)
 
 
 class FileStore:
-    """An object in a temporary file, which is the application's once it is complete."""
+    """An object in a temporary file, which belongs to the application once it is complete."""
 
     __slots__ = ("_file", "path")
 
@@ -89,7 +91,7 @@ class FileStore:
         return np.frombuffer(os.pread(self._file, size, offset).ljust(size, b"\0"), np.uint8)
 
     def hand_over(self) -> str:
-        """The file is complete, and no longer ours."""
+        """Return the path of the complete file, and leave it to the caller."""
         os.close(self._file)
         self._file = -1
         return self.path
@@ -98,7 +100,7 @@ class FileStore:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-            with suppress(OSError):  # somebody has cleaned up
+            with suppress(OSError):  # someone else has removed it
                 os.unlink(self.path)
 
     def memory_bytes(self, segments: int, segment_bytes: int) -> int:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""Which objects of a remote sender a receiver is after: those from its point of synchronisation on, done or open.
+"""The objects of a remote sender that a receiver wants: those after its point of synchronisation that are not done.
 
 Objects are known here by a count that does not wrap. Its low 16 bits are the transport id on the wire.
 """
@@ -10,8 +10,8 @@ from fjm2.norm.core.ranges import OBJECT_ID, RangeSet
 
 from .incoming_object import IncomingObject
 
-_EPOCH = 1 << 32
-"""Room for counting backwards from the first object heard of."""
+_FIRST_COUNT = 1 << 32
+"""Count of transport id 0 in the first round: leaves room to count backwards from the first object known."""
 
 
 class ObjectWindow:
@@ -23,33 +23,33 @@ class ObjectWindow:
         self._size = size
         self._done = RangeSet()
         self._origin = 0
-        """Nothing earlier was ever wanted."""
+        """First object that was ever wanted."""
         self._passed_over = RangeSet()
-        """What was never wanted of what comes later."""
+        """Later objects that were never wanted."""
         self.open: dict[int, IncomingObject] = {}
-        """What is being received."""
+        """Objects that are being received."""
         self.is_synced = False
         self.start = 0
-        """The first object wanted."""
+        """Count of the first object wanted."""
         self.end = 0
-        """After the last object that the sender is known to have sent of."""
+        """Count after the last object that the sender is known to have begun."""
 
     def sync(self, object_id: int, back: int = 0) -> None:
-        """Begin with an object, or so many before it."""
+        """Begin with an object, or with one that is `back` earlier."""
         self.is_synced = True
-        self.end = _EPOCH + object_id
+        self.end = _FIRST_COUNT + object_id
         self.start = self._origin = self.end - back
 
     def count_of(self, object_id: int) -> int:
-        """The count of an object, taken as near to the newest one as its id allows."""
+        """Return the count of an object: the one nearest to the newest object that has this id."""
         return OBJECT_ID.unwrap(object_id, max(self.end - 1, self.start))
 
     def is_done(self, count: int) -> bool:
-        """Whether an object is not wanted any more, or never was."""
+        """Return True if an object is not wanted any more, or never was."""
         return count < self.start or count in self._done
 
     def reach_back(self, count: int) -> bool:
-        """Want a stream, too, that began before the first object wanted and goes on. False if it is over for us."""
+        """Want a stream that began earlier and still continues. Return False if it was received or given up before."""
         if count >= self._origin and count not in self._passed_over:
             return False
         self._passed_over.add(count + 1, self._origin)
@@ -64,12 +64,12 @@ class ObjectWindow:
         self.open[count] = item
 
     def close(self, count: int) -> None:
-        """An object is complete, or given up."""
+        """Take out an object that is complete or given up."""
         self.open.pop(count, None)
         self.skip(count, count + 1)
 
     def skip(self, start: int, end: int) -> None:
-        """Objects that are not open are given up."""
+        """Give up objects that are not open."""
         self._done.add(start, end)
         first_open = self._done.end_of(self.start)
         if first_open > self.start:
@@ -78,9 +78,9 @@ class ObjectWindow:
             self.end = max(self.end, first_open)
 
     def extend(self, end: int) -> list[int]:
-        """The sender has sent of all objects before `end`. What falls out of the window for it, as far as heard of.
+        """Note that the sender has begun all objects before `end`. Return the open ones that the window leaves behind.
 
-        Streams go on while objects come and go; they only must not become too many.
+        Streams may stay open while objects come and go, as long as there are not too many of them.
         """
         self.end = max(self.end, end)
         behind = self.end - self._size
@@ -90,7 +90,7 @@ class ObjectWindow:
         return [count for count in late if count not in kept]
 
     def trim(self) -> list[tuple[int, int]]:
-        """Want nothing that has fallen out of the window. The ranges never heard of that gives up."""
+        """Give up what the window has left behind. Return the ranges of unknown objects among it."""
         behind = self.end - self._size
         if behind <= self.start:
             return []
@@ -100,7 +100,7 @@ class ObjectWindow:
         return unheard
 
     def unheard(self) -> Iterator[tuple[int, int]]:
-        """Ranges of objects of which nothing has come."""
+        """Yield the ranges of objects of which nothing has arrived."""
         heard = sorted(self.open)
         at = 0
         for start, end in self._done.gaps(self.start, self.end):
@@ -114,5 +114,5 @@ class ObjectWindow:
 
     @property
     def has_unheard(self) -> bool:
-        """Whether of any object nothing has come."""
+        """True if there is an object of which nothing has arrived."""
         return self.end - self.start > len(self.open) + len(self._done)
