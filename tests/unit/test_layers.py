@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LAYERS: dict[str, dict[str, object]] = {
-    layer["name"]: layer for layer in tomllib.loads((ROOT / "docs/dev/house.toml").read_text())["layer"]
-}
+HOUSE = tomllib.loads((ROOT / "docs/dev/house.toml").read_text())
+LAYERS: dict[str, dict[str, object]] = {layer["name"]: layer for layer in HOUSE["layer"]}
 FOLDERS = {"fjm2": "fjm2", "fjm2d": "fjm2d", "fjm2admin": "fjm2admin", "bench": "fjm2bench"}
 """Top-level folders, with the names that their packages are imported by."""
 IO_MODULES = {"asyncio", "select", "selectors", "socket", "threading", "time", "uvloop"}
@@ -156,7 +155,7 @@ def test_cycles_are_found() -> None:
 # The map.
 
 MAP = ROOT / "docs" / "dev" / "map.md"
-_BEGIN, _END = "<!-- layers: begin (make map) -->\n", "<!-- layers: end -->"
+_MARKS = "<!-- {}: begin (make map) -->\n", "<!-- {}: end -->"
 
 
 def table() -> str:
@@ -169,18 +168,27 @@ def table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def with_table(text: str) -> str:
-    """Return the map's text with the present table between its markers."""
-    before, _, rest = text.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}{table()}{_END}{after}"
+def large_classes() -> str:
+    """Return the table of classes that may be larger than others."""
+    rows = [f"| `{entry['class']}` | {entry['reason']} |" for entry in HOUSE["exception"]]
+    return "\n".join(["| class | reason |", "| --- | --- |", *rows]) + "\n"
 
 
-def test_the_map_shows_the_table() -> None:
+def with_tables(text: str) -> str:
+    """Return the map's text with the present tables between their markers."""
+    for name, content in (("layers", table()), ("classes", large_classes())):
+        begin, end = (mark.format(name) for mark in _MARKS)
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = f"{before}{begin}{content}{end}{after}"
+    return text
+
+
+def test_the_map_shows_the_tables() -> None:
     text = MAP.read_text()
-    assert _BEGIN in text
-    assert text == with_table(text), "docs/dev/map.md does not show the present table: run `make map`"
+    assert text.count(": begin (make map) -->") == 2
+    assert text == with_tables(text), "docs/dev/map.md does not show the present tables: run `make map`"
 
 
 if __name__ == "__main__":
-    MAP.write_text(with_table(MAP.read_text()))
+    MAP.write_text(with_tables(MAP.read_text()))
