@@ -55,7 +55,7 @@ lab: $(INSTALLED) system-deps  ## three networks, their gateways and the admin s
 	$(PY) -m pytest tests/lab
 
 test-fast: $(INSTALLED)  ## unit tests only: no socket, no root, seconds
-	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not nightly" tests/unit
+	$(PY) -m pytest -q $(SIDE_BY_SIDE) -n 2 --hypothesis-profile=fjm2-fast -m "not nightly" tests/unit
 
 lint: $(INSTALLED)  ## formatting, lint and strict types
 	$(VENV)/bin/ruff format --check .

@@ -19,6 +19,7 @@ IN_CI = os.environ.get("CI") == "true"
 _SETTINGS = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fjm2", _SETTINGS)
 settings.register_profile("fjm2-ci", _SETTINGS, derandomize=True)
+settings.register_profile("fjm2-fast", _SETTINGS, max_examples=20)
 settings.load_profile("fjm2-ci" if IN_CI else "fjm2")
 
 # Tests start hundreds of processes. Half of what that costs is compiling what another has compiled before, and threads
@@ -81,21 +82,51 @@ def require_tool() -> Callable[[str], str]:
     return path_of
 
 
+# Files that take a worker longest, with the seconds they take on an idle machine. They come first, in this order, so
+# that no worker is left with a long one at the end. `pytest --durations=0` shows the figures.
+_LONG_FILES = {
+    "spark": 170,
+    "system/bench": 100,
+    "interop": 60,
+    "system/doctor": 70,
+    "system/commands/test_top.py": 60,
+    "gateway/test_tunnel_rate.py": 40,
+    "report": 40,
+    "system/norm/test_transfer.py": 40,
+    "docs/test_code_blocks.py": 35,
+    "packaging/test_packages.py": 35,
+    "sim": 30,
+    "admin": 30,
+    "system/commands": 30,
+    "docs": 20,
+}
+_SHARING_FOLDERS = ("tests/spark/", "tests/report/")
+"""Folders whose files share something expensive: a virtual machine of Java, a report."""
+_ON_ITS_OWN = "tests/spark/test_traces_mistakes.py"
+"""Starts Spark as processes, and shares none."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes a worker longest comes first, so that nobody waits for it at the end."""
-    items.sort(key=lambda item: not item.nodeid.startswith(("tests/spark/", "tests/sim/")))
+    """Put the tests that take longest first."""
+    places = [f"tests/{name}" for name in sorted(_LONG_FILES, key=_LONG_FILES.__getitem__, reverse=True)]
+
+    def place_of(item: pytest.Item) -> int:
+        return next((number for number, place in enumerate(places) if item.nodeid.startswith(place)), len(places))
+
+    items.sort(key=place_of)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`, all files of tests/spark stay with one worker: they share a virtual machine of Java."""
+    """With `--dist loadfile`, keep all files of a folder with one worker if they share something expensive."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+            folder = next((each for each in _SHARING_FOLDERS if nodeid.startswith(each)), None)
+            return folder if folder and not nodeid.startswith(_ON_ITS_OWN) else super()._split_scope(nodeid)
 
     return ByFile(config, log)
 

@@ -279,7 +279,6 @@ def test_it_tells_how_it_is(internet: Internet) -> None:
     until(lambda: left.get("/healthz")[0] == 200, lambda: str(left.get("/healthz")))
 
 
-@pytest.mark.alone
 def test_over_ipv6_the_path_is_measured_and_nothing_fragmented(internet: Internet) -> None:
     (host_a,), (left,) = internet.lan("a", 1)
     (host_b,), (right,) = internet.lan("b", 1)

@@ -321,7 +321,7 @@ def test_two_receivers_both_have_everything(cases: Any, case: Case) -> None:
     cases.check(case)
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 @each(
     [
         Case(late_joiner, sender, receivers, content, label=content)

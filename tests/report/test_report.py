@@ -48,18 +48,6 @@ KEYS = {
 
 
 @pytest.fixture(scope="module")
-def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("warehouse")
-    made_warehouse.make(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def report(warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(warehouse, tmp_path_factory.mktemp("report")).parent
-
-
-@pytest.fixture(scope="module")
 def drawn(warehouse: Path) -> list[Plot]:
     """All plots, before they are pictures."""
     store = Warehouse(warehouse)

@@ -12,9 +12,7 @@ pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
 pytest.importorskip("websockets", reason="the extra `dev` is not installed")
 sys.path.append(str(Path(__file__).parents[1] / "admin"))
 
-import made_warehouse
 from browser import Browser
-from fjm2bench.report import build
 
 WIDE, NARROW = (1200, 900), (390, 844)
 
@@ -36,13 +34,6 @@ IMAGES = """
     alt: it.alt, source: it.currentSrc.slice(0, 26)};
 })
 """
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page")
-    made_warehouse.make(folder / "warehouse")
-    return build(folder / "warehouse", folder / "report")
 
 
 @pytest.fixture
