@@ -1,15 +1,15 @@
-"""Which of a LAN's gateways forwards: they tell each other by beacons that they live, and one of them does it.
+"""Election of the gateway that forwards for a LAN. The gateways of a LAN tell each other by beacons that they live.
 
-A beacon is multicast in the LAN, and proves to each mate that it is genuine and of now: it has a MAC for it, by a key
-that only the two can compute, over the number that the mate's last beacon bore. Strangers can neither make one nor use
-an old one, so they can silence no gateway.
+A beacon is multicast on the LAN. It carries a MAC for each mate, by a key that only the two can compute, over the
+number of the mate's last beacon: so it is proved to be genuine and recent. Strangers can neither forge a beacon nor
+replay one, and so they cannot silence a gateway.
 
-Mates are the gateways that are known to be of this LAN by its label, and those that prove to be: whoever has peers says
-so now and then in a beacon without mates, and who hears it, and knows the key, answers as it would answer a mate.
+Mates are gateways with the same LAN label, and gateways that prove to be on this LAN: a gateway with peers now and then
+sends a beacon without mates, and a gateway that hears it and knows the key answers as it would answer a mate.
 
 A beacon, big-endian: "FJMB", u8 version 1, u8 flags (1 forwards, 2 has peers that are up, 4 leaves), u8 number of
-groups, u8 number of mates, u32 gateway id, 8 bytes drawn for this beacon · for each group u16 hash, u16 port that we
-multicast it from · for each mate u32 gateway id, 8 bytes its last number (0: none), 16 bytes MAC.
+groups, u8 number of mates, u32 gateway id, 8 random bytes, the beacon's number · for each group u16 hash, u16 port from
+which we multicast it · for each mate u32 gateway id, 8 bytes its last number (0: none), 16 bytes MAC.
 """
 
 import hmac
@@ -23,25 +23,27 @@ from typing import Final, NamedTuple
 from fjm2.norm import Address
 
 INTERVAL_S: Final = 0.4
+"""Beacon interval where there are mates: four fit into `DEAD_S`, so that losing one or two does no harm."""
 ANSWER_S: Final = 0.05
-"""A mate that has no number of ours yet is answered at once, but no more often than this."""
+"""Least time between two beacons, also when a mate that has no number of ours yet is answered at once."""
 DEAD_S: Final = 1.6
-"""A mate that was silent for so long is taken to be dead. With what follows, well under three seconds."""
+"""Silence after which a mate counts as dead. Another gateway then forwards within three seconds of the failure."""
 LISTEN_S: Final = 1.0
-"""Who has mates listens so long before it forwards."""
+"""Time for which a gateway with mates listens before it forwards."""
 GREET_S: Final = 0.3
-"""Who may have some that it does not know of does: a gateway that runs has answered by then."""
+"""The same for a gateway that may have unknown mates: a gateway that runs has answered by then."""
 ALONE_S: Final = 2.0
-"""A beacon is sent so often where there are no mates."""
+"""Beacon interval where no mates are known."""
 HERE_S: Final = 10.0
-"""Who has proved to be on this LAN counts as being there for so long, even if nothing more is heard of it."""
+"""Time for which a gateway that proved to be on this LAN counts as being there, even if it is silent."""
 PROVE_S: Final = 3.0
-"""For so long we try to have it proved."""
+"""Time that a gateway has to prove that it is on this LAN."""
 MATES_MAX: Final = 16
-"""By label, and as many that prove to be."""
+"""Most mates by label, and as many again that proved to be on this LAN: a beacon has to fit into one packet."""
 OTHERS_MAX: Final = 16
+"""Other gateways remembered. Anyone on the LAN can invent some, so there is a limit."""
 OTHER_S: Final = 10.0
-"""Another gateway, which can be no mate, is remembered for so long."""
+"""Time for which a gateway that cannot be a mate is remembered."""
 _MAGIC, _VERSION = b"FJMB", 1
 _HEAD = struct.Struct("!4sBBBBI8s")
 _GROUP = struct.Struct("!HH")
@@ -49,8 +51,9 @@ _MATE = struct.Struct("!I8s16s")
 _MAC_BYTES: Final = 16
 _NO_NUMBER: Final = bytes(8)
 _NUMBERS_KEPT: Final = 256
-"""Of beacons, which are good for `DEAD_S` and come no more often than `ANSWER_S`, with room to spare."""
+"""Beacon numbers kept: those of `DEAD_S` at one every `ANSWER_S` are 32."""
 BEACON_BYTES_MAX: Final = 1400
+"""Longest beacon: fits into an Ethernet frame."""
 
 
 class Flag(IntFlag):
@@ -60,27 +63,27 @@ class Flag(IntFlag):
 
 
 class BeaconDrop(Enum):
-    """Why a beacon was not believed."""
+    """Reasons to ignore a beacon."""
 
     MALFORMED = "no beacon"
-    STRANGER = "of a gateway that is not of this LAN"
-    FORGED = "its MAC is wrong, or there is none for us"
-    STALE = "does not bear a number of ours of late"
-    REPLAYED = "came before"
+    STRANGER = "of a gateway that is no mate"
+    FORGED = "its MAC is wrong, or it has none for us"
+    STALE = "bears no recent number of ours"
+    REPLAYED = "received before"
 
 
 @dataclass(slots=True)
 class _Mate:
-    """Another gateway of the LAN."""
+    """Another gateway of this LAN."""
 
     key: bytes
     is_labelled: bool
-    """Known to be of this LAN. Others have to prove it."""
+    """True if it has our LAN label. Others have to prove that they are on this LAN."""
     met_at: float
     number: bytes = _NO_NUMBER
-    """That of its last beacon."""
+    """Number of its last beacon."""
     numbers: deque[bytes] = field(default_factory=lambda: deque(maxlen=_NUMBERS_KEPT))
-    """Those of its last ones: each counts once."""
+    """Numbers of its recent beacons, each of which counts once."""
     heard_at: float = float("-inf")
     flags: int = 0
     host: str = ""
@@ -88,7 +91,7 @@ class _Mate:
 
 
 class Other(NamedTuple):
-    """A gateway that is heard on this LAN, as it says, and can be no mate."""
+    """A gateway heard on this LAN that cannot be a mate. Nothing that it says is proved."""
 
     id: int
     host: str
@@ -97,7 +100,7 @@ class Other(NamedTuple):
 
 
 class Election:
-    """One gateway's view of it. Commands and inputs first, then `is_forwarder` and `poll_beacon`."""
+    """One gateway's part in the election. The outcome is `is_forwarder`."""
 
     def __init__(
         self,
@@ -106,11 +109,11 @@ class Election:
         now: float,
         key_of: Callable[[int], bytes | None] = lambda _: None,
     ) -> None:
-        """`key_of` tells the key that only we and a gateway have, if it may be a mate without being known as one."""
+        """`key_of` returns the key shared with a gateway that may be a mate without our label, or None."""
         self.own_id = own_id
         self.drops: Counter[BeaconDrop] = Counter()
         self.is_usable = False
-        """Whether any peer of ours is up: who has none does not forward while another has."""
+        """True if a peer of ours is up. A gateway without one does not forward while a mate has one."""
         self.is_forwarder = True
         self._entropy = entropy
         self._key_of = key_of
@@ -118,15 +121,13 @@ class Election:
         self._mates: dict[int, _Mate] = {}
         self._others: dict[int, Other] = {}
         self._numbers: deque[tuple[bytes, float]] = deque(maxlen=_NUMBERS_KEPT)
-        """Those of our last beacons."""
+        """Numbers of our last beacons, with their times."""
         self._listen_until = now
         self._next_at = now
         self._last_at = float("-inf")
 
-    # Commands.
-
     def set_mates(self, keys: Mapping[int, bytes], now: float) -> None:
-        """These gateways are of this LAN, by id, each with the key that only it and we have."""
+        """Set the gateways with our LAN label: the key shared with each, by id."""
         known = dict(list(keys.items())[:MATES_MAX])
         labelled = {mate: self._mates.get(mate) or _Mate(key, True, now) for mate, key in known.items()}
         if known and not self._mates:
@@ -140,7 +141,7 @@ class Election:
         self._decide(now)
 
     def look(self, is_looking: bool, now: float) -> None:
-        """Whether there are peers: then a mate that is not known as one would do harm, and has to be found."""
+        """Search for unknown mates, or stop. With peers, an unknown mate that forwards too would cause duplicates."""
         if is_looking and not self._is_looking and not self._mates:
             self._listen(GREET_S, now)
         self._is_looking = is_looking
@@ -151,54 +152,48 @@ class Election:
         self._listen_until = now + seconds
         self._next_at = now
 
-    # Inputs.
-
     def receive(self, beacon: bytes, address: Address, now: float) -> None:
-        """Something has come to the beacons' group."""
-        drop = self._take(beacon, address, now)
+        """Receive a datagram of the beacons' group."""
+        drop = self._check(beacon, address, now)
         if drop is not None:
             self.drops[drop] += 1
         self._decide(now)
 
     def handle_timeout(self, now: float) -> None:
-        """To be called every tenth of a second or so."""
+        """Let time pass. Call it about every tenth of a second."""
         late = [mate for mate, known in self._mates.items() if not known.is_labelled and not _is_met(known, now)]
         for mate in late:
             del self._mates[mate]
         self._decide(now)
 
-    # Outputs.
-
     def poll_beacon(self, ports: Iterable[tuple[int, int]], now: float) -> bytes | None:
-        """What is to be multicast now; `ports` tells of each group its hash and the port that we send from."""
+        """Return the beacon to multicast now, if any. `ports` holds hash and source port of each group."""
         if not (self._mates or self._is_looking) or now < self._next_at:
             return None
         self._next_at, self._last_at = now + (INTERVAL_S if self._mates else ALONE_S), now
         return self._beacon(ports, 0, now)
 
     def goodbye(self, ports: Iterable[tuple[int, int]], now: float) -> bytes | None:
-        """We leave: another may forward at once. None where there is no other."""
+        """Return the beacon that says we leave, so that another may forward at once; None if there are no mates."""
         return self._beacon(ports, Flag.LEAVES, now) if self._mates else None
 
     def live_mates(self, now: float) -> list[int]:
-        """Those that have been heard of late."""
+        """Return the ids of mates heard recently."""
         return [mate for mate, known in self._mates.items() if now - known.heard_at < DEAD_S]
 
     def here(self, now: float) -> frozenset[int]:
-        """Mates that have proved it, not long ago: they are on this LAN, whatever else they are."""
+        """Return the ids of gateways that recently proved to be on this LAN."""
         return frozenset(mate for mate, known in self._mates.items() if now - known.heard_at < HERE_S)
 
     def others(self, now: float) -> list[Other]:
-        """Other gateways on this LAN that can be no mates, as somebody says who need not tell the truth."""
+        """Return gateways heard on this LAN that cannot be mates. Nothing proves that they exist."""
         return [other for other in self._others.values() if now - other.heard_at < OTHER_S]
 
     def addresses(self, group: int) -> frozenset[Address]:
-        """Where mates multicast a group from."""
+        """Return the addresses from which mates multicast a group."""
         return frozenset(
             (mate.host, port) for mate in self._mates.values() for hash_, port in mate.ports if hash_ == group
         )
-
-    # Beacons.
 
     def _beacon(self, ports: Iterable[tuple[int, int]], flags: int, now: float) -> bytes:
         number = self._entropy(8)
@@ -213,7 +208,7 @@ class Election:
             for mate, known in self._mates.items()
         )
 
-    def _take(self, beacon: bytes, address: Address, now: float) -> BeaconDrop | None:
+    def _check(self, beacon: bytes, address: Address, now: float) -> BeaconDrop | None:
         if not _HEAD.size <= len(beacon) <= BEACON_BYTES_MAX:
             return BeaconDrop.MALFORMED
         magic, version, flags, groups, mates, sender, number = _HEAD.unpack_from(beacon)
@@ -231,14 +226,14 @@ class Election:
             return None
         if ours is None or not hmac.compare_digest(ours[2], _mac(mate.key, head, self.own_id, ours[1])):
             return BeaconDrop.FORGED
-        if not self._is_of_late(ours[1], now):
-            # It is genuine, but may be old.
+        if not self._is_recent(ours[1], now):
+            # The beacon is genuine, but may be a replay.
             self._answer(mate, number, now)
             return BeaconDrop.STALE
         if number in mate.numbers:
             return BeaconDrop.REPLAYED
         if now - mate.heard_at >= DEAD_S:
-            self._say_soon(now)  # it may know of nobody yet
+            self._send_soon(now)  # it may have no number of ours yet
         mate.number = number
         mate.numbers.append(number)
         mate.flags = flags
@@ -248,40 +243,40 @@ class Election:
         return None
 
     def _answer(self, mate: _Mate, number: bytes, now: float) -> None:
-        """Let a mate prove that its beacons are its own, and of now. That this is its last number is not believed
-        where another is known to be."""
+        """Send this number back, so that the mate can prove that its beacons are recent.
+
+        Ignore the number if a proved one is still valid: this one may be a replay.
+        """
         if now - mate.heard_at >= DEAD_S:
             mate.number = number
-            self._say_soon(now)
+            self._send_soon(now)
 
-    def _say_soon(self, now: float) -> None:
+    def _send_soon(self, now: float) -> None:
         self._next_at = min(self._next_at, max(now, self._last_at + ANSWER_S))
 
     def _meet(self, sender: int, number: bytes, now: float) -> _Mate | None:
-        """Who may be a mate, as far as there is room for such."""
+        """Return a new mate if this gateway may be one and there is room; otherwise None."""
         key = self._key_of(sender)
         if key is None or sum(not mate.is_labelled for mate in self._mates.values()) >= MATES_MAX:
             return None
-        self._say_soon(now)
+        self._send_soon(now)
         return self._mates.setdefault(sender, _Mate(key, False, now, number))
 
     def _note_other(self, other: Other, number: bytes) -> None:
         if any(number == own for own, _ in self._numbers) or self._key_of(other.id) is not None:
-            return  # our own voice, or one for whom there is no room
+            return  # our own beacon, or a possible mate for which there was no room
         self._others = {known.id: known for known in self.others(other.heard_at)}
         if other.id in self._others or len(self._others) < OTHERS_MAX:
             self._others[other.id] = other
 
-    def _is_of_late(self, number: bytes, now: float) -> bool:
+    def _is_recent(self, number: bytes, now: float) -> bool:
         return any(number == own and now - at < DEAD_S for own, at in self._numbers)
-
-    # Who forwards.
 
     def _decide(self, now: float) -> None:
         before = self.is_forwarder
         self.is_forwarder = self._should_forward(now)
         if self.is_forwarder != before:
-            self._next_at = now  # the others should know at once
+            self._next_at = now  # the mates should know at once
 
     def _should_forward(self, now: float) -> bool:
         if now < self._listen_until:
@@ -293,18 +288,18 @@ class Election:
         rivals = usable if self.is_usable else set(live)
         forwarding = {mate for mate in live if live[mate] & Flag.FORWARDS and mate in rivals}
         if forwarding:
-            # Whoever does it goes on. If two do, as when a torn LAN is whole again, the lower id stays.
+            # The gateway that forwards goes on. If two do, as after a split of the LAN, the lower id wins.
             return self.is_forwarder and self.own_id < min(forwarding)
         return self.is_forwarder or all(self.own_id < mate for mate in rivals)
 
 
 def _is_met(mate: _Mate, now: float) -> bool:
-    """Whether one that has to prove to be here has done so, or has had no time to."""
+    """Return True if a mate without label has proved to be on this LAN, or still has time to."""
     return now - mate.heard_at < HERE_S or now - mate.met_at < PROVE_S
 
 
 def _groups_of(head: bytes) -> Iterator[tuple[int, int]]:
-    """Hash and port of each group."""
+    """Return hash and port of each group in a beacon."""
     return _GROUP.iter_unpack(head[_HEAD.size :])
 
 

@@ -1,4 +1,4 @@
-"""The few bytes of NORM that a gateway looks at (RFC 5740, 4.1 to 4.3), a train at a time."""
+"""The few NORM header fields that a gateway reads (RFC 5740, sections 4.1 to 4.3), a train at a time."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -15,24 +15,24 @@ COMMON_BYTES: Final = 8
 _FEEDBACK_BYTES: Final = 12
 _FLAVOR_AT: Final = 12
 _TYPES: Final = {VERSION << 4 | kind: kind for kind in MessageType}
-# Names of their own: looking members up, and asking if they are in a set, takes an Enum too long.
+# Bound once: looking up members of an Enum costs too much for every train.
 _NACK, _ACK, _CMD = MessageType.NACK, MessageType.ACK, MessageType.CMD
 _COMMAND: Final = VERSION << 4 | MessageType.CMD
 _LONG: Final = np.dtype(">u8")
 _TYPE_AND_SOURCE: Final = np.uint64(0xFF000000_FFFFFFFF)
-"""Of the first eight bytes: what header length and sequence leave."""
+"""Mask for the first eight bytes that leaves out header length and sequence."""
 
 
 class Head(NamedTuple):
-    """What one datagram is, and whose."""
+    """Header fields of one datagram."""
 
     type: MessageType
     source: int
-    """Node id of who sent it."""
+    """Node id of the node that sent it."""
     sender: int | None
-    """In NACK and ACK, whom they are for."""
+    """Node id of the sender that a NACK or ACK is for; None for other messages."""
     is_application: bool
-    """Whether it is a CMD(APPLICATION)."""
+    """True for CMD(APPLICATION)."""
 
     @property
     def is_feedback(self) -> bool:
@@ -40,7 +40,7 @@ class Head(NamedTuple):
 
 
 def head_of(data: Bytes) -> Head | None:
-    """That of the first datagram; None for what is no NORM."""
+    """Return the header fields of the first datagram; None if it is no NORM message."""
     head = data[: _FLAVOR_AT + 1].tobytes()
     if len(head) < COMMON_BYTES:
         return None
@@ -57,9 +57,9 @@ def head_of(data: Bytes) -> Head | None:
 
 
 def parts_of(data: Bytes, segment_bytes: int) -> Iterator[Bytes]:
-    """A train, or the runs of it that are of one type and one source: the kernel joins whatever comes in a row.
+    """Yield the train, or its runs of one type and source: the kernel joins whatever arrives in a row.
 
-    Commands come alone: they differ in what is to become of them. Runts at the end are left out.
+    Each command is yielded alone, because commands are not all treated alike. A runt at the end is left out.
     """
     if data.size <= segment_bytes:
         yield data
@@ -83,7 +83,7 @@ def parts_of(data: Bytes, segment_bytes: int) -> Iterator[Bytes]:
 
 
 def application_content(data: Bytes) -> bytes | None:
-    """The content of a CMD(APPLICATION); None for anything else."""
+    """Return the content of a CMD(APPLICATION); None for anything else."""
     try:
         message = decode(data.tobytes())
     except WireError:
@@ -92,7 +92,7 @@ def application_content(data: Bytes) -> bytes | None:
 
 
 def application(source: int, sequence: int, content: bytes) -> bytes:
-    """A CMD(APPLICATION) of our own. The sequence is told modulo 2**16."""
+    """Encode a CMD(APPLICATION) of our own. The sequence is taken modulo 2**16."""
     return Application(
         source_id=source,
         instance_id=1,

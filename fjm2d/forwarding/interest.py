@@ -1,7 +1,7 @@
-"""Which peers want what: from the presence of JMS connections on each LAN, told from gateway to gateway.
+"""Interest of LANs in groups, learned from the presence of JMS connections and exchanged between gateways.
 
-A gateway tells its peers which groups it carries, and which of them somebody on its LAN wants. It says so whenever that
-changes, and every second. Nothing is sent to who has not said so.
+A gateway tells its peers which groups it carries, and which of these are wanted on its LAN, whenever that changes and
+every second. A peer that has not asked for a group gets nothing of it.
 
 A status, big-endian: u8 version, 1 · u8 flags (1: it forwards for its LAN) · u16 number of groups · for each group
 u16 hash, u8 flags (1: wanted).
@@ -14,26 +14,28 @@ from typing import Final
 from fjm2.bus.presence import Flag, PresenceTable, decode
 
 STATUS_S: Final = 1.0
-"""A status is sent so often."""
+"""Interval of statuses."""
 STATUS_VALID_S: Final = 5.0
+"""Lifetime of a status: four may get lost in a row."""
 HINT_S: Final = 3.0
-"""An announcement of a subscriber that has come from a peer counts for so long as wish of the peer's: its status may
-have got lost, or come later."""
+"""Time for which an announcement of a subscriber behind a peer counts as the peer's interest: the status that says so
+may be late, or lost."""
 _VERSION: Final = 1
 _FORWARDS: Final = 1
 _WANTED: Final = 1
 _HEAD = struct.Struct("!BBH")
 _GROUP = struct.Struct("!HB")
 _GROUPS_MAX: Final = 256
+"""Most groups in a status: four times what a gateway may carry, for later versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a gateway tells its peers of its LAN."""
+    """A gateway's message to its peers about its LAN."""
 
     is_forwarder: bool
     groups: frozenset[int]
-    """Those it carries, by hash."""
+    """Groups that it carries, by hash."""
     wanted: frozenset[int]
 
     def encode(self) -> bytes:
@@ -42,7 +44,7 @@ class Status:
 
     @classmethod
     def decode(cls, content: bytes) -> "Status | None":
-        """None for what is no status."""
+        """Decode a status. Return None if it is malformed."""
         if len(content) < _HEAD.size:
             return None
         version, flags, count = _HEAD.unpack_from(content)
@@ -54,7 +56,7 @@ class Status:
 
 
 class LanInterest:
-    """Who on the LAN wants a group."""
+    """Interest of the LAN in one group."""
 
     def __init__(self, is_always: bool) -> None:
         self.is_always = is_always
@@ -67,25 +69,25 @@ class LanInterest:
 
     @property
     def connections(self) -> int:
-        """JMS connections that are known."""
+        """Number of JMS connections known."""
         return len(self._presence)
 
     def note(self, node: int, content: bytes, now: float) -> bool:
-        """What a node has announced. Whether the group is wanted since then, or no longer."""
+        """Record an announcement. Return True if the group has become wanted, or unwanted."""
         announcement = decode(content)
         if announcement is None:
             return False
         is_changed = self._presence.update(node, announcement, now)
         if not is_changed and self._presence.is_full == self._was_full:
             return False
-        return self._look()
+        return self._update()
 
     def expire(self, now: float) -> bool:
-        """Forget who is silent; the same."""
-        return self._presence.expire(now) and self._look()
+        """Forget silent connections. Return True if the group has become wanted, or unwanted."""
+        return self._presence.expire(now) and self._update()
 
-    def _look(self) -> bool:
-        """Where there is no room for all, somebody who is not known may want it."""
+    def _update(self) -> bool:
+        """Find out if the group is wanted. If the table is full, an unknown connection may want it."""
         before = self._is_wanted
         self._was_full = self._presence.is_full
         self._is_wanted = self._was_full or any(peer.wants_all or peer.topics for peer in self._presence.peers)
@@ -93,54 +95,54 @@ class LanInterest:
 
 
 def is_wish(content: bytes) -> bool:
-    """Whether an announcement is that of a subscriber."""
+    """Return True if an announcement is that of a subscriber."""
     announcement = decode(content)
     return announcement is not None and bool(announcement.topics or announcement.flags & Flag.WANTS_ALL)
 
 
 class PeerInterest:
-    """What peers have said they want."""
+    """Interest of the peers in groups."""
 
     def __init__(self) -> None:
         self._heard: dict[int, tuple[Status, float]] = {}
         self._hints: dict[tuple[int, int], float] = {}
 
     def note(self, peer: int, status: Status, now: float) -> bool:
-        """A status has come. Whether it says anything new."""
+        """Record a status. Return True if it differs from the one before."""
         before = self._heard.get(peer)
         self._heard[peer] = status, now + STATUS_VALID_S
         return before is None or before[0] != status
 
     def hint(self, peer: int, group: int, now: float) -> bool:
-        """Somebody behind it wants a group. Whether that is news."""
+        """Record that a subscriber behind a peer wants a group. Return True if that is news."""
         is_known = (peer, group) in self._hints
         self._hints[peer, group] = now + HINT_S
         return not is_known
 
     def forget(self, peer: int) -> None:
-        """It is gone."""
+        """Forget a peer that went down."""
         self._heard.pop(peer, None)
         self._hints = {key: until for key, until in self._hints.items() if key[0] != peer}
 
     def expire(self, now: float) -> bool:
-        """Forget what was said too long ago. Whether that is anything."""
+        """Forget what is out of date. Return True if there was any."""
         before = len(self._heard) + len(self._hints)
         self._heard = {peer: heard for peer, heard in self._heard.items() if heard[1] > now}
         self._hints = {key: until for key, until in self._hints.items() if until > now}
         return len(self._heard) + len(self._hints) < before
 
     def forwards(self, peer: int) -> bool:
-        """Whether it forwards for its LAN, as it says."""
+        """Return True if a peer says that it forwards for its LAN."""
         heard = self._heard.get(peer)
         return heard is not None and heard[0].is_forwarder
 
     def serves(self, peer: int, group: int) -> bool:
-        """Whether it forwards this group to its LAN."""
+        """Return True if a peer forwards this group to its LAN."""
         heard = self._heard.get(peer)
         return heard is not None and heard[0].is_forwarder and group in heard[0].groups
 
     def wants(self, peer: int, group: int) -> bool:
-        """Whether it does, and somebody there wants it."""
+        """Return True if a peer forwards this group, and its LAN wants it."""
         if not self.serves(peer, group):
             return False
         return group in self._heard[peer][0].wanted or (peer, group) in self._hints

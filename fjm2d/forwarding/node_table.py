@@ -1,8 +1,8 @@
-"""Which nodes of a group are on the LAN, and which behind which peer.
+"""Locations of the nodes of a group: on the LAN, or behind which peer.
 
-The side where a node is heard first stands for as long as it is heard there: what comes of it from the other side is a
-loop, or somebody who uses its id. On the LAN the same goes for the address: what another gateway of this LAN multicasts
-bears the ids of far nodes, and of near ones if it has come round.
+A node stays on the side where it is first heard for as long as it is heard there: the same node id from the other side
+is a loop, or a node with a duplicate id. On the LAN this holds for its address as well: what another gateway of this
+LAN multicasts bears the ids of far nodes, and those of near nodes if it has gone in a circle.
 """
 
 from collections import Counter
@@ -12,17 +12,19 @@ from typing import Final
 from fjm2.norm import Address
 
 NODES_MAX: Final = 16_384
+"""Most nodes of a group, of both sides: a few megabytes, and more nodes than a multicast group can sensibly have."""
 HOLD_S: Final = 10.0
-"""A node that has been silent for so long may appear on the other side."""
+"""Silence after which a node may appear on the other side."""
 MOVE_S: Final = 2.0
-"""One that has been silent for so long, at another address of the LAN. What goes round takes less."""
+"""Silence after which a node may appear at another address of the LAN. A datagram in a loop comes back sooner."""
 FORGET_S: Final = 120.0
-"""NORM's senders may be silent for 30 s, and are asked for repairs after that."""
+"""Silence after which a node is forgotten. NORM senders may be silent for 30 s, and still get NACKs after that."""
 _SWEEP_S: Final = 1.0
+"""Least time between two searches for silent nodes in a full table, because each costs a pass over it."""
 
 
 class _Node:
-    """Where a node was heard last: at an address of the LAN, or behind a peer."""
+    """Location of a node: an address of the LAN, or a peer."""
 
     __slots__ = ("address", "heard_at", "peer")
 
@@ -33,9 +35,11 @@ class _Node:
 
 
 class NodeTable:
-    """The nodes of one group, bounded. A flood of new ones does not push out those who are heard, nor fill more than
-    its own side: half of the table is the LAN's, half is for all peers. Of that no peer gets more than is then left for
-    others, so that there is always some."""
+    """The nodes of one group, bounded.
+
+    A flood of new nodes neither displaces nodes that are heard, nor fills more than its own side: half of the table is
+    for the LAN, half for all peers. No peer gets more of that half than remains for the others, so some always does.
+    """
 
     def __init__(self, nodes_max: int = NODES_MAX) -> None:
         self._nodes: dict[int, _Node] = {}
@@ -44,13 +48,13 @@ class NodeTable:
         self._behind: Counter[int] = Counter()
         self._swept_at = float("-inf")
         self.refused = 0
-        """Times that there was no room for a node."""
+        """Number of times that there was no room for a node."""
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def note_lan(self, node: int, address: Address, now: float) -> bool:
-        """A node has multicast on the LAN. False if it is elsewhere."""
+        """Record a node that multicast on the LAN. Return False if it is known to be elsewhere."""
         known = self._nodes.get(node)
         if known is None:
             self._add(node, _Node(address, 0, now), now)
@@ -63,9 +67,9 @@ class NodeTable:
         return True
 
     def note_receiver(self, node: int, address: Address, now: float) -> bool:
-        """A node of the LAN has sent to us alone. False if it is behind a peer.
+        """Record a node of the LAN that sent to us by unicast. Return False if it is known to be behind a peer.
 
-        That goes round nowhere, and need not come from where the node multicasts.
+        Unicast cannot loop, and may come from another port than the node's multicast.
         """
         known = self._nodes.get(node)
         if known is None:
@@ -75,7 +79,10 @@ class NodeTable:
         return known.address is not None or now - known.heard_at >= HOLD_S
 
     def note_wan(self, node: int, peer: int, now: float, may_move: Callable[[int, int], bool]) -> bool:
-        """A node is heard behind a peer. False if it is elsewhere; `may_move` says if from one peer to another."""
+        """Record a node heard behind a peer. Return False if it is known to be elsewhere.
+
+        `may_move` returns True if a node may move from one peer to another at once.
+        """
         known = self._nodes.get(node)
         if known is None:
             self._add(node, _Node(None, peer, now), now)
@@ -89,29 +96,29 @@ class NodeTable:
         return True
 
     def address_of(self, node: int) -> Address | None:
-        """Where on the LAN it is; None if it is not known to be there."""
+        """Return a node's address on the LAN; None if it is not known to be there."""
         known = self._nodes.get(node)
         return None if known is None else known.address
 
     def peer_of(self, node: int) -> int | None:
-        """Behind which peer it is; None if it is not known to be behind any."""
+        """Return the peer that a node is behind; None if it is not known to be behind any."""
         known = self._nodes.get(node)
         return None if known is None or known.address is not None else known.peer
 
     def forget_at(self, addresses: frozenset[Address]) -> None:
-        """Nobody is at these addresses: they are other gateways'."""
+        """Forget nodes at these addresses, which are those of other gateways."""
         self._forget([node for node, known in self._nodes.items() if known.address in addresses])
 
     def forget_behind(self, peers: frozenset[int]) -> None:
-        """Nobody is behind these: they are on this LAN themselves."""
+        """Forget nodes behind these peers, which are on this LAN themselves."""
         self._forget([node for node, known in self._nodes.items() if known.address is None and known.peer in peers])
 
     def counts(self) -> tuple[int, int]:
-        """Nodes on the LAN, and behind peers."""
+        """Return the number of nodes on the LAN, and behind peers."""
         return self._on_lan, self._behind_peers
 
     def expire(self, now: float) -> None:
-        """Forget who has long been silent."""
+        """Forget nodes that have long been silent."""
         self._sweep(now, FORGET_S)
 
     def _add(self, node: int, found: _Node, now: float) -> None:
@@ -125,7 +132,7 @@ class NodeTable:
         self._count(found, 1)
 
     def _move(self, node: int, found: _Node, now: float) -> None:
-        """If there is room where it is now."""
+        """Record the new location, if there is room on that side."""
         self._forget((node,))
         self._add(node, found, now)
 

@@ -1,4 +1,4 @@
-"""What the forwarder knows of other gateways and their trains. The tunnel provides both; neither imports the other."""
+"""Protocols of the peers and trains that the forwarder handles. The tunnel provides both; neither imports the other."""
 
 from typing import Protocol
 
