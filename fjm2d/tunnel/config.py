@@ -13,24 +13,24 @@ RATE_BPS_MIN = 10_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointConfig:
-    """What all peers of a gateway have in common."""
+    """Settings of all peers of a gateway."""
 
     keepalive_s: float = 10.0
-    """An idle peer is asked so often. Address translators forget a flow after 30 s or more."""
+    """Probe interval of an idle peer. Address translators forget a flow after 30 s or more."""
     probe_s: float = 1.0
-    """A peer with which data is exchanged is asked so often."""
+    """Probe interval of a peer that data is exchanged with."""
     dead_s: float = 3.0
-    """A peer that has been silent for so long is given up, until it is heard again."""
+    """Silence after which a peer is given up, until it is heard again."""
     rekey_s: float = 120.0
-    """Keys are renewed after this time. They end for good after half as long again."""
+    """Age at which keys are renewed. They end for good at one and a half times this age."""
     mtu_bytes: int | None = None
-    """Longest IP packet to every peer; None: it is found out."""
+    """Longest IP packet to every peer; None: find it out for each."""
     mtu_max_bytes: int = 1500
-    """The longest one that is tried."""
+    """Longest IP packet that is tried."""
     uplink_bps: float | None = None
-    """What all peers together may be sent, in bits of IP packets; None: no limit."""
+    """Rate to all peers together, in bits a second of IP packets; None: no limit."""
     skew_s: float = 300.0
-    """A handshake stamped so long before this gateway started is taken for a replay: clocks must agree so far."""
+    """Handshakes stamped this long before this gateway started count as replays, so clocks must agree this far."""
 
     def __post_init__(self) -> None:
         _check("probe_s", self.probe_s, 0.05, 60)
@@ -47,18 +47,19 @@ class EndpointConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerConfig:
-    """One peer."""
+    """Settings of one peer."""
 
     public_key: PublicKey
     name: str = ""
     addresses: tuple[Address, ...] = ()
-    """Where it may be found; tried in turn. Without any it has to call us."""
+    """Addresses to call, in turn. Without any, the peer has to call us."""
     rate_bps: float | None = None
-    """What it may be sent, in bits of IP packets; None: no limit."""
+    """Rate to the peer, in bits a second of IP packets; None: no limit."""
     is_measured: bool = False
-    """Whether the rate is found out; `rate_bps` is then the most."""
+    """True to measure the rate, up to `rate_bps`."""
     queue_bytes: int | None = None
-    """The most that may wait for the link. It is 250 ms of the rate, or 256 KiB if they go within 2 s; None: 8 MiB."""
+    """Bound of the queue, however fast the link is; None: 8 MiB. A slower link queues 250 ms of its rate, or 256 KiB if
+    those go within 2 s."""
 
     def __post_init__(self) -> None:
         if self.rate_bps is not None:

@@ -1,7 +1,7 @@
-"""Datagrams longer than the path takes: cut into equal parts, and put together again within bounds.
+"""Fragmentation of datagrams that are longer than the path carries, and their reassembly within bounds.
 
-All parts of a train are equally long, the last of each datagram being padded, so that a train of datagrams becomes a
-train of parts.
+All parts of a train are equally long, the last one of each datagram being padded, so that a train of datagrams becomes
+a train of parts.
 """
 
 from collections import Counter
@@ -16,18 +16,23 @@ from .wire import Drop
 Bytes = NDArray[np.uint8]
 
 PART = np.dtype([("id", ">u4"), ("place", "u1"), ("parts", "u1"), ("length", ">u2")])
-"""At the head of each part: of which datagram, which of how many, and how long the whole is."""
+"""Header of each part: id of the datagram, place and number of parts, length of the whole."""
 PART_HEADER_BYTES = PART.itemsize
 PARTS_MAX = 64
+"""Most parts of a datagram: the longest one still fits at the least MTU, 1280 bytes."""
 WHOLE_BYTES_MAX = 65_535
+"""Longest datagram: its length has 16 bits in the header."""
 REASSEMBLY_BYTES_MAX = 1 << 20
+"""Bytes that wait for a peer's missing parts: 16 of the longest datagrams."""
 REASSEMBLY_COUNT_MAX = 256
+"""Datagrams that wait for a peer's missing parts."""
 REASSEMBLY_AGE_S = 1.0
+"""Longest wait for a missing part: parts leave together, so one that is later is lost."""
 _IDS_END = 1 << 32
 
 
 def part_bytes_of(segment_bytes: int, room_bytes: int) -> int:
-    """How long the parts of a datagram are without headers, if `room_bytes` fit with them; 0: it can't be."""
+    """Return the length of a datagram's parts without headers, if `room_bytes` fit with them; 0 if it has too many."""
     most = room_bytes - PART_HEADER_BYTES
     if most < 1 or segment_bytes > WHOLE_BYTES_MAX:
         return 0
@@ -43,7 +48,7 @@ class Parts(NamedTuple):
 
 
 class Splitter:
-    """Cuts trains, and numbers what it cuts."""
+    """Cuts the datagrams of trains into parts, and numbers the datagrams."""
 
     __slots__ = ("_next_id",)
 
@@ -51,7 +56,7 @@ class Splitter:
         self._next_id = 0
 
     def split(self, data: Bytes, segment_bytes: int, room_bytes: int) -> list[Parts]:
-        """Trains of parts no longer than `room_bytes`. There must be room (`part_bytes_of`)."""
+        """Return trains of parts of at most `room_bytes`. `part_bytes_of` must not be 0."""
         full = data.size // segment_bytes * segment_bytes
         trains = []
         if full:
@@ -83,7 +88,7 @@ class Splitter:
 
 @dataclass(slots=True)
 class _Partial:
-    """A datagram of which something is still missing."""
+    """A datagram with missing parts."""
 
     length: int
     parts: int
@@ -93,28 +98,28 @@ class _Partial:
 
 
 class Reassembler:
-    """Puts datagrams together again. What comes in order costs a copy; other parts wait, but not for long."""
+    """Joins parts to datagrams. Parts in order cost one copy; others wait for a short time."""
 
     __slots__ = ("_drops", "_partials", "_size")
 
     def __init__(self, drops: Counter[Drop]) -> None:
         self._drops = drops
         self._partials: dict[tuple[int, int, int], _Partial] = {}
-        """By session, kind and id; the oldest first."""
+        """Datagrams by session, kind and id; oldest first."""
         self._size = 0
 
     @property
     def size(self) -> int:
-        """Bytes that wait."""
+        """Bytes of parts that wait."""
         return self._size
 
     @property
     def count(self) -> int:
-        """Datagrams that wait for parts."""
+        """Number of datagrams that wait for parts."""
         return len(self._partials)
 
     def join(self, data: Bytes, segment_bytes: int, session: int, kind: int, now: float) -> list[tuple[Bytes, int]]:
-        """Whole datagrams that a train of parts completes, as trains."""
+        """Return the datagrams that a train of parts completes, as trains with their segment lengths."""
         if segment_bytes <= PART_HEADER_BYTES or data.size % segment_bytes:
             self._drops[Drop.BAD_CONTENT] += -(-data.size // max(segment_bytes, 1))
             return []
@@ -126,7 +131,7 @@ class Reassembler:
         return self._join_any(rows, headers, (session, kind), now)
 
     def expire(self, now: float) -> None:
-        """Give up what has waited for too long."""
+        """Drop datagrams that have waited for too long."""
         for key, partial in list(self._partials.items()):
             if now - partial.began_at < REASSEMBLY_AGE_S:
                 break
@@ -134,7 +139,7 @@ class Reassembler:
 
     @property
     def next_at(self) -> float:
-        """When to expire."""
+        """Time at which to call `expire`."""
         for partial in self._partials.values():
             return partial.began_at + REASSEMBLY_AGE_S
         return np.inf
@@ -146,7 +151,7 @@ class Reassembler:
         done: list[tuple[Bytes, int]] = []
         content_bytes = rows.shape[1] - PART_HEADER_BYTES
         for row, (number, place, parts, length) in zip(rows, headers.tolist(), strict=True):
-            if not _makes_sense(place, parts, length, content_bytes):
+            if not _is_valid(place, parts, length, content_bytes):
                 self._drops[Drop.BAD_CONTENT] += 1
                 continue
             whole = self._add((*where, number), place, parts, length, row[PART_HEADER_BYTES:].tobytes(), now)
@@ -180,17 +185,17 @@ class Reassembler:
         self._drops[reason] += len(partial.content)
 
 
-def _makes_sense(place: int, parts: int, length: int, content_bytes: int) -> bool:
-    """Whether a header is one that a splitter makes: parts as long as this one, and no more of them than needed."""
+def _is_valid(place: int, parts: int, length: int, content_bytes: int) -> bool:
+    """Return True if a splitter makes such headers: with parts of this length, and no more of them than needed."""
     return place < parts <= PARTS_MAX and (parts - 1) * content_bytes < length <= parts * content_bytes
 
 
 def _in_order(rows: Bytes, headers: NDArray[np.void]) -> tuple[Bytes, int] | None:
-    """All datagrams, if the parts of each have come whole and in their order, as they nearly always do."""
+    """Return all datagrams if their parts are complete and in order, as they nearly always are; otherwise None."""
     count, step = rows.shape
     parts, length = int(headers["parts"][0]), int(headers["length"][0])
     content_bytes = step - PART_HEADER_BYTES
-    if not parts or count % parts or not _makes_sense(0, parts, length, content_bytes):
+    if not parts or count % parts or not _is_valid(0, parts, length, content_bytes):
         return None
     ids = headers["id"].reshape(-1, parts)
     is_whole = (

@@ -1,8 +1,8 @@
-"""What waits for a link: paced to its rate, bounded, and shared fairly among those who send.
+"""Queue of a link: paced to its rate, bounded, and shared fairly among the senders.
 
-A token bucket says how much may go. Each sender has a queue of its own, and they take turns: who has had more than its
-share in one makes up for it in the next (deficit round robin). Feedback goes first, but may not take more than every
-other turn. When there is no room, whoever has most waiting loses its tail.
+A token bucket says how much may go. Each sender has its own queue, and the queues take turns: a sender that got more
+than its share in one turn gets less in the next (deficit round robin). Feedback goes first, but gets at most every
+other turn. When there is no room, the sender with the most data waiting loses the end of its queue.
 """
 
 import math
@@ -18,31 +18,36 @@ from .wire import Drop
 
 NEVER = math.inf
 BURST_S = 0.004
-"""How long the gateway may sleep through and then catch up on; more than this never goes at once."""
+"""Longest pause that the gateway may make up for afterwards. It bounds what goes at once."""
 QUANTUM_S = 0.001
-"""At a limited rate a turn takes about so long, and a train is no longer."""
+"""Length of a turn at a limited rate, and of a train: short, so that other senders do not wait long."""
 _BURST_DATAGRAMS = 2
+"""Least burst, in datagrams, for links so slow that one takes longer than `BURST_S`."""
 TURN_BYTES_MAX = 1 << 17
-"""Without a limit a turn takes any train whole."""
+"""Bytes of a turn without a limit: more than any train."""
 QUEUE_S = 0.25
-"""What waits longer is asked for again before it arrives, or is old news. Senders' windows need some of it."""
+"""Bound of the queue, in time at the link's rate. What waits longer is outdated, or NACKed again before it
+arrives; with much less, senders' windows do not fill the link."""
 QUEUE_BYTES_MIN = 256 << 10
+"""Bound of the queue where `QUEUE_S` gives less, as far as `QUEUE_S_MAX` allows: a few senders' bursts."""
 QUEUE_S_MAX = 2.0
-"""A slow link has no room for that many: senders give up a receiver of which nothing comes for longer, and then nobody
-holds them back."""
+"""Longest time that `QUEUE_BYTES_MIN` may take. Senders give up a receiver that is silent for longer, and then no
+receiver holds them back."""
 QUEUE_BYTES_LEAST = 12_000
-"""Some datagrams may wait, however slow the link is."""
+"""Bound of the queue on the slowest links: eight full datagrams."""
 QUEUE_BYTES_MAX = 8 << 20
+"""Bound of the queue on the fastest links, unless configured: memory for each peer."""
 _URGENT_SHARE = 0.25
-"""Of the queue's bytes feedback may have so many."""
+"""Part of the queue that feedback may fill. It is small and soon outdated."""
 SENDERS_MAX = 256
+"""Queues of single senders. Each costs memory, and anyone on the LAN can invent senders."""
 _SHARED_SENDERS = 16
-"""When there are more senders than there may be, the others share so many queues."""
+"""Queues that the senders beyond `SENDERS_MAX` share."""
 
 
 @dataclass(slots=True, eq=False)
 class Parcel:
-    """A train on its way to a link, with what is to be said of it there."""
+    """A train in the queue, with what its headers will say."""
 
     data: NDArray[np.uint8]
     segment_bytes: int
@@ -52,29 +57,29 @@ class Parcel:
     source: int
     is_urgent: bool
     datagram_bytes: int
-    """What a datagram takes of the link, all headers included."""
+    """Bytes of the link that one datagram takes, all headers included."""
 
     @property
     def count(self) -> int:
-        """Datagrams."""
+        """Number of datagrams."""
         return -(-self.data.size // self.segment_bytes)
 
     @property
     def cost(self) -> int:
-        """Bytes of the link. A last datagram that is shorter counts as the others do."""
+        """Bytes of the link that the parcel takes. A shorter last datagram counts like the others."""
         return self.count * self.datagram_bytes
 
     def first(self, count: int) -> "Parcel":
-        """Its first datagrams."""
+        """Return the first datagrams as a parcel."""
         return replace(self, data=self.data[: count * self.segment_bytes])
 
     def without_first(self, count: int) -> "Parcel":
-        """All others."""
+        """Return all but the first datagrams as a parcel."""
         return replace(self, data=self.data[count * self.segment_bytes :])
 
 
 class LinkBucket(TokenBucket):
-    """Bytes that may go now. No window of any length sees more than its share of the rate, and one burst."""
+    """Bytes that may go now. In no period does more go than the rate allows, plus one burst."""
 
     __slots__ = ()
 
@@ -104,14 +109,14 @@ class LinkBucket(TokenBucket):
         return self.refill(now, max(self.per_s * BURST_S, _BURST_DATAGRAMS * datagram_bytes))
 
     def affords(self, size: int, datagram_bytes: int, now: float) -> bool:
-        """True if so many bytes may go now, as one train."""
+        """Return True if this many bytes may go now, as one train."""
         if self.per_s == UNLIMITED:
             return True
         return size <= max(self.turn_bytes(), datagram_bytes) and size <= self.refill_for(datagram_bytes, now)
 
 
 class _Flow:
-    """What one sender has waiting."""
+    """Queue of one sender."""
 
     __slots__ = ("bytes", "credit", "parcels")
 
@@ -119,14 +124,14 @@ class _Flow:
         self.parcels: deque[Parcel] = deque()
         self.bytes = 0
         self.credit = credit
-        """Bytes that it may send before its turn is over; below zero what it has had too much."""
+        """Bytes left in this turn; below zero: bytes sent beyond it, which the next turn makes up for."""
 
     def append(self, parcel: Parcel) -> None:
         self.parcels.append(parcel)
         self.bytes += parcel.cost
 
     def take(self, count: int) -> Parcel:
-        """The first datagrams of the first parcel: `count` of them, or all."""
+        """Remove and return the first `count` datagrams of the first parcel, or all of them."""
         parcel = self.parcels[0]
         if count < parcel.count:
             self.parcels[0] = parcel.without_first(count)
@@ -137,7 +142,7 @@ class _Flow:
         return parcel
 
     def cut_tail(self, size: int) -> int:
-        """Take at least so many bytes off the end, or all. How many datagrams that was."""
+        """Drop at least this many bytes at the end, or all. Return how many datagrams that were."""
         dropped = 0
         while size > 0 and self.parcels:
             parcel = self.parcels.pop()
@@ -151,7 +156,7 @@ class _Flow:
 
 
 class LinkQueue:
-    """The way out to one peer. All a train costs is a handful of dictionary and queue operations."""
+    """Queue of one link. A train costs a handful of dictionary and deque operations."""
 
     def __init__(
         self,
@@ -161,38 +166,38 @@ class LinkQueue:
         queue_bytes: int | None = None,
         shared: LinkBucket | None = None,
     ) -> None:
-        """`queue_bytes`: the most that may wait. `shared`: a bucket that other links draw from as well."""
+        """Queue at most `queue_bytes`. `shared` is a bucket that other links draw from as well."""
         self.bucket = LinkBucket(rate_bps)
         self._buckets = (self.bucket,) if shared is None else (self.bucket, shared)
         self._drops = drops
         self._most_bytes = QUEUE_BYTES_MAX if queue_bytes is None else queue_bytes
         self._flows: dict[int, _Flow] = {}
-        """By sender, those that have something waiting. The first one's turn it is."""
+        """Queues that are not empty, by sender. It is the first one's turn."""
         self._urgent = _Flow()
         self._urgent_run = 0
-        """Bytes of feedback that have gone since others had a turn."""
+        """Bytes of feedback sent since the last turn of a sender."""
         self.queued_bytes = 0
-        """Bytes of the link that wait."""
+        """Bytes of the link that the queued parcels will take."""
 
     @property
     def rate_bps(self) -> float | None:
-        """None without a limit."""
+        """Rate in bits a second; None without a limit."""
         rate = self.bucket.bytes_per_s
         return None if rate == NEVER else 8 * rate
 
     def set_rate(self, rate_bps: float | None, now: float) -> None:
-        """Go at another rate from now on. What waits, waits on."""
+        """Change the rate. Nothing that waits is dropped."""
         self.bucket.set_rate(rate_bps, now)
 
     @property
     def bound_bytes(self) -> int:
-        """How much may wait."""
+        """Most bytes that may wait."""
         rate = min(bucket.bytes_per_s for bucket in self._buckets)
         least = min(max(rate * QUEUE_S_MAX, QUEUE_BYTES_LEAST), QUEUE_BYTES_MIN)
         return int(min(max(rate * QUEUE_S, least), self._most_bytes))
 
     def offer(self, parcel: Parcel) -> None:
-        """Let it wait. What finds no room is dropped and counted; what waits is not, if only the rate has fallen."""
+        """Queue a parcel. What finds no room is dropped and counted; a rate that has fallen alone drops nothing."""
         bound = self.bound_bytes
         if parcel.is_urgent:
             self._urgent.append(parcel)
@@ -204,13 +209,13 @@ class LinkQueue:
             self.queued_bytes += parcel.cost
         bound = max(bound, self.queued_bytes - parcel.cost)
         while self.queued_bytes > bound:
-            fattest = max(self._flows.values(), key=_bytes_of, default=self._urgent)
-            self._cut(fattest, self.queued_bytes - bound, Drop.QUEUE_FULL)
-            if not fattest.bytes and fattest is not self._urgent:
+            longest = max(self._flows.values(), key=_bytes_of, default=self._urgent)
+            self._cut(longest, self.queued_bytes - bound, Drop.QUEUE_FULL)
+            if not longest.bytes and longest is not self._urgent:
                 self._flows = {source: flow for source, flow in self._flows.items() if flow.bytes}
 
     def pass_by(self, cost: int, datagram_bytes: int, now: float) -> bool:
-        """Whether a train may go at once, as nothing waits before it; then it is paid for."""
+        """Pay for a train, and return True, if it may go at once: nothing waits, and the rates allow it."""
         if self.queued_bytes:
             return False
         for bucket in self._buckets:
@@ -221,7 +226,7 @@ class LinkQueue:
         return True
 
     def poll(self, now: float) -> Parcel | None:
-        """The next train that may go, paid for; None when nothing may, or nothing waits."""
+        """Return the next parcel that may go, paid for; None if none may, or none waits."""
         flow = self._next_flow()
         if flow is None:
             return None
@@ -229,7 +234,7 @@ class LinkQueue:
         size = parcel.datagram_bytes
         credit = min(bucket.refill_for(size, now) for bucket in self._buckets)
         wanted = self._wanted(flow)
-        # Time is in floating point: what is late by less than a byte is not late.
+        # Times are floating-point numbers: tolerate an error of less than a byte.
         if credit < wanted - 1:
             return None
         taken = flow.take(max(1, wanted // size))
@@ -239,7 +244,7 @@ class LinkQueue:
         return taken
 
     def ready_at(self, now: float) -> float:
-        """When `poll` is next worth a try; NEVER when nothing waits."""
+        """Return when to call `poll` again; NEVER if nothing waits."""
         flow = self._next_flow()
         if flow is None:
             return NEVER
@@ -251,14 +256,14 @@ class LinkQueue:
         return at
 
     def waits_for_others(self, now: float) -> bool:
-        """Whether what goes next could go now, but for what other links have taken of what is shared."""
+        """Return True if only the shared bucket keeps the next parcel from going now."""
         flow = self._next_flow()
         if flow is None:
             return False
         return self.bucket.refill_for(flow.parcels[0].datagram_bytes, now) >= self._wanted(flow) - 1
 
     def clear(self) -> int:
-        """Drop all that waits. How many datagrams it was."""
+        """Drop everything. Return how many datagrams that were."""
         flows = (*self._flows.values(), self._urgent)
         count = sum(parcel.count for flow in flows for parcel in flow.parcels)
         self._flows.clear()
@@ -279,7 +284,7 @@ class LinkQueue:
         return max(min(bucket.turn_bytes() for bucket in self._buckets), datagram_bytes)
 
     def _next_flow(self) -> _Flow | None:
-        """Whose turn it is."""
+        """Return the queue whose turn it is."""
         if self._urgent.parcels:
             size = self._urgent.parcels[0].datagram_bytes
             if not self._flows or self._urgent_run < self._turn_bytes(size):
@@ -289,13 +294,13 @@ class LinkQueue:
             size = flow.parcels[0].datagram_bytes
             if flow.credit > 0:
                 return flow
-            # Its turn is over: it goes to the end, with what it may send the next time.
+            # Its turn is over: it goes to the end, with credit for its next turn.
             flow.credit += self._turn_bytes(size)
             self._flows[source] = self._flows.pop(source)
         return None
 
     def _wanted(self, flow: _Flow) -> int:
-        """How many bytes go next: whole datagrams, no more than a turn."""
+        """Return how many bytes go next: whole datagrams, at most a turn."""
         parcel = flow.parcels[0]
         size = parcel.datagram_bytes
         return min(parcel.count, self._turn_bytes(size) // size) * size
@@ -308,7 +313,7 @@ class LinkQueue:
         self._urgent_run = 0
         flow.credit -= cost
         if not flow.parcels:
-            # Whoever has nothing to send saves nothing up. It is nearly always the first.
+            # A sender with nothing to send saves up no credit. It is nearly always the first.
             source = next(source for source, other in self._flows.items() if other is flow)
             del self._flows[source]
 

@@ -1,4 +1,4 @@
-"""Trains of the LAN's on their way out: cut to what one send can take, and into parts where the path is too narrow."""
+"""Pieces of a queued train: cut to what one send can take, and into parts where the path is too narrow."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,11 +11,13 @@ from .link_queue import Parcel
 from .wire import OVERHEAD_BYTES, PART_FLAG
 
 TRAIN_BYTES_MAX = 65_507
+"""Longest UDP payload over IPv4, and so the longest train for segmentation offload (UDP_SEGMENT)."""
 TRAIN_SEGMENTS_MAX = 64
+"""Most datagrams that every Linux takes in one send (UDP_MAX_SEGMENTS, which newer kernels have raised)."""
 
 
 class Piece(NamedTuple):
-    """What is sealed at once."""
+    """A train that is sealed and sent at once."""
 
     data: NDArray[np.uint8]
     segment_bytes: int
@@ -23,28 +25,31 @@ class Piece(NamedTuple):
 
 
 def wire_bytes(segment_bytes: int, room: int, ip_bytes: int) -> int:
-    """What a datagram takes of a link that carries `room` bytes in one piece; 0: it cannot be carried."""
-    around = OVERHEAD_BYTES + ip_bytes
+    """Return the bytes of the link that a datagram takes; 0 if it cannot be carried.
+
+    `room` is the longest datagram that fits into one packet.
+    """
+    header_bytes = OVERHEAD_BYTES + ip_bytes
     if segment_bytes <= room:
-        return segment_bytes + around
+        return segment_bytes + header_bytes
     part = part_bytes_of(segment_bytes, room)
-    return part and -(-segment_bytes // part) * (part + PART_HEADER_BYTES + around)
+    return part and -(-segment_bytes // part) * (part + PART_HEADER_BYTES + header_bytes)
 
 
 def is_one_piece(size: int, segment_bytes: int, room: int) -> bool:
-    """Whether a train can be sealed as it is."""
+    """Return True if a train can be sealed as it is."""
     return segment_bytes <= room and size <= _most_segments(segment_bytes) * segment_bytes
 
 
 def pieces(parcel: Parcel, room: int, splitter: Splitter) -> Iterator[Piece]:
-    """A parcel as trains that one send can take; nothing, if it can't be carried."""
+    """Yield a parcel as trains that one send can take; nothing if it cannot be carried."""
     if parcel.segment_bytes <= room:
         yield from _cut(parcel.data, parcel.segment_bytes, parcel.kind)
         return
     part = part_bytes_of(parcel.segment_bytes, room)
     if not part:
         return
-    # Parts of one datagram leave in one train where they can: joining them costs least that way.
+    # Keep the parts of a datagram in one train where possible: then joining them costs least.
     parts = -(-parcel.segment_bytes // part)
     step = max(1, _most_segments(part + PART_HEADER_BYTES) // parts) * parcel.segment_bytes
     for start in range(0, parcel.data.size, step):
@@ -59,5 +64,5 @@ def _cut(data: NDArray[np.uint8], segment_bytes: int, kind: int) -> Iterator[Pie
 
 
 def _most_segments(segment_bytes: int) -> int:
-    """How many datagrams a train may have, before they are sealed."""
+    """Return the most datagrams that a train may have, by their length before sealing."""
     return max(1, min(TRAIN_SEGMENTS_MAX, TRAIN_BYTES_MAX // (segment_bytes + OVERHEAD_BYTES)))

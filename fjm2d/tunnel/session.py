@@ -1,7 +1,7 @@
-"""One epoch between two gateways: two keys, two rows of counters, and trains that are sealed and opened whole.
+"""One session between two gateways: two keys, two sequences of counters, and trains sealed and opened as a whole.
 
-A datagram costs one call of the cipher. Everything else is done a train at a time, or was done before: headers are
-written and compared by arrays, and the slices of the buffers are kept.
+A datagram costs one call of the cipher. Everything else is done once a train, or in advance: headers are written and
+compared as arrays, and the slices of the buffers are kept.
 """
 
 from collections import Counter
@@ -28,23 +28,23 @@ _STEPS = np.arange(256, dtype=np.uint64)
 
 
 class CounterExhausted(Exception):  # noqa: N818
-    """The epoch has no counters left. It should have ended long ago."""
+    """Raised when a session has no counters left. Its keys should have been renewed long before."""
 
 
 @dataclass(slots=True)
 class OpenedTrain:
-    """What was authentic in a train."""
+    """The authentic datagrams of a train, opened."""
 
     data: Bytes
     """Borrowed until the next train is opened."""
     segment_bytes: int
     count: int
     is_newest: bool
-    """Whether it brought the newest counter of the session: only that tells where a peer is now."""
+    """True if it has the newest counter of the session: only such a train proves where the peer is now."""
 
 
 class Session:
-    """An epoch. It knows nothing of time: when it ends is for its owner to say."""
+    """A session. It knows no time: its owner decides when it ends."""
 
     __slots__ = (
         "_counter",
@@ -64,34 +64,32 @@ class Session:
         self._seal = AESGCM(send_key).encrypt_into
         self._open = AESGCM(receive_key).decrypt_into
         self.index = index
-        """What the other side's datagrams have in their headers."""
+        """Index in the headers of the peer's datagrams."""
         self._remote_index = remote_index
         self._counter = 0
         self._window = ReplayWindow()
         self._workspace = workspace or Workspace()
         self._prefixes: dict[tuple[int, int, int], bytes] = {}
         self.received = 0
-        """Authentic datagrams."""
+        """Number of authentic datagrams received."""
 
     def __repr__(self) -> str:
         return f"<Session {self.index:08x} sent={self._counter} received={self.received}>"
 
     @property
     def sent(self) -> int:
-        """Datagrams sealed, which is the next counter."""
+        """Number of datagrams sealed, which is also the next counter."""
         return self._counter
 
     @property
     def newest(self) -> int:
-        """The newest counter received; -1 before the first."""
+        """Newest counter received; -1 before the first."""
         return self._window.newest
 
-    # Out.
-
     def seal_train(self, data: Bytes, segment_bytes: int, kind: int, group: int, hop_limit: int = 1) -> Bytes:
-        """Seal equal datagrams (the last may be shorter). The result's are OVERHEAD_BYTES longer each.
+        """Seal datagrams of equal length, except that the last may be shorter. Each becomes OVERHEAD_BYTES longer.
 
-        Borrowed until the next train is sealed. Raises CounterExhausted at the end of all counters.
+        The result is borrowed until the next train is sealed. Raise CounterExhausted if there are no counters left.
         """
         size = data.size
         if size <= segment_bytes:
@@ -106,7 +104,7 @@ class Session:
         return slots.room[: size + count * OVERHEAD_BYTES]
 
     def seal_one(self, data: Bytes | bytes, kind: int, group: int, hop_limit: int = 1) -> bytearray:
-        """The same for a datagram that goes alone. Nothing is borrowed."""
+        """Seal a single datagram. Nothing is borrowed."""
         header = self._prefix(kind, group, hop_limit) + self._take_counters(1).to_bytes(_COUNTER_BYTES)
         sealed = bytearray(len(data) + OVERHEAD_BYTES)
         sealed[:HEADER_BYTES] = header
@@ -114,7 +112,7 @@ class Session:
         return sealed
 
     def _take_counters(self, count: int) -> int:
-        """The first of so many."""
+        """Reserve this many counters. Return the first."""
         first = self._counter
         if first + count > COUNTER_END:
             raise CounterExhausted
@@ -128,13 +126,11 @@ class Session:
             prefix = self._prefixes[key] = Prefix(kind, hop_limit, group, self._remote_index).encode()
         return prefix
 
-    # In.
-
     def open_train(self, data: Bytes, segment_bytes: int, drops: Counter[Drop]) -> OpenedTrain | None:
-        """Open equal datagrams (the last may be shorter) that all are meant for this session.
+        """Open datagrams of equal length, except that the last may be shorter. All bear this session's index.
 
-        What is not authentic, or came before, is counted and left out; None when nothing is left. Only what is
-        authentic changes anything.
+        Forged and repeated datagrams are counted and left out; return None if nothing remains. Only authentic
+        datagrams change the state of the session.
         """
         if data.size <= segment_bytes:
             return self._open_one(data, drops)
@@ -146,7 +142,7 @@ class Session:
         return self._open_any(data, segment_bytes, drops)
 
     def _open_row(self, data: Bytes, segment_bytes: int, first: int) -> OpenedTrain | None:
-        """A train as it nearly always comes: none of it missing, and all of it new. None if any of it is forged."""
+        """Open a train in the usual case: all datagrams new and in a row. Return None if any is forged."""
         size, plain_bytes = data.size, segment_bytes - OVERHEAD_BYTES
         count = -(-size // segment_bytes)
         slots = self._workspace.opened.of(plain_bytes, count)
@@ -161,7 +157,7 @@ class Session:
         return OpenedTrain(slots.room[: size - count * OVERHEAD_BYTES], plain_bytes, count, True)
 
     def _open_one(self, data: Bytes, drops: Counter[Drop]) -> OpenedTrain | None:
-        """The same for a datagram that came alone, as small ones do: there is nothing to be gained by arrays."""
+        """Open a single datagram, for which arrays would gain nothing."""
         source, window = data.data, self._window
         counter = int.from_bytes(source[PREFIX_BYTES:HEADER_BYTES])
         if not window.is_new(counter):
@@ -180,7 +176,7 @@ class Session:
         return OpenedTrain(room, room.size, 1, is_newest)
 
     def _open_any(self, data: Bytes, segment_bytes: int, drops: Counter[Drop]) -> OpenedTrain | None:
-        """What came late, twice, with gaps, or from a stranger."""
+        """Open a train that may be late, repeated, incomplete or forged."""
         counters = counters_of(data, segment_bytes)
         fresh = self._window.are_new(counters)
         places = np.flatnonzero(fresh).tolist()
@@ -200,7 +196,7 @@ class Session:
         return OpenedTrain(np.frombuffer(content, np.uint8), plain_bytes, len(good), self._window.newest > before)
 
     def _open_places(self, data: Bytes, segment_bytes: int, places: list[int]) -> tuple[bytes, list[int]]:
-        """The content of some segments end to end, and which of them are authentic."""
+        """Open some segments. Return the authentic contents end to end, and the places of their segments."""
         contents: list[bytes] = []
         good: list[int] = []
         for place in places:
@@ -216,29 +212,29 @@ class Session:
 
 
 def count_of(size: int, segment_bytes: int) -> int:
-    """Datagrams in a train that are long enough to be sealed ones; only the last can be too short."""
+    """Return how many datagrams of a train are long enough to be sealed. Only the last one may be too short."""
     full, rest = divmod(size, segment_bytes)
     return full + (rest >= OVERHEAD_BYTES)
 
 
 def counters_of(data: Bytes, segment_bytes: int) -> NDArray[np.int64]:
-    """The counters of all segments. The last one must have a header."""
+    """Return the counters of all segments. The last one must have a whole header."""
     return (_longs(data, segment_bytes, _COUNTER_AT) & np.uint64(_COUNTER_MASK)).astype(np.int64)
 
 
 def first_in_row(data: Bytes, segment_bytes: int) -> int | None:
-    """The first counter, if those of all other segments follow each other; None if they do not."""
+    """Return the first counter if the others follow it without a gap; otherwise None."""
     longs = _longs(data, segment_bytes, _COUNTER_AT)
     if longs.size > _STEPS.size:
         return None
-    # All the same, if each is one more than the one before.
+    # All are equal if each counter is one more than the one before.
     bases = (longs - _STEPS[: longs.size]).tobytes()
     is_row = bases == bases[:_LONG_BYTES] * longs.size
     return int(longs[0]) & _COUNTER_MASK if is_row else None
 
 
 def common_prefix(data: Bytes, segment_bytes: int) -> int | None:
-    """The first seven bytes of all segments as a number, if they are the same; None if not."""
+    """Return the first seven bytes of all segments as a number if they are equal; otherwise None."""
     count = -(-data.size // segment_bytes)
     prefixes = np.ndarray((count,), _PREFIX, data.data, 0, (segment_bytes,)).tobytes()
     first = prefixes[:PREFIX_BYTES]
@@ -246,12 +242,12 @@ def common_prefix(data: Bytes, segment_bytes: int) -> int | None:
 
 
 def prefixes_of(data: Bytes, segment_bytes: int) -> NDArray[np.uint64]:
-    """The same seven bytes, of each."""
+    """Return the first seven bytes of each segment as numbers."""
     prefixes: NDArray[np.uint64] = _longs(data, segment_bytes, 0) >> np.uint64(8 * (_LONG_BYTES - PREFIX_BYTES))
     return prefixes
 
 
 def _longs(data: Bytes, segment_bytes: int, offset: int) -> NDArray[np.uint64]:
-    """Eight bytes of each segment's header."""
+    """Return eight bytes of each segment's header as numbers."""
     count = -(-data.size // segment_bytes)
     return np.ndarray((count,), _LONG, data.data, offset, (segment_bytes,))

@@ -1,4 +1,4 @@
-"""What stands on the wire between gateways; docs/tunnel.md tells it byte by byte."""
+"""Wire format between gateways, which docs/tunnel.md describes byte by byte."""
 
 import hashlib
 import struct
@@ -13,73 +13,73 @@ VERSION = 1
 HEADER_BYTES = 12
 TAG_BYTES = 16
 OVERHEAD_BYTES = HEADER_BYTES + TAG_BYTES
-"""What sealing adds to a datagram."""
+"""Bytes that sealing adds to a datagram."""
 COUNTER_BITS = 40
 COUNTER_END = 1 << COUNTER_BITS
-"""An epoch has fewer datagrams than this: a counter is never used twice."""
+"""End of a session's counters, because no counter may be used twice: it is part of the nonce."""
 HOP_LIMIT_MAX = 3
 INDEX_END = 1 << 32
 GROUP_NONE = 0
-"""The group of what concerns no group."""
+"""Group field of datagrams that concern no group."""
 
 _VERSION_SHIFT, _HOP_SHIFT, _KIND_MASK = 6, 4, 0x0F
 
 
 PART_FLAG = 8
-"""In a kind: the content is a part of something longer."""
+"""Bit of a kind: the content is a part of a longer datagram."""
 CARRIED = frozenset({Kind.NORM, Kind.FEEDBACK, Kind.CONTROL})
-"""Kinds that come from above the tunnel."""
+"""Kinds that the forwarder sends and receives."""
 SEALED: Final = frozenset(CARRIED | {Kind.PROBE, Kind.NORM_PART, Kind.FEEDBACK_PART, Kind.CONTROL_PART})
 KINDS = {int(kind): kind for kind in Kind}
 
 
 class Drop(Enum):
-    """Why a datagram was not acted on, or not sent."""
+    """Reasons to ignore a received datagram, or not to send one."""
 
-    MALFORMED = "no datagram of this tunnel"
-    UNKNOWN_INDEX = "for no session that there is"
+    MALFORMED = "not a tunnel datagram"
+    UNKNOWN_INDEX = "its session is unknown"
     UNKNOWN_PEER = "a handshake of a gateway that is not a peer"
     FORGED = "does not authenticate"
-    REPLAYED = "came before"
+    REPLAYED = "received before"
     TOO_OLD = "older than the replay window"
     EPOCH_OVER = "of a session that has ended"
     HANDSHAKE_FORGED = "a handshake that does not authenticate"
-    HANDSHAKE_REPLAYED = "a handshake no newer than one that came before"
+    HANDSHAKE_REPLAYED = "a handshake no newer than one received before"
     HANDSHAKE_STALE = "a handshake from before this gateway started"
-    HANDSHAKE_TOO_SOON = "a handshake right after the one before"
-    BAD_CONTENT = "authentic, but makes no sense"
-    REASSEMBLY_FULL = "a part that found no room, or lost it to newer ones"
-    REASSEMBLY_TIMEOUT = "a part whose others did not come"
-    NOT_UP = "to a peer that is not connected"
+    HANDSHAKE_TOO_SOON = "a handshake too soon after the one before"
+    BAD_CONTENT = "authentic, but malformed"
+    REASSEMBLY_FULL = "a part without room, or displaced by newer ones"
+    REASSEMBLY_TIMEOUT = "a part whose other parts did not arrive"
+    NOT_UP = "for a peer that is not connected"
     QUEUE_FULL = "the link's queue was full"
     URGENT_FULL = "too much feedback for the link's queue"
     TOO_LONG = "too long to be carried, even in parts"
 
 
 def group_hash(host: str, port: int) -> int:
-    """16 bits that stand for a group on the wire; never 0."""
+    """Return the 16-bit hash of a group, which is never 0."""
     digest = hashlib.sha256(f"{host}:{port}".encode()).digest()
     return int.from_bytes(digest[:2]) or int.from_bytes(digest[2:4]) or 1
 
 
 def first_byte(kind: int, hop_limit: int = 0) -> int:
-    """Version, hop limit and kind in one."""
+    """Return version, hop limit and kind in one byte."""
     return VERSION << _VERSION_SHIFT | hop_limit << _HOP_SHIFT | kind
 
 
 def split_first_byte(byte: int) -> tuple[int, int, int]:
-    """Version, hop limit and kind."""
+    """Return version, hop limit and kind."""
     return byte >> _VERSION_SHIFT, byte >> _HOP_SHIFT & HOP_LIMIT_MAX, byte & _KIND_MASK
 
 
 PREFIX_BYTES = 7
-"""What all headers of a sealed train have in common: first byte, group, index."""
+"""Length of the part of the header that all datagrams of a sealed train share: first byte, group, index."""
 _PREFIX = struct.Struct(">BHI")
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What all datagrams of a sealed train have in common."""
+    """The part of the header that all datagrams of a sealed train share."""
 
     kind: int
     hop_limit: int
@@ -90,9 +90,9 @@ class Prefix:
         return _PREFIX.pack(first_byte(self.kind, self.hop_limit), self.group, self.index)
 
     @classmethod
-    @lru_cache(maxsize=256)  # a link has a handful of them
+    @lru_cache(maxsize=256)  # a link uses a handful
     def of_number(cls, number: int) -> "Prefix | None":
-        """From the seven bytes as one number; None for another version."""
+        """Decode the seven bytes, given as one number. Return None for another version."""
         version, hop_limit, kind = split_first_byte(number >> 48)
         if version != VERSION:
             return None
@@ -114,11 +114,11 @@ class Initiation:
     sender_id: int
     """The initiator's gateway id."""
     index: int
-    """What the initiator wants to find in datagrams of the session."""
+    """Session index that the initiator expects in datagrams."""
     timestamp_ns: int
     ephemeral: bytes
     proof: bytes
-    """Nothing, sealed: shows that the initiator has its private key."""
+    """An empty content, sealed: proves that the initiator has its private key."""
     mac: bytes = bytes(MAC_BYTES)
 
     def encode(self) -> bytes:
@@ -129,12 +129,12 @@ class Initiation:
 
     @property
     def head(self) -> bytes:
-        """What comes before the ephemeral key: it becomes part of what both sides agree on."""
+        """The bytes before the ephemeral key, which Noise authenticates as part of the prologue."""
         return self.encode()[:_INITIATION_HEAD_BYTES]
 
     @classmethod
     def decode(cls, data: bytes) -> "Initiation | None":
-        """None for what is no initiation, byte for byte."""
+        """Decode an initiation. Return None unless every byte is as `encode` writes it."""
         if len(data) != INITIATION_BYTES:
             return None
         _, *values = _INITIATION.unpack(data)
@@ -147,10 +147,10 @@ class Response:
     """The second message of a handshake, which is shorter than the first."""
 
     receiver_index: int
-    """The initiator's."""
+    """The initiator's session index."""
     ephemeral: bytes
     sealed: bytes
-    """What the responder wants to find in datagrams of the session, and its time."""
+    """The responder's session index and its time, sealed."""
     mac: bytes = bytes(MAC_BYTES)
 
     def encode(self) -> bytes:
@@ -159,7 +159,7 @@ class Response:
 
     @classmethod
     def decode(cls, data: bytes) -> "Response | None":
-        """None for what is no response, byte for byte."""
+        """Decode a response. Return None unless every byte is as `encode` writes it."""
         if len(data) != RESPONSE_BYTES:
             return None
         _, *values = _RESPONSE.unpack(data)
@@ -172,33 +172,33 @@ PROBE_BYTES = _PROBE.size
 
 
 class ProbeFlag(IntEnum):
-    """What a probe is for; bits."""
+    """Purpose of a probe, as bits."""
 
     ANSWER = 1
-    """An answer to a probe; it gets none itself."""
+    """The probe answers another one. It is not answered itself."""
     GOODBYE = 2
-    """The sender stops: the session is over. It gets no answer."""
+    """The sender ends the session. It is not answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Asks whether the other side is there, and reports what has come from it. An answer has the question's number."""
+    """A question if the peer is there, with a report of what was received. An answer repeats the question's number."""
 
     flags: int
     number: int
     sent: int
-    """Sealed datagrams that the sender has sent in this session, up to this one."""
+    """Sealed datagrams that the sender has sent in this session, including this one."""
     received: int
-    """Authentic ones that it has received in this session."""
+    """Authentic datagrams that the sender has received in this session."""
 
     def encode(self, size: int = PROBE_BYTES) -> bytes:
-        """`size`: to be padded to."""
+        """Encode, padded to `size` bytes."""
         content = _PROBE.pack(self.flags, self.number, self.sent, self.received)
         return content.ljust(size, b"\0")
 
     @classmethod
     def decode(cls, content: bytes) -> "Probe | None":
-        """None for what is too short; padding is ignored."""
+        """Decode a probe. Return None if it is too short; padding is ignored."""
         if len(content) < PROBE_BYTES:
             return None
         return cls(*_PROBE.unpack_from(content))

@@ -1,7 +1,7 @@
-"""Where trains lie when they are sealed and opened, cut into datagrams beforehand.
+"""Buffers for sealing and opening trains, with their slices made in advance.
 
-A slice costs a fifth of what the cipher takes for a datagram, and each datagram has three. Those of the room here are
-made once; those of what comes are kept for as long as trains come at the same place, as they do from a socket.
+A slice costs a fifth of the cipher's time for a datagram, and each datagram needs three. The slices of the buffers here
+are made once; those of the input are kept for as long as trains arrive at the same address, as they do from a socket.
 """
 
 from typing import Generic, TypeVar
@@ -13,12 +13,12 @@ from .wire import HEADER_BYTES, OVERHEAD_BYTES, PREFIX_BYTES, TAG_BYTES
 
 Bytes = NDArray[np.uint8]
 Row = tuple[memoryview, memoryview, memoryview]
-"""What the cipher is given for a datagram: its header, what is to be sealed or opened, and room for what becomes of it.
-"""
+"""Arguments of the cipher for a datagram: its header, the input, and the buffer for the output."""
 
 _LENGTHS_KEPT = 8
+"""Datagram lengths whose buffers are kept, each of about 64 KiB: a bus uses a few lengths at a time."""
 _TRAIN_BYTES, _TRAIN_SEGMENTS = 1 << 16, 64
-"""There is room for so much at once: most trains are as long as they may be."""
+"""Size of the buffers, which is that of the longest trains: most trains are that long."""
 _WORD, _LONG = np.dtype(">u4"), np.dtype(">u8")
 _WORD_BYTES = _WORD.itemsize
 _TAIL_BITS = 8 * (PREFIX_BYTES - _WORD_BYTES)
@@ -26,7 +26,7 @@ _COUNTER_BITS = 8 * _LONG.itemsize - _TAIL_BITS
 
 
 class _Slots:
-    """Room for a train, of up to `count` datagrams of one length."""
+    """Buffer for a train of up to `count` datagrams of one length."""
 
     __slots__ = ("_last", "_place", "_rows", "_step", "count", "room")
 
@@ -34,18 +34,18 @@ class _Slots:
         self.count = count
         self.room = room
         self._step = step
-        """From datagram to datagram, in what comes."""
+        """Distance from datagram to datagram in the input."""
         self._rows: list[Row] = []
         self._place = 0
         self._last: Bytes | None = None
-        """The train before this one. A socket gives the same array again and again, and that is quickest to see."""
+        """The train before. A socket returns the same array again and again, and identity is the quickest test."""
 
     def rows(self, data: Bytes) -> list[Row]:
-        """Those of a train; its last datagram may be shorter."""
+        """Return the rows of a train, whose last datagram may be shorter."""
         full, rest = divmod(data.size, self._step)
         if data is not self._last:
             self._last = data
-            # As long as there are slices of it, a place in memory is nobody else's.
+            # Our slices keep the memory alive, so an equal address means the same memory.
             place = data.__array_interface__["data"][0]
             if place != self._place or full > len(self._rows):
                 self._rows = [self._row(data.data, number) for number in range(full)]
@@ -60,7 +60,7 @@ class _Slots:
 
 
 class SealSlots(_Slots):
-    """Room for a sealed train."""
+    """Buffer for a sealed train."""
 
     __slots__ = ("_counters", "_longs", "_sealed", "_words")
 
@@ -69,13 +69,13 @@ class SealSlots(_Slots):
         super().__init__(plain_bytes, count, np.zeros(count * step, np.uint8))
         view = self.room.data
         self._sealed = [view[start : start + step] for start in range(0, count * step, step)]
-        # A header is a word and a long: the first four bytes of the prefix, and its others with the counter.
+        # A header is a word and a long: four bytes of the prefix, then its other three with the counter.
         self._words = np.ndarray((count,), _WORD, view, 0, (step,))
         self._longs = np.ndarray((count,), _LONG, view, _WORD_BYTES, (step,))
         self._counters = np.arange(count, dtype=np.uint64)
 
     def write_headers(self, prefix: int, first: int, count: int) -> None:
-        """The seven bytes that all have in common, and counters from the first one on."""
+        """Write the common prefix of seven bytes, and counters from `first` on."""
         self._words[:count] = prefix >> _TAIL_BITS
         tail = prefix & ((1 << _TAIL_BITS) - 1)
         np.add(self._counters[:count], tail << _COUNTER_BITS | first, out=self._longs[:count])
@@ -87,7 +87,7 @@ class SealSlots(_Slots):
 
 
 class OpenSlots(_Slots):
-    """Room for an opened train."""
+    """Buffer for an opened train."""
 
     __slots__ = ("_plain",)
 
@@ -106,7 +106,7 @@ _Kind = TypeVar("_Kind", SealSlots, OpenSlots)
 
 
 class Lengths(Generic[_Kind]):
-    """The slots of those lengths of datagrams that were used of late."""
+    """The buffers of recently used datagram lengths."""
 
     __slots__ = ("_kept", "_kind")
 
@@ -115,7 +115,7 @@ class Lengths(Generic[_Kind]):
         self._kept: dict[int, _Kind] = {}
 
     def of(self, plain_bytes: int, count: int) -> _Kind:
-        """For at least so many datagrams of this length."""
+        """Return a buffer for at least `count` datagrams of this length."""
         found = self._kept.get(plain_bytes)
         if found is None or found.count < count:
             if len(self._kept) >= _LENGTHS_KEPT:
@@ -126,7 +126,7 @@ class Lengths(Generic[_Kind]):
 
 
 class Workspace:
-    """Where sealed and opened trains lie until the next one; shared by all sessions of an endpoint."""
+    """Buffers of sealed and opened trains, shared by all sessions of an endpoint."""
 
     __slots__ = ("opened", "sealed")
 

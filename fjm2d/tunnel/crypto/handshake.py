@@ -1,8 +1,8 @@
-"""How two gateways that know each other's public keys come by a session, in one round trip.
+"""Handshake of two gateways that know each other's public keys, in one round trip.
 
-The messages are Noise's (`noise.py`), each with a MAC around it whose key comes from both static keys. It is looked at
-first: whoever has neither private key causes one hash and nothing else. The timestamp, which grows with every attempt,
-is looked at next, so that a replay causes no more.
+The messages are those of Noise (`noise.py`), each with a MAC whose key is derived from both static keys. The MAC is
+checked first, so that a sender with neither private key causes no more than a hash. The timestamp, which grows with
+every attempt, is checked next, so that a replay causes no more either.
 """
 
 import hashlib
@@ -19,25 +19,25 @@ _PROLOGUE = b"fjm2d tunnel 1"
 _MAC_LABEL = b"fjm2d tunnel 1 mac"
 
 _CONTENT = struct.Struct(">IQ")
-"""Of a response: index and time."""
+"""Sealed content of a response: session index and time."""
 
 Entropy = Callable[[int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """What a handshake leads to."""
+    """Result of a handshake."""
 
     send_key: bytes = field(repr=False)
     receive_key: bytes = field(repr=False)
     index: int
     remote_index: int
     stamped_ns: int
-    """The peer's time, as its initiation or response said: older initiations of its are replays."""
+    """Timestamp of the peer's message in nanoseconds: older initiations of the peer are replays."""
 
 
 class Pair:
-    """We and one peer: what both static keys give, computed once."""
+    """We and one peer, with the MAC keys derived from both static keys, computed once."""
 
     __slots__ = ("_mac_key_in", "_mac_key_out", "other", "own")
 
@@ -49,17 +49,17 @@ class Pair:
         self._mac_key_in = _mac_key(secret, other, own.public)
 
     def stamp(self, message: bytes) -> bytes:
-        """A message of ours with its MAC."""
+        """Return a message of ours with its MAC filled in."""
         body = message[:-MAC_BYTES]
         return body + _mac(self._mac_key_out, body)
 
     def is_genuine(self, message: bytes) -> bool:
-        """Whether a message is of the peer's making: at some time, for us."""
+        """Return True if the peer made this message for us, at whatever time."""
         return hmac.compare_digest(_mac(self._mac_key_in, message[:-MAC_BYTES]), message[-MAC_BYTES:])
 
 
 class Opening:
-    """A handshake that we have begun."""
+    """A handshake that we began."""
 
     __slots__ = ("_noise", "index", "message")
 
@@ -72,7 +72,7 @@ class Opening:
         self.message = pair.stamp(message.encode())
 
     def finish(self, response: Response) -> Agreed | None:
-        """The session, from a response with a genuine MAC; None if it is none to this opening."""
+        """Return the session, from a response with a genuine MAC; None if it does not answer this handshake."""
         try:
             content, send_key, receive_key = self._noise.read(response.ephemeral, response.sealed)
         except NoiseError:
@@ -83,7 +83,7 @@ class Opening:
 def answer(
     pair: Pair, message: Initiation, index: int, timestamp_ns: Callable[[], int], entropy: Entropy
 ) -> tuple[Agreed, bytes] | None:
-    """The session that an initiation with a genuine MAC asks for, and the response; None if it is forged after all."""
+    """Answer an initiation with a genuine MAC. Return the session and the response; None if it is forged after all."""
     noise = Responder(pair.own, pair.other, entropy(KEY_BYTES), _PROLOGUE + message.head)
     try:
         noise.read(message.ephemeral, message.proof)

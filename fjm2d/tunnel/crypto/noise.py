@@ -4,8 +4,8 @@
     -> e, es, ss
     <- e, ee, se
 
-Both know each other's static key before they begin. One round trip makes fresh keys, which no static key gives away
-later.
+Both sides know each other's static key beforehand. One round trip agrees on fresh keys, which stay secret even if a
+static key is stolen later.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ class NoiseError(Exception):
 
 
 def hkdf(chaining_key: bytes, material: bytes) -> tuple[bytes, bytes]:
-    """Two keys from one, as Noise does it (RFC 5869 with the material as input key)."""
+    """Derive two keys as Noise does (RFC 5869 with the material as input key)."""
     key = hmac.digest(chaining_key, material, "sha256")
     first = hmac.digest(key, b"\x01", "sha256")
     return first, hmac.digest(key, first + b"\x02", "sha256")
 
 
 class _Symmetric:
-    """Everything said so far, as a hash, and everything agreed on so far, as a key."""
+    """Noise's symmetric state: a hash of everything sent so far, and a key of everything agreed on so far."""
 
     __slots__ = ("_chaining", "_hash", "_key")
 
@@ -50,7 +50,7 @@ class _Symmetric:
     def mix_key(self, material: bytes) -> None:
         self._chaining, self._key = hkdf(self._chaining, material)
 
-    # Every key seals one message only, so the nonce is always zero.
+    # Each key seals a single message, so the nonce is always zero.
     def seal(self, content: bytes) -> bytes:
         sealed = AESGCM(self._key).encrypt(_NONCE_ZERO, content, self._hash)
         self.mix_hash(sealed)
@@ -69,7 +69,7 @@ class _Symmetric:
 
 
 class _Party:
-    """What both sides have in common."""
+    """The part that both sides share."""
 
     __slots__ = ("_ephemeral", "_other", "_own", "_state")
 
@@ -101,7 +101,7 @@ class _Party:
 
 
 class Initiator(_Party):
-    """The side that begins."""
+    """The side that begins the handshake."""
 
     __slots__ = ()
 
@@ -109,14 +109,17 @@ class Initiator(_Party):
         super().__init__(own, other, ephemeral, prologue, initiator_first=True)
 
     def write(self, content: bytes = b"") -> tuple[bytes, bytes]:
-        """The first message: the ephemeral key and the content, sealed."""
+        """Return the first message: the ephemeral key, and the content sealed."""
         self._state.mix_hash(self._ephemeral_public)
         self._mix(self._ephemeral, self._other.raw)
         self._mix_static(self._other.raw)
         return self._ephemeral_public, self._state.seal(content)
 
     def read(self, ephemeral: bytes, sealed: bytes) -> tuple[bytes, bytes, bytes]:
-        """The second message: its content, the key to send with and the one to receive with. Raises NoiseError."""
+        """Read the second message. Return its content, the key to send with and the key to receive with.
+
+        Raise NoiseError if it does not authenticate.
+        """
         self._state.mix_hash(ephemeral)
         self._mix(self._ephemeral, ephemeral)
         self._mix_static(ephemeral)
@@ -125,7 +128,7 @@ class Initiator(_Party):
 
 
 class Responder(_Party):
-    """The side that answers."""
+    """The side that answers the handshake."""
 
     __slots__ = ("_remote_ephemeral",)
 
@@ -134,7 +137,7 @@ class Responder(_Party):
         self._remote_ephemeral = b""
 
     def read(self, ephemeral: bytes, sealed: bytes) -> bytes:
-        """The first message: its content. Raises NoiseError."""
+        """Read the first message. Return its content. Raise NoiseError if it does not authenticate."""
         self._remote_ephemeral = ephemeral
         self._state.mix_hash(ephemeral)
         self._mix_static(ephemeral)
@@ -142,7 +145,7 @@ class Responder(_Party):
         return self._state.open(sealed)
 
     def write(self, content: bytes = b"") -> tuple[bytes, bytes, bytes, bytes]:
-        """The second message (ephemeral key and sealed content), the key to send with and the one to receive with."""
+        """Return the second message (ephemeral key, sealed content), the key to send with, and the one to receive with."""
         self._state.mix_hash(self._ephemeral_public)
         self._mix(self._ephemeral, self._remote_ephemeral)
         self._mix(self._ephemeral, self._other.raw)

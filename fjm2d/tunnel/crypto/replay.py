@@ -1,27 +1,27 @@
-"""Which counters have been seen: a window that slides with the newest."""
+"""Replay protection: a window of counters that slides with the newest."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 WINDOW = 1 << 14
-"""Counters below the newest that may still come. Trains overtake each other, and one has 64."""
+"""Counters below the newest that are still accepted: 256 trains of 64, because trains may overtake each other."""
 
 
 class ReplayWindow:
-    """Counters are looked at before a datagram is opened, and marked after it has proved authentic.
+    """Counters received. A counter is checked before its datagram is opened, and marked once it proved authentic.
 
-    Nothing is marked that a stranger can send.
+    So a forged datagram never marks a counter.
     """
 
     __slots__ = ("_seen", "newest")
 
     def __init__(self) -> None:
         self._seen = np.zeros(WINDOW, np.bool_)
-        """Of each counter in the window, at its place modulo the window's width."""
+        """True for counters received, each at its value modulo the window's width."""
         self.newest = -1
 
     def are_new(self, counters: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of them have not been seen and are not too old. Of equal ones in a train only the first is new."""
+        """Return True for counters not received and not too old. Of equal counters only the first is new."""
         fresh = counters > self.newest - WINDOW
         fresh &= (counters > self.newest) | ~self._seen[counters % WINDOW]
         if not _is_ascending(counters):
@@ -31,44 +31,44 @@ class ReplayWindow:
         return fresh
 
     def is_new(self, counter: int) -> bool:
-        """The same of one, in less time."""
+        """Return True if a single counter is new. This is quicker than `are_new`."""
         return counter > self.newest or (counter > self.newest - WINDOW and not self._seen[counter % WINDOW])
 
     def is_too_old(self, counters: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which are from before the window."""
+        """Return True for counters below the window."""
         return counters <= self.newest - WINDOW
 
     def mark(self, counters: NDArray[np.int64]) -> None:
-        """They are authentic. All must have been new a moment ago."""
+        """Mark counters as received. They must be new."""
         newest = int(counters.max())
         if newest > self.newest:
             self._advance(newest)
         elif newest <= self.newest - WINDOW:
             return
-        # A train of forged gaps can be longer than the window, so that its own beginning is out of it already.
+        # A peer may send a train with gaps that is longer than the window: then its beginning is below it already.
         self._seen[counters[counters > self.newest - WINDOW] % WINDOW] = True
 
     def mark_one(self, counter: int) -> None:
-        """The same for one."""
+        """Mark a single counter as received."""
         if counter > self.newest:
             self.mark_row(counter, 1)
         else:
             self._seen[counter % WINDOW] = True
 
     def mark_row(self, first: int, count: int) -> None:
-        """The same for so many in a row, all newer than any before."""
+        """Mark this many counters in a row as received, all newer than any before."""
         if first > self.newest + 1:
             self._advance(first - 1)
         self._fill(first, first + count, True)
         self.newest = first + count - 1
 
     def _advance(self, newest: int) -> None:
-        """Slide up to a newer one: places that come into the window are empty."""
+        """Slide the window up to a newer counter. The counters that enter it are not received."""
         self._fill(self.newest + 1, newest + 1, False)
         self.newest = newest
 
     def _fill(self, first: int, after: int, is_seen: bool) -> None:
-        """From one counter up to before another."""
+        """Set the counters from `first` to before `after`."""
         if after - first >= WINDOW:
             self._seen[:] = is_seen
             return
