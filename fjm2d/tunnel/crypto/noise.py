@@ -145,7 +145,7 @@ class Responder(_Party):
         return self._state.open(sealed)
 
     def write(self, content: bytes = b"") -> tuple[bytes, bytes, bytes, bytes]:
-        """Return the second message (ephemeral key, sealed content), the key to send with, and the one to receive with."""
+        """Return the second message (ephemeral key, sealed content), the key to send with and that to receive with."""
         self._state.mix_hash(self._ephemeral_public)
         self._mix(self._ephemeral, self._remote_ephemeral)
         self._mix(self._ephemeral, self._other.raw)
