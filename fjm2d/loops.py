@@ -1,4 +1,4 @@
-"""The loop that a gateway runs on: uvloop's where it is installed, and name lookups that never keep it from ending."""
+"""The gateway's event loop: uvloop if it is installed, with name lookups that never keep it from closing."""
 
 import asyncio
 import contextlib
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _LOOKUPS_MAX: Final = 16
-"""So many names are looked up at a time. With a resolver that does not answer, each takes up to a minute."""
+"""Most lookups at a time, each in a thread. If the resolver does not answer, one takes up to a minute."""
 
 Places = list[tuple[Any, ...]]
-"""As socket.getaddrinfo gives them."""
+"""Result of socket.getaddrinfo."""
 
 
 class _Lookups:
-    """Looks names up in threads of its own. A loop's own are waited for when it closes, however long they take."""
+    """Looks names up in daemon threads. A closing loop waits for its own executor, however long a lookup takes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,13 +41,13 @@ class _Lookups:
                 found = socket.getaddrinfo(host, port, family, type, proto, flags)
             except (OSError, UnicodeError) as error:
                 found = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody asks any more
-                loop.call_soon_threadsafe(self._give, answer, found)
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the answer is no longer needed
+                loop.call_soon_threadsafe(self._deliver, answer, found)
 
         threading.Thread(target=look_up, name="lookup", daemon=True).start()
         return await answer
 
-    def _give(self, answer: "asyncio.Future[Places]", found: Places | Exception) -> None:
+    def _deliver(self, answer: "asyncio.Future[Places]", found: Places | Exception) -> None:
         self._room.release()
         if answer.done():
             return
@@ -58,7 +58,7 @@ class _Lookups:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Makes one."""
+    """Return the class of the loop."""
     base: type[asyncio.AbstractEventLoop]
     try:
         import uvloop

@@ -1,4 +1,4 @@
-"""Keeps the tunnel's peers, and the mates of this LAN, as the roster has them; looks up where they are."""
+"""Registry of the gateways that may connect: applies configuration and node list to the tunnel, and resolves names."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -20,13 +20,13 @@ from .values import Rate, show
 from .wan import addresses_of
 
 _RESOLVE_S: Final = 60.0
-"""Names are looked up so often, for as long as their gateway is not connected."""
+"""Interval of lookups for a gateway that is not connected. Its address may have changed."""
 _BEACON_LABEL: Final = b"fjm2d beacon"
 log = Log("fjm2d.peers")
 
 
 class PeerRegistry:
-    """Who may connect. Changes come from the configuration and from the node list."""
+    """The gateways that may connect, from the configuration and from the node list."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class PeerRegistry:
         on_change: Callable[[], None],
     ) -> None:
         self.mates: dict[int, bytes] = {}
-        """Key for beacons, by id."""
+        """Keys for beacons of mates with our LAN label, by id."""
         self.lan_of: dict[int, str] = {}
-        """Label of each peer's LAN, where it has one."""
+        """LAN labels of the peers that have one, by id."""
         self._config = config
         self._keys = keys
         self._endpoint = endpoint
@@ -54,17 +54,17 @@ class PeerRegistry:
         self._looked_at = clock()
 
     def configure(self, config: GatewayConfig) -> None:
-        """Another configuration."""
+        """Apply a configuration."""
         self._config = config
         self._apply()
 
     def list_members(self, members: Iterable[Member]) -> None:
-        """Another node list."""
+        """Apply a node list."""
         self._listed = tuple(members)
         self._apply()
 
     def tick(self, now: float) -> None:
-        """Look up again where those are that are not connected."""
+        """Look up the names of peers that are not connected, if it is time."""
         if now - self._looked_at >= _RESOLVE_S:
             self._looked_at = now
             for identity, member in self._members.items():
@@ -137,17 +137,15 @@ class PeerRegistry:
             queue_bytes=self._config.wan.queue_bytes,
         )
 
-    # Mates.
-
     def key_of(self, identity: int) -> bytes | None:
-        """For the beacons of a peer, which may turn out to be on this LAN if its label does not say otherwise."""
+        """Return the key for beacons of a peer that may be on this LAN, because the labels do not say otherwise."""
         member = self._members.get(identity)
         if member is None or (member.lan and self._config.lan.label):
             return None
         return self._key(member) or None
 
     def advice(self, identity: int) -> str:
-        """What to do about a gateway of this LAN that is no mate."""
+        """Return what to do about a gateway on this LAN that is no mate, for people."""
         if identity == self._keys.public.id:
             return "it has this gateway's key: give it one of its own"
         if identity in self._members:
@@ -155,7 +153,7 @@ class PeerRegistry:
         return "make each a [[peer]] of the other, or list both, or let them carry different groups"
 
     def _key(self, member: Member) -> bytes:
-        """Empty for a public key that is good for nothing."""
+        """Return the key for beacons; empty if no secret can be derived from the public key."""
         known, key = self._beacon_keys.get(member.public_key.id, (None, b""))
         if known != member.public_key:
             key = self._made_key(member)
@@ -169,8 +167,6 @@ class PeerRegistry:
             log.error("mate_refused", mate=member.name, problem="its key gives everybody the same secret")
             return b""
         return HKDF(hashes.SHA256(), 32, salt=None, info=_BEACON_LABEL).derive(secret)
-
-    # Addresses.
 
     def _look_up(self, identity: int, member: Member) -> None:
         running = self._lookups.pop(identity, None)

@@ -1,4 +1,4 @@
-"""The gateways that are known by configuration and node list: peers to connect to, and mates of this LAN."""
+"""The gateways of configuration and node list, divided into peers to connect to and mates on this LAN."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,37 +11,37 @@ from .values import Endpoint, Rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A gateway as it is known."""
+    """What is known of a gateway."""
 
     public_key: PublicKey
     name: str = ""
     endpoints: tuple[Endpoint, ...] = ()
     lan: str = ""
     rate: Rate | None = None
-    """None: as [wan] says."""
+    """Rate of the link; None: that of [wan]."""
     groups: frozenset[str] | None = None
-    """Those it carries, as GROUP:PORT; None: not known."""
+    """Groups that it carries, as GROUP:PORT; None: unknown."""
     is_static: bool = False
-    """Whether the configuration names it."""
+    """True if it comes from the configuration."""
 
 
 class Sides(NamedTuple):
-    """Who is where."""
+    """The other gateways, divided."""
 
     peers: dict[int, Member]
     """Gateways of other LANs, by id."""
     mates: dict[int, Member]
     """Other gateways of this LAN, by id."""
     left_out: int
-    """Listed ones that are more than a gateway takes."""
+    """Number of listed gateways beyond `PEERS_MAX`."""
 
 
 def sides_of(
     own: PublicKey, lan: str, groups: frozenset[str], static: Iterable[Member], listed: Iterable[Member]
 ) -> Sides:
-    """Sort them. What the configuration says of a gateway counts more than what the list says.
+    """Divide the other gateways. The configuration of a gateway overrides its entry in the list.
 
-    Of a list that is too long every gateway takes the same ones: else some would call who does not know them.
+    If the list is too long, every gateway chooses the same entries, so that none calls a gateway that ignores it.
     """
     members: dict[int, Member] = {}
     for member in (*static, *sorted(listed, key=lambda one: one.public_key.id)):

@@ -1,4 +1,4 @@
-"""A gateway as a service: with its node list and its status, signals, and configurations that change."""
+"""A gateway as a service: with node list, status server, signals, and reload of the configuration."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ log = Log("fjm2d.service")
 
 
 class Service:
-    """Runs until it is told to stop."""
+    """A gateway and all around it, until a signal ends it."""
 
     def __init__(self, path: Path | None, config: GatewayConfig, keys: KeyPair) -> None:
         self.gateway = Gateway(config, keys)
@@ -45,9 +45,9 @@ class Service:
         self._reload = asyncio.Event()
 
     async def run(self) -> None:
-        """Open everything, and go on until SIGTERM or Ctrl-C. Raises GatewayError for what is in the way."""
+        """Open everything, and run until SIGTERM or Ctrl-C. Raise GatewayError if something cannot be opened."""
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(_tell_unexpected)
+        loop.set_exception_handler(_log_unexpected)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
@@ -82,15 +82,15 @@ class Service:
     def _open_directory(self) -> None:
         config = self._config
         if config.admin.url:
-            self._directory = Directory(config, self._keys.public, self._take_list, lambda: sample_of(self.gateway))
+            self._directory = Directory(config, self._keys.public, self._apply_list, lambda: sample_of(self.gateway))
             self.gateway.relay.on_advert = self._directory.receive_advert
             self._directory.open()
 
-    def _take_list(self, members: Iterable[Member]) -> None:
+    def _apply_list(self, members: Iterable[Member]) -> None:
         self.gateway.registry.list_members(members)
 
     async def _reconfigure(self) -> None:
-        """Read the configuration again. Whatever is wrong with it, the one that runs goes on."""
+        """Read the configuration again. If it is wrong, log why and keep the present one."""
         try:
             config = configuration.load(self._path, os.environ)
             configuration.check_own_key(self._path, config, self._keys.public)
@@ -118,22 +118,22 @@ class Service:
             await self._status.open(config.status.listen)
         except GatewayError as error:
             log.error("status_not_opened", problem=str(error))
-        if _told_admin(before) != _told_admin(config):
+        if _registered(before) != _registered(config):
             if self._directory is not None:
                 await self._directory.close()
                 self._directory, self.gateway.relay.on_advert = None, None
             if before.admin != config.admin:
-                self._take_list(())
+                self._apply_list(())
             self._open_directory()
 
 
-def _tell_unexpected(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """A mistake of ours ends what was being done, and nothing else."""
+def _log_unexpected(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an exception that nothing handled. Only the callback or task that raised it ends."""
     log.failure("unexpected", context.get("exception"), doing=str(context.get("message", "")))
 
 
-def _told_admin(config: GatewayConfig) -> tuple[object, ...]:
-    """What the node-list service is told, and where."""
+def _registered(config: GatewayConfig) -> tuple[object, ...]:
+    """Return the settings that registration depends on."""
     return (
         config.admin,
         config.shown_name,

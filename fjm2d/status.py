@@ -14,8 +14,11 @@ from .errors import GatewayError
 from .values import show
 
 _REQUEST_BYTES_MAX: Final = 8192
+"""Longest request head, as of common web servers."""
 _TIMEOUT_S: Final = 5.0
+"""Time for a request and its answer, so that idle connections do not use up all places."""
 _CONNECTIONS_MAX: Final = 32
+"""Connections at a time: a few health checks and scrapers."""
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -30,26 +33,26 @@ _JSON, _TEXT = "application/json", "text/plain; version=0.0.4; charset=utf-8"
 log = Log("fjm2d.status")
 
 Answer = tuple[int, str, str]
-"""Status, type and body."""
+"""Status code, content type and body."""
 
 
 class StatusServer:
-    """One request a connection."""
+    """The server. It answers one request on each connection."""
 
     def __init__(
         self, status: Callable[[], dict[str, Any]], metrics: Callable[[], str], faults: Callable[[], list[str]]
     ) -> None:
-        """`faults` are told by themselves, too: they are asked for often, and cost next to nothing."""
+        """`faults` is separate from `status`, because health checks ask often, and it costs next to nothing."""
         self._faults = faults
         self._status = status
         self._metrics = metrics
         self._server: asyncio.Server | None = None
         self._connections = 0
         self.place: Address | None = None
-        """Where it listens."""
+        """Address it listens at; None if it does not."""
 
     async def open(self, place: Address | None) -> None:
-        """Listen there, and no longer where it was before. GatewayError says what is in the way."""
+        """Listen at this address instead of the one before; None for none. Raise GatewayError if that fails."""
         if place == self.place:
             return
         await self.close()
@@ -112,7 +115,7 @@ class StatusServer:
 
 
 def _is_for_here(headers: list[str]) -> bool:
-    """No page of another name, which was made to resolve to this host, may have a browser ask for it."""
+    """Return True if Host names this host. This refuses pages whose name was made to resolve to it."""
     fields = [line.partition(":") for line in headers]
     return all(_is_local(value.strip()) for name, _, value in fields if name.strip().lower() == "host")
 

@@ -1,9 +1,9 @@
-"""How fast a link may be used where nobody has said it: found out from what the probes report.
+"""Estimate of the rate of a link that has no configured rate, from what the probes report.
 
-A round trip that stays longer than the shortest means that a queue fills somewhere on the path, loss that one is full.
-Until either happens the rate grows: at the start it is twice what gets across, later it grows slowly at first and then
-ever faster. When it happens, the rate falls once, until the queue is gone, and then goes on a little below what got
-across. A queue or a loss that does not care is somebody else's, and from then on taken for the path's own.
+A round trip that stays longer than the shortest means that a queue fills somewhere on the path; loss means that a queue
+is full. Until either happens the rate grows: at the start to twice what gets across, later slowly at first and then
+ever faster. Then the rate falls once, until the queue is gone, and continues a little below what got across. A queue or
+a loss that does not react to the fall is caused by others, and counts as a property of the path from then on.
 """
 
 import math
@@ -11,114 +11,129 @@ from collections import deque
 from typing import NamedTuple
 
 START_BPS = 1e6
+"""First rate, before anything is known: nearly every link carries it."""
 _START_BPS_MAX = 10e6
+"""Highest rate that the first round trip alone may suggest."""
 _START_BITS = 192e3
-"""Sixteen datagrams: sent in the first round trip, between those two rates."""
+"""Bits to send in the first round trip: sixteen datagrams, at a rate between the two above."""
 FLOOR_BPS = 100e3
+"""Lowest rate, so that a link never stops: a full datagram takes 120 ms."""
 REPORT_S = 0.025
+"""Shortest interval of reports: several in the round trip of a wide-area path."""
 _REPORT_BITS = 96e3
-"""Reports that come more often than every eight datagrams show nothing."""
+"""Bits between two reports: with fewer than eight datagrams, a report shows nothing."""
 _START_GAIN = 2.0
-"""Times what gets across; more than that the rate never grows to."""
+"""Limit of growth, as a multiple of what gets across."""
 _GROWTH = 200.0
-"""Times the root of the rate, a second: those who share a link come to have alike, since all fall by a fraction."""
+"""Growth a second, as a multiple of the root of the rate. Links that share a bottleneck converge to equal rates,
+because all of them fall by a fraction."""
 _ACCELERATION = 0.02
-"""Of the rate, a second, times the square of the seconds since the last fall."""
+"""Further growth a second, as a part of the rate, times the square of the seconds since the last fall."""
 _GROWTH_MAX = 2.0
-"""Of the rate, a second."""
+"""Limit of that growth, as a part of the rate."""
 _RETURN = 1.0
-"""Of the rate, a second: it grows so fast at least towards what it was before it fell,"""
+"""Least growth a second, as a part of the rate, while it is far below the rate before the fall."""
 _NEAR = 0.8
-"""up to this part of that,"""
+"""Part of the rate before the fall up to which that holds."""
 _AIM_KEPT = 0.5
-"""and if it does not get there, so much of it remains what it was."""
+"""Part of the aim that is kept if the rate falls again before it gets there."""
 _DRAIN = 0.7
-"""Of what got across: the rate while the queue drains."""
+"""Rate while the queue drains, as a part of what got across."""
 _RESUME = 0.92
-"""The same: the rate afterwards."""
+"""Rate after the queue has drained, as a part of what got across."""
 _QUEUE_S_MIN = 0.01
+"""Least queueing that is tolerated: schedulers of busy hosts cause as much."""
 _QUEUE_S_MAX = 0.025
-_QUEUE_OF_BASE = 0.2
-"""Of the shortest round trip, between those two: so much longer a round trip may be."""
+"""Most queueing that is tolerated on a steady path: more would show in every latency."""
+_QUEUE_PART = 0.2
+"""Queueing that is tolerated, as a part of the shortest round trip, between those two."""
 _QUEUE_BITS = 36e3
-"""Three datagrams may wait for each other on the slowest link."""
+"""Bits that may wait for each other on the slowest links: three datagrams."""
 _JITTERS = 4.0
-"""It may be longer by so many times what one differs from the next, as on a radio link,"""
+"""Queueing that is tolerated on an unsteady path such as a radio link, as a multiple of the jitter."""
 _JITTER_S_MAX = 0.06
-"""up to this."""
+"""Limit of that queueing."""
 _JITTER_WEIGHT = 1 / 32
+"""Weight of a new difference in the average: slow, because a queue of ours grows bit by bit and must not count."""
 _QUEUE_GONE = 0.5
-"""Of what may be."""
+"""Part of the tolerated queueing below which a queue counts as gone."""
 _STEADY_S = 0.1
-"""Questions asked throughout so long a time have waited: then it was a queue, and not a host that was busy."""
+"""Time during which all questions must have waited. A busy host delays only some of them; a queue delays all."""
 _FALL_S = 1.0
-"""What has not become better by then will not."""
+"""Time that a fall has to show an effect."""
 _BETTER_S = 0.05
 _BETTER = 0.25
-"""A queue of ours gets shorter by so much meanwhile, or by such a part."""
+"""Reduction that shows that a queue is ours: by these seconds, or by this part of it."""
 _STAYING = 0.5
-"""Loss of which more than this part stays is not of our making."""
+"""Part of the loss that may remain after a fall. If more remains, others cause it."""
 _ACROSS = 0.9
-"""Where less than this part of what is sent gets across in the same time, too much is sent."""
+"""Part of what is sent that must get across in the same time. If less does, the rate is too high."""
 _ACROSS_SOON = 0.85
-"""The same of 300 ms, in which answers that are late by chance weigh more."""
+"""The same within 300 ms, where an answer that is late by chance weighs more."""
 _FALL_MOST = 0.7
-"""Lower than this part of the rate what got across is not believed to be, before the queue has been seen to stay."""
+"""Least estimate of what got across, as a part of the rate, until the queue has been seen to stay."""
 _WINDOW_S = 0.1
 _LONG_WINDOW_S = 0.3
+"""Times over which reports are compared: a quick estimate, and a steadier one."""
 _WINDOW_SENT = 16
 _LOSS_SENT = 100
-"""Datagrams without which nothing is said about rate and loss."""
+"""Least datagrams for a statement about rate, and about loss: fewer give too coarse a fraction."""
 _PAUSE_S = 1.5
-"""When the rate has limited nothing for so long, what got across before shows nothing."""
+"""Time without data waiting after which earlier reports are ignored."""
 _LOSS_TOLERATED = 0.02
+"""Part lost beyond the path's own that is tolerated, because NORM repairs it cheaply."""
 _DEVIATIONS = 4.0
-"""So far above what is tolerated the number of those lost may lie by chance."""
+"""Standard deviations by which losses may exceed what is tolerated: they happen by chance once in 30,000 cases."""
 _LOSS_WEIGHT = 0.02
+"""Weight of a new sample in the path's own loss, when it becomes less."""
 _SHORT = 0.3
-"""In less than this part of the time in which they were sent, datagrams do not arrive."""
+"""Least time for datagrams to arrive, as a part of the time in which they were sent."""
 _POINTS_KEPT = 64
+"""Reports kept: at the shortest interval, those of 1.6 s."""
 
 
 class Report(NamedTuple):
-    """What a probe and its answer have shown. Numbers count from the beginning of the session."""
+    """Result of a probe and its answer. Numbers count from the beginning of the session."""
 
     asked_at: float
     answered_at: float
     sent: int
-    """Datagrams."""
+    """Datagrams sent."""
     sent_bytes: int
-    """All headers included."""
+    """Bytes sent, all headers included."""
     received: int
+    """Datagrams that the peer received."""
     was_limited: bool
-    """Whether the rate kept data waiting since the last question."""
+    """True if the rate made data wait since the last question."""
 
     @property
     def trip_s(self) -> float:
+        """Round trip."""
         return self.answered_at - self.asked_at
 
 
 class _Flow:
-    """What happened between two reports."""
+    """Traffic between two reports."""
 
     __slots__ = ("arrived_bps", "left_bps", "loss", "part", "sent")
 
     def __init__(self, first: Report, last: Report) -> None:
         self.sent = last.sent - first.sent
-        """Datagrams."""
+        """Datagrams sent."""
         self.loss = min(max(1 - (last.received - first.received) / self.sent, 0.0), 1.0)
         sent_s = last.asked_at - first.asked_at
         took_s = last.answered_at - first.answered_at
         bits = 8 * (last.sent_bytes - first.sent_bytes) * (1 - self.loss)
         self.left_bps = bits / max(took_s, _SHORT * sent_s)
-        """How fast the queue was emptied, if there was one throughout."""
+        """Rate at which the queue was emptied, if there was one throughout."""
         self.arrived_bps = bits / max(took_s, sent_s)
+        """Rate at which data got across."""
         self.part = (1 - self.loss) * sent_s / max(took_s, sent_s)
-        """Of what was sent, that got across in the same time: less than all where a queue grows, or drops."""
+        """Part of what was sent that got across in the same time: below 1 if a queue grows, or drops."""
 
 
 class _Fall:
-    """What it was for, and whether it helps."""
+    """A fall of the rate: its cause, and its effect."""
 
     __slots__ = ("at", "before_bps", "first_bps", "is_ours", "least_s", "loss", "queue_s", "through_bps")
 
@@ -128,17 +143,17 @@ class _Fall:
         self.at = at
         self.before_bps = before_bps
         self.first_bps = first_bps
-        """What got across before the first fall, if that one did not help."""
+        """Rate that got across before the first fall, if that one had no effect."""
         self.through_bps = through_bps
-        """What got across before."""
+        """Rate that got across before this fall."""
         self.loss = loss
-        """What was lost, while it is not known yet whether that helps."""
+        """Part that was lost before this fall; 0 once its effect on the loss is known."""
         self.is_ours = True
-        """Whether it is we who send too much."""
+        """True if our own traffic is the cause."""
         self.queue_s: float | None = None
-        """How long it was when the rate had fallen."""
+        """Queueing right after the rate fell."""
         self.least_s = math.inf
-        """The shortest since."""
+        """Least queueing since then."""
 
     def note_queue(self, queue_s: float) -> None:
         if self.queue_s is None:
@@ -151,7 +166,7 @@ class _Fall:
 
 
 class RateEstimate:
-    """The rate of one link."""
+    """Estimate of the rate of one link."""
 
     __slots__ = (
         "_aim_bps",
@@ -175,31 +190,31 @@ class RateEstimate:
         self.bps = min(START_BPS, self._most_bps)
         self._is_starting = True
         self._aim_bps = 0.0
-        """The rate from which it fell, or what got across if that was too much."""
+        """Rate to return to: the one before the last fall, or what got across if that was too high."""
         self._base_s = math.inf
-        """The shortest round trip."""
+        """Shortest round trip."""
         self._last_trip_s: float | None = None
         self._jitter_s = 0.0
-        """What a round trip differs from the one before. A queue of ours grows and goes bit by bit."""
+        """Average difference between successive round trips."""
         self._own_loss = 0.0
-        """What the path loses whatever is sent."""
+        """Part that the path loses, whatever is sent."""
         self._points: deque[Report] = deque(maxlen=_POINTS_KEPT)
         self._queued_since = math.inf
-        """When the first of the questions was asked that have all waited."""
+        """Time of the first question of those that have all waited in a queue."""
         self._limited_at = -math.inf
         self._grown_s = 0.0
-        """How long the rate has been made use of since it fell."""
+        """Time during which the rate was used up since it last fell."""
         self._fall: _Fall | None = None
-        """The one that is not over yet."""
+        """The fall that is not over yet."""
         self._fell_at = -math.inf
 
     @property
     def report_s(self) -> float:
-        """How often a report is wanted while the rate limits."""
+        """Interval of reports while the rate makes data wait."""
         return max(REPORT_S, _REPORT_BITS / self.bps)
 
     def begin(self, *, is_path_new: bool) -> None:
-        """Numbers begin anew, and perhaps on another path."""
+        """Start over: the numbers of a new session begin at zero, and the path may be another one."""
         self._points.clear()
         self._queued_since = math.inf
         if is_path_new:
@@ -208,10 +223,10 @@ class RateEstimate:
             self._last_trip_s = None
 
     def receive_report(self, report: Report) -> float:
-        """The rate from now on."""
+        """Adjust the rate to a report. Return it."""
         self._note_jitter(report.trip_s)
         if report.asked_at < self._fell_at:
-            return self.bps  # that is of the time before
+            return self.bps  # the question was asked before the fall
         if report.was_limited:
             if report.asked_at - self._limited_at > _PAUSE_S:
                 self._points.clear()
@@ -244,10 +259,8 @@ class RateEstimate:
 
     @property
     def _queue_allowed_s(self) -> float:
-        path_s = min(max(_QUEUE_OF_BASE * self._base_s, _QUEUE_S_MIN), _QUEUE_S_MAX)
+        path_s = min(max(_QUEUE_PART * self._base_s, _QUEUE_S_MIN), _QUEUE_S_MAX)
         return max(path_s, min(_JITTERS * self._jitter_s, _JITTER_S_MAX), _QUEUE_BITS / self.bps)
-
-    # Up.
 
     def _grow(self, elapsed_s: float) -> None:
         flow = self._flow(_WINDOW_S)
@@ -263,7 +276,7 @@ class RateEstimate:
         self._set(max(self.bps, min(grown, most)))
 
     def _hesitate(self) -> None:
-        """A question has waited, which may mean nothing. At the start there is no time to find out."""
+        """Act on a question that waited in a queue, maybe by chance. At the start there is no time to find out."""
         if not self._is_starting:
             return
         flow = self._flow(_WINDOW_S)
@@ -273,10 +286,8 @@ class RateEstimate:
             self._set(min(self.bps, START_BPS))
 
     def _across_bps(self, flow: "_Flow") -> float:
-        """What gets across, or would if the rate were made use of: a host that is busy sends less than it may."""
+        """Return the rate that gets across, or would if it were used up: a busy host sends less than it may."""
         return max(flow.arrived_bps, self.bps * flow.part)
-
-    # Down.
 
     def _begin_fall(self, report: Report, loss: float) -> None:
         short, long = self._flow(_WINDOW_S), self._flow(_LONG_WINDOW_S)
@@ -288,7 +299,7 @@ class RateEstimate:
         self._fall_to(through_bps, report.answered_at, loss)
 
     def _aim_at(self, reached_bps: float) -> None:
-        """Back to where it is about to fall from; or half way to where it was before, if it was still on its way."""
+        """Aim at the rate it is about to fall from; or at half the old aim, if it was still far from that."""
         is_far = self.bps < _NEAR * self._aim_bps
         self._aim_bps = max(reached_bps, _AIM_KEPT * self._aim_bps) if is_far else reached_bps
 
@@ -299,10 +310,10 @@ class RateEstimate:
         self._set(_DRAIN * through_bps)
 
     def _drain(self, fall: _Fall, report: Report, queue_s: float) -> None:
-        """Stay low until the queue is gone, as long as that helps."""
+        """Stay low until the queue is gone, for as long as that has an effect."""
         is_queue_gone = queue_s <= _QUEUE_GONE * self._queue_allowed_s
         if fall.queue_s is None and is_queue_gone and not fall.loss:
-            # No queue drains at once: a host was busy for long.
+            # No queue drains at once, so it was none: a host was busy.
             self._end_fall(fall.before_bps, grown_s=self._grown_s)
             return
         fall.note_queue(queue_s)
@@ -321,14 +332,14 @@ class RateEstimate:
         elif is_late and fall.is_queue_shorter:
             self._fall = _Fall(report.asked_at, fall.before_bps, fall.through_bps, fall.loss)
         elif is_late and fall.first_bps is None:
-            # It may be ours nearly to the last bit: see whether still less helps.
+            # The queue may be ours although the fall was too small to show it: fall once more.
             self._fall_to(self.bps, report.answered_at, fall.loss, fall.through_bps)
         elif is_late:
             self._base_s = report.trip_s
             self._end_fall(fall.first_bps or fall.through_bps)
 
     def _judge_loss(self, fall: _Fall, flow: _Flow) -> None:
-        """Whether there is less of it than before."""
+        """Find out if the fall has reduced the loss. If not, it is the path's own."""
         if flow.loss > _STAYING * fall.loss:
             self._own_loss = max(self._own_loss, flow.loss)
             fall.is_ours = False
@@ -340,10 +351,8 @@ class RateEstimate:
         self._grown_s = grown_s
         self._set(bps)
 
-    # What the last reports say together.
-
     def _flow(self, span_s: float, sent: int = _WINDOW_SENT) -> "_Flow | None":
-        """Of the last that span so much time, and so many datagrams."""
+        """Return the traffic of the last reports that span this much time and this many datagrams, if any do."""
         last = self._points[-1]
         for first in reversed(self._points):
             if last.sent - first.sent >= sent and last.asked_at - first.asked_at >= span_s:
@@ -351,7 +360,7 @@ class RateEstimate:
         return None
 
     def _excessive_loss(self) -> float:
-        """Part of what is sent that does not arrive, if it is more than the path's own and chance explain; else 0."""
+        """Return the part lost if it is more than the path's own loss and chance explain; otherwise 0."""
         flow = self._flow(_WINDOW_S, _LOSS_SENT)
         if flow is None:
             return 0.0
