@@ -243,7 +243,7 @@ class Forger:
         return self.net.now - self.probe_at + 2 * self.net.delay_s
 
     def report(self, bytes_per_s: float, ahead: int = 0, loss: float = 0.5) -> CcFeedback:
-        """What a receiver that can take only so much would say."""
+        """Return the feedback of a receiver that can receive no faster than this."""
         assert self.probe is not None
         return CcFeedback(
             cc_sequence=self.probe.cc_sequence + ahead & 0xFFFF,

@@ -1,4 +1,4 @@
-"""What an engine does about datagrams that were made to harm it."""
+"""An engine against datagrams that were made to harm it."""
 
 import errno
 import os
@@ -432,7 +432,7 @@ def test_new_data_go_out_however_often_the_old_are_asked_for() -> None:
 
 
 def test_stream_that_went_on_is_not_repaired_with_what_came_later() -> None:
-    """What was asked for is overwritten before its turn comes."""
+    """The requested data are overwritten before they are repaired."""
     victim = Victim(sender=SenderConfig(segment_bytes=64, block_segments=4, stream_bytes=1 << 16, rate_bps=1e6))
     engine = victim.engine
     content = Random(1).randbytes(96_000)

@@ -1,4 +1,4 @@
-"""What a group of engines does about losses, and about each other's coming and going."""
+"""A group of engines that repairs losses while members come and go."""
 
 import os
 from collections.abc import Callable
@@ -327,7 +327,7 @@ def test_slow_link_with_a_short_queue_is_repaired(net: Network) -> None:
     assert sub.objects == [PAYLOAD * 3]
 
 
-# What can't be repaired.
+# Losses that cannot be repaired.
 
 
 def test_what_left_the_cache_is_squelched(net: Network, is_kind: Chooser) -> None:

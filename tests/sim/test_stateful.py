@@ -48,7 +48,7 @@ class Weather(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.objects: dict[int, bytes] = {}
-        """What the sender's present life has sent, by id and in order."""
+        """Objects sent in the sender's present life, by id and in order."""
         self.infos: dict[int, bytes | None] = {}
         self.streams: dict[int, bytearray] = {}
         self.open: int | None = None
@@ -75,7 +75,7 @@ class Weather(RuleBasedStateMachine):
     def link(self, number: int, is_back: bool) -> Link:
         return self.links[number].back if is_back else self.links[number]
 
-    # What the application does.
+    # Commands of the application.
 
     @rule(size=SIZES, has_info=st.booleans())
     def send(self, size: int, has_info: bool) -> None:
@@ -110,7 +110,7 @@ class Weather(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.net.run(until=self.net.now + seconds)
 
-    # What the network does.
+    # Changes of the network.
 
     @rule(number=st.integers(0, 3), is_back=st.booleans(), fraction=FRACTION, burst=st.sampled_from([1.0, 4.0]))
     def lose(self, number: int, is_back: bool, fraction: float, burst: float) -> None:
@@ -129,7 +129,7 @@ class Weather(RuleBasedStateMachine):
         self.links[number].mend()
         self.links[number].back.mend()
 
-    # What befalls nodes.
+    # Faults of nodes.
 
     @rule(number=RECEIVER, is_other=st.booleans())
     def restart_receiver(self, number: int, is_other: bool) -> None:

@@ -75,7 +75,7 @@ def new_session(port: int, **settings: Any) -> Session:
 
 
 async def soon(awaitable: Awaitable[_Result]) -> _Result:
-    """What it gives, before the deadline."""
+    """Return the result of an awaitable. Fails after the deadline."""
     async with asyncio.timeout(DEADLINE_S):
         return await awaitable
 
@@ -655,7 +655,7 @@ async def test_cancelled_waits_leave_the_session_usable(port: int) -> None:
         assert (await soon(sender.watermark([2]))).acked == {2}
         await soon(sender.flushed())
         assert [event.object_id for event in heard.all(ObjectCompleted)] == ids
-        # What is cancelled is the waiting alone.
+        # Only the waiting was cancelled.
         assert heard.stream_bytes() == b"the beginning, " + noise(2_000_000) + b"the end"
         assert heard.all(StreamEnded)
 

@@ -43,7 +43,7 @@ class Group:
         os.kill(self.slow.pid, signal.SIGCONT)
 
     def moving(self, log: dict[str, dict[str, int]], start: float, end: float) -> list[bool]:
-        """Whether anything came in each tenth of a second between two times after the stop."""
+        """Return, for each tenth of a second between two times after the stop, whether anything arrived."""
         first, after = (int((self.stopped_at + at) / BIN_S) for at in (start, end))
         return [log["bins"].get(str(number), 0) > 0 for number in range(first, after)]
 

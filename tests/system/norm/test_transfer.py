@@ -75,7 +75,7 @@ def command(host: Namespace, verb: str, *arguments: object) -> subprocess.Popen[
 
 
 def result(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What a command says at its end, which has to be a good one."""
+    """Return the report that a command prints at its end. Fails if the command failed."""
     out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err) == (0, "")
     told: dict[str, Any] = json.loads(out)

@@ -1,4 +1,4 @@
-"""What comes back of one's own multicast arrives as one byte, what others send whole, and nothing counts as lost."""
+"""Our own multicast loops back as one byte, that of others arrives whole, and nothing counts as lost."""
 
 import socket
 import sys

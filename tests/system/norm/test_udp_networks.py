@@ -45,7 +45,7 @@ def settle(namespace: Namespace, transport: UdpTransport, *expected: LinkState) 
 
 
 def hears(receiver: UdpTransport, sender: UdpTransport, *, size: int = 20_000) -> bool:
-    """Whether a train arrives."""
+    """Return True if a train arrives."""
     train = make_train(size, size, 1400, sender.destination)
     assert sender.transmit.send(train)
     return receive_datagrams(receiver.group, train.count) == datagrams_of(train)

@@ -12,7 +12,7 @@ import pytest
 from fjm2.base.loop import NEVER, SEND_BUDGET_S, LoopDriver, SocketReaders, Waitable
 
 TICK_S = 0.0003
-"""What sending a train takes."""
+"""Time that sending a train takes."""
 
 
 class Handle:
