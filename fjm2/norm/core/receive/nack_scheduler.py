@@ -60,7 +60,7 @@ class NackScheduler:
         self.message_bytes = _MESSAGE_BYTES_MIN
         """Most bytes of requests in one NACK."""
         self.credit_bytes = 0
-        """Bytes that the sender has sent since the last request. Requests may not be longer, apart from a small minimum:
+        """Bytes that the sender sent since the last request. Requests may not be longer, except for a small minimum:
         a forger who sends little in another's name must not make this node send a lot.
         """
         self.cycle = NackCycle()
