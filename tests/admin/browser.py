@@ -1,4 +1,4 @@
-"""Headless Chromium, driven over its debugging protocol: as much of it as looking at a page takes."""
+"""Headless Chromium, driven over its debugging protocol, as far as tests of a page need it."""
 
 import base64
 import json
@@ -16,13 +16,13 @@ ANSWER_S = 20.0
 
 
 class Browser:
-    """One tab. What the page says on its console, and what it may not load, is kept."""
+    """One tab. It collects the messages on the console and the addresses that were refused."""
 
     def __init__(self, chromium: str) -> None:
         self._chromium = chromium
         self.complaints: list[str] = []
         self.requested: list[str] = []
-        """Every address that was asked for."""
+        """Addresses that the page requested."""
         self._number = 0
 
     def __enter__(self) -> Self:
@@ -76,7 +76,7 @@ class Browser:
         return connect(f"ws://127.0.0.1:{port}{path}", max_size=1 << 26, ping_interval=None, proxy=None)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """A command to the tab."""
+        """Send a command to the tab and return the answer."""
         return self._call(method, self._session, **parameters)
 
     def _call(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
@@ -111,13 +111,13 @@ class Browser:
         self.until("document.readyState === 'complete'")
 
     def value(self, expression: str) -> Any:
-        """What a JavaScript expression is."""
+        """Return the value of a JavaScript expression."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def until(self, expression: str, timeout_s: float = 10.0) -> float:
-        """Wait until it is true; how long it took."""
+        """Wait until an expression is true. Return the seconds it took."""
         began_at = time.monotonic()
         while not self.value(expression):
             told = f"not within {timeout_s} s: {expression}\n{self.value('document.body?.innerText')}"
@@ -126,7 +126,7 @@ class Browser:
         return time.monotonic() - began_at
 
     def text(self, selector: str) -> str:
-        """What is to be read there."""
+        """Return the visible text of an element."""
         return str(self.value(f"document.querySelector({json.dumps(selector)}).innerText"))
 
     def screenshot(self, path: Path, whole: bool = True) -> None:

@@ -19,7 +19,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(data: Path) -> Iterator[Callable[..., Admin]]:
-    """A function that starts a service with these settings."""
+    """Return a function that starts a service with settings."""
     with ExitStack() as stack:
         yield lambda **settings: stack.enter_context(Admin(data, **settings))
 
@@ -31,7 +31,7 @@ def admin(start: Callable[..., Admin]) -> Admin:
 
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """One that has registered with a service that serves all those tests of a file that change nothing there."""
+    """Return a gateway registered with a service that is shared by the tests of a file which change nothing."""
     data = tmp_path_factory.mktemp("standing") / "admin.sqlite"
     with Admin(data) as admin, Gateway(admin.url, admin.token("paris")) as made:
         assert made.register().status_code == 200
@@ -40,7 +40,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 @pytest.fixture
 def gateway(admin: Admin) -> Iterator[Gateway]:
-    """One that has registered."""
+    """Return a registered gateway."""
     with Gateway(admin.url, admin.token("paris")) as made:
         assert made.register().status_code == 200
         yield made

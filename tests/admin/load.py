@@ -1,6 +1,6 @@
 """Simulated gateways that register, send heartbeats and wait for the list to change: `python tests/admin/load.py`.
 
-It starts a service of its own on this host, and tells how long changes took to reach all, and what the service used.
+It starts a service on this host, and prints how long changes took to reach all gateways, and what the service used.
 """
 
 import argparse
@@ -34,21 +34,21 @@ _REACHED_S = 4.0
 
 @dataclass
 class Result:
-    """What was measured."""
+    """Measurements of one run."""
 
     nodes: int
     reached_s: list[float] = field(default_factory=list)
-    """Of each change, how long until the last gateway had it."""
+    """Seconds until a change had reached the last gateway, for each change."""
     unreached: int = 0
     cpu: float = 0.0
-    """Of the service, in cores."""
+    """Processor time of the service, in cores."""
     register_s: float = 0.0
     rss_mb: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
 
 class Connection:
-    """Just enough HTTP: a thousand clients have to cost less than the service."""
+    """Minimal HTTP client: a thousand of them must cost less than the service."""
 
     def __init__(self, port: int, token: str) -> None:
         self._port = port
@@ -56,7 +56,7 @@ class Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, method: str, path: str, content: object = None, head: str = "") -> tuple[int, str, bytes]:
-        """Status, ETag and body."""
+        """Send a request; return status, ETag and body."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
         reader, writer = self._streams
@@ -79,7 +79,7 @@ class Connection:
 
 
 class Watcher:
-    """When each gateway had which version."""
+    """Latest version that each gateway has."""
 
     def __init__(self, nodes: int) -> None:
         self.versions = [0] * nodes
@@ -149,7 +149,7 @@ async def poll(number: int, connection: Connection, watcher: Watcher, result: Re
 async def change_and_measure(
     port: int, token: str, watcher: Watcher, changes: int, every_s: float, result: Result
 ) -> None:
-    """Move one node again and again, and see when everyone knows, for as long as that may take."""
+    """Move one node again and again, and measure when all gateways know, however long it takes."""
     connection = Connection(port, token)
     profile = {"name": "mover", "public_key": new_key(), "endpoints": ["127.0.0.1:9"], "version": "1"}
     for number in range(changes):
@@ -222,7 +222,7 @@ async def measure(admin: Admin, tokens: list[str], heartbeat_s: float, changes: 
 
 
 def made_tokens(data: Path, count: int) -> Iterator[str]:
-    """Tokens, each for a node of its own, written at once."""
+    """Write tokens for single nodes, all at once."""
     store = Store(data)
     store.close()
     with sqlite3.connect(data) as connection:
@@ -236,10 +236,10 @@ def made_tokens(data: Path, count: int) -> Iterator[str]:
 
 
 def run_load(folder: Path, nodes: int, heartbeat_s: float, changes: int, every_s: float) -> Result:
-    """So many gateways, and so many changes of the list."""
+    """Run a number of gateways, and a number of changes of the list."""
     data = folder / "load.sqlite"
     tokens = list(made_tokens(data, nodes + 1))
-    # They all come from one address here, which is not how it is meant to be.
+    # Here all gateways come from one address, unlike in practice.
     limits = {"address_per_s": 1_000_000, "connections_per_address": 100_000}
     with Admin(data, heartbeat_s=heartbeat_s, log_level="warning", **limits) as admin:
         result = asyncio.run(measure(admin, tokens, heartbeat_s, changes, every_s))

@@ -1,4 +1,4 @@
-"""A small network that never was: gateways with traffic between them, to look at on the page."""
+"""A made-up network for the page: gateways with traffic between them."""
 
 import contextlib
 import math
@@ -15,7 +15,7 @@ NAMES = ("Paris", "Rome", "Oslo", "Lisbon")
 
 
 class Network:
-    """Every gateway links to every other, and tells of it every so often until it falls silent."""
+    """Gateways that all link to each other, and send samples until they are silenced."""
 
     def __init__(self, url: str, data: Path, names: tuple[str, ...] = NAMES, every_s: float = 0.5) -> None:
         self._url = url
@@ -49,7 +49,7 @@ class Network:
         self._stack.close()
 
     def silence(self, name: str) -> None:
-        """As if it had been killed."""
+        """Make a gateway fall silent, as if it had been killed."""
         self._silent.add(name)
 
     def _talk(self) -> None:
@@ -59,7 +59,7 @@ class Network:
             for number, (name, gateway) in enumerate(self.gateways.items()):
                 if name not in self._silent:
                     moved[name] += int(self._every_s * 1e6 * (2 + number + math.sin(turn / 8 + number)))
-                    # While the service is away they go on.
+                    # Gateways go on while the service is away.
                     with contextlib.suppress(httpx.TransportError):
                         self._tell(gateway, self._sample(name, turn, moved[name]))
 

@@ -22,7 +22,7 @@ START_S = 30.0
 
 
 def command(data: Path, *arguments: str) -> list[str]:
-    """The command's words. Settings go by the environment."""
+    """Return the words of a command. Settings go by the environment."""
     return [sys.executable, "-m", "fjm2admin", *arguments, "--data", str(data)]
 
 
@@ -32,7 +32,7 @@ def environment(**settings: object) -> dict[str, str]:
 
 
 def run(data: Path, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
-    """A command that ends by itself."""
+    """Run a command that ends by itself."""
     return subprocess.run(
         command(data, *arguments),
         cwd=ROOT,
@@ -45,7 +45,7 @@ def run(data: Path, *arguments: str, **settings: object) -> subprocess.Completed
 
 
 def make_token(data: Path, name: str, *options: str) -> str:
-    """By its command, but without a process of its own: nearly all tests need one."""
+    """Make a token by its command, in this process: nearly all tests need one, and a process takes time."""
     settings = {key: None for key in os.environ if key.startswith("FJM2ADMIN_")}
     done = CliRunner(env=settings).invoke(main, ["token", "create", "--name", name, *options, "--data", str(data)])
     assert done.exit_code == 0, done.stderr
@@ -53,7 +53,7 @@ def make_token(data: Path, name: str, *options: str) -> str:
 
 
 def until(is_so: Callable[[], bool], timeout_s: float, what: str) -> float:
-    """Wait; how long it took."""
+    """Wait until a condition holds. Return the seconds it took."""
     began_at = time.monotonic()
     while not is_so():
         assert time.monotonic() - began_at < timeout_s, f"not within {timeout_s} s: {what}"
@@ -107,7 +107,7 @@ class Admin:
         said.put("")
 
     def again(self) -> None:
-        """Start it once more, on the port that it had."""
+        """Start the service again on the same port."""
         self._settings["port"] = self.port
         assert self.process.stderr is not None
         self.process.stderr.close()
@@ -118,19 +118,19 @@ class Admin:
         return int(self.url.rpartition(":")[2])
 
     def kill(self) -> None:
-        """As by kill -9."""
+        """Kill the service, as by kill -9."""
         self.process.kill()
         self.process.wait()
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, float]:
-        """Its exit code, and how long it took to end."""
+        """End the service by a signal. Return its exit code, and the seconds it took."""
         began_at = time.monotonic()
         self.process.send_signal(number)
         code = self.process.wait(15)
         return code, time.monotonic() - began_at
 
     def token(self, name: str, *options: str) -> str:
-        """A token, which is good from now on."""
+        """Make a token and return its text."""
         return make_token(self.data, name, *options)
 
     def until_status(self, token: str, status: int) -> None:
@@ -143,7 +143,7 @@ def new_key() -> str:
 
 
 class Gateway:
-    """Speaks for one node."""
+    """A gateway, which registers one node."""
 
     def __init__(self, url: str, token: str, name: str = "paris", **more: Any) -> None:
         self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=40)
@@ -177,13 +177,13 @@ class Gateway:
         return self.http.post(f"/api/v1/nodes/{self.id}/metrics", json={"samples": samples})
 
     def nodes(self) -> dict[str, dict[str, Any]]:
-        """The list, by name."""
+        """Return the list, by name."""
         answer = self.http.get("/api/v1/nodes")
         assert answer.status_code == 200, answer.text
         return {node["name"]: node for node in answer.json()["nodes"]}
 
     def until_listed(self, is_so: Callable[[dict[str, dict[str, Any]]], bool], timeout_s: float = 5) -> float:
-        """Wait until the list is like this; a node that is not on it is like nothing."""
+        """Wait until a condition of the list holds. It does not hold if it asks for a node that is not there."""
 
         def is_listed_so() -> bool:
             try:

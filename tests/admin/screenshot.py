@@ -1,4 +1,4 @@
-"""Makes the pictures of the page in `docs/img`: `python tests/admin/screenshot.py`."""
+"""Make the pictures of the page in `docs/img`: `python tests/admin/screenshot.py`."""
 
 import shutil
 import sys

@@ -43,7 +43,7 @@ def test_a_stranger_gets_nothing(admin: Admin, gateway: Gateway) -> None:
             assert gateway.profile["public_key"] not in answer.text
     old_proxy = f"GET /api/v1/nodes HTTP/1.0\r\nHost: 127.0.0.1:{admin.port}\r\nConnection: close\r\n\r\n"
     assert b" 401 " in answer_to(admin, old_proxy)
-    # On this host one may look without a token, and no more.
+    # On this host everyone may read without a token, but change nothing.
     assert httpx.get(f"{admin.url}/api/v1/nodes").status_code == 200
     assert httpx.post(f"{admin.url}/api/v1/nodes", json=gateway.profile).status_code == 403
     assert httpx.delete(f"{admin.url}/api/v1/nodes/{gateway.id}").status_code == 403
@@ -56,7 +56,7 @@ def answer_to(admin: Admin, text: str) -> bytes:
 
 
 @pytest.mark.parametrize(("settings", "status"), [({}, 200), ({"trusted_proxies": "::1"}, 401)])
-def test_who_is_on_this_host_may_look_unless_there_is_a_proxy(
+def test_people_on_this_host_may_see_the_page_unless_there_is_a_proxy(
     start: Callable[..., Admin], settings: dict[str, str], status: int
 ) -> None:
     admin = start(host="127.0.0.5", **settings)
@@ -65,23 +65,23 @@ def test_who_is_on_this_host_may_look_unless_there_is_a_proxy(
     assert ("asks for a token" in told[1]) == (status == 401)
 
 
-def test_addresses_of_proxies_are_the_same_however_they_are_written(start: Callable[..., Admin]) -> None:
+def test_proxies_match_in_every_notation_of_their_address(start: Callable[..., Admin]) -> None:
     admin = start(host="::1", trusted_proxies="0:0:0::1,2001:DB8::5", log_level="debug", log_format="json")
     forwarded = {"X-Forwarded-For": "::ffff:203.0.113.9, 2001:db8:0::5"}
     httpx.get(f"{admin.url}/healthz", headers=forwarded)
     until(lambda: any('"203.0.113.9"' in line for line in admin.lines), 5, "logged")
 
 
-def test_monitors_may_ask_for_heads_alone(admin: Admin) -> None:
+def test_head_requests_are_answered_for_monitors(admin: Admin) -> None:
     for path in ("/", "/healthz"):
         answer = httpx.head(f"{admin.url}{path}")
         assert (answer.status_code, answer.content) == (200, b"")
     assert httpx.head(f"{admin.url}/api/v1/events").status_code == 405
-    # Nobody is sent to whatever host a request names.
+    # No answer redirects to the host that a request names.
     assert httpx.get(f"{admin.url}/healthz/", headers={"Host": "evil.example"}).status_code == 404
 
 
-def test_a_proxys_word_counts_only_if_it_is_trusted(start: Callable[..., Admin]) -> None:
+def test_x_forwarded_for_counts_only_from_a_trusted_proxy(start: Callable[..., Admin]) -> None:
     admin = start(trusted_proxies="127.0.0.1", page="token", log_level="debug", log_format="json")
     httpx.get(f"{admin.url}/healthz", headers={"X-Forwarded-For": "198.51.100.1, 203.0.113.9"})
     httpx.get(f"{admin.url}/healthz", headers={"X-Forwarded-For": "<script>"})
@@ -89,7 +89,7 @@ def test_a_proxys_word_counts_only_if_it_is_trusted(start: Callable[..., Admin])
     until(lambda: addresses() == ["203.0.113.9", "127.0.0.1"], 5, "logged")
 
 
-def test_metrics_tell_what_is_there(admin: Admin, gateway: Gateway) -> None:
+def test_metrics_are_served(admin: Admin, gateway: Gateway) -> None:
     told = gateway.http.get("/metrics").text.splitlines()
     assert 'fjm2admin_nodes{state="live"} 1' in told
     assert "fjm2admin_tokens 1" in told

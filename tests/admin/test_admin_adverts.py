@@ -26,7 +26,9 @@ def udp() -> Iterator[socket.socket]:
         yield made
 
 
-def test_the_version_is_advertised_and_asked_for(start: Callable[..., Admin], port: int, udp: socket.socket) -> None:
+def test_the_version_is_advertised_and_queries_are_answered(
+    start: Callable[..., Admin], port: int, udp: socket.socket
+) -> None:
     admin = start(advert_port=port, advert_every_s=300)
     token = admin.token("paris")
     own = f"127.0.0.1:{udp.getsockname()[1]}"
@@ -38,7 +40,7 @@ def test_the_version_is_advertised_and_asked_for(start: Callable[..., Admin], po
         version = gateway.http.get("/api/v1/nodes").json()["version"]
         assert sender == ("127.0.0.1", port)
         assert advert.unpack(datagram, key, advert.ADVERT) == version
-        # Nobody else can make one, nor a query.
+        # Nobody else can make an advertisement or a query.
         assert advert.unpack(datagram, advert_key(token + "x"), advert.ADVERT) is None
         assert advert.unpack(datagram, key, advert.QUERY) is None
 
@@ -83,8 +85,8 @@ def test_strangers_and_forgeries_get_no_answer(start: Callable[..., Admin], port
             udp.recv(2048)
 
 
-def test_a_node_that_comes_from_ever_new_addresses_is_no_load(data: Path, udp: socket.socket) -> None:
-    """The addresses of all nodes are gathered once in a while, not for every request; the last one counts."""
+def test_a_node_with_ever_new_addresses_causes_no_load(data: Path, udp: socket.socket) -> None:
+    """The addresses of all nodes are collected once a tick, not for every request; the last one counts."""
     port = udp.getsockname()[1]
 
     async def scenario() -> None:

@@ -49,7 +49,7 @@ def test_a_gateway_registers_and_is_listed(gateway: Gateway) -> None:
     assert abs(node["last_seen"] - time.time()) < 10
 
 
-def test_endpoints_are_kept_in_their_one_form(gateway: Gateway) -> None:
+def test_endpoints_are_stored_in_canonical_form(gateway: Gateway) -> None:
     gateway.profile["endpoints"] = ["GW.Example.ORG:05741", "[2001:DB8:0::7]:5741", "[FE80::1%eth0]:1"]
     assert gateway.register().status_code == 200
     shown = ["gw.example.org:5741", "[2001:db8::7]:5741", "[fe80::1%eth0]:1"]
@@ -57,8 +57,8 @@ def test_endpoints_are_kept_in_their_one_form(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(("wrong", "where"), REFUSED, ids=lambda value: str(value)[:40])
-def test_what_makes_no_sense_is_refused_and_named(standing: Gateway, wrong: dict[str, object], where: str) -> None:
-    # By hand: some of it is no text that a client would send.
+def test_invalid_fields_are_refused_by_name(standing: Gateway, wrong: dict[str, object], where: str) -> None:
+    # Encoded by hand: a client would refuse some of these texts.
     body = json.dumps(standing.profile | wrong)
     answer = standing.http.post("/api/v1/nodes", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)
@@ -66,8 +66,8 @@ def test_what_makes_no_sense_is_refused_and_named(standing: Gateway, wrong: dict
     assert where in answer.json()["message"] or answer.status_code == 400
 
 
-def test_another_address_is_no_other_list(admin: Admin, gateway: Gateway) -> None:
-    """As from a pool of addresses, where each connection may come from another one."""
+def test_a_new_address_does_not_change_the_list(admin: Admin, gateway: Gateway) -> None:
+    """A gateway behind a pool of addresses may use another one for each connection."""
     gateway.until_listed(lambda nodes: "paris" in nodes)
     before = gateway.http.get("/api/v1/nodes").json()["version"]
     elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
@@ -81,7 +81,7 @@ def test_another_address_is_no_other_list(admin: Admin, gateway: Gateway) -> Non
     assert gateway.http.get("/api/v1/nodes").json()["version"] > before
 
 
-def test_a_heartbeat_of_nobody_says_so(gateway: Gateway) -> None:
+def test_a_heartbeat_for_an_unknown_node_is_refused(gateway: Gateway) -> None:
     gateway.id = "00000000"
     assert gateway.heartbeat().json()["code"] == "no_such_node"
     assert gateway.heartbeat().status_code == 404
@@ -103,7 +103,7 @@ def test_the_list_is_sent_once(gateway: Gateway) -> None:
     assert gateway.http.get("/api/v1/nodes", headers={"If-None-Match": first.headers["etag"]}).status_code == 304
 
 
-def test_waiting_ends_with_the_change_or_the_time(admin: Admin, gateway: Gateway) -> None:
+def test_waiting_ends_with_a_change_or_the_timeout(admin: Admin, gateway: Gateway) -> None:
     gateway.until_listed(lambda nodes: "paris" in nodes)
     time.sleep(0.3)
     etag = gateway.http.get("/api/v1/nodes").headers["etag"]
@@ -122,13 +122,13 @@ def test_waiting_ends_with_the_change_or_the_time(admin: Admin, gateway: Gateway
     assert {node["name"] for node in answer.json()["nodes"]} == {"paris", "rome"}
 
 
-def test_a_wait_without_a_list_is_none(gateway: Gateway) -> None:
+def test_without_an_etag_there_is_no_wait(gateway: Gateway) -> None:
     began_at = time.monotonic()
     assert gateway.http.get("/api/v1/nodes?wait=30").status_code == 200
     assert time.monotonic() - began_at < 5
 
 
-def test_no_more_wait_than_may_and_who_leaves_makes_room(start: Callable[..., Admin]) -> None:
+def test_waiting_requests_are_limited_and_leaving_makes_room(start: Callable[..., Admin]) -> None:
     admin = start(waits_per_token=2)
     token = admin.token("paris")
     with Gateway(admin.url, token) as gateway:
@@ -181,7 +181,7 @@ def test_a_silent_node_turns_stale_then_gone_then_is_forgotten(start: Callable[.
         assert gateway.heartbeat().status_code == 404
 
 
-def test_what_was_measured_becomes_history(gateway: Gateway) -> None:
+def test_samples_become_history(gateway: Gateway) -> None:
     uploaded = gateway.upload(
         sample(100, link("0000000a", 0, 0)),
         sample(110, link("0000000a", 1_000_000, 250_000, rtt_ms=30, loss=0.25, drops={"queue_full": 5})),
@@ -207,7 +207,7 @@ def test_a_gateway_that_restarts_counts_from_zero(gateway: Gateway) -> None:
     assert (shown["rates"]["in_bps"], shown["rates"]["out_bps"]) == (8000, 16_000)
 
 
-def test_pages_are_told_how_a_link_is_and_why_it_drops(gateway: Gateway) -> None:
+def test_pages_get_the_state_of_a_link_and_the_reason_of_its_drops(gateway: Gateway) -> None:
     before = link("0000000a", 1000, 1000, drops={"queue_full": 1, "forged": 50})
     after = link(
         "0000000a", 2000, 2000, drops={"queue_full": 9, "forged": 52}, is_up=True, rate_bps=23e6, queue_bytes=7
@@ -233,7 +233,7 @@ def first_event(gateway: Gateway) -> dict[str, list[dict[str, Any]]]:
     raise AssertionError("no event")
 
 
-def test_events_tell_what_changes(admin: Admin, gateway: Gateway) -> None:
+def test_events_contain_changes(admin: Admin, gateway: Gateway) -> None:
     viewer = {"Authorization": f"Bearer {admin.token('v', '--scope', 'view')}"}
     with httpx.stream("GET", f"{admin.url}/api/v1/events", headers=viewer, timeout=20) as answer:
         lines = answer.iter_lines()

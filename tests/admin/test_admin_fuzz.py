@@ -1,4 +1,4 @@
-"""Requests made from the OpenAPI, and from nothing at all: no server error, and no answer that is not documented."""
+"""Requests made from the OpenAPI, and random ones: no server error, and no answer that is not documented."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ import pytest
 from running import Admin, Gateway, until
 
 EXAMPLES = {"gateway": 12, "admin": 20}
-"""Most of what a token of scope admin may ask is no."""
+"""Most requests are refused, because a token of scope admin may not register."""
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
@@ -60,7 +60,7 @@ def test_schemathesis_finds_no_fault(start: Callable[..., Admin], tmp_path: Path
     program = shutil.which("st", path=str(Path(sys.executable).parent))
     if program is None:
         pytest.skip("schemathesis, of the extra `dev`, is not installed")
-    # The open page would answer without a token; the limits would answer instead of the API.
+    # With the open page, no token would be needed. With low limits, they would answer instead of the API.
     admin = start(page="token", address_per_s=1_000_000, token_per_s=1_000_000)
     token = admin.token("fuzz", "--scope", scope)
     schema = httpx.get(f"{admin.url}/openapi.json").json()
@@ -78,7 +78,7 @@ def test_schemathesis_finds_no_fault(start: Callable[..., Admin], tmp_path: Path
             *(program, "run", *arguments),
             *("--header", f"Authorization: Bearer {token}"),
             *("--checks", ",".join(CHECKS)),
-            # A stream has no end.
+            # An event stream does not end.
             *("--exclude-path", "/api/v1/events"),
             *("--max-examples", str(EXAMPLES[scope]), "--request-timeout", "40"),
             *("--seed", "1", "--generation-database", "none", "--warnings", "off", "--no-color"),
@@ -92,7 +92,7 @@ def test_schemathesis_finds_no_fault(start: Callable[..., Admin], tmp_path: Path
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     headers = {"Authorization": f"Bearer {token}"}
     told = httpx.get(f"{admin.url}/metrics", headers=headers).text
-    # What was tried is more than being refused.
+    # Not all that was tried was refused.
     assert int(told.partition('requests_total{status="200"} ')[2].split()[0]) > 50, told
     assert 'requests_total{status="5' not in told
     assert not [line for line in admin.lines if "request_failed" in line or "Traceback" in line]
@@ -102,14 +102,14 @@ Schema = dict[str, Any]
 
 
 def name_node(schema: Schema, node_id: str) -> None:
-    """Have it ask about a node that there is, nearly always."""
+    """Use the id of an existing node in most requests."""
     for parameter in parameters(schema):
         if parameter["name"] == "id":
             parameter["schema"] = {"enum": [node_id]}
 
 
 def bound(schema: Schema) -> None:
-    """Short lists and short waits: so there is time for all phases, and for more of what differs in kind."""
+    """Keep lists and waits short, to leave time for all phases and for more kinds of requests."""
     for model in schema["components"]["schemas"].values():
         for values in model.get("properties", {}).values():
             if values.get("maxItems", 0) > 8:
@@ -125,7 +125,7 @@ def parameters(schema: Schema) -> Iterator[Schema]:
             yield from operation.get("parameters", ())
 
 
-def test_bytes_of_no_sense_do_no_harm(admin: Admin, gateway: Gateway) -> None:
+def test_random_bytes_do_no_harm(admin: Admin, gateway: Gateway) -> None:
     random = Random(5)
     body = json.dumps(gateway.profile).encode()
     token = gateway.http.headers["Authorization"]
@@ -163,7 +163,7 @@ def test_bytes_of_no_sense_do_no_harm(admin: Admin, gateway: Gateway) -> None:
     ],
     ids=lambda body: repr(body[:30]),
 )
-def test_a_body_of_no_sense_is_refused(standing: Gateway, body: bytes) -> None:
+def test_a_malformed_body_is_refused(standing: Gateway, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     for path in ("/api/v1/nodes", f"/api/v1/nodes/{standing.id}/heartbeat", f"/api/v1/nodes/{standing.id}/metrics"):
         answer = standing.http.post(path, content=body, headers=headers)
@@ -176,7 +176,7 @@ def history(gateway: Gateway) -> list[dict[str, float]]:
     return points
 
 
-def test_the_largest_counters_are_taken(gateway: Gateway) -> None:
+def test_the_largest_counters_are_accepted(gateway: Gateway) -> None:
     most = 2**63 - 1
     links = [
         {

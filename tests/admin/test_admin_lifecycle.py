@@ -1,4 +1,4 @@
-"""The service's life: kills, restarts, its end, and what is in the way of its start."""
+"""Life cycle of the service: kills, restarts, its end, and what can prevent its start."""
 
 import asyncio
 import concurrent.futures
@@ -18,7 +18,7 @@ from fjm2admin.registry.service import Service
 from fjm2admin.registry.store import Store, StoredNode
 
 
-def test_a_killed_service_comes_back_with_everything_it_answered(admin: Admin, gateway: Gateway) -> None:
+def test_a_killed_service_comes_back_with_everything_it_confirmed(admin: Admin, gateway: Gateway) -> None:
     before = gateway.http.get("/api/v1/nodes").json()["version"]
     with Gateway(admin.url, admin.token("rome"), "rome") as other:
         assert other.register().status_code == 200
@@ -36,7 +36,7 @@ def test_a_killed_service_comes_back_with_everything_it_answered(admin: Admin, g
 
 
 def test_after_a_kill_no_old_version_stands_for_a_newer_list(data: Path) -> None:
-    """A node was stored, and the version of the list that had it was not yet."""
+    """The node was stored, but not yet the version of the list that has it."""
 
     async def etag_after_start() -> str:
         service = Service(AdminConfig(data=str(data)), Store(data), None)
@@ -51,7 +51,7 @@ def test_after_a_kill_no_old_version_stands_for_a_newer_list(data: Path) -> None
     assert asyncio.run(etag_after_start()) != before
 
 
-def test_time_while_the_service_is_away_is_no_silence(start: Callable[..., Admin]) -> None:
+def test_time_while_the_service_is_away_does_not_count_as_silence(start: Callable[..., Admin]) -> None:
     admin = start(heartbeat_s=0.2, stale_s=2, gone_s=5, forget_s=50)
     with Gateway(admin.url, admin.token("paris")) as gateway, Gateway(admin.url, admin.token("r"), "rome") as silent:
         silent.register()
@@ -66,7 +66,7 @@ def test_time_while_the_service_is_away_is_no_silence(start: Callable[..., Admin
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_at_once_whoever_waits(admin: Admin, gateway: Gateway, number: int) -> None:
+def test_it_ends_at_once_even_if_requests_wait(admin: Admin, gateway: Gateway, number: int) -> None:
     gateway.until_listed(lambda nodes: "paris" in nodes)
     time.sleep(0.3)
     etag = gateway.http.get("/api/v1/nodes").headers["etag"]

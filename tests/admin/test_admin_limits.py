@@ -1,4 +1,4 @@
-"""One address, one token, and one that does not read: none of them keeps the others out."""
+"""Limits: no address, no token and no slow reader keeps the others out."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ PIECE = bytes(1 << 20)
 
 
 def is_open(connection: socket.socket) -> bool:
-    """Whether the other end has left it open, as far as one can tell."""
+    """Return True if the other end has not closed the connection yet."""
     connection.settimeout(0.3)
     try:
         return connection.recv(1) != b""
@@ -41,7 +41,7 @@ def is_open(connection: socket.socket) -> bool:
         return False
 
 
-def test_an_address_has_so_many_connections_and_others_have_theirs(start: Callable[..., Admin]) -> None:
+def test_connections_are_limited_for_each_address(start: Callable[..., Admin]) -> None:
     admin = start(host="::", connections_per_address=5)
     first = [socket.create_connection(("127.0.0.1", admin.port)) for _ in range(7)]
     assert [is_open(connection) for connection in first] == [True] * 5 + [False] * 2
@@ -52,7 +52,7 @@ def test_an_address_has_so_many_connections_and_others_have_theirs(start: Callab
     until(lambda: httpx.get(f"{admin.url}/healthz").status_code == 200, 5, "room again")
 
 
-def test_a_trusted_proxy_has_as_many_as_it_likes(start: Callable[..., Admin]) -> None:
+def test_a_trusted_proxy_has_unlimited_connections(start: Callable[..., Admin]) -> None:
     admin = start(connections_per_address=2, trusted_proxies="127.0.0.1")
     connections = [socket.create_connection(("127.0.0.1", admin.port)) for _ in range(5)]
     assert all(is_open(connection) for connection in connections)
@@ -60,7 +60,7 @@ def test_a_trusted_proxy_has_as_many_as_it_likes(start: Callable[..., Admin]) ->
         connection.close()
 
 
-def test_who_is_inside_stays_when_there_is_no_room_for_more(start: Callable[..., Admin]) -> None:
+def test_existing_connections_stay_when_the_limit_is_reached(start: Callable[..., Admin]) -> None:
     admin = start(connections_max=8)
     with httpx.Client(base_url=admin.url) as inside:
         assert inside.get("/healthz").status_code == 200
@@ -72,7 +72,7 @@ def test_who_is_inside_stays_when_there_is_no_room_for_more(start: Callable[...,
     assert sum('"too_many_connections"' in line for line in admin.lines) == 1
 
 
-def test_what_strangers_send_fills_no_log(start: Callable[..., Admin]) -> None:
+def test_strangers_cannot_flood_the_log(start: Callable[..., Admin]) -> None:
     admin = start()
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", admin.port), timeout=10) as connection:
@@ -82,7 +82,7 @@ def test_what_strangers_send_fills_no_log(start: Callable[..., Admin]) -> None:
     assert not [line for line in admin.lines if "uvicorn" in line]
 
 
-def test_those_who_look_without_a_token_share_only_with_their_address(start: Callable[..., Admin]) -> None:
+def test_viewers_without_a_token_have_limits_by_address(start: Callable[..., Admin]) -> None:
     admin = start(page="open", streams_per_token=1, token_per_s=1)
     statuses = {}
     for host in ("127.0.0.2", "127.0.0.3"):
@@ -95,7 +95,7 @@ def test_those_who_look_without_a_token_share_only_with_their_address(start: Cal
     assert set(statuses.values()) == {(200, 429)}
 
 
-def test_who_leaves_before_the_first_event_leaves_no_seat_taken(data: Path) -> None:
+def test_leaving_before_the_first_event_releases_the_stream(data: Path) -> None:
     async def gone() -> dict[str, str]:
         return {"type": "http.disconnect"}
 
@@ -126,7 +126,7 @@ def test_who_leaves_before_the_first_event_leaves_no_seat_taken(data: Path) -> N
     asyncio.run(scenario())
 
 
-def test_a_token_watches_on_so_many_pages(start: Callable[..., Admin], data: Path) -> None:
+def test_pages_are_limited_for_each_token(start: Callable[..., Admin], data: Path) -> None:
     admin = start(page="token", streams_max=4, streams_per_token=2)
     one, other = (make_token(data, name, "--scope", "view") for name in ("one", "other"))
     with httpx.Client(base_url=admin.url) as client:
@@ -139,7 +139,7 @@ def test_a_token_watches_on_so_many_pages(start: Callable[..., Admin], data: Pat
             stream.close()
 
 
-def test_a_token_registers_so_many_nodes(start: Callable[..., Admin]) -> None:
+def test_nodes_are_limited_for_each_token(start: Callable[..., Admin]) -> None:
     admin = start(nodes_per_token=2)
     token = admin.token("all")
     for name, status in (("a", 200), ("b", 200), ("c", 403)):
@@ -152,7 +152,7 @@ def test_a_token_registers_so_many_nodes(start: Callable[..., Admin]) -> None:
 
 
 class Endless:
-    """An application whose answer has no end."""
+    """An application whose answer does not end."""
 
     def __init__(self) -> None:
         self.pieces = 0
@@ -180,7 +180,7 @@ def protocols(app: Any) -> Callable[[], HttpProtocol]:
 
 
 async def watched(reads: bool, seconds: float) -> tuple[Endless, bool]:
-    """Someone asks for it, who reads a little now and then, or not at all; and whether it was given up."""
+    """Request an endless answer and read slowly, or not at all. Return the application, and True if it was given up."""
     app, loop = Endless(), asyncio.get_running_loop()
     listening = await loop.create_server(protocols(app), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname(), limit=1 << 20)
@@ -199,24 +199,24 @@ async def watched(reads: bool, seconds: float) -> tuple[Endless, bool]:
     return app, was_over
 
 
-def test_what_takes_nothing_is_given_up() -> None:
+def test_a_connection_that_reads_nothing_is_closed() -> None:
     app, was_over = asyncio.run(watched(False, 10 * STUCK_S))
     assert was_over
     assert app.pieces < 64
 
 
-def test_what_takes_little_is_not() -> None:
+def test_a_connection_that_reads_slowly_stays() -> None:
     _, was_over = asyncio.run(watched(True, 5 * STUCK_S))
     assert not was_over
 
 
 async def greets(_: Any, __: Any, send: Any) -> None:
-    """An application that answers whatever is still to come."""
+    """An application that answers before the body has come."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"hi"})
 
 
-def test_a_body_that_drips_after_its_answer_holds_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_body_after_its_answer_does_not_keep_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "KEEP_ALIVE_S", 0.2)
     monkeypatch.setattr(server, "REQUEST_HEAD_S", 0.2)
 
@@ -241,7 +241,7 @@ def test_a_body_that_drips_after_its_answer_holds_no_connection(monkeypatch: pyt
 
 
 class Once:
-    """An application that sends what a kernel's buffers hold, and then no more."""
+    """An application that sends as much as the kernel buffers, and no more."""
 
     def __init__(self) -> None:
         self.is_over = asyncio.Event()
@@ -256,7 +256,7 @@ class Once:
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux tells")
-def test_what_waits_in_the_kernel_is_given_up_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_leaves_data_in_the_kernel_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptor, "STUCK_S", STUCK_S)
 
     async def scenario() -> None:
@@ -276,7 +276,7 @@ def test_what_waits_in_the_kernel_is_given_up_as_well(monkeypatch: pytest.Monkey
     asyncio.run(scenario())
 
 
-def test_a_busy_loop_lets_in_many_at_a_time() -> None:
+def test_a_busy_loop_accepts_many_connections_in_a_turn() -> None:
     async def be_busy() -> None:
         for _ in range(150):
             time.sleep(0.02)  # noqa: ASYNC251, that is the point
@@ -302,7 +302,7 @@ def test_a_busy_loop_lets_in_many_at_a_time() -> None:
 
 
 class Counted:
-    """Nodes, and how often one has gone through all of them."""
+    """Nodes that count how often they are iterated over."""
 
     def __init__(self, nodes: list[Node]) -> None:
         self._nodes = nodes
@@ -313,7 +313,7 @@ class Counted:
         return iter(self._nodes)
 
 
-def test_those_who_come_between_two_ticks_share_one_snapshot_and_miss_nothing() -> None:
+def test_pages_that_open_between_two_ticks_share_one_snapshot_and_miss_nothing() -> None:
     async def next_of(events: AsyncIterator[bytes]) -> Any:
         text = b""
         while not text.endswith(b"\n\n"):

@@ -1,4 +1,4 @@
-"""The page in headless Chromium: what a person would see."""
+"""The page in headless Chromium, as a person sees it."""
 
 import contextlib
 import json
@@ -26,14 +26,14 @@ def browser(require_tool: Callable[[str], str]) -> Iterator[Browser]:
 
 
 def row(name: str, column: str) -> str:
-    """JavaScript for the text of a cell of the table of nodes."""
+    """Return JavaScript for the text of a cell in the table of nodes."""
     rows = "[...document.querySelectorAll('#nodes tbody tr')]"
     heads = "[...document.querySelectorAll('#nodes thead th')]"
     own = f"{rows}.find((row) => row.cells[0].textContent === {json.dumps(name)})"
     return f"{own}?.cells[{heads}.findIndex((head) => head.textContent === {column!r})].textContent"
 
 
-def test_nodes_appear_and_turn_stale_and_gone_in_their_time(
+def test_nodes_appear_and_become_stale_and_gone_in_time(
     start: Callable[..., Admin], data: Path, browser: Browser
 ) -> None:
     admin = start(heartbeat_s=0.5, stale_s=2, gone_s=5, forget_s=100)
@@ -44,12 +44,12 @@ def test_nodes_appear_and_turn_stale_and_gone_in_their_time(
             browser.until(f"{row(name, 'State')} === 'live'")
         assert browser.text("#connection") == "Live"
         network.silence("Rome")
-        # A tick of the page, and the half second between heartbeats, may come on top.
+        # Add a tick of the page, and the half second between heartbeats.
         assert 0.5 < browser.until(f"{row('Rome', 'State')} === 'stale'") < 2 + 2.5
         down = "document.querySelectorAll('#links .state.down').length"
         browser.until(f"{down} === 3")
         browser.until("document.querySelectorAll('#map line.bad').length === 3")
-        # What is wrong is to be seen first, and whole.
+        # Problems come first, and are shown completely.
         assert browser.value("document.querySelector('#nodes tbody button').textContent") == "Rome"
         assert browser.value("document.title") == "(1 stale) FJM2 nodes"
         states = "[...document.querySelectorAll('#links tbody .state')]"
@@ -64,7 +64,7 @@ def test_nodes_appear_and_turn_stale_and_gone_in_their_time(
         assert browser.text("#counts").split() == ["live", "3", "stale", "0", "gone", "1"]
 
 
-def test_the_plots_move_and_a_node_has_a_past(start: Callable[..., Admin], data: Path, browser: Browser) -> None:
+def test_the_plots_move_and_a_node_has_a_history(start: Callable[..., Admin], data: Path, browser: Browser) -> None:
     admin = start(heartbeat_s=0.5)
     browser.open(admin.url)
     paths = "[...document.querySelectorAll('#now path')].map((path) => path.getAttribute('d'))"
@@ -94,16 +94,14 @@ def test_the_plots_move_and_a_node_has_a_past(start: Callable[..., Admin], data:
 
 
 def silent_for(data: Path, name: str, number: int, silence_s: float) -> None:
-    """Have a node in the file that was heard of so long ago."""
+    """Put a node into the file that was heard some time ago."""
     profile = Profile(f"{number:08x}", name, str(number), ("127.0.0.1:9",), (), None, "1")
     with contextlib.closing(Store(data)) as store:
         store.save_node(StoredNode(profile, "token", "127.0.0.1", 0.0, time.time() - silence_s))
         store.save_batch([], [], [], 1, time.time())
 
 
-def test_of_many_nodes_those_in_trouble_are_to_be_seen(
-    start: Callable[..., Admin], data: Path, browser: Browser
-) -> None:
+def test_among_many_nodes_those_in_trouble_are_shown(start: Callable[..., Admin], data: Path, browser: Browser) -> None:
     for number in range(40):
         silent_for(data, f"gateway {number:02}.site.example", number, 60 if number == 37 else 0)
     silent_for(data, "long gone", 40, 1000)
@@ -117,7 +115,7 @@ def test_of_many_nodes_those_in_trouble_are_to_be_seen(
     drawn = browser.value("[...document.querySelectorAll('#map text')].map((one) => one.textContent)")
     assert len(drawn) == 30
     assert any(name.startswith("gateway 37") for name in drawn)
-    # As spokes, and none beyond the map's edge.
+    # As spokes, and none beyond the edge of the map.
     for width in (1200, 360):
         browser.open(admin.url, width)
         browser.until("document.querySelectorAll('#map text').length === 30")
@@ -146,9 +144,7 @@ def test_rates_are_written_as_people_write_them(gateway: Gateway, admin: Admin, 
     assert browser.value(paced) == list(shown.values())
 
 
-def test_finding_goes_for_links_as_well_and_says_when_there_is_nothing(
-    admin: Admin, data: Path, browser: Browser
-) -> None:
+def test_find_searches_links_and_says_when_nothing_is_found(admin: Admin, data: Path, browser: Browser) -> None:
     find = (
         "document.querySelector('#find').value = {}; document.querySelector('#find').dispatchEvent(new Event('input'))"
     )
@@ -166,7 +162,7 @@ def test_finding_goes_for_links_as_well_and_says_when_there_is_nothing(
 
 
 @pytest.mark.usefixtures("gateway")
-def test_who_closes_a_node_is_where_they_were(admin: Admin, browser: Browser) -> None:
+def test_closing_a_node_returns_to_the_same_place(admin: Admin, browser: Browser) -> None:
     browser.open(admin.url)
     browser.until(f"{row('paris', 'State')} === 'live'")
     browser.value("document.querySelector('#nodes tbody button').click()")
@@ -177,7 +173,7 @@ def test_who_closes_a_node_is_where_they_were(admin: Admin, browser: Browser) ->
     assert browser.value("document.activeElement.ariaPressed") == "false"
 
 
-def test_what_nodes_send_is_shown_as_text(admin: Admin, browser: Browser) -> None:
+def test_texts_of_nodes_are_not_interpreted_as_html(admin: Admin, browser: Browser) -> None:
     name = SCRIPT[:64]
     with Gateway(admin.url, admin.token("evil"), name, lan="<b>lan</b>", version="<i>1</i>") as gateway:
         assert gateway.register().status_code == 200
@@ -190,7 +186,7 @@ def test_what_nodes_send_is_shown_as_text(admin: Admin, browser: Browser) -> Non
         assert browser.value("document.querySelectorAll('main img, main script, main b, main i').length") == 0
 
 
-def test_nothing_comes_from_elsewhere_and_nothing_is_complained_of(admin: Admin, data: Path, browser: Browser) -> None:
+def test_the_page_loads_nothing_from_elsewhere_and_logs_no_errors(admin: Admin, data: Path, browser: Browser) -> None:
     browser.open("about:blank")
     browser.complaints.clear()
     browser.requested.clear()
@@ -208,7 +204,7 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_complained_of(admin: Admin,
 
 
 def tell_the_most(admin: Admin) -> None:
-    """A gateway whose figures are as large as may be."""
+    """Return a gateway with the largest figures that are allowed."""
     with Gateway(admin.url, admin.token("most"), "most") as gateway:
         gateway.register()
         most = {"rtt_ms": 1e6, "loss": 1.0, "queue_bytes": 2**63 - 1}

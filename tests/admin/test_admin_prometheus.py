@@ -1,4 +1,4 @@
-"""What Prometheus is told: counters with all their digits."""
+"""Metrics of the service: counters have all their digits."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ REQUESTS = 123_456_789
 SENT = 98_765_432_101
 
 
-def test_a_large_counter_is_told_to_the_last_digit() -> None:
+def test_a_large_counter_has_all_its_digits() -> None:
     seats = ConcurrencyLimit(1, 1)
     service = SimpleNamespace(
         nodes=SimpleNamespace(counts=lambda: dict.fromkeys(State, 1)),

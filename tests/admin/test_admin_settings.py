@@ -1,4 +1,4 @@
-"""Settings and commands: mistakes are named, and help has examples."""
+"""Settings and commands: mistakes are reported, and help has examples."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ from running import command, environment, run
         ("port = ", "not TOML"),
     ],
 )
-def test_a_wrong_setting_is_told_with_file_name_and_what_is_allowed(tmp_path: Path, text: str, told: str) -> None:
+def test_a_wrong_setting_is_reported_with_its_file_and_what_is_allowed(tmp_path: Path, text: str, told: str) -> None:
     file = tmp_path / "admin.toml"
     file.write_text(text)
     done = run(tmp_path / "x.sqlite", "run", "--check", "--config", str(file))
@@ -32,7 +32,7 @@ def test_a_wrong_setting_is_told_with_file_name_and_what_is_allowed(tmp_path: Pa
     assert "Traceback" not in done.stderr
 
 
-def test_all_that_is_wrong_is_told_at_once_with_where_it_stands(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once_with_their_origin(tmp_path: Path) -> None:
     file = tmp_path / "admin.toml"
     file.write_text('page = "all"\nunknown = 1\n')
     done = run(tmp_path / "x.sqlite", "run", "--check", "--config", str(file), port="many", heartbeat_s=-1)
@@ -45,7 +45,7 @@ def test_all_that_is_wrong_is_told_at_once_with_where_it_stands(tmp_path: Path) 
         assert told in done.stderr
 
 
-def test_the_environment_wins_over_the_file_and_options_over_both(tmp_path: Path) -> None:
+def test_the_environment_overrides_the_file_and_options_override_both(tmp_path: Path) -> None:
     file = tmp_path / "admin.toml"
     file.write_text("port = 1\nheartbeat_s = 7\n")
     assert run(tmp_path / "x.sqlite", "run", "--check", "--config", str(file), port=70_000).returncode == 2

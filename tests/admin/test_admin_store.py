@@ -1,4 +1,4 @@
-"""The file: what it keeps, how long, and what becomes of it when something goes wrong."""
+"""The file: what it keeps, for how long, and how it survives failures."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ def stored(made: Profile) -> StoredNode:
     return StoredNode(made, "token", "127.0.0.1", 1.0, 2.0)
 
 
-def test_what_is_saved_is_there_again(data: Path) -> None:
+def test_saved_nodes_are_read_back(data: Path) -> None:
     store = Store(data)
     _, token = make("paris", Scope.GATEWAY, "paris", 3.0)
     store.add_token(token)
@@ -63,11 +63,11 @@ def test_a_node_takes_the_place_of_one_with_its_name_or_key(data: Path) -> None:
     store.close()
 
 
-def test_history_is_thinned_out_and_bounded(data: Path) -> None:
+def test_history_is_condensed_and_bounded(data: Path) -> None:
     store = Store(data)
     now, days = 1_800_000_000, 9
     for minute in range(0, days * 1440, 15):
-        # A quarter of an hour at a time, as it would be thinned out along the way.
+        # A quarter of an hour at a time, with condensing in between, as in a running service.
         at = now - days * 86_400 + minute * 60
         points = [
             ("a", Point(at + step, 100.0 + step, 8.0, 0.0, step / 1e4, 5.0, step)) for step in range(0, 900, STEP_S)
@@ -109,7 +109,7 @@ def test_a_process_that_is_killed_loses_nothing_that_was_written(data: Path) -> 
     store.close()
 
 
-def test_a_file_of_a_newer_form_is_left_alone(data: Path) -> None:
+def test_a_file_with_a_newer_schema_is_left_alone(data: Path) -> None:
     Store(data).close()
     connection = sqlite3.connect(data)
     connection.execute("PRAGMA user_version = 99")
@@ -118,7 +118,7 @@ def test_a_file_of_a_newer_form_is_left_alone(data: Path) -> None:
         Store(data)
 
 
-def test_a_clock_that_was_set_back_stops_no_thinning_out(data: Path) -> None:
+def test_a_clock_that_was_set_back_does_not_stop_condensing(data: Path) -> None:
     store = Store(data)
     now = 1_800_000_000
     ahead = now + 1_000_000
@@ -131,14 +131,14 @@ def test_a_clock_that_was_set_back_stops_no_thinning_out(data: Path) -> None:
     store.close()
 
 
-def test_a_file_of_two_names_is_one(data: Path) -> None:
+def test_two_names_of_a_file_share_a_lock(data: Path) -> None:
     other = data.with_name("other.sqlite")
     other.symlink_to(data)
     with Lock(data), pytest.raises(StoreError, match="another fjm2admin runs"), Lock(other):
         pass
 
 
-def test_a_lock_is_for_one(data: Path) -> None:
+def test_a_lock_has_one_holder(data: Path) -> None:
     with Lock(data), pytest.raises(StoreError, match="another fjm2admin runs"), Lock(data):
         pass
     with Lock(data):
@@ -167,7 +167,7 @@ def test_states_follow_silence() -> None:
     assert [one.id for one in registry.expire(6000)[1]] == ["0000000a"]
 
 
-def test_there_is_room_for_so_many() -> None:
+def test_the_number_of_nodes_is_limited() -> None:
     registry = Registry(Silences(1, 2, 3), 2, 2)
     registry.put(node("a", "0000000a"))
     registry.put(node("b", "0000000b"))
@@ -176,7 +176,7 @@ def test_there_is_room_for_so_many() -> None:
         registry.check_room("other", registry.conflicting(profile("c", "0000000c")))
 
 
-def test_a_token_takes_no_more_than_its_share_of_it() -> None:
+def test_the_nodes_of_a_token_are_limited() -> None:
     registry = Registry(Silences(1, 2, 3), 100, 2)
     for name, node_id in (("a", "0000000a"), ("b", "0000000b"), ("b", "0000000c"), ("c", "0000000c")):
         registry.check_room("token", registry.conflicting(profile(name, node_id)))
@@ -190,7 +190,7 @@ def test_a_token_takes_no_more_than_its_share_of_it() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.booleans())))
-def test_of_a_name_and_an_id_there_is_one(moves: list[tuple[str, str, bool]]) -> None:
+def test_names_and_ids_are_unique(moves: list[tuple[str, str, bool]]) -> None:
     registry = Registry(Silences(1, 2, 3), 100, 100)
     model: dict[str, str] = {}
     for name, node_id, is_leaving in moves:
@@ -216,7 +216,7 @@ def test_an_advert_goes_only_where_requests_come_from() -> None:
     assert list(one.advert_addresses()) == []
 
 
-def test_rates_are_what_was_counted_whatever_the_intervals() -> None:
+def test_rates_add_up_to_the_counters_for_any_intervals() -> None:
     random, meter = Random(3), Meter()
     uptime, counted, points = 0.0, 0, []
     for _ in range(500):
@@ -243,7 +243,7 @@ def test_a_change_reaches_hundreds_of_gateways_in_time(tmp_path: Path) -> None:
     assert time.monotonic() - began_at < 60
 
 
-def test_a_scope_that_nobody_knows_is_told_and_no_traceback(data: Path) -> None:
+def test_an_unknown_scope_is_reported_without_a_traceback(data: Path) -> None:
     with contextlib.closing(Store(data)), contextlib.closing(sqlite3.connect(data)) as connection:
         connection.execute("INSERT INTO tokens VALUES ('x', 'x', 'emperor', NULL, x'00', 0, NULL, NULL)")
         connection.commit()
@@ -256,7 +256,7 @@ def test_a_scope_that_nobody_knows_is_told_and_no_traceback(data: Path) -> None:
 # The list
 
 
-def test_a_long_list_is_made_beside_the_loop_and_what_changes_meanwhile_is_in_the_next(
+def test_a_long_list_is_made_in_a_thread_and_later_changes_are_in_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     making = threading.Event()
@@ -293,7 +293,7 @@ def test_a_long_list_is_made_beside_the_loop_and_what_changes_meanwhile_is_in_th
 # The commands
 
 
-def test_an_id_stands_before_a_name_that_looks_like_it(data: Path) -> None:
+def test_an_id_wins_over_a_name_that_looks_like_it(data: Path) -> None:
     with contextlib.closing(Store(data)) as store:
         for name, node_id in (("0000000b", "0000000c"), ("0", "0000000b"), ("a", "0000000a")):
             store.save_node(stored(profile(name, node_id, node_id)))
@@ -302,13 +302,13 @@ def test_an_id_stands_before_a_name_that_looks_like_it(data: Path) -> None:
         assert store.node_ids() == {"0000000a", "0000000c"}
 
 
-def test_no_option_is_passed_over(data: Path, tmp_path: Path) -> None:
+def test_no_option_is_ignored(data: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["nodes", "--config", str(tmp_path / "x.toml"), "remove", "a", "--data", str(data)])
     assert done.exit_code == 2
     assert "options go after the command" in done.stderr
 
 
-def test_a_file_that_others_can_use_is_told_of(start: Callable[..., Admin], data: Path) -> None:
+def test_a_file_that_others_can_read_causes_a_warning(start: Callable[..., Admin], data: Path) -> None:
     Store(data).close()
     data.chmod(0o644)
     admin = start()
@@ -318,7 +318,7 @@ def test_a_file_that_others_can_use_is_told_of(start: Callable[..., Admin], data
 @pytest.mark.parametrize(("silent_s", "state"), [(5, "live"), (60, "stale"), (1000, "gone")])
 @pytest.mark.parametrize("away_s", [0, 5000], ids=["running", "stopped"])
 def test_nodes_are_listed_with_their_states(data: Path, silent_s: float, state: str, away_s: float) -> None:
-    """Of the time when the service wrote last: while it is away, silence stands still."""
+    """States are as of the service's last write: its absence does not count as silence."""
     now = time.time() - away_s
     with contextlib.closing(Store(data)) as store:
         store.save_node(replace(stored(profile()), last_seen=now - silent_s))

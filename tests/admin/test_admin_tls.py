@@ -1,4 +1,4 @@
-"""TLS by certificate files: real ones, which are replaced while the service runs."""
+"""TLS with real certificate files, which are replaced while the service runs."""
 
 import contextlib
 import shutil
@@ -15,12 +15,12 @@ from running import Admin, Gateway, run, until
 from test_admin_limits import is_open
 
 Pair = tuple[Path, Path]
-"""Files of a certificate and its key."""
+"""The files of a certificate and its key."""
 
 
 @pytest.fixture
 def make_pair(tmp_path: Path, require_tool: Callable[[str], str]) -> Callable[[str], Pair]:
-    """A function that makes a certificate for this host."""
+    """Return a function that makes a certificate for this host."""
     openssl = require_tool("openssl")
     form = (
         "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -addext subjectAltName=IP:127.0.0.1"
@@ -37,7 +37,7 @@ def make_pair(tmp_path: Path, require_tool: Callable[[str], str]) -> Callable[[s
 
 @pytest.fixture
 def used(make_pair: Callable[[str], Pair], tmp_path: Path) -> Pair:
-    """Those that the service is told of, at first a copy of the first."""
+    """Return the files in the service's settings, copies of the first certificate."""
     files = tmp_path / "used.pem", tmp_path / "used-key.pem"
     for source, target in zip(make_pair("first"), files, strict=True):
         shutil.copy(source, target)
@@ -45,7 +45,7 @@ def used(make_pair: Callable[[str], Pair], tmp_path: Path) -> Pair:
 
 
 def served_by(admin: Admin) -> str:
-    """The certificate that a new connection gets, PEM."""
+    """Return the certificate that a new connection gets, in PEM."""
     return ssl.get_server_certificate(("127.0.0.1", admin.port), timeout=10)
 
 
@@ -70,7 +70,7 @@ def test_it_serves_tls_and_nothing_else(start: Callable[..., Admin], used: Pair,
     assert "expected PEM files that match" in swapped.stderr
 
 
-def test_a_renewed_certificate_is_taken_over_without_a_restart(
+def test_a_renewed_certificate_is_loaded_without_a_restart(
     start: Callable[..., Admin], used: Pair, make_pair: Callable[[str], Pair]
 ) -> None:
     certificate, key = used
@@ -80,18 +80,18 @@ def test_a_renewed_certificate_is_taken_over_without_a_restart(
         assert before.get("/healthz").status_code == 200
         new_certificate, new_key = make_pair("second")
         shutil.copy(new_key, key)
-        # Key and certificate do not fit now: what was good stays in use.
+        # Key and certificate do not match now: the old ones stay in use.
         until(lambda: events(admin, "certificate_refused") == 1, 10, "the half-written pair is told of")
         assert served_by(admin) != new_certificate.read_text()
         shutil.copy(new_certificate, certificate)
         until(lambda: served_by(admin) == new_certificate.read_text(), 10, "the new certificate is served")
         assert httpx.get(f"{admin.url}/healthz", verify=trusting(new_certificate)).status_code == 200
-        # A connection that is open goes on.
+        # An open connection goes on.
         assert before.get("/healthz").status_code == 200
     assert events(admin, "certificate_loaded") == 1
 
 
-def test_a_certificate_moved_into_place_is_taken_over_on_the_signal(
+def test_a_certificate_moved_into_place_is_loaded_on_the_signal(
     start: Callable[..., Admin], used: Pair, make_pair: Callable[[str], Pair]
 ) -> None:
     certificate, key = used
@@ -111,7 +111,7 @@ def test_a_certificate_moved_into_place_is_taken_over_on_the_signal(
     assert served_by(admin) == new_text
 
 
-def test_connections_count_before_they_have_agreed_upon_tls(start: Callable[..., Admin], used: Pair) -> None:
+def test_connections_count_before_the_tls_handshake(start: Callable[..., Admin], used: Pair) -> None:
     certificate, key = used
     admin = start(certificate=certificate, certificate_key=key, connections_per_address=5)
     silent = [socket.create_connection(("127.0.0.1", admin.port)) for _ in range(8)]
@@ -121,7 +121,7 @@ def test_connections_count_before_they_have_agreed_upon_tls(start: Callable[...,
     with httpx.Client(base_url=admin.url, verify=trusting(certificate)) as client:
         until(lambda: answers(client), 5, "room again")
         silent = [socket.create_connection(("127.0.0.1", admin.port)) for _ in range(4)]
-        # Those who agree upon nothing hold up neither the others nor the end.
+        # Connections without a handshake delay neither others nor the end.
         assert client.get("/healthz").status_code == 200
         code, took_s = admin.stop()
         assert (code, took_s < 4) == (0, True)
@@ -136,7 +136,7 @@ def answers(client: httpx.Client) -> bool:
         return False
 
 
-def test_what_comes_with_the_end_of_the_handshake_is_heard(start: Callable[..., Admin], used: Pair) -> None:
+def test_data_that_comes_with_the_end_of_the_handshake_is_read(start: Callable[..., Admin], used: Pair) -> None:
     certificate, key = used
     admin = start(certificate=certificate, certificate_key=key)
     context = trusting(certificate)

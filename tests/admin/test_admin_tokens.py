@@ -1,4 +1,4 @@
-"""Tokens: shown once, good for what they are for, revocable, and nowhere to be read back."""
+"""Tokens: shown once, limited to their scope, revocable, and stored nowhere in the clear."""
 
 import asyncio
 import hashlib
@@ -51,21 +51,21 @@ def test_a_name_is_taken_until_its_token_is_revoked(data: Path) -> None:
     assert run(data, "token", "revoke", "rome").returncode == 1
 
 
-def test_a_token_is_good_at_once_while_the_service_runs(admin: Admin) -> None:
+def test_a_new_token_is_accepted_at_once_while_the_service_runs(admin: Admin) -> None:
     for number in range(3):
         with Gateway(admin.url, admin.token(f"token {number}"), f"node {number}") as made:
             assert made.register().status_code == 200
 
 
-def test_a_revoked_token_is_soon_good_for_nothing(admin: Admin) -> None:
+def test_a_revoked_token_is_soon_refused(admin: Admin) -> None:
     with Gateway(admin.url, admin.token("paris")) as gateway:
         assert gateway.register().status_code == 200
         assert run(admin.data, "token", "revoke", "paris").returncode == 0
         assert until(lambda: gateway.heartbeat().status_code == 401, 5, "revoked") < 2
 
 
-def test_strangers_tokens_cause_no_load_and_hold_up_nobody(data: Path) -> None:
-    """Hundreds ask by tokens of their own making; the file is looked at a few times, and a genuine one is found."""
+def test_guessed_tokens_cause_no_load_and_delay_nobody(data: Path) -> None:
+    """Hundreds of requests with guessed tokens cause only a few looks at the file, and a real token is found."""
     looks = 0
 
     def count(statement: str) -> None:
@@ -100,14 +100,14 @@ def test_strangers_tokens_cause_no_load_and_hold_up_nobody(data: Path) -> None:
         await asyncio.gather(*strangers)
         took_s = time.monotonic() - began_at
         await service.close()
-        # Five a second for strangers, one for commands.
+        # Five looks a second for strangers, one for commands.
         assert 2 <= looks <= 3 + 6.5 * took_s
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("wrong", ["x", "fjm2_", "fjm2_000000000000_short"])
-def test_what_is_no_token_is_not_looked_for(data: Path, wrong: str) -> None:
+def test_malformed_tokens_are_not_looked_for(data: Path, wrong: str) -> None:
     async def scenario() -> None:
         service = Service(AdminConfig(data=str(data)), Store(data), None)
         await service.start()
@@ -126,14 +126,14 @@ def test_a_wait_ends_when_its_token_is_revoked_and_the_list_changes(admin: Admin
         chunks = answer.iter_raw()
         assert b"event: snapshot" in next(chunks)
         run(admin.data, "token", "revoke", "watcher")
-        # What comes before the end is what was on its way.
+        # Events before the end were already on their way.
         assert len(list(chunks)) <= 3
 
 
 @pytest.mark.parametrize(
     ("scope", "may_register", "may_remove"), [("gateway", 200, 403), ("view", 403, 403), ("admin", 403, 204)]
 )
-def test_a_scope_is_good_for_its_own(
+def test_each_scope_permits_its_own_requests(
     admin: Admin, gateway: Gateway, scope: str, may_register: int, may_remove: int
 ) -> None:
     with Gateway(admin.url, admin.token("other", "--scope", scope), "rome") as other:
@@ -145,7 +145,7 @@ def test_a_scope_is_good_for_its_own(
         assert other.http.delete(f"/api/v1/nodes/{gateway.id}").status_code == may_remove
 
 
-def test_a_token_for_one_node_speaks_for_no_other(admin: Admin) -> None:
+def test_a_token_for_one_node_cannot_register_another(admin: Admin) -> None:
     with Gateway(admin.url, admin.token("rome", "--node", "rome"), "paris") as gateway:
         refused = gateway.register()
         assert (refused.status_code, refused.json()["code"]) == (403, "wrong_node")
@@ -159,7 +159,7 @@ def test_a_name_that_has_a_token_of_its_own_is_not_free(admin: Admin, gateway: G
         refused = squatter.register()
         assert (refused.status_code, refused.json()["code"]) == (409, "taken")
         assert rome.register().status_code == 200
-    # Who has it goes on, while a token for just that node is on its way.
+    # The holder of a name keeps it, although there is a token for just that node now.
     admin.token("paris alone", "--node", "paris")
     assert gateway.register().status_code == 200
 
@@ -173,7 +173,7 @@ def test_neither_name_nor_key_can_be_taken_over(admin: Admin, gateway: Gateway) 
     assert gateway.nodes()["paris"]["public_key"] == gateway.profile["public_key"]
 
 
-def test_a_revoked_tokens_node_goes_to_the_token_made_for_it(admin: Admin, gateway: Gateway) -> None:
+def test_the_node_of_a_revoked_token_goes_to_the_token_made_for_it(admin: Admin, gateway: Gateway) -> None:
     run(admin.data, "token", "revoke", "paris")
     with (
         Gateway(admin.url, admin.token("any")) as stranger,
@@ -202,7 +202,7 @@ def test_a_node_may_change_its_key(gateway: Gateway) -> None:
         (("--name", "x", "--scope", "view", "--node", "x"), "--node needs a token of scope gateway"),
     ],
 )
-def test_a_mistake_is_told_with_what_is_allowed(data: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_mistakes_are_reported_with_what_is_allowed(data: Path, arguments: tuple[str, ...], told: str) -> None:
     done = run(data, "token", "create", *arguments)
     assert done.returncode == 2
     assert told in done.stderr
@@ -220,7 +220,7 @@ def test_rates_are_limited_by_address_and_by_token(start: Callable[..., Admin]) 
     assert httpx.get(f"{admin.url}/healthz").status_code == 200
 
 
-def test_a_stranger_is_held_off_before_anything_is_looked_at(start: Callable[..., Admin]) -> None:
+def test_a_stranger_is_limited_before_any_look_at_the_token(start: Callable[..., Admin]) -> None:
     admin = start(address_per_s=2)
     with Gateway(admin.url, "x") as stranger:
         statuses = [stranger.http.get("/api/v1/nodes").status_code for _ in range(12)]
@@ -236,20 +236,20 @@ def test_a_bucket_fills_again() -> None:
     assert limit.wait_s("a", 0.51) == 0
 
 
-def test_buckets_take_bounded_memory() -> None:
+def test_buckets_have_bounded_memory() -> None:
     limit = RateLimit(1, keys_max=100)
     for number in range(10_000):
         limit.wait_s(str(number), float(number))
     assert len(limit) == 100
 
 
-def test_a_host_of_ipv6_is_one_by_its_network() -> None:
+def test_ipv6_hosts_are_limited_by_their_network() -> None:
     assert address_key("2001:db8::1") == address_key("2001:db8::ffff:2")
     assert address_key("2001:db8::1") != address_key("2001:db8:0:1::1")
     assert address_key("::ffff:192.0.2.1") == address_key("192.0.2.1") != address_key("192.0.2.2")
 
 
-def test_seats_are_limited_in_all_and_each() -> None:
+def test_concurrent_requests_are_limited_in_all_and_for_each_key() -> None:
     limit = ConcurrencyLimit(3, 2)
     limit.acquire("a")
     limit.acquire("a")

@@ -1,4 +1,4 @@
-"""statistics(): what connections, sessions, producers and consumers of both APIs say of themselves."""
+"""`statistics()` of connections, sessions, producers and consumers, in both APIs."""
 
 import asyncio
 import dataclasses
@@ -23,13 +23,13 @@ CLIENT, TRANSACTED = SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSAC
 
 
 async def until(thing: Any, field: str, value: int) -> None:
-    """Wait until its statistics say so."""
+    """Wait until a field of the statistics has this value."""
     async with asyncio.timeout(WAIT_S):
         while getattr(await thing.statistics(), field) != value:  # noqa: ASYNC110 - there is nothing else to wait for
             await asyncio.sleep(0.002)
 
 
-async def test_what_is_sent_and_received_is_counted_on_both_sides(api: Api) -> None:
+async def test_messages_are_counted_on_both_sides(api: Api) -> None:
     sending, receiving = await api.connect(), await api.connect(dscp=8)
     listening = await receiving.create_session(CLIENT)
     consumer = await listening.create_consumer(TOPIC)
@@ -68,7 +68,7 @@ async def test_a_transaction_is_counted_until_it_is_committed(api: Api) -> None:
     assert (await producer.statistics()).messages_sent == 3
 
 
-async def test_a_full_consumer_says_what_it_dropped(api: Api) -> None:
+async def test_a_full_consumer_counts_what_it_dropped(api: Api) -> None:
     async with await api.context() as context:
         bounds = {"overflow": "drop_oldest", "messages_max": 2}
         consumer = await context.create_consumer(TOPIC, **bounds)
@@ -81,20 +81,20 @@ async def test_a_full_consumer_says_what_it_dropped(api: Api) -> None:
         assert not statistics.is_full
 
 
-async def test_a_full_consumer_makes_senders_wait_and_both_say_so(api: Api) -> None:
+async def test_both_sides_count_how_a_full_consumer_makes_senders_wait(api: Api) -> None:
     async with await api.context() as context:
         await context.create_consumer(TOPIC, messages_max=1)
         producer = await context.create_producer()
         for number in range(3):
             await producer.send(TOPIC, f"{number}")
         await until(context, "consumers_full", 1)
-        if not api.is_blocking:  # where another thread hands over what is sent, it is that which waits
+        if not api.is_blocking:  # with the blocking API, another thread waits
             statistics = await producer.statistics()
             assert statistics.sends_waited > 0
             assert statistics.waited_s > 0
 
 
-async def test_it_is_ready_for_json_frozen_and_there_after_the_close(api: Api) -> None:
+async def test_statistics_are_ready_for_json_frozen_and_available_after_the_close(api: Api) -> None:
     context = await api.context()
     await (await context.create_producer()).send(TOPIC, "x")
     before = await context.statistics()
@@ -108,7 +108,7 @@ async def test_it_is_ready_for_json_frozen_and_there_after_the_close(api: Api) -
     assert after.bus.lanes[0].datagrams_sent >= before.bus.lanes[0].datagrams_sent
 
 
-async def test_before_it_is_open_there_is_nothing_to_say(api: Api) -> None:
-    if not api.is_blocking:  # where connections are made open
+async def test_there_are_no_statistics_before_the_connection_is_open(api: Api) -> None:
+    if not api.is_blocking:  # with the blocking API, connections are open when they are made
         with pytest.raises(IllegalStateError, match="not open"):
             api.factory().create_connection().statistics()

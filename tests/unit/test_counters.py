@@ -41,7 +41,7 @@ EVERY: Final = [(name, one) for name, instruments in LISTS.items() for one in in
 every_instrument = pytest.mark.parametrize(("name", "one"), EVERY, ids=[f"{name}-{one.name}" for name, one in EVERY])
 
 
-# What is written into files.
+# Blocks in files.
 
 
 class Block(NamedTuple):

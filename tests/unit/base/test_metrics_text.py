@@ -11,14 +11,14 @@ values = st.integers(0, 1 << 60) | st.floats(allow_nan=False, allow_infinity=Fal
 
 
 @given(st.lists(st.tuples(label_values, values), min_size=1, unique_by=lambda item: item[0]))
-def test_what_is_written_is_what_is_read(samples: list[tuple[str, float]]) -> None:
+def test_the_written_text_is_read_back(samples: list[tuple[str, float]]) -> None:
     family = Family("fjm2_things", "gauge", "Whatever there is.", [({"name": name}, value) for name, value in samples])
     (found,) = text_string_to_metric_families(text([family]))
     assert (found.name, found.type, found.documentation) == ("fjm2_things", "gauge", "Whatever there is.")
     assert [(one.labels["name"], one.value) for one in found.samples] == samples
 
 
-def test_a_large_counter_is_told_to_the_last_digit() -> None:
+def test_a_large_counter_has_all_its_digits() -> None:
     count = 123_456_789_012_345_678
     assert f"fjm2_bytes_total {count}\n" in text([Family("fjm2_bytes_total", "counter", "Bytes.", [({}, count)])])
 

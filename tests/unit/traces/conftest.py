@@ -1,4 +1,4 @@
-"""Every test of traces begins with warnings that may be logged again."""
+"""Fixtures of the tests of traces."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the tests of traces share: labels, something that counts, and a look at the lines."""
+"""Helpers of the tests of traces: labels, an object that counts, and a reader of lines."""
 
 import json
 import resource
@@ -34,7 +34,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    """All lines; each has to be whole."""
+    """Return all lines. Fails unless each is complete."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -47,7 +47,7 @@ def sums_of(lines: list[dict[str, Any]], source: str = "session") -> Counter[str
 
 
 class Counting:
-    """Something with counters."""
+    """An object with counters."""
 
     system, layer, role = "fjm2", "norm", "node"
 
@@ -68,7 +68,7 @@ class Counting:
 
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
-    """The kernel writes no file further than this."""
+    """Have the kernel refuse to write files beyond this size."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""The recorder: it writes all that is counted, and holds up nobody."""
+"""The recorder: it writes all increments, and delays nobody."""
 
 import json
 import os
@@ -17,9 +17,9 @@ from fjm2.errors import ConfigError
 from fjm2.record import TraceRecorder
 
 
-def test_a_recorder_writes_all_that_is_counted_while_others_count(tmp_path: Path) -> None:
+def test_a_recorder_loses_no_increment_while_threads_count(tmp_path: Path) -> None:
     thing = Counting("session", "lane0")
-    thing.counts["session"]["a"] = 1_000_000  # before it is looked at
+    thing.counts["session"]["a"] = 1_000_000  # before the recording begins
     with TraceRecorder(tmp_path, NAMED, interval_s=0.005) as recorder:
         recorder.attach(thing)
         recorder.attach(thing)
@@ -40,7 +40,7 @@ def test_a_recorder_writes_all_that_is_counted_while_others_count(tmp_path: Path
 
 
 class Busy:
-    """As much as a bus says, all of it different each time."""
+    """An object with as many counters as a bus, all of which change each time."""
 
     system, layer, role = "fjm2-jms", "jms", "node"
 
@@ -68,7 +68,7 @@ def test_recording_takes_less_than_a_hundredth_of_a_core(tmp_path: Path) -> None
     assert cpu_s < 0.01 * lasted_s
 
 
-def test_one_series_tells_of_the_process_and_another_takes_over(tmp_path: Path) -> None:
+def test_one_series_measures_the_process_and_another_takes_over(tmp_path: Path) -> None:
     first, second = Counting(), Counting()
     began = time.process_time()
     with TraceRecorder(tmp_path, NAMED, interval_s=0.005) as recorder:
@@ -85,8 +85,8 @@ def test_one_series_tells_of_the_process_and_another_takes_over(tmp_path: Path) 
     assert {line["g"].get("rss_bytes", 1 << 20) > 1 << 16 for line in lines} == {True}
 
 
-def test_whoever_takes_over_tells_no_time_twice(tmp_path: Path) -> None:
-    """Though both have a line in the turn in which one ends."""
+def test_no_processor_time_is_counted_twice_when_another_series_takes_over(tmp_path: Path) -> None:
+    """Even if both have a line in the turn in which one ends."""
     spin(0.3)
     first, second = Busy(lanes=1), Busy(lanes=1)
     began = time.process_time()
@@ -111,7 +111,7 @@ SOURCES = ("session", "session-2")
 
 
 def spin_until(condition: Callable[[], bool]) -> None:
-    """Busy, so that there is something to tell."""
+    """Use processor time, so that there is something to measure."""
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline
@@ -123,19 +123,19 @@ def text_of(recorder: TraceRecorder) -> str:
 
 
 def first_is_over(recorder: TraceRecorder) -> bool:
-    """The second series tells of the process, and has told something."""
+    """Return True once the second series has measured the process."""
     last = [line for line in lines_of(recorder.path) if line["source"] == "session-2"]
     return any(line["c"].get("cpu_s", 0) > 0.01 for line in last)
 
 
-def test_what_closes_is_written_to_the_end_and_its_name_is_free(tmp_path: Path) -> None:
+def test_a_closed_thing_is_written_to_the_end_and_frees_its_name(tmp_path: Path) -> None:
     with TraceRecorder(tmp_path, NAMED, interval_s=0.02) as recorder:
         for round_ in range(3):
             thing = Counting()
             recorder.attach(thing)
             thing.counts["session"]["a"] += 10 + round_
             unregister_counted(thing)
-            thing.counts["session"]["a"] += 1000  # none of its business any more
+            thing.counts["session"]["a"] += 1000  # counted after the close: not recorded
             until(lambda number=round_: text_of(recorder).count('"a":') == number + 1)  # type: ignore[misc]
     lines = lines_of(recorder.path)
     assert [line["c"]["a"] for line in lines if "a" in line["c"]] == [10, 11, 12]
@@ -143,7 +143,7 @@ def test_what_closes_is_written_to_the_end_and_its_name_is_free(tmp_path: Path) 
     assert [line["seq"] for line in lines] == list(range(len(lines)))
 
 
-def test_what_appears_later_begins_with_nothing_and_what_vanishes_is_forgotten(tmp_path: Path) -> None:
+def test_new_sources_begin_at_zero_and_vanished_ones_are_forgotten(tmp_path: Path) -> None:
     thing = Counting("lan:1")
     with TraceRecorder(tmp_path, NAMED, interval_s=0.01) as recorder:
         recorder.attach(thing)
@@ -161,7 +161,7 @@ def test_what_appears_later_begins_with_nothing_and_what_vanishes_is_forgotten(t
 
 
 @pytest.mark.parametrize("error", [RuntimeError("dictionary changed size"), ValueError("a mistake of ours")])
-def test_something_that_cannot_be_read_hurts_nobody(
+def test_a_thing_that_cannot_be_read_disturbs_no_other(
     tmp_path: Path, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     thing = Counting()
@@ -175,7 +175,7 @@ def test_something_that_cannot_be_read_hurts_nobody(
     assert caplog.text.count("a sample of a trace failed") == isinstance(error, ValueError)
 
 
-def test_while_the_disk_is_full_nothing_is_lost_but_detail(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_loses_no_increments(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     thing = Counting()
     with TraceRecorder(tmp_path, NAMED, interval_s=0.005) as recorder:
         recorder.attach(thing)
@@ -199,7 +199,7 @@ def test_while_the_disk_is_full_nothing_is_lost_but_detail(tmp_path: Path, caplo
     assert caplog.text.count("cannot write traces") == 1
 
 
-def test_a_recorder_refuses_what_makes_no_sense(tmp_path: Path) -> None:
+def test_a_recorder_refuses_invalid_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"interval_s=0: expected 0\.001 to 3600"):
         TraceRecorder(tmp_path, interval_s=0)
     with pytest.raises(ConfigError, match="bytes_max=0"):

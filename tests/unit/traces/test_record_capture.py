@@ -1,4 +1,4 @@
-"""Packet captures become samples that say what was on the wire, whoever wrote the capture, and however broken it is."""
+"""Samples of packet captures: they agree with the wire for every format, also if a capture is broken."""
 
 import io
 import json
@@ -37,7 +37,7 @@ def samples(data: bytes, interval_s: float = 0.1, **options: Any) -> list[dict[s
 
 
 def totals(data: bytes, **options: Any) -> dict[str, Counter[str]]:
-    """Counters and drops of each source."""
+    """Return the counters and drops of each source."""
     found: dict[str, Counter[str]] = {}
     for line in samples(data, **options):
         found.setdefault(line["source"], Counter()).update(line["c"])
@@ -46,7 +46,7 @@ def totals(data: bytes, **options: Any) -> dict[str, Counter[str]]:
 
 
 def data(sequence: int, symbol: int, block: int = 0, **changes: Any) -> bytes:
-    """A DATA with a segment of an object."""
+    """Return a DATA with a segment of an object."""
     fields: dict[str, Any] = {
         "source_id": 7,
         "instance_id": 1,
@@ -63,7 +63,7 @@ def data(sequence: int, symbol: int, block: int = 0, **changes: Any) -> bytes:
 
 
 def capture_of(*payloads: bytes) -> bytes:
-    """Datagrams 10 ms apart."""
+    """Return a capture of datagrams 10 ms apart."""
     frames = [
         (1e9 + number / 100, captures.ethernet(captures.ipv4(captures.udp(one)))) for number, one in enumerate(payloads)
     ]
@@ -100,7 +100,7 @@ def test_messages_are_counted_by_kind(name: str) -> None:
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_segments_repairs_and_parity_are_told_apart(name: str) -> None:
-    """By a model that remembers everything, and has the blocks' lengths from the formula of RFC 5052."""
+    """Compare with a model that remembers everything, and takes block lengths from the formula in RFC 5052."""
     seen: set[tuple[int, int, int]] = set()
     expected: Counter[str] = Counter()
     ftis: dict[int, dict[str, Any]] = {}
@@ -186,14 +186,14 @@ def test_pcapng_of_every_kind(order: str, resolution: int | None) -> None:
 
 @pytest.mark.parametrize("link", [captures.ETHERNET, captures.SLL, captures.SLL2])
 @pytest.mark.parametrize("tags", [(0x8100,), (0x88A8, 0x8100)])
-def test_vlans_are_looked_behind(link: int, tags: tuple[int, ...]) -> None:
+def test_vlan_tags_are_skipped(link: int, tags: tuple[int, ...]) -> None:
     frame = captures.LINKS[link](captures.ipv4(captures.udp(b"content")), *tags)
     found = datagram_of(link, frame, len(frame))
     assert isinstance(found, Datagram)
     assert (found.payload, found.source_port) == (b"content", captures.PORT)
 
 
-def test_headers_that_are_rare() -> None:
+def test_rare_headers_are_parsed() -> None:
     hop_by_hop = struct.pack(">BB6x", 60, 0) + struct.pack(">BB14x", 17, 1)
     good = [
         captures.ipv4(captures.udp(b"content"), options=bytes(8)),
@@ -222,12 +222,12 @@ def test_headers_that_are_rare() -> None:
         (captures.ipv6(b"")[:30], NoDatagram.CUT_SHORT),
     ],
 )
-def test_what_is_no_datagram_has_a_reason(frame: bytes, reason: NoDatagram) -> None:
+def test_frames_without_a_datagram_have_a_reason(frame: bytes, reason: NoDatagram) -> None:
     assert datagram_of(captures.RAW, frame, len(frame)) is reason
     assert datagram_of(999, frame, len(frame)) is NoDatagram.LINK_TYPE
 
 
-def test_what_is_left_out_is_counted() -> None:
+def test_left_out_packets_are_counted() -> None:
     payloads = [data(0, 0), b"no NORM at all", b"", b"\x12" + bytes(30), data(1, 1)]
     frames = [(1e9, captures.ethernet(captures.ipv4(captures.udp(one)))) for one in payloads]
     frames.append((1e9, captures.ethernet(captures.ipv4(captures.udp(data(2, 2), port=9)))))
@@ -255,17 +255,17 @@ def test_a_capture_that_breaks_off_is_read_as_far_as_it_goes() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xd4\xc3", b"#!/bin/sh\n" * 9, b"PK\x03\x04" + bytes(50)])
-def test_what_is_no_capture_is_refused(content: bytes) -> None:
+def test_other_files_are_refused(content: bytes) -> None:
     with pytest.raises(CaptureError, match="not a packet capture"):
         samples_of(io.BytesIO(content), LABELS)
 
 
-def test_an_interval_that_makes_no_sense_is_refused() -> None:
+def test_an_invalid_interval_is_refused() -> None:
     with pytest.raises(ConfigError, match="interval_s=0"):
         samples_of(io.BytesIO(captures.pcap([])), LABELS, 0)
 
 
-# What the wire says.
+# Traffic on the wire.
 
 
 def test_repairs_gaps_and_copies() -> None:
@@ -274,21 +274,21 @@ def test_repairs_gaps_and_copies() -> None:
     assert counts["datagrams_twice"] == 1  # captured twice
     assert (counts["sequence_missed"], counts["sequence_late"]) == (1, 1)
     assert counts["parity_segments_sent"] == 1
-    # The one that came late lies behind what was seen before: a capture cannot tell it from a repair.
+    # A segment that came late looks like a repair: a capture cannot tell them apart.
     assert (counts["segments_sent"], counts["repair_segments_sent"]) == (5, 3)
 
 
-def test_a_repair_may_say_so_itself() -> None:
+def test_segments_marked_as_repair_count_as_repairs() -> None:
     counts = totals(capture_of(data(0, 0), data(1, 5, flags=int(ObjectFlag.REPAIR))))["sender:00000007"]
     assert (counts["segments_sent"], counts["repair_segments_sent"]) == (1, 1)
 
 
-def test_a_sender_that_comes_again_begins_again() -> None:
+def test_a_restarted_sender_begins_anew() -> None:
     counts = totals(capture_of(data(500, 0), data(501, 1), data(9, 0, instance_id=2)))["sender:00000007"]
     assert (counts["restarts"], counts["segments_sent"], counts["sequence_missed"]) == (1, 3, 0)
 
 
-def test_answers_count_for_whom_they_are_meant() -> None:
+def test_answers_count_at_the_sender_they_are_for() -> None:
     common: dict[str, Any] = {"source_id": 99, "sender_id": 7, "instance_id": 1}
     nack = Nack(**common, requests=()).encode()
     ack = Ack(**common, ack_type=int(AckType.CC)).encode()
@@ -300,8 +300,8 @@ def test_answers_count_for_whom_they_are_meant() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 42 + 60])
-def test_trains_that_the_hardware_would_cut_are_counted_as_datagrams(cut: int) -> None:
-    """What a host captures of its own sending: many datagrams in one packet, perhaps only its beginning."""
+def test_offloaded_trains_are_counted_as_datagrams(cut: int) -> None:
+    """In a capture of a host's own traffic a packet may have many datagrams, of which only the first is captured."""
     singles = [data(number, number % 10, number // 10) for number in range(30)]
     singles[-1] = singles[-1][:-60]
     lone = totals(capture_of(*singles))["sender:00000007"]
@@ -312,7 +312,7 @@ def test_trains_that_the_hardware_would_cut_are_counted_as_datagrams(cut: int) -
 
 
 @pytest.mark.parametrize("cut", [0, 42 + 60])
-def test_what_our_own_engine_sends_is_what_its_counters_say(cut: int) -> None:
+def test_a_capture_of_our_engine_agrees_with_its_counters(cut: int) -> None:
     config = SessionConfig(node_id=5, sender=SenderConfig(rate_bps=None), receiver=None)
     engine = Engine(config, ("224.1.2.3", captures.PORT), random=Random(1))
     stream = engine.open_stream(None, 0.0)
@@ -337,8 +337,8 @@ def test_what_our_own_engine_sends_is_what_its_counters_say(cut: int) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.booleans(), st.booleans()), max_size=200), st.integers(0, 65_535))
-def test_sequences_tell_missing_late_and_double(runs: list[tuple[int, bool, bool]], first: int) -> None:
-    """Some runs are lost, some come twice, some come late; a set knows."""
+def test_sequences_find_missing_late_and_duplicate_numbers(runs: list[tuple[int, bool, bool]], first: int) -> None:
+    """Some runs are lost, duplicated or late. Compare with a set."""
     sequences, number, seen, twice = Sequences(), first, set[int](), 0
     held: list[tuple[int, int]] = []
     sequences.note(first & 0xFFFF, 1)
@@ -359,7 +359,7 @@ def test_sequences_tell_missing_late_and_double(runs: list[tuple[int, bool, bool
     assert sequences.missed - sequences.late == last - first + 1 - len(seen)
 
 
-def test_a_long_silence_is_left_out_and_a_short_one_is_told() -> None:
+def test_a_long_silence_is_left_out_and_a_short_one_has_samples() -> None:
     times = [1000.0, 1002.55, 1003.0 + IDLE_MAX_S * 3]
     frames = [(at, captures.ethernet(captures.ipv4(captures.udp(data(n, n))))) for n, at in enumerate(times)]
     own = [line for line in samples(captures.pcap(frames)) if line["source"] != "capture"]
@@ -377,7 +377,7 @@ def test_a_long_silence_is_left_out_and_a_short_one_is_told() -> None:
 @given(
     st.binary(max_size=400), st.sampled_from([captures.pcap([]), captures.pcapng([]), captures.pcapng([], order=">")])
 )
-def test_any_bytes_behind_a_good_beginning_do_no_harm(junk: bytes, head: bytes) -> None:
+def test_any_bytes_after_a_valid_header_do_no_harm(junk: bytes, head: bytes) -> None:
     json.dumps(samples(head + junk), allow_nan=False)
 
 
@@ -415,7 +415,7 @@ def test_a_flood_of_senders_takes_bounded_memory() -> None:
     assert sum(counts["data_datagrams"] + counts["datagrams_twice"] for counts in found.values()) == many
 
 
-def test_a_capture_of_any_length_takes_the_same_memory() -> None:
+def test_memory_does_not_grow_with_the_capture() -> None:
     def peak(count: int) -> int:
         file = io.BytesIO(capture_of(*(data(n, n % 10, n // 10 % 1000) for n in range(count))))
         tracemalloc.start()
@@ -430,7 +430,7 @@ def test_a_capture_of_any_length_takes_the_same_memory() -> None:
 
 
 def test_a_stream_whose_blocks_run_away_does_not_overflow() -> None:
-    """Each block lies nearly half of all numbers ahead of the one before."""
+    """Each block is nearly half of the number space ahead of the one before."""
     fti = Fti(fec_id=129, object_bytes=0, segment_bytes=100, block_segments=65_535)
     changes: dict[str, Any] = {"fec_id": 129, "flags": int(ObjectFlag.STREAM), "extensions": (fti,)}
     blocks = (n * ((1 << 31) - 1) & 0xFFFFFFFF for n in range(20_000))

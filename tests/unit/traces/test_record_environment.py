@@ -14,7 +14,7 @@ from fjm2.traces import environment as of_environment
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    """No recorder of the environment's, before and after."""
+    """Have no recorder of the environment before and after the test."""
     of_environment._forget()
     yield
     if of_environment._recorder is not None:
@@ -47,7 +47,7 @@ def test_the_environment_makes_a_recorder(tmp_path: Path, monkeypatch: pytest.Mo
         ("FJM2_TRACE_LABELS", "size=8"),
     ],
 )
-def test_what_the_environment_says_wrongly_is_told(
+def test_wrong_settings_in_the_environment_are_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, value: str
 ) -> None:
     monkeypatch.setenv("FJM2_TRACE_DIR", str(tmp_path))
@@ -58,7 +58,7 @@ def test_what_the_environment_says_wrongly_is_told(
 
 
 @pytest.mark.usefixtures("fresh")
-def test_a_directory_that_cannot_be_made_is_told_and_nothing_else(
+def test_a_directory_that_cannot_be_made_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")

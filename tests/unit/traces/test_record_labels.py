@@ -1,4 +1,4 @@
-"""Labels of traces: those given are checked, and those of the environment are left out if they make no sense."""
+"""Labels of traces: invalid ones are refused, and left out if they come from the environment."""
 
 import math
 import os
@@ -26,12 +26,12 @@ from fjm2.record import Labels
         ({"rate_bps": 0}, "rate_bps=0"),
     ],
 )
-def test_labels_say_what_is_wrong(wrong: dict[str, Any], words: str) -> None:
+def test_invalid_labels_are_refused_with_the_reason(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Labels(**wrong)
 
 
-def test_labels_that_make_no_sense_are_left_out_of_the_environment(caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_labels_of_the_environment_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     text = '{"run": "r1", "size": 1024, "loss": 7, "colour": "red", "role": "pub"}'
     labels = Labels.from_environment({"FJM2_TRACE_LABELS": text})
     assert (labels.run, labels.size, labels.loss, labels.role) == ("r1", 1024, None, "pub")
@@ -40,7 +40,7 @@ def test_labels_that_make_no_sense_are_left_out_of_the_environment(caplog: pytes
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "7", "[" * 100_000, '{"run": NaN}', "\udcff"])
-def test_whatever_the_environment_says_there_are_labels(text: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_any_environment_gives_labels(text: str, caplog: pytest.LogCaptureFixture) -> None:
     labels = Labels.from_environment({"FJM2_TRACE_LABELS": text})
     assert labels.run.endswith(labels.node)
     assert labels.node.endswith(f"-{os.getpid()}")

@@ -16,7 +16,7 @@ steps = st.lists(
     ),
     max_size=40,
 )
-"""Seconds that pass, what is counted, and how many lines the disk then takes."""
+"""Steps: seconds that pass, increments, and lines that the disk then takes."""
 
 
 @given(steps)
@@ -41,7 +41,7 @@ def test_increments_add_up_and_cover_all_of_the_time(steps: list[tuple[float, di
     assert +told == +(counts - Counter(a=5))
 
 
-def test_what_is_idle_writes_a_line_a_second_and_wakes_with_a_short_one() -> None:
+def test_an_idle_series_has_a_line_a_second_and_a_short_one_when_it_wakes() -> None:
     series = Series("session", None, 0.0)
     written = []
     for tick in range(1, 36):
@@ -52,7 +52,7 @@ def test_what_is_idle_writes_a_line_a_second_and_wakes_with_a_short_one() -> Non
     assert written == [(IDLE_S, 0), (IDLE_S, 0), (IDLE_S, 0), (0.4, 0), (0.1, 7)]
 
 
-def test_a_gauge_or_a_drop_ends_the_idling() -> None:
+def test_a_gauge_or_a_drop_ends_the_idle_time() -> None:
     series = Series("session", None, 0.0)
     assert series.due(Reading("session", {}, {}, {}), 0.1) == []
     (_, sample) = series.due(Reading("session", {}, {"queue_bytes": 5}, {}), 0.2)
@@ -61,7 +61,7 @@ def test_a_gauge_or_a_drop_ends_the_idling() -> None:
     assert (sample.drops, sample.end - sample.start) == ({"own": 2}, 0.1)
 
 
-def test_a_counter_that_began_again_counts_from_nothing() -> None:
+def test_a_counter_that_fell_counts_from_zero() -> None:
     series = Series("link:1", "1", 0.0)
     series.begin_with(Reading("link:1", {"bytes_sent": 1000}, {}, {}))
     (sample,) = series.due(Reading("link:1", {"bytes_sent": 30}, {}, {}), 0.1)

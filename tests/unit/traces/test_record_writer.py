@@ -1,4 +1,4 @@
-"""Files of traces: whatever happens to program or disk, each line is whole or alone in being bad."""
+"""Files of traces: whatever happens to program or disk, a broken line spoils no other."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ from fjm2.record import TraceWriter
 
 
 @given(counters, counters, st.floats(0, 4e9), st.floats(1e-6, 1e6), st.integers(0, 1 << 40))
-def test_what_is_written_parses_back(
+def test_written_lines_parse_back(
     tmp_path_factory: pytest.TempPathFactory,
     counts: dict[str, float],
     gauges: dict[str, float],
@@ -40,7 +40,7 @@ def test_what_is_written_parses_back(
     )
 
 
-def test_a_torn_line_is_alone_in_being_bad(tmp_path: Path) -> None:
+def test_a_torn_line_spoils_no_other(tmp_path: Path) -> None:
     with TraceWriter(tmp_path, NAMED) as writer:
         writer.write_sample("session", 0, 0.1, {"a": 1})
         writer.write_sample("session", 1, 0.1, {"a": 1})
@@ -118,10 +118,10 @@ def test_two_writers_of_one_name_write_two_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 1, 100, 399, 400, 401, 402, 650])
-def test_a_write_that_breaks_off_says_what_is_there(
+def test_a_partial_write_reports_the_complete_lines(
     tmp_path: Path, extra: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """400 bytes a line, newline included: what lacks only the newline is there."""
+    """Lines have 400 bytes with the newline. A line that lacks only its newline counts as written."""
     batch = [json.dumps({"n": n, "x": ""}).encode() for n in range(3)]
     batch = [line[:-2] + b"x" * (399 - len(line)) + b'"}\n' for line in batch]
     assert {len(line) for line in batch} == {400}
@@ -143,7 +143,7 @@ def test_a_write_that_breaks_off_says_what_is_there(
     assert caplog.text.count("are written again") == 1
 
 
-def test_a_disk_that_refuses_is_told_of_seldom(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusing_disk_is_logged_rarely(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     with TraceWriter(blocked, NAMED) as writer:
