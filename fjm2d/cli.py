@@ -26,10 +26,11 @@ from .loops import loop_factory
 from .values import show
 
 CONFIGURATION_WRONG: Final = 2
-"""Exit code: the settings or the key make no sense. 1 is any other failure."""
+"""Exit code for wrong settings or a wrong key. Any other failure is 1."""
 DEFAULT_FILE: Final = Path("/etc/fjm2/fjm2d.toml")
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _STATUS_TIMEOUT_S: Final = 5.0
+"""Time for the running gateway to answer: it is on this host."""
 
 _config_option = click.option(
     "--config",
@@ -47,26 +48,26 @@ def main() -> None:
 
     \b
     Example: fjm2d keygen /etc/fjm2/fjm2d.key      # once; prints the public key, for the other gateways
-             fjm2d check                      # whether the settings make sense
-             fjm2d run                        # until Ctrl-C or SIGTERM; SIGHUP reads the settings again
-             fjm2d status                     # how it is
+             fjm2d check                      # check the settings and the key
+             fjm2d run                        # until Ctrl-C or SIGTERM; SIGHUP reloads the settings
+             fjm2d status                     # show the state of the running gateway
 
-    Exit codes: 0 fine, 1 failed, 2 the settings or the key are wrong.
+    Exit codes: 0 success, 1 failure, 2 wrong settings or a wrong key.
     """
 
 
-def _settings_told() -> str:
+def _settings_help() -> str:
     lines = [
         "\b",
-        "Settings of the file, with what they take. Those of tables can be given in the environment, too, as",
+        "Settings of the file, with allowed values. Those of tables can also be given in the environment, as",
         f"{ENVIRONMENT_PREFIX}NAME or {ENVIRONMENT_PREFIX}TABLE_NAME; {ENVIRONMENT_PREFIX}GROUPS is a list of groups.",
     ]
-    for key, told, allowed in configuration.settings():
-        lines += [f"  {key}: {told}", f"      {allowed}"]
+    for key, meaning, allowed in configuration.settings():
+        lines += [f"  {key}: {meaning}", f"      {allowed}"]
     return "\n".join(lines)
 
 
-@main.command(epilog=_settings_told())
+@main.command(epilog=_settings_help())
 @_config_option
 def run(path: Path | None) -> None:
     """Run the gateway.
@@ -76,10 +77,10 @@ def run(path: Path | None) -> None:
              fjm2d run --config site.toml
              FJM2D_LAN_INTERFACE=eth1 FJM2D_WAN_RATE=50mbit fjm2d run --config site.toml
     """
-    from .service import Service  # with its libraries it takes a while that the other commands need not wait for
+    from .service import Service  # slow to import, and the other commands do not need it
 
     path = _found(path)
-    with _told():
+    with _errors_shown():
         _check_platform()
         config = configuration.load(path, os.environ)
         keys = KeyPair.load(config.key_file)
@@ -91,16 +92,16 @@ def run(path: Path | None) -> None:
 
 @main.command()
 @_config_option
-@click.option("--json", "as_json", is_flag=True, help="What they amount to, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the effective settings as JSON.")
 def check(path: Path | None, as_json: bool) -> None:
-    """Say whether the settings and the key make sense, and what they amount to.
+    """Check the settings and the key, and show the most important ones.
 
     \b
     Example: fjm2d check --config site.toml && systemctl reload fjm2d
              fjm2d check --json | jq -r .public_key
     """
     path = _found(path)
-    with _told():
+    with _errors_shown():
         config = configuration.load(path, os.environ)
         keys = KeyPair.load(config.key_file)
         configuration.check_own_key(path, config, keys.public)
@@ -108,16 +109,16 @@ def check(path: Path | None, as_json: bool) -> None:
     if warning:
         click.echo(f"Warning: {warning}", err=True)
     if as_json:
-        click.echo(json.dumps(_amounting_to(config, keys), indent=2))
+        click.echo(json.dumps(_summary(config, keys), indent=2))
         return
-    click.echo(f"The settings{f' in {path}' if path else ''} are fine.")
+    click.echo(f"The settings{f' in {path}' if path else ''} are valid.")
     click.echo(f"gateway  {config.shown_name}, id {keys.public.id_text}, public key {keys.public.text}")
     click.echo(f"listens  UDP {', '.join(map(show, config.wan.listen))}")
     click.echo(f"carries  {', '.join(f'{show(group.address)} ({group.carry})' for group in config.groups)}")
     click.echo(f"peers    {len(config.peers)} named, {config.admin.url or 'no node list'}")
 
 
-def _amounting_to(config: GatewayConfig, keys: KeyPair) -> dict[str, object]:
+def _summary(config: GatewayConfig, keys: KeyPair) -> dict[str, object]:
     return {
         "name": config.shown_name,
         "id": keys.public.id_text,
@@ -132,12 +133,12 @@ def _amounting_to(config: GatewayConfig, keys: KeyPair) -> dict[str, object]:
 @main.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def keygen(file: Path) -> None:
-    """Make a key pair. The private key goes into FILE, which only its owner may read; the public one is printed.
+    """Make a key pair. Write the private key to FILE, which only its owner may read, and print the public key.
 
     \b
     Example: fjm2d keygen /etc/fjm2/fjm2d.key
     """
-    with _told():
+    with _errors_shown():
         keys = KeyPair.generate()
         keys.save(file)
     click.echo(keys.public.text)
@@ -147,18 +148,20 @@ def keygen(file: Path) -> None:
 
 @main.command()
 @_config_option
-@click.option("--json", "as_json", is_flag=True, help="All there is, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole status as JSON.")
 def status(path: Path | None, as_json: bool) -> None:
-    """Ask the gateway that runs here how it is.
+    """Show the state of the gateway that runs on this host.
 
     \b
     Example: fjm2d status
              fjm2d status --json | jq .peers
     """
-    with _told():
+    with _errors_shown():
         config = configuration.load(_found(path), os.environ)
         if config.status.listen is None:
-            raise GatewayError("status.listen is empty: the gateway tells nothing")
+            raise GatewayError(
+                "status.listen is empty, so the gateway has no status server; set it, as in 127.0.0.1:5743"
+            )
         found = _ask(f"http://{show(config.status.listen)}/status")
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -228,7 +231,7 @@ def _show_peers(peers: list[dict[str, Any]]) -> None:
 
 
 def _rate(peer: dict[str, Any]) -> str:
-    """What a link is paced to; ~ where it is measured."""
+    """Return the rate of a link, with a ~ if it is measured."""
     bps = peer["rate_bps"]
     return "none" if bps is None else f"{'~' if peer['is_rate_measured'] else ''}{_bits(bps)}"
 
@@ -258,13 +261,13 @@ def _check_platform() -> None:
 
 
 def _found(path: Path | None) -> Path | None:
-    # Not Path.exists: it fails where one may not look.
+    # Not Path.exists, which raises if a directory may not be read.
     return path or (DEFAULT_FILE if os.path.exists(DEFAULT_FILE) else None)
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Mistakes are told one a line."""
+def _errors_shown() -> Iterator[None]:
+    """Print errors, one a line, and exit."""
     try:
         yield
     except ConfigurationErrors as error:

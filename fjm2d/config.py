@@ -1,9 +1,9 @@
-"""Settings of a gateway: one frozen object from a TOML file and FJM2D_* variables, the latter winning.
+"""Settings of a gateway: one frozen object from a TOML file and FJM2D_* variables, which override the file.
 
-What is wrong is told all at once, each with its file, its key and what is allowed.
+All mistakes are reported at once, each with its file, its key and what is allowed.
 """
 
-# ruff: noqa: RUF009 -- what the defaults call is dataclasses.field
+# ruff: noqa: RUF009 -- the defaults call dataclasses.field
 
 import ipaddress
 import socket
@@ -25,17 +25,19 @@ ENVIRONMENT_PREFIX: Final = "FJM2D_"
 FILE_VARIABLE: Final = f"{ENVIRONMENT_PREFIX}CONFIG"
 ENVIRONMENT: Final = "environment"
 GROUPS_MAX: Final = 64
+"""Most groups: each takes two sockets."""
 PEERS_MAX: Final = 1024
+"""Most peers: each is probed, and gets a copy of what it wants."""
 
 _T = TypeVar("_T")
 
 
-def _setting(default: _T, reader: Reader, told: str) -> _T:
-    return field(default=default, metadata={"reader": reader, "told": told})
+def _setting(default: _T, reader: Reader, meaning: str) -> _T:
+    return field(default=default, metadata={"reader": reader, "meaning": meaning})
 
 
-def _required(reader: Reader, told: str) -> Any:
-    return field(metadata={"reader": reader, "told": told})
+def _required(reader: Reader, meaning: str) -> Any:
+    return field(metadata={"reader": reader, "meaning": meaning})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,22 +52,20 @@ class WanConfig:
     endpoints: tuple[Endpoint, ...] = _setting(
         (),
         reading.several(reading.ENDPOINT, 8),
-        "where other gateways reach this one; none: where the node-list service is reached from",
+        "where other gateways reach this one; none: the addresses from which it reaches the node-list service",
     )
-    rate: Rate = _setting(
-        Rate(None, is_measured=True), reading.RATE, "how fast to send to a peer that has no rate of its own"
-    )
+    rate: Rate = _setting(Rate(None, is_measured=True), reading.RATE, "rate to a peer that has none of its own")
     queue_bytes: int = _setting(
         8 << 20,
         reading.whole(65_536, 1 << 30),
-        "the most that may wait for a link, however fast it is: 250 ms of its rate, or 256 KiB if those go within 2 s",
+        "most bytes queued for a link; a slow one queues 250 ms of its rate, or 256 KiB if those go within 2 s",
     )
-    uplink: float | None = _setting(None, reading.UPLINK, "how fast to send to all peers together")
+    uplink: float | None = _setting(None, reading.UPLINK, "rate to all peers together")
     mtu: int | None = _setting(
         None, reading.whole_or("find", 576, 65_535), "longest IP packet that is sent, or find it out for each peer"
     )
-    mtu_max: int = _setting(1500, reading.whole(1280, 65_535), "longest one that is tried")
-    keepalive_s: float = _setting(10.0, reading.number(1, 25), "an idle peer is asked so often whether it is there")
+    mtu_max: int = _setting(1500, reading.whole(1280, 65_535), "longest IP packet that is tried")
+    keepalive_s: float = _setting(10.0, reading.number(1, 25), "seconds between probes to an idle peer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,26 +73,26 @@ class LanConfig:
     """The LAN's side."""
 
     interface: str | None = _setting(None, reading.INTERFACE, "network interface of the LAN")
-    label: str = _setting(
-        "", reading.OPTIONAL_TEXT, "name of the LAN; its gateways, if there are several, give the same"
+    label: str = _setting("", reading.OPTIONAL_TEXT, "name of the LAN, the same for all its gateways if it has several")
+    ttl: int = _setting(1, reading.whole(0, 255), "hops that multicast from other LANs may take in this one")
+    beacon: Address = _setting(
+        ("239.192.57.41", 5742), reading.GROUP, "group in which the gateways of one LAN find each other"
     )
-    ttl: int = _setting(1, reading.whole(0, 255), "hops that multicast of other LANs may take in this one")
-    beacon: Address = _setting(("239.192.57.41", 5742), reading.GROUP, "where the gateways of one LAN find each other")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminConfig:
     """The node-list service."""
 
-    url: str = _setting("", reading.URL, "of the node-list service (fjm2admin)")
-    token: str = _setting("", reading.OPTIONAL_TEXT, "made by `fjm2admin token create`; better in a file")
+    url: str = _setting("", reading.URL, "URL of the node-list service (fjm2admin)")
+    token: str = _setting("", reading.OPTIONAL_TEXT, "token made by `fjm2admin token create`; better kept in a file")
     token_file: Path | None = _setting(None, reading.PATH, "file that holds the token")
-    ca_file: Path | None = _setting(None, reading.PATH, "certificates to trust besides the system's, PEM")
+    ca_file: Path | None = _setting(None, reading.PATH, "certificates to trust besides the system's, in PEM")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusConfig:
-    """Where the gateway tells how it is."""
+    """The status server."""
 
     listen: Address | None = _setting(
         ("127.0.0.1", 5743), reading.LOCAL_PLACE, "HTTP address of /healthz, /metrics and /status"
@@ -101,9 +101,9 @@ class StatusConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """What is logged, to standard error."""
+    """The log, on standard error."""
 
-    level: str = _setting("info", reading.choice("debug", "info", "warning", "error"), "from which level on")
+    level: str = _setting("info", reading.choice("debug", "info", "warning", "error"), "least level that is logged")
     format: str = _setting(
         "auto", reading.choice("auto", "text", "json"), "text for people, json for machines; auto: text on a terminal"
     )
@@ -122,7 +122,7 @@ class GroupConfig:
 
     @property
     def hash(self) -> int:
-        """What stands for it in the tunnel."""
+        """Number that stands for the group in the tunnel."""
         return group_hash(*self.address)
 
     @property
@@ -135,22 +135,24 @@ class StaticPeer:
     """Another gateway, known without the node-list service."""
 
     public_key: PublicKey = _required(reading.PUBLIC_KEY, "its public key")
-    name: str = _setting("", reading.OPTIONAL_TEXT, "for logs and figures")
+    name: str = _setting("", reading.OPTIONAL_TEXT, "name in logs and metrics")
     endpoints: tuple[Endpoint, ...] = _setting(
         (), reading.several(reading.ENDPOINT, 8), "where it is reached; none: it has to call"
     )
     lan: str = _setting("", reading.OPTIONAL_TEXT, "label of its LAN")
-    rate: Rate | None = _setting(None, reading.RATE, "how fast to send to it; that of [wan] if there is none")
+    rate: Rate | None = _setting(None, reading.RATE, "rate to it; default: that of [wan]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig:
-    """Everything that can be set."""
+    """All settings."""
 
-    name: str = _setting("", reading.OPTIONAL_TEXT, "of this gateway; the host's name if there is none")
-    key_file: Path = _setting(Path("/etc/fjm2/fjm2d.key"), reading.FILE, "private key, made by `fjm2d keygen`")
+    name: str = _setting("", reading.OPTIONAL_TEXT, "name of this gateway; default: the host's name")
+    key_file: Path = _setting(
+        Path("/etc/fjm2/fjm2d.key"), reading.FILE, "file with the private key, made by `fjm2d keygen`"
+    )
     state_directory: Path | None = _setting(
-        Path("/var/lib/fjm2d"), reading.PATH, "where the last node list is kept, for a start without the service"
+        Path("/var/lib/fjm2d"), reading.PATH, "directory of the last node list, for a start without the service"
     )
     wan: WanConfig = field(default_factory=WanConfig)
     lan: LanConfig = field(default_factory=LanConfig)
@@ -162,7 +164,7 @@ class GatewayConfig:
 
     @property
     def shown_name(self) -> str:
-        return self.name or socket.gethostname()[: reading.NAME_MAX]
+        return self.name or socket.gethostname()[: reading.NAME_CHARS_MAX]
 
 
 _SECTIONS: Final = {"wan": WanConfig, "lan": LanConfig, "admin": AdminConfig, "status": StatusConfig, "log": LogConfig}
@@ -170,7 +172,7 @@ _LISTS: Final = {"group": (GroupConfig, "groups", GROUPS_MAX), "peer": (StaticPe
 
 
 def load(path: Path | None, environment: Mapping[str, str]) -> GatewayConfig:
-    """Read a file and the environment. ConfigurationErrors tells everything that is wrong."""
+    """Read a file and the environment. Raise ConfigurationErrors with all mistakes."""
     loading = _Loading()
     content = {} if path is None else _content(path)
     config = loading.read_file("no settings file" if path is None else str(path), content)
@@ -182,7 +184,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> GatewayConfig:
 
 
 def check_own_key(path: Path | None, config: GatewayConfig, own: PublicKey) -> None:
-    """ConfigurationErrors if a gateway is told to be a peer of its own: the same key twice is a mistake somewhere."""
+    """Raise ConfigurationErrors if a gateway is its own peer: the same key twice is a mistake somewhere."""
     errors = [
         ConfigurationError(
             str(path or ENVIRONMENT), f"peer[{number}].public_key", "is this gateway's own", "that of another gateway"
@@ -206,15 +208,13 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 class _Loading:
-    """Gathers what is wrong on the way."""
+    """Reads settings, and gathers the mistakes."""
 
     def __init__(self) -> None:
         self.errors: list[ConfigurationError] = []
         self._places: dict[str, str] = {}
-        """Key to the file or variable that it came from."""
+        """Variables of the environment, by the keys that they set."""
         self._file = "defaults"
-
-    # The file.
 
     def read_file(self, file: str, content: Mapping[str, Any]) -> GatewayConfig:
         self._file = file
@@ -262,8 +262,6 @@ class _Loading:
                 self._refuse(f"{place}{key}", value, reader.allowed)
         return values
 
-    # The environment.
-
     def read_environment(self, config: GatewayConfig, environment: Mapping[str, str]) -> GatewayConfig:
         for variable, text in sorted(environment.items()):
             if variable.startswith(ENVIRONMENT_PREFIX) and variable != FILE_VARIABLE:
@@ -288,10 +286,8 @@ class _Loading:
             return replace(config, **{key: value})
         return replace(config, **{section: replace(getattr(config, section), **{key: value})})
 
-    # What values mean beside each other.
-
     def check(self, config: GatewayConfig) -> None:
-        """What each value is fine by itself, but not beside the others."""
+        """Find values that are valid alone, but not together."""
         if not config.groups and not any(error.key.startswith("group") for error in self.errors):
             self._add("group", "is missing", 'at least one [[group]], as in address = "239.192.57.40:5740"')
         self._check_groups(config.groups, config.lan.beacon)
@@ -321,7 +317,7 @@ class _Loading:
                 self._add(key, f"is {shown}", "another port or address for one of them")
 
     def _check_ports(self, config: GatewayConfig) -> None:
-        """Who listens at all addresses gets what is multicast to the same port, and leaves it to nobody else."""
+        """Refuse a wildcard address with a group's port: its socket would take the group's datagrams from the LAN's."""
         groups = {f"group[{number}].address": group.address for number, group in enumerate(config.groups, 1)}
         for host, port in config.wan.listen:
             for key, (group, taken) in (groups | {"lan.beacon": config.lan.beacon}).items():
@@ -343,8 +339,6 @@ class _Loading:
         if admin.token and admin.token_file is not None:
             self._add("admin.token", "is given besides admin.token_file", "one of the two")
 
-    # Errors.
-
     def _refuse(self, key: str, value: Any, allowed: str) -> None:
         self._add(key, f"is {_shown(value)}", allowed)
 
@@ -365,7 +359,7 @@ def _settings_of(kind: type[Any]) -> dict[str, Field[Any]]:
 
 
 def _variables() -> dict[str, tuple[str, str, Reader]]:
-    """Variable to section, key and reader."""
+    """Return section, key and reader by variable."""
     found = {
         f"{ENVIRONMENT_PREFIX}{name.upper()}": ("", name, one.metadata["reader"])
         for name, one in _settings_of(GatewayConfig).items()
@@ -381,7 +375,7 @@ VARIABLES: Final = _variables()
 
 
 def settings() -> Iterator[tuple[str, str, str]]:
-    """Key, what it means, and what is allowed: for `--help` and the guide."""
+    """Yield key, meaning and allowed values of each setting, for `--help` and the guide."""
     kinds: list[tuple[str, type[Any]]] = [
         ("", GatewayConfig),
         *((f"{name}.", kind) for name, kind in _SECTIONS.items()),
@@ -389,4 +383,4 @@ def settings() -> Iterator[tuple[str, str, str]]:
     kinds += [(f"{name}[].", kind) for name, (kind, _, _) in _LISTS.items()]
     for place, kind in kinds:
         for name, one in _settings_of(kind).items():
-            yield f"{place}{name}", one.metadata["told"], one.metadata["reader"].allowed
+            yield f"{place}{name}", one.metadata["meaning"], one.metadata["reader"].allowed

@@ -1,11 +1,11 @@
-"""Every exception of fjm2d.
+"""The exceptions of fjm2d.
 
 FJM2Error
 └── GatewayError
-    ├── ConfigurationError    one setting that makes no sense: names the file, the key and what is allowed
-    ├── ConfigurationErrors   all of those that a file has
-    ├── KeyTextError          a text that is no public key (also a ValueError)
-    └── KeyFileError          a key file that cannot be used: names it, and says what to do
+    ├── ConfigurationError    a wrong setting: names the file, the key and what is allowed
+    ├── ConfigurationErrors   all wrong settings of a configuration
+    ├── KeyTextError          a text that is not a public key (also a ValueError)
+    └── KeyFileError          an unusable key file: names it, and says what to do
 """
 
 from collections.abc import Sequence
@@ -20,19 +20,19 @@ class GatewayError(FJM2Error):
 
 
 class ConfigurationError(GatewayError):
-    """One setting that makes no sense."""
+    """One wrong setting."""
 
     def __init__(self, file: str, key: str, problem: str, allowed: str) -> None:
         super().__init__(f"{file}: {key}: {problem}; allowed: {allowed}")
         self.file = file
-        """The file it stands in, or the name of what stands for one, such as "environment"."""
+        """File of the setting, or "environment"."""
         self.key = key
         self.problem = problem
         self.allowed = allowed
 
 
 class ConfigurationErrors(GatewayError):  # noqa: N818
-    """Everything that is wrong with a configuration, at once."""
+    """All wrong settings of a configuration."""
 
     def __init__(self, errors: Sequence[ConfigurationError]) -> None:
         super().__init__("\n".join(str(error) for error in errors))
@@ -40,7 +40,7 @@ class ConfigurationErrors(GatewayError):  # noqa: N818
 
 
 class KeyTextError(GatewayError, ValueError):
-    """A text that is no public key."""
+    """A text that is not a public key."""
 
 
 class KeyFileError(GatewayError):

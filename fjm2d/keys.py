@@ -15,11 +15,12 @@ from .errors import KeyFileError, KeyTextError
 
 KEY_BYTES = 32
 _FILE_BYTES_MAX = 1024
+"""Bytes read of a key file, which has 45."""
 _ALLOWED_TEXT = f"{KEY_BYTES} bytes in base64, as `fjm2d keygen` prints them"
 
 
 class PublicKey:
-    """A gateway's public key: safe to show, and what its id is made of."""
+    """A gateway's public key, from which its id is derived. It may be shown to anyone."""
 
     __slots__ = ("id", "raw")
 
@@ -28,25 +29,25 @@ class PublicKey:
             raise KeyTextError(f"a public key of {len(raw)} bytes; expected {_ALLOWED_TEXT}")
         self.raw = raw
         self.id = int.from_bytes(hashlib.sha256(raw).digest()[:4])
-        """The gateway's id: 32 bits of the key's SHA-256."""
+        """Id of the gateway: the first 32 bits of the key's SHA-256."""
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read base64. Raises KeyTextError for anything but a whole key that an exchange can be made with."""
+        """Read a key in base64. Raise KeyTextError unless it is a whole key with which secrets can be agreed on."""
         try:
             raw = base64.b64decode(text.strip(), validate=True)
         except (binascii.Error, ValueError):
-            raise KeyTextError(f"{text[:60]!r} is no public key; expected {_ALLOWED_TEXT}") from None
+            raise KeyTextError(f"{text[:60]!r} is not a public key; expected {_ALLOWED_TEXT}") from None
         key = cls(raw)
         if not _is_usable(raw):
             raise KeyTextError(
-                f"{text[:60]!r} is a key that gives everybody the same secret; expected one of `fjm2d keygen`"
+                f"{text[:60]!r} is weak: it gives everybody the same secret; expected one made by `fjm2d keygen`"
             )
         return key
 
     @property
     def text(self) -> str:
-        """Base64, as in configurations and node lists."""
+        """The key in base64, as in configurations and node lists."""
         return base64.b64encode(self.raw).decode("ascii")
 
     @property
@@ -56,7 +57,7 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """To be read out on the telephone: SHA-256 in groups of four digits, the first of which are the id."""
+        """The key's SHA-256 in groups of four digits, to compare by telephone. The first two groups are the id."""
         digits = hashlib.sha256(self.raw).hexdigest()[:32]
         return " ".join(digits[start : start + 4] for start in range(0, len(digits), 4))
 
@@ -71,7 +72,7 @@ class PublicKey:
 
 
 class KeyPair:
-    """A gateway's private key with its public one. Neither `repr` nor pickling tells the private one."""
+    """A gateway's private key with its public one. `repr` does not show the private one, and pickling is refused."""
 
     __slots__ = ("_private", "public")
 
@@ -83,12 +84,12 @@ class KeyPair:
 
     @classmethod
     def generate(cls) -> Self:
-        """A new one."""
+        """Return a new random pair."""
         return cls(os.urandom(KEY_BYTES))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a key file. Raises KeyFileError if others may read or write it, or if it holds no key."""
+        """Read a key file. Raise KeyFileError if others may read or write it, or if it holds no key."""
         text = _read_guarded(Path(path))
         try:
             return cls(base64.b64decode(text.strip(), validate=True))
@@ -96,19 +97,17 @@ class KeyPair:
             raise KeyFileError(f"{path}: holds no private key; make one with `fjm2d keygen`") from None
 
     def save(self, path: str | Path) -> None:
-        """Write a key file that only its owner may read. Raises KeyFileError rather than overwrite anything."""
+        """Write a key file that only its owner may read. Raise KeyFileError if the file exists."""
         content = base64.b64encode(self._private.private_bytes_raw()) + b"\n"
         try:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except FileExistsError:
-            raise KeyFileError(
-                f"{path}: exists, and a key is not overwritten; remove it first if you mean it"
-            ) from None
+            raise KeyFileError(f"{path}: exists, and a key is not overwritten; remove it first to replace it") from None
         except OSError as error:
             raise KeyFileError(f"{path}: {error.strerror}") from None
         try:
             with os.fdopen(file, "wb") as writer:
-                os.fchmod(file, 0o600)  # whatever the umask
+                os.fchmod(file, 0o600)  # independent of the umask
                 writer.write(content)
                 writer.flush()
                 os.fsync(file)
@@ -117,24 +116,24 @@ class KeyPair:
             raise KeyFileError(f"{path}: {error.strerror}") from None
 
     def exchange(self, other: PublicKey) -> bytes:
-        """The secret that both owners can compute. Raises ValueError for a key that has none."""
+        """Return the secret that both owners can compute. Raise ValueError for a weak key."""
         return exchange(self._private, other.raw)
 
     def __repr__(self) -> str:
         return f"<KeyPair {self.public.id_text}>"
 
     def __reduce__(self) -> str:
-        raise TypeError("a private key is not pickled")
+        raise TypeError("a private key cannot be pickled")
 
 
 def exchange(private: X25519PrivateKey, public: bytes) -> bytes:
-    """X25519. Raises ValueError where the public key is of low order, so that the result would be known to all."""
+    """Compute X25519. Raise ValueError for a public key of low order, with which the result is known to everybody."""
     return private.exchange(X25519PublicKey.from_public_bytes(public))
 
 
 @functools.lru_cache(16_384)
 def _is_usable(raw: bytes) -> bool:
-    """Lists name the same keys again and again, and an exchange is long for a gateway that forwards."""
+    """Return True if secrets can be agreed on with a key. Cached: lists repeat keys, and an exchange delays trains."""
     try:
         exchange(X25519PrivateKey.generate(), raw)
     except ValueError:
@@ -143,16 +142,16 @@ def _is_usable(raw: bytes) -> bool:
 
 
 def readable_by_others(path: Path) -> str:
-    """What is wrong with a file that holds a secret, and what to do; empty if its owner alone may read it."""
+    """Return a warning if others may read a file that holds a secret; empty if only its owner may."""
     try:
         mode = stat.S_IMODE(os.stat(path).st_mode)
     except OSError:
         return ""
-    return f"{path}: mode {mode:04o} lets others at the token; `chmod 600 {path}`" if mode & 0o077 else ""
+    return f"{path}: mode {mode:04o} lets others read the token; `chmod 600 {path}`" if mode & 0o077 else ""
 
 
 def _read_guarded(path: Path) -> bytes:
-    """A file's content, if it is nobody else's business."""
+    """Return a file's content. Raise KeyFileError if others may read or write it."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -162,14 +161,14 @@ def _read_guarded(path: Path) -> bytes:
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise KeyFileError(f"{path}: is no file")
+            raise KeyFileError(f"{path}: is not a regular file; name the file with the private key")
         if status.st_mode & 0o077:
             mode = stat.S_IMODE(status.st_mode)
-            raise KeyFileError(f"{path}: mode {mode:04o} lets others at the private key; `chmod 600 {path}`")
-        # Root may well look at the service's key, as `fjm2d check` does.
+            raise KeyFileError(f"{path}: mode {mode:04o} lets others read the private key; `chmod 600 {path}`")
+        # Root may read the service's key, as `fjm2d check` does.
         if status.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
             raise KeyFileError(
-                f"{path}: belongs to user {status.st_uid}; only its owner (or root) may write a private key"
+                f"{path}: belongs to user {status.st_uid}; expected the user that runs the gateway, or root"
             )
         return os.read(file, _FILE_BYTES_MAX)
     finally:

@@ -164,7 +164,7 @@ class PeerRegistry:
         try:
             secret = self._keys.exchange(member.public_key)
         except ValueError:
-            log.error("mate_refused", mate=member.name, problem="its key gives everybody the same secret")
+            log.error("mate_refused", mate=member.name, problem="its key is weak: it gives everybody the same secret")
             return b""
         return HKDF(hashes.SHA256(), 32, salt=None, info=_BEACON_LABEL).derive(secret)
 

@@ -11,7 +11,7 @@ from .values import Endpoint, Rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """What is known of a gateway."""
+    """A gateway, as the configuration or the node list describes it."""
 
     public_key: PublicKey
     name: str = ""

@@ -1,4 +1,4 @@
-"""Values as files and environment have them, to values as the gateway needs them. Each reader says what it allows."""
+"""Readers of settings: from values of TOML and the environment to values of the gateway. Each says what it allows."""
 
 import ipaddress
 import re
@@ -17,34 +17,36 @@ _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(k|m|g)?(?:bit(?:/s)?|bps)?", re.IG
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 _PORT = re.compile(r"[0-9]{1,5}")
 _INTERFACE = re.compile(r"[A-Za-z0-9._-]{1,15}")
-"""What Linux lets interfaces be called, without what a terminal would obey."""
+"""Names of interfaces that Linux allows, without control characters for terminals."""
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 RATE_BPS_MIN, RATE_BPS_MAX = 10_000.0, 1e12
-NAME_MAX = 64
+"""Bounds of a rate: a full datagram takes 1.2 s at the lowest, and no link reaches the highest."""
+NAME_CHARS_MAX = 64
+"""Longest name: Linux allows host names of this length."""
 
 
 class UnfitError(Exception):
-    """A value that a reader does not take."""
+    """Raised for a value that a reader does not allow."""
 
 
 class Rate(NamedTuple):
-    """How fast a link may be used."""
+    """Rate of a link."""
 
     bps: float | None
-    """None: no limit."""
+    """Bits a second; None: no limit."""
     is_measured: bool = False
-    """Whether the rate is found out."""
+    """True to measure the rate, up to `bps`."""
 
 
 class Endpoint(NamedTuple):
-    """Where a gateway is reached: a host name or an address, and a port."""
+    """Place where a gateway is reached: a host name or an address, and a port."""
 
     host: str
     port: int
 
     @property
     def family(self) -> int:
-        """AF_INET or AF_INET6 for an address, 0 for a name, which has to be looked up."""
+        """AF_INET or AF_INET6 of an address; 0 for a name, which has to be looked up."""
         if ":" in self.host:
             return socket.AF_INET6
         return socket.AF_INET if self.host.rpartition(".")[2].isdigit() else 0
@@ -55,17 +57,17 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How one kind of value is read."""
+    """Reader of one kind of value."""
 
     read: Callable[[Any], Any]
-    """Takes what TOML gives. Raises UnfitError."""
+    """Converts a value of TOML. Raises UnfitError."""
     allowed: str
     from_text: Callable[[str], Any] = str
-    """What TOML would have given, from a variable of the environment. Raises ValueError."""
+    """Converts the text of a variable to what TOML would have given. Raises ValueError."""
 
 
 def show(address: Address) -> str:
-    """An address as it is written in configurations."""
+    """Return an address as it is written in configurations."""
     return str(Endpoint(*address))
 
 
@@ -77,7 +79,7 @@ def _text(value: Any) -> str:
 
 def _name(value: Any) -> str:
     text = _text(value)
-    if len(text) > NAME_MAX:
+    if len(text) > NAME_CHARS_MAX:
         raise UnfitError
     return text
 
@@ -122,7 +124,7 @@ def _endpoint(value: Any) -> Endpoint:
 
 
 def _place(value: Any) -> Address:
-    """An address of this host to listen at."""
+    """Read an address of this host to listen at."""
     host, port = _host_and_port(value)
     return _ip(host), port
 
@@ -200,8 +202,8 @@ def _interface(value: Any) -> str | None:
     return None if value == "" else _text(value)
 
 
-TEXT = Reader(_name, f"a text of 1 to {NAME_MAX} printable characters")
-OPTIONAL_TEXT = Reader(_optional_name, f'a text of up to {NAME_MAX} printable characters, or ""')
+TEXT = Reader(_name, f"a text of 1 to {NAME_CHARS_MAX} printable characters")
+OPTIONAL_TEXT = Reader(_optional_name, f'a text of up to {NAME_CHARS_MAX} printable characters, or ""')
 ENDPOINT = Reader(_endpoint, "HOST:PORT, as in gw.example.org:5741, 203.0.113.7:5741 or [2001:db8::7]:5741")
 PLACE = Reader(_place, "ADDRESS:PORT of this host, as in 0.0.0.0:5741 or [::]:5741")
 LOCAL_PLACE = Reader(_local_place, 'ADDRESS:PORT of the loopback interface, as in 127.0.0.1:5743, or "" for none')
@@ -218,7 +220,7 @@ INTERFACE = Reader(_interface, 'name or address of a network interface, or "" fo
 
 
 def number(low: float, high: float) -> Reader:
-    """A number within bounds."""
+    """Return a reader of numbers within bounds."""
 
     def read(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
@@ -229,7 +231,7 @@ def number(low: float, high: float) -> Reader:
 
 
 def whole(low: int, high: int) -> Reader:
-    """A whole number within bounds."""
+    """Return a reader of whole numbers within bounds."""
 
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -240,7 +242,7 @@ def whole(low: int, high: int) -> Reader:
 
 
 def whole_or(word: str, low: int, high: int) -> Reader:
-    """A whole number within bounds, or a word, which becomes None."""
+    """Return a reader of whole numbers within bounds, or of a word, which becomes None."""
     inner = whole(low, high)
 
     def read(value: Any) -> int | None:
@@ -253,7 +255,7 @@ def whole_or(word: str, low: int, high: int) -> Reader:
 
 
 def choice(*words: str) -> Reader:
-    """One of some words."""
+    """Return a reader of one of these words."""
 
     def read(value: Any) -> str:
         if not isinstance(value, str) or value not in words:
@@ -264,7 +266,7 @@ def choice(*words: str) -> Reader:
 
 
 def several(inner: Reader, most: int, least: int = 0) -> Reader:
-    """A list."""
+    """Return a reader of lists."""
 
     def read(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list) or not least <= len(value) <= most:

@@ -96,11 +96,13 @@ class Endpoint:
         if key == self.keys.public:
             raise ConfigError(f"public_key={key.text}: is this gateway's own; expected another gateway's")
         if key.id in self._peers:
-            raise ConfigError(f"public_key={key.text}: there is a peer with the id {key.id_text} already")
+            raise ConfigError(
+                f"public_key={key.text}: there is already a peer with the id {key.id_text}; remove one of them"
+            )
         try:
             pair = Pair(self.keys, key)
         except ValueError:
-            raise ConfigError(f"public_key={key.text}: is a key that gives everybody the same secret") from None
+            raise ConfigError(f"public_key={key.text}: is a weak key, which gives everybody the same secret") from None
         peer = self._peers[key.id] = Peer(pair, config, self._shared, now)
         peer.connect(now)
         return peer

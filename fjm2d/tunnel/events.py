@@ -1,4 +1,4 @@
-"""What comes up from the tunnel: trains of peers, and events for logs and for the gateway."""
+"""Outputs of the tunnel: trains of peers, and events for logs and for the gateway."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol

@@ -336,7 +336,7 @@ def test_check_says_what_is_fine_and_what_is_not(tmp_path: Path) -> None:
     for mode, is_open in ((0o644, True), (0o600, False)):
         token.chmod(mode)
         code, output = run("check", "--config", str(file))
-        assert (code, f"Warning: {token}: mode 0644 lets others at the token" in output) == (0, is_open)
+        assert (code, f"Warning: {token}: mode 0644 lets others read the token" in output) == (0, is_open)
     file.write_text("[wan]\nrate = 3\nmtu = 1\n")
     code, output = run("check", "--config", str(file))
     assert code == CONFIGURATION_WRONG

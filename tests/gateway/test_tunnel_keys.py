@@ -62,7 +62,7 @@ def test_a_file_without_a_key_says_so(tmp_path: Path, content: bytes) -> None:
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match="no such file; make one"):
         KeyPair.load(tmp_path / "key")
-    with pytest.raises(KeyFileError, match="is no file"):
+    with pytest.raises(KeyFileError, match="is not a regular file"):
         KeyPair.load(tmp_path)
     with pytest.raises(KeyFileError, match="No such file"):
         KeyPair.generate().save(tmp_path / "no" / "key")

@@ -35,7 +35,7 @@ class _Point(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What an answer shows."""
+    """Result of an answer."""
 
     packet_bytes: int
     """Length of the question, as passed to `ask`."""
@@ -68,9 +68,9 @@ class LinkMeter:
         self._questions: OrderedDict[int, _Question] = OrderedDict()
         """Open questions by number, oldest first."""
         self._last_answer: _Point | None = None
-        """What we had sent, and the peer received, at the last sample."""
+        """Datagrams that we had sent, and the peer received, at the last sample."""
         self._last_question: _Point | None = None
-        """What the peer had sent, and we received, at the last sample."""
+        """Datagrams that the peer had sent, and we received, at the last sample."""
         self._was_limited = False
 
     def begin(self) -> None:
