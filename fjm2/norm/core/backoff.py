@@ -1,4 +1,4 @@
-"""When a receiver speaks: the waits that keep many from saying the same at once (RFC 5401, RFC 5740, 5.3)."""
+"""Back-off of receivers, which keeps many of them from sending the same NACK at once (RFC 5401; RFC 5740, 5.3)."""
 
 import math
 from enum import Enum, auto
@@ -6,7 +6,7 @@ from random import Random
 
 
 def exponential_backoff(random: Random, most_s: float, group_size: int) -> float:
-    """A time from 0 to `most_s`, late ones far more likely, so that few of a large group speak first."""
+    """Return a time from 0 to `most_s`. Late times are far more likely, so that few of a large group send first."""
     if most_s <= 0:
         return 0.0
     decay = math.log(group_size) + 1.0
@@ -28,11 +28,11 @@ LEGAL = {
     NackPhase.BACKING_OFF: {NackPhase.HOLDING_OFF, NackPhase.IDLE},
     NackPhase.HOLDING_OFF: {NackPhase.IDLE},
 }
-"""From phase to phase; nothing else happens."""
+"""Moves from phase to phase that are allowed."""
 
 
 class NackCycle:
-    """Idle until something is missing, then backing off to hear others ask for it, then waiting for the repair."""
+    """Idle until something is missing; then backs off, to hear if others request it; then waits for the repair."""
 
     __slots__ = ("phase",)
 
@@ -40,15 +40,17 @@ class NackCycle:
         self.phase = NackPhase.IDLE
 
     def move_to(self, phase: NackPhase) -> None:
+        """Change the phase, along a legal move."""
         if phase not in LEGAL[self.phase]:
             raise AssertionError(f"{self.phase} to {phase}")
         self.phase = phase
 
     @property
     def is_idle(self) -> bool:
+        """True if nothing is missing, as far as is known."""
         return self.phase is NackPhase.IDLE
 
     @property
     def is_listening(self) -> bool:
-        """Whether requests of others matter: they may make one's own superfluous."""
+        """True if requests of others matter, because they may make ours unnecessary."""
         return self.phase is NackPhase.BACKING_OFF

@@ -1,4 +1,4 @@
-"""Payload ids of source segments as the wire has them, made by the page: nearly every train finds its own ready."""
+"""Payload ids of source segments in wire format, made a page at a time, so that most trains find theirs ready."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,10 +6,11 @@ from numpy.typing import NDArray
 from .nack import ObjectLayout
 
 _PAGE_SEGMENTS = 1024
+"""Ids made at once: enough for 16 trains, and few enough to stay in a cache."""
 
 
 class IdPages:
-    """The payload ids of one object, of formats that tell no block length."""
+    """Payload ids of one object, in formats without a block length."""
 
     __slots__ = ("_dtype", "_first", "_ids", "_layout")
 
@@ -20,7 +21,7 @@ class IdPages:
         self._ids: NDArray[np.unsignedinteger] = np.empty(0, self._dtype)
 
     def of(self, first: int, count: int) -> NDArray[np.unsignedinteger]:
-        """Those of consecutive segments of one region."""
+        """Return the ids of consecutive segments of one region."""
         at = first - self._first
         if at < 0 or at + count > len(self._ids):
             left = self._layout.partition.region(first).end - first

@@ -15,17 +15,17 @@ LEVELS = RepairFlag.SEGMENT | RepairFlag.BLOCK | RepairFlag.OBJECT
 
 
 class RequestedRange(NamedTuple):
-    """One item or range of a request; both ends are included."""
+    """One item or range of a request. Both ends are included."""
 
     flags: int
     first: Position
     last: Position
     is_erasures: bool
-    """Whether the symbol is a number of erasures instead."""
+    """True if the symbol field holds a number of erasures instead."""
 
 
 def read_requests(requests: tuple[RepairRequest, ...]) -> Iterator[RequestedRange]:
-    """Every item and range of all requests."""
+    """Yield every item and range of all requests."""
     for request in requests:
         if request.form == RepairForm.RANGES:
             for first, last in zip(request.items[::2], request.items[1::2], strict=True):
@@ -38,7 +38,7 @@ def read_requests(requests: tuple[RepairRequest, ...]) -> Iterator[RequestedRang
 
 @dataclass(frozen=True, slots=True)
 class ObjectLayout:
-    """One object's way of saying where a symbol is."""
+    """The layout of one object, and the format in which positions in it are written."""
 
     fec_id: int
     format: PayloadIdFormat
@@ -47,22 +47,23 @@ class ObjectLayout:
 
     @property
     def item_bytes(self) -> int:
-        """Length of one item of a request."""
+        """Length of one item of a request in bytes."""
         return 4 + self.format.size
 
     def position(self, block: int, symbol: int) -> Position:
+        """Return the position of a symbol."""
         length = self.partition.block_length(block) if self.format.length_bits else 0
         return Position(self.fec_id, self.object_id, self.format.pack(block, symbol, length))
 
     @property
     def whole(self) -> Position:
-        """Stands for the object as a whole."""
+        """Position that stands for the whole object."""
         return Position(self.fec_id, self.object_id, 0)
 
     def payload_ids(self, first: int, count: int) -> NDArray[np.int64]:
-        """The payload ids of consecutive source segments of one region, of formats that tell no block length.
+        """Return the payload ids of consecutive source segments of one region, in formats without a block length.
 
-        The block numbers of a stream wrap; a cast to the format's 32 bits takes care of that.
+        The block numbers of a stream wrap when the ids are cast to the 32 bits of the format.
         """
         region = self.partition.region(first)
         block, symbol = divmod(first - region.start, region.block_segments)
@@ -71,40 +72,40 @@ class ObjectLayout:
         return ids
 
     def of(self, index: int) -> Position:
-        """The position of a source segment."""
+        """Return the position of a source segment."""
         return self.position(*locate(self.partition, index))
 
 
 class ResolvedRange(NamedTuple):
-    """What an item or range of a request means in its object."""
+    """An item or range of a request as segments and parity rows of its object."""
 
     start: int
-    """Source segments by index, from here to before `end`; perhaps none."""
+    """Index of the first source segment. The range ends before `end`, and may be empty."""
     end: int
     block: int
-    """The block, or the last of several."""
+    """Number of the block, or of the last of several."""
     rows: range
-    """Parity rows of the block, of which only the number counts; perhaps none."""
+    """Parity rows of the block, of which only the number counts. May be empty."""
 
 
-def resolve(ask: RequestedRange, layout: ObjectLayout, near_block: int) -> ResolvedRange | None:
-    """Find the blocks or symbols that are meant; None if the object can't have them.
+def resolve(request: RequestedRange, layout: ObjectLayout, near_block: int) -> ResolvedRange | None:
+    """Return the blocks or symbols that a request means, or None if the object cannot have them.
 
-    Of a stream, whose block numbers wrap, those are meant that are nearest to a block.
+    The block numbers of a stream wrap; the ones nearest to `near_block` are meant.
     """
     pid, partition = layout.format, layout.partition
-    first_block, last_block = pid.block(ask.first.payload_id), pid.block(ask.last.payload_id)
+    first_block, last_block = pid.block(request.first.payload_id), pid.block(request.last.payload_id)
     if partition.blocks == UNBOUNDED:
         serial = Serial(pid.block_bits)
         first_block, last_block = serial.unwrap(first_block, near_block), serial.unwrap(last_block, near_block)
     if not 0 <= first_block <= last_block < partition.blocks:
         return None
     start, length = partition.first_segment(first_block), partition.block_length(first_block)
-    if ask.flags & RepairFlag.BLOCK:
+    if request.flags & RepairFlag.BLOCK:
         end = partition.first_segment(last_block) + partition.block_length(last_block)
         return ResolvedRange(start, end, last_block, range(0))
-    first, last = pid.symbol(ask.first.payload_id), pid.symbol(ask.last.payload_id)
-    if ask.is_erasures:
+    first, last = pid.symbol(request.first.payload_id), pid.symbol(request.last.payload_id)
+    if request.is_erasures:
         return ResolvedRange(start, start, first_block, range(first)) if first <= length else None
     if first_block != last_block or first > last:
         return None
@@ -114,7 +115,7 @@ def resolve(ask: RequestedRange, layout: ObjectLayout, near_block: int) -> Resol
 
 @dataclass(slots=True)
 class _OpenRequest:
-    """The request that is being filled."""
+    """A request that is being filled."""
 
     form: int
     flags: int
@@ -124,8 +125,8 @@ class _OpenRequest:
 class RequestBuilder:
     """Packs ranges into as few requests and messages as their order allows."""
 
-    _RANGE_FROM = 3
-    """So many items in a row are shorter as a range: libnorm's rule."""
+    _RANGE_ITEMS_MIN = 3
+    """Fewest consecutive items that are shorter as a range. libnorm does the same."""
 
     def __init__(self, item_bytes: int, message_bytes: int) -> None:
         self._item_bytes = item_bytes
@@ -136,8 +137,8 @@ class RequestBuilder:
         self._size = 0
 
     def add(self, flags: int, first: Position, last: Position, count: int) -> None:
-        """Ask for `count` consecutive things. Between first and last no more than one part may differ."""
-        if count >= self._RANGE_FROM:
+        """Request `count` consecutive things. First and last may differ in one part only."""
+        if count >= self._RANGE_ITEMS_MIN:
             self._append(RepairForm.RANGES, flags, (first, last))
         else:
             self._append(RepairForm.ITEMS, flags, (first,))
@@ -145,11 +146,11 @@ class RequestBuilder:
                 self._append(RepairForm.ITEMS, flags, (last,))
 
     def add_object(self, flags: int, layout: ObjectLayout) -> None:
-        """Ask for an object as a whole, or for its INFO alone."""
+        """Request a whole object, or only its INFO."""
         self.add(flags, layout.whole, layout.whole, 1)
 
     def add_segments(self, flags: int, layout: ObjectLayout, ranges: Iterable[tuple[int, int]]) -> None:
-        """Ask for ranges of source segments: whole blocks as such, others symbol by symbol."""
+        """Request ranges of source segments: whole blocks as such, others symbol by symbol."""
         for start, end in ranges:
             while start < end:
                 region = layout.partition.region(start)
@@ -166,7 +167,7 @@ class RequestBuilder:
                     start += count
 
     def add_symbols(self, flags: int, layout: ObjectLayout, block: int, symbols: range) -> None:
-        """Ask for consecutive symbols, source or parity, of one block."""
+        """Request consecutive symbols, source or parity, of one block."""
         first, last = layout.position(block, symbols[0]), layout.position(block, symbols[-1])
         self.add(flags | RepairFlag.SEGMENT, first, last, len(symbols))
 
@@ -199,10 +200,10 @@ class RequestBuilder:
 
     @property
     def message_count(self) -> int:
-        """Messages that are full."""
+        """Number of messages that are full."""
         return len(self._messages)
 
     def messages(self) -> list[tuple[RepairRequest, ...]]:
-        """The requests of each message that is needed."""
+        """Return the requests of each message."""
         self._close_message()
         return self._messages

@@ -1,4 +1,4 @@
-"""Parity on the receiving side: what has come of it, and the blocks that it makes whole."""
+"""Parity at the receiver: symbols that have arrived, and the blocks that they repair."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,35 +6,36 @@ from numpy.typing import NDArray
 from .fec import Code
 from .ranges import RangeSet
 
-_SYMBOL_OVERHEAD = 512
-"""What a symbol takes besides its bytes, generously: a small one must not come for free."""
+_SYMBOL_OVERHEAD_BYTES = 512
+"""Memory charged for a symbol besides its bytes, generously: small symbols must not be free."""
 
 
 class ParityStore:
-    """Parity symbols of the blocks of one object that are not whole yet."""
+    """Parity symbols of the incomplete blocks of one object."""
 
     def __init__(self, code: Code, symbol_bytes: int) -> None:
         self._code = code
         self._symbol_bytes = symbol_bytes
         self._blocks: dict[int, dict[int, bytes]] = {}
         self._first = 0
-        """No earlier block has any."""
+        """No block before this one has parity here."""
         self._symbols = 0
 
     @property
     def memory_bytes(self) -> int:
-        return self._symbols * (self._symbol_bytes + _SYMBOL_OVERHEAD)
+        """Memory of all symbols."""
+        return self._symbols * (self._symbol_bytes + _SYMBOL_OVERHEAD_BYTES)
 
     @property
     def count(self) -> int:
-        """Parity symbols that a block can have."""
+        """Number of parity symbols that a block can have."""
         return self._code.parity_count
 
     def __contains__(self, block: int) -> bool:
         return block in self._blocks
 
     def add(self, block: int, row: int, payload: NDArray[np.uint8]) -> bool:
-        """Take a parity symbol; False if it was there already."""
+        """Add a parity symbol. Return False if it was there already."""
         rows = self._blocks.setdefault(block, {})
         if row in rows:
             return False
@@ -43,11 +44,11 @@ class ParityStore:
         return True
 
     def rows(self, block: int) -> set[int]:
-        """The parity rows that have come of a block."""
+        """Return the parity rows of a block that have arrived."""
         return set(self._blocks.get(block, ()))
 
     def drop(self, block: int) -> None:
-        """The block needs no parity any more."""
+        """Forget the parity of a block."""
         self._symbols -= len(self._blocks.pop(block, ()))
 
     def drop_before(self, block: int) -> None:
@@ -61,15 +62,15 @@ class ParityStore:
         self._first = max(self._first, block)
 
     def can_repair(self, block: int, missing: int) -> bool:
-        """Whether so many source symbols can be made from what has come."""
+        """Return True if this many missing source symbols can be restored."""
         return 0 < missing <= len(self._blocks.get(block, ()))
 
     def repair(self, block: int, source: NDArray[np.uint8], received: RangeSet, first: int) -> None:
-        """Fill in the rows of `source` whose indexes, from `first` on, are not in `received`."""
+        """Fill in the rows of `source` whose index is not in `received`. Row 0 has the index `first`."""
         length = len(source)
-        # No source symbol is longer than the parity: what lies behind is zeros, and not worth the work.
+        # No source symbol is longer than the parity. The rest are zeros, and need not be decoded.
         shown = min(source.shape[1], max(len(payload) for payload in self._blocks[block].values()))
-        width = max(2, shown + shown % 2)  # codes over 16 bits take whole words
+        width = max(2, shown + shown % 2)  # codes over 16 bits need whole words
         symbols = np.zeros((1, length + self._code.parity_count, width), np.uint8)
         symbols[0, :length, :shown] = source[:, :shown]
         present = np.zeros((1, symbols.shape[1]), np.bool_)

@@ -1,7 +1,7 @@
-"""How an object is cut into blocks and segments: the same way at every node, from a few numbers.
+"""Partition of an object into blocks and segments, which every node computes from the same few numbers.
 
-Above this module a source segment is known by its *index*, counted from the object's beginning. Block and symbol are
-words of the wire.
+Outside this module a source segment is known by its *index*, counted from the beginning of the object. Blocks and
+symbols are terms of the wire format.
 """
 
 from typing import NamedTuple, Protocol
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNBOUNDED = 1 << 62
+"""Number of segments and blocks of a stream: more than can ever be sent."""
 
 
 class Region(NamedTuple):
@@ -24,44 +25,44 @@ class Region(NamedTuple):
 
 
 class Partition(Protocol):
-    """Segment indexes to blocks and symbols, and back."""
+    """Maps segment indexes to blocks and symbols, and back."""
 
     @property
     def segments(self) -> int:
-        """Source segments of the object."""
+        """Number of source segments of the object."""
         ...
 
     @property
     def blocks(self) -> int:
-        """Blocks of the object."""
+        """Number of blocks of the object."""
         ...
 
     def region(self, index: int) -> Region:
-        """The blocks around a segment that are as long as its own."""
+        """Return the region that a segment is in: the blocks around it that are as long as its own."""
         ...
 
     def block_length(self, block: int) -> int:
-        """Source segments of a block."""
+        """Return the number of source segments of a block."""
         ...
 
     def first_segment(self, block: int) -> int:
-        """Index of a block's first segment."""
+        """Return the index of a block's first segment."""
         ...
 
     def indexes(self, blocks: NDArray[np.int64], symbols: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Indexes of many segments; those whose symbol lies beyond its block are negative."""
+        """Return the indexes of many segments. Symbols that are not source symbols of their block get negative ones."""
         ...
 
 
 def locate(partition: Partition, index: int) -> tuple[int, int]:
-    """The block of a segment, and the segment's symbol id there."""
+    """Return the block of a segment, and its symbol id there."""
     region = partition.region(index)
     block, symbol = divmod(index - region.start, region.block_segments)
     return region.first_block + block, symbol
 
 
 class ObjectPartition:
-    """Of DATA and FILE objects (RFC 5052, 9.1): a few blocks that are one segment larger, then the rest."""
+    """Partition of DATA and FILE objects (RFC 5052, 9.1): some blocks that are one segment longer, then the rest."""
 
     __slots__ = ("_large", "_large_end", "_small", "blocks", "object_bytes", "segment_bytes", "segments")
 
@@ -73,7 +74,7 @@ class ObjectPartition:
         self.segment_bytes = segment_bytes
         self.segments = -(-object_bytes // segment_bytes)
         self.blocks = -(-self.segments // block_segments)
-        """Blocks of the object; an empty one has none."""
+        """Number of blocks; 0 for an empty object."""
         self._small, self._large = divmod(self.segments, self.blocks) if self.blocks else (0, 0)
         self._large_end = self._large * (self._small + 1)
 
@@ -95,12 +96,12 @@ class ObjectPartition:
         return indexes
 
     def segment_length(self, index: int) -> int:
-        """Bytes of a segment: all are full but for the object's last."""
+        """Return the length of a segment in bytes. All but the last are full."""
         return min(self.segment_bytes, self.object_bytes - index * self.segment_bytes)
 
 
 class StreamPartition:
-    """Of a STREAM: endless blocks of one length."""
+    """Partition of a STREAM: endlessly many blocks of the same length."""
 
     __slots__ = ("block_segments",)
 
@@ -110,7 +111,7 @@ class StreamPartition:
     def __init__(self, block_segments: int) -> None:
         self.block_segments = block_segments
 
-    def region(self, index: int) -> Region:  # noqa: ARG002 - one region holds them all
+    def region(self, index: int) -> Region:  # noqa: ARG002 - there is only one region
         return Region(0, UNBOUNDED, 0, self.block_segments)
 
     def block_length(self, block: int) -> int:  # noqa: ARG002

@@ -1,6 +1,6 @@
-"""Numbers that NORM squeezes into a byte or two: round-trip times, group sizes, rates, losses (RFC 5740, 4).
+"""Quantized fields of NORM: round-trip times, group sizes, rates and losses (RFC 5740, 4).
 
-Codes are written `*_q`. Every pair of functions is a rounding: `value_of(code(v))` is the value that peers see.
+Names of codes end in `_q`. Each pair of functions rounds: `value_of(code(v))` is the value that peers see.
 """
 
 import math
@@ -27,21 +27,21 @@ _GROUP_SIZES: tuple[int, ...] = tuple(
 
 
 def quantize_rtt(rtt_s: float) -> int:
-    """The code of a round-trip time, clamped to 1 us .. 1000 s; rounds up from 33 us on, below it to whole us down."""
+    """Return the code of a round-trip time, clamped to 1 us .. 1000 s. Below 33 us it rounds down, from there on up."""
     rtt_s = min(max(rtt_s, RTT_MIN_S), RTT_MAX_S)
     if rtt_s < _RTT_LINEAR_BELOW_S:
         return int(rtt_s / RTT_MIN_S) - 1
-    # Less a trifle: the logarithm's own rounding must not lift the value of a code to the next code.
+    # Minus a trifle, so that the error of the logarithm cannot lift the value of a code to the next code.
     return math.ceil(255.0 - 13.0 * math.log(RTT_MAX_S / rtt_s) - 1e-9)
 
 
 def rtt_of(code: int) -> float:
-    """Seconds."""
+    """Return the round-trip time of a code in seconds."""
     return _RTT_OF_CODE[code]
 
 
 def quantize_group_size(size: int) -> int:
-    """The code of the smallest representable group that is no smaller than `size`; 15 when none is."""
+    """Return the code of the smallest group size that is at least `size`; 15 if there is none."""
     if size <= 10:
         return 0
     exponent = len(str(size)) - 1
@@ -56,12 +56,12 @@ def quantize_group_size(size: int) -> int:
 
 
 def group_size_of(code: int) -> int:
-    """Receivers."""
+    """Return the number of receivers of a code."""
     return _GROUP_SIZES[code]
 
 
 def quantize_rate(bytes_per_s: float) -> int:
-    """The 16-bit code of a rate: a mantissa of 12 bits over 4096 tenths, a decimal exponent of 4."""
+    """Return the 16-bit code of a rate: 12 bits of mantissa, in units of 10/4096, and 4 bits of decimal exponent."""
     if bytes_per_s < 1.0:
         return RATE_TINY_Q
     exponent = min(int(math.log10(bytes_per_s)), 15)
@@ -72,15 +72,15 @@ def quantize_rate(bytes_per_s: float) -> int:
 
 
 def rate_of(code: int) -> float:
-    """Bytes per second. A mantissa of 0 is what libnorm sends in place of a power of ten, or means "tiny"."""
+    """Return the bytes per second of a code. A mantissa of 0 means "tiny"; libnorm also sends it for powers of ten."""
     return (code >> 4) * (10.0 / 4096.0) * 10.0 ** (code & 15)
 
 
 def quantize_loss(fraction: float) -> int:
-    """The 32-bit code of a loss fraction: the RFC's 16-bit `cc_loss` high, libnorm's extra precision low."""
+    """Return the 32-bit code of a loss fraction: the RFC's 16-bit `cc_loss`, then 16 bits that libnorm adds."""
     return int(min(max(fraction, 0.0), 1.0) * 0xFFFFFFFF + 0.5)
 
 
 def loss_of(code: int) -> float:
-    """The fraction of packets lost, from the 32-bit code."""
+    """Return the loss fraction of a 32-bit code."""
     return code / 0xFFFFFFFF

@@ -1,11 +1,11 @@
-"""Numbers in bulk: serial numbers that wrap around, and sets of whole ranges."""
+"""Serial numbers that wrap around, and sets of integers stored as ranges."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 
 class Serial:
-    """Arithmetic of an unsigned counter of `bits` bits, where half of all numbers lie ahead of any given one."""
+    """Arithmetic of a counter of `bits` bits that wraps. Half of all numbers are ahead of any given one."""
 
     __slots__ = ("bits", "half", "mask")
 
@@ -15,23 +15,23 @@ class Serial:
         self.half = 1 << (bits - 1)
 
     def add(self, number: int, step: int) -> int:
-        """`number` moved on by `step`, which may be negative."""
+        """Return `number` advanced by `step`, which may be negative."""
         return (number + step) & self.mask
 
     def distance(self, start: int, end: int) -> int:
-        """How far `end` is ahead of `start`: negative if behind, from -half to half."""
+        """Return how far `end` is ahead of `start`, from -half to half; negative if it is behind."""
         gap = (end - start) & self.mask
-        # Exactly half way round, the smaller number counts as the later one: libnorm's rule.
+        # Exactly half way round, the smaller number counts as the later one, as in libnorm.
         if gap == self.half:
             return -self.half if start < end else self.half
         return gap if gap < self.half else gap - self.mask - 1
 
     def is_before(self, first: int, second: int) -> bool:
-        """Whether `first` comes before `second`."""
+        """Return True if `first` comes before `second`."""
         return self.distance(first, second) > 0
 
     def unwrap(self, number: int, near: int) -> int:
-        """The unbounded count that has this number on the wire and lies nearest to the count `near`."""
+        """Return the unbounded count that is `number` on the wire and nearest to the count `near`."""
         return near + self.distance(near & self.mask, number)
 
 
@@ -40,10 +40,10 @@ OBJECT_ID = Serial(16)
 
 
 class RangeSet:
-    """A set of integers that is kept as its ranges: [start, end), never touching each other.
+    """A set of integers, stored as ranges [start, end) that never touch each other.
 
-    Its bounds stand in one sorted list, starts at even places and ends at odd ones, so that a place found by bisection
-    also tells whether it lies inside.
+    The bounds are in one sorted list, with starts at even positions and ends at odd ones. Whether a position found by
+    bisection is odd tells if a number is inside a range.
     """
 
     __slots__ = ("_bounds",)
@@ -62,7 +62,7 @@ class RangeSet:
         bounds[left:right] = ([] if left & 1 else [start]) + ([] if right & 1 else [end])
 
     def remove(self, start: int, end: int) -> None:
-        """Remove start, ..., end - 1, whether they are there or not."""
+        """Remove start, ..., end - 1. Those that are not in the set are ignored."""
         if start >= end:
             return
         bounds = self._bounds
@@ -70,20 +70,22 @@ class RangeSet:
         bounds[left:right] = ([start] if left & 1 else []) + ([end] if right & 1 else [])
 
     def clear(self) -> None:
+        """Remove all numbers."""
         self._bounds.clear()
 
     def update(self, other: "RangeSet") -> None:
-        """Add all of another set."""
+        """Add all numbers of another set."""
         for start, end in other:
             self.add(start, end)
 
     def copy(self) -> "RangeSet":
+        """Return a copy."""
         twin = RangeSet()
         twin._bounds = self._bounds.copy()
         return twin
 
     def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The set's ranges between start and end, cut off there."""
+        """Yield the ranges of the set between start and end, clipped to them."""
         if start >= end:
             return
         bounds = self._bounds
@@ -95,7 +97,7 @@ class RangeSet:
             at += 2
 
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """What is not in the set between start and end, as ranges."""
+        """Yield the ranges between start and end that are not in the set."""
         for low, high in self.within(start, end):
             if start < low:
                 yield start, low
@@ -104,32 +106,33 @@ class RangeSet:
             yield start, end
 
     def covers(self, start: int, end: int) -> bool:
-        """Whether all of start, ..., end - 1 are in the set."""
+        """Return True if all of start, ..., end - 1 are in the set."""
         left = bisect_right(self._bounds, start)
         return start >= end or (left & 1 == 1 and self._bounds[left] >= end)
 
     def end_of(self, number: int) -> int:
-        """The end of the range that a number is in; the number itself if it is in none."""
+        """Return the end of the range that a number is in, or the number itself if it is in none."""
         at = bisect_right(self._bounds, number)
         return self._bounds[at] if at & 1 else number
 
     @property
     def first(self) -> int:
-        """The least number; an IndexError if there is none."""
+        """Smallest number. Raises IndexError if the set is empty."""
         return self._bounds[0]
 
     @property
     def last(self) -> int:
-        """The greatest number; an IndexError if there is none."""
+        """Largest number. Raises IndexError if the set is empty."""
         return self._bounds[-1] - 1
 
     @property
     def first_range(self) -> tuple[int, int]:
-        """The range of the least numbers; an IndexError if there is none."""
+        """Lowest range. Raises IndexError if the set is empty."""
         return self._bounds[0], self._bounds[1]
 
     @property
     def range_count(self) -> int:
+        """Number of ranges."""
         return len(self._bounds) // 2
 
     def __contains__(self, number: int) -> bool:

@@ -1,11 +1,11 @@
-"""Sets of repairs of one object."""
+"""Sets of parts of one object that must be repaired, or were repaired recently."""
 
 from collections import deque
 
 from .ranges import RangeSet
 
 INFO_INDEX = -1
-"""Stands for an object's INFO where segments are meant by index."""
+"""Stands for an object's INFO among segment indexes."""
 
 
 class RepairSet:
@@ -20,7 +20,7 @@ class RepairSet:
         self.info = False
 
     def merge(self, other: "RepairSet") -> int:
-        """Take up all of another one. How much of it was new."""
+        """Add all of another set, and return the number of parts that were new."""
         before = len(self)
         self.segments.update(other.segments)
         for block, rows in other.parity.items():
@@ -29,6 +29,7 @@ class RepairSet:
         return len(self) - before
 
     def clear(self) -> None:
+        """Remove everything."""
         self.segments.clear()
         self.parity.clear()
         self.info = False
@@ -41,8 +42,10 @@ class RepairSet:
 
 
 class RecentRepairs:
-    """Segments dealt with a moment ago, which need not be again: at the sender those repaired, of which requests are
-    older than their repair; at a receiver those looked through and asked for.
+    """Segments handled a moment ago, which need not be handled again yet.
+
+    At the sender these were repaired, and requests for them are older than the repair. At a receiver these were
+    requested.
     """
 
     __slots__ = ("_expiry", "_segments")
@@ -52,16 +55,16 @@ class RecentRepairs:
         self._expiry: deque[tuple[float, int, int]] = deque()
 
     def add(self, start: int, end: int, until: float) -> None:
-        """Remember a repair for some time."""
+        """Remember a range until a time."""
         self._segments.add(start, end)
         self._expiry.append((until, start, end))
 
     def __len__(self) -> int:
-        """So many calls of `add` are remembered."""
+        """Return the number of ranges remembered."""
         return len(self._expiry)
 
     def fresh(self, start: int, end: int, now: float) -> list[tuple[int, int]]:
-        """Those of a range that have not been dealt with recently."""
+        """Return the parts of a range that were not handled recently."""
         while self._expiry and self._expiry[0][0] <= now:
             _, old_start, old_end = self._expiry.popleft()
             self._segments.remove(old_start, old_end)

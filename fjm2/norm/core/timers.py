@@ -1,4 +1,4 @@
-"""Deadlines: in a minute's read one has seen every timer of the protocol."""
+"""Timers of the protocol, all in one table."""
 
 import math
 from enum import IntEnum, auto
@@ -7,14 +7,14 @@ NEVER = math.inf
 
 
 class Timer(IntEnum):
-    """What a sender, or a receiver of one remote sender, waits for."""
+    """A timer of a sender, or of the receiver of one remote sender."""
 
     PACE = auto()
     """Sender: the rate allows the next train."""
     FLUSH = auto()
     """Sender: the next CMD(FLUSH), with or without a watermark (2 x GRTT)."""
     WINDOW = auto()
-    """Sender: ask again for the confirmation that flow control waits for, or ask for one when idle."""
+    """Sender: request again the confirmation that flow control waits for, or request one when idle."""
     PROBE = auto()
     """Sender: the next CMD(CC) (grtt_probe interval)."""
     REPAIR = auto()
@@ -26,17 +26,17 @@ class Timer(IntEnum):
     BACKOFF = auto()
     """Receiver: end of the NACK back-off, then of the hold-off that follows it."""
     SELF_CHECK = auto()
-    """Receiver: the sender has been silent; ask for what is missing all the same."""
+    """Receiver: the sender has been silent; request what is missing unasked."""
     ACK = auto()
     """Receiver: the delayed answer to a watermark."""
     FEEDBACK = auto()
     """Receiver: the delayed answer to a CMD(CC)."""
     INACTIVE = auto()
-    """Receiver: nothing heard of the sender for so long that it is given up."""
+    """Receiver: the sender has been silent for so long that it is given up."""
 
 
 class TimerTable:
-    """Timer to deadline. Times are the caller's: monotonic seconds."""
+    """Deadlines of timers that are set. Times are those of the caller: monotonic seconds."""
 
     __slots__ = ("_deadlines", "next_at")
 
@@ -46,36 +46,41 @@ class TimerTable:
         """The earliest deadline."""
 
     def set(self, timer: Timer, at: float) -> None:
+        """Set a timer, or set it anew."""
         self._deadlines[timer] = at
         self.next_at = min(self._deadlines.values())
 
     def stop(self, timer: Timer) -> None:
+        """Stop a timer, if it is set."""
         if self._deadlines.pop(timer, None) is not None:
             self.next_at = min(self._deadlines.values(), default=NEVER)
 
     def is_set(self, timer: Timer) -> bool:
+        """Return True if a timer is set."""
         return timer in self._deadlines
 
     def deadline(self, timer: Timer) -> float:
+        """Return the deadline of a timer; NEVER if it is not set."""
         return self._deadlines.get(timer, NEVER)
 
     def expire(self, timer: Timer, now: float) -> bool:
-        """Whether the timer has run out; if so it is stopped."""
+        """Return True, and stop the timer, if it has expired."""
         if self._deadlines.get(timer, NEVER) > now:
             return False
         self.stop(timer)
         return True
 
 
-_WIRE_EPOCH_S = 1.0  # so that no time on the wire is 0/0, which means "none"
+_WIRE_EPOCH_S = 1.0
+"""Offset of times on the wire, so that none is 0/0, which means "none"."""
 
 
 def wire_time(now: float) -> tuple[int, int]:
-    """Seconds and microseconds as probes carry them."""
+    """Return a time as probes carry it: seconds and microseconds."""
     microseconds = int((now + _WIRE_EPOCH_S) * 1e6)
     return microseconds // 1_000_000 & 0xFFFFFFFF, microseconds % 1_000_000
 
 
 def time_of_wire(seconds: int, microseconds: int) -> float:
-    """The time that one of our own probes, or an answer to it, carries."""
+    """Return the time that a probe of ours, or the answer to it, carries."""
     return seconds + microseconds * 1e-6 - _WIRE_EPOCH_S

@@ -1,4 +1,4 @@
-"""The unit at the engine's edges: a train of datagrams in one buffer."""
+"""The train: datagrams laid end to end in one buffer, as the engine receives and sends them."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,14 @@ from numpy.typing import NDArray
 TRAIN_SEGMENTS_MAX = 64
 """The kernel's limit for one UDP_SEGMENT send (UDP_MAX_SEGMENTS of older kernels)."""
 TRAIN_BYTES_MAX = 65_507
-"""What one IPv4 datagram can carry, which is also the most that UDP_SEGMENT takes."""
-MADE_TRAIN_BYTES_MAX = TRAIN_BYTES_MAX - 28 * TRAIN_SEGMENTS_MAX
-"""Of the trains that are made here: a gateway can seal each segment, and it is still one train."""
+"""Payload of the longest IPv4 datagram, and also the most that UDP_SEGMENT accepts."""
+_SEAL_BYTES = 28
+"""Bytes that a gateway adds to each segment of a train that it seals."""
+MADE_TRAIN_BYTES_MAX = TRAIN_BYTES_MAX - _SEAL_BYTES * TRAIN_SEGMENTS_MAX
+"""Longest train that is made here. A gateway can seal each of its segments and still send it as one train."""
 
 Address = tuple[str, int]
-"""Host and port. IPv6 scopes are part of the host, as in "fe80::1%eth0"."""
+"""Host and port. An IPv6 scope is part of the host, as in "fe80::1%eth0"."""
 
 
 @dataclass(slots=True, eq=False)
@@ -21,12 +23,12 @@ class Train:
     """Datagrams laid end to end: all `segment_bytes` long, except that the last may be shorter."""
 
     data: NDArray[np.uint8]
-    """Contiguous. On receipt it is borrowed: copy what you keep before you return."""
+    """Contiguous bytes. A received train is borrowed: copy what you keep before you return."""
     segment_bytes: int
     address: Address
-    """To whom it goes, or from whom it came."""
+    """Destination, or source of a train that was received."""
 
     @property
     def count(self) -> int:
-        """Datagrams."""
+        """Number of datagrams."""
         return -(-self.data.size // self.segment_bytes)
