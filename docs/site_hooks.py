@@ -1,4 +1,4 @@
-"""What the site needs besides Markdown: pages link to files of the repository, which it brings along."""
+"""Hooks that add the repository files that pages link to, so that the links work on the site."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _bring(files: Files, config: MkDocsConfig, path: Path, name: str) -> None:
-    """Add a file, or the files of a folder and a list of them."""
+    """Add a file to the site. For a folder, add its files and a page that lists them."""
     place = _on_site(name, path.is_dir())
     if files.get_file_from_path(place) is not None or not path.exists():
         return
@@ -38,7 +38,7 @@ def _bring(files: Files, config: MkDocsConfig, path: Path, name: str) -> None:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Let links that lead out of the folder of pages lead to what was brought along."""
+    """Rewrite links to files outside `docs/` so that they lead to the copies on the site."""
 
     def moved(link: re.Match[str]) -> str:
         name = _in_repository(page.file, link.group())
@@ -47,19 +47,19 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         place = _on_site(name, (Path(config.docs_dir).parent / name).is_dir())
         return os.path.relpath(place, PurePosixPath(page.file.src_uri).parent)
 
-    if page.file.src_uri.startswith(f"{FOLDER}/"):  # from the top of the repository
+    if page.file.src_uri.startswith(f"{FOLDER}/"):  # written relative to the root of the repository
         return markdown.replace("](docs/", "](../")
     return _LINK.sub(moved, markdown)
 
 
 def _in_repository(page: File, link: str) -> str | None:
-    """The name of a file outside the folder of pages, from the top; None for what is inside."""
+    """Return the linked path relative to the repository root, or None if it is inside `docs/`."""
     name = os.path.normpath(PurePosixPath("docs", page.src_uri).parent / link)
     return None if name.startswith("docs/") else name
 
 
 def _on_site(name: str, is_folder: bool = False) -> str:
-    """Its place, by a name that a browser shows."""
+    """Return the path on the site, with an extension that browsers display."""
     if is_folder:
         return f"{FOLDER}/{name}/index.md"
     return f"{FOLDER}/{name}" if name.endswith(".md") else f"{FOLDER}/{name}.txt"

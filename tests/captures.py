@@ -1,4 +1,4 @@
-"""Packet captures as other programs write them: both formats, byte orders, time units, link layers."""
+"""Packet captures as other programs write them: both formats, byte orders and time units, several link layers."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ def raw(ip: bytes) -> bytes:
 
 
 def null(ip: bytes) -> bytes:
-    """BSD's loopback, written by a little-endian machine."""
+    """Return a frame of BSD's loopback, as a little-endian machine writes it."""
     return struct.pack("<I", 2 if _ethertype(ip) == IPV4 else 30) + ip
 
 
@@ -50,7 +50,7 @@ def loop(ip: bytes) -> bytes:
 
 
 def sll(ip: bytes, *tags: int) -> bytes:
-    """Linux's "any" interface."""
+    """Return a frame as Linux's "any" interface captures it."""
     vlans = b"".join(struct.pack(">HH", tag, 57) for tag in tags)
     return struct.pack(">HHH8s", 0, 1, 6, b"") + vlans + struct.pack(">H", _ethertype(ip)) + ip
 
@@ -87,7 +87,7 @@ def pcap(
 def pcapng(
     packets: Sequence[Stamped], link: int = ETHERNET, order: str = "<", resolution: int | None = None, snap: int = 0
 ) -> bytes:
-    """With a block that nobody knows between the packets."""
+    """Return a pcapng file with a block of an unknown type between the packets."""
     options = b""
     unit = 1_000_000
     if resolution is not None:

@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis's profiles, ports, tools that may be missing, and no skipping in CI."""
+"""Fixtures and hooks for all tests: Hypothesis profiles, free ports, optional tools, and no skipping in CI."""
 
 import logging
 import os
@@ -14,23 +14,23 @@ from hypothesis import HealthCheck, settings
 
 IN_CI = os.environ.get("CI") == "true"
 
-# Examples are chosen at random where people work, and are the same on every run in CI, where a red build has to mean
-# the change. Either way a failure prints what reproduces it.
+# Examples are random on a developer's machine. In CI they are the same on every run, so that a red build is caused by
+# the change. Either way, a failure prints what is needed to reproduce it.
 _SETTINGS = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fjm2", _SETTINGS)
 settings.register_profile("fjm2-ci", _SETTINGS, derandomize=True)
 settings.register_profile("fjm2-fast", _SETTINGS, max_examples=20)
 settings.load_profile("fjm2-ci" if IN_CI else "fjm2")
 
-# Tests start hundreds of processes. Half of what that costs is compiling what another has compiled before, and threads
-# for linear algebra, which nobody here does.
+# Tests start hundreds of processes. Half of the cost would be compiling modules again, and starting threads for linear
+# algebra, which the tests do not use.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# A shell's background jobs ignore Ctrl-C, and so would all that they start.
+# A shell's background jobs ignore Ctrl-C, and their child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Below those that the kernel gives to sockets that do not mind.
+# Below the kernel's range of ephemeral ports.
 _PORTS = range(20_000, 32_000)
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -39,7 +39,7 @@ _some = Random()
 
 @pytest.fixture
 def port() -> int:
-    """A UDP port that nobody has, nor the one after it; tests that run at the same time get others."""
+    """Return a free UDP port whose successor is free too. Tests running in parallel get different ports."""
     pairs = len(_PORTS) // 2 // _WORKERS
     while True:
         number = _PORTS[2 * (_WORKER * pairs + _some.randrange(pairs))]
@@ -58,7 +58,7 @@ def _is_free(port: int) -> bool:
 
 @pytest.fixture(autouse=True)
 def levels_of_loggers() -> Iterator[None]:
-    """Commands silence loggers of their process: after those that are run within ours, they are as they were."""
+    """Restore logger levels after each test: commands run inside the test process silence its loggers."""
     loggers = [logging.getLogger(name) for name in ("fjm2.norm", "fjm2.jms")]
     levels = [logger.level for logger in loggers]
     yield
@@ -68,7 +68,7 @@ def levels_of_loggers() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def require_tool() -> Callable[[str], str]:
-    """A function that finds a program, or else skips the test. In CI a missing one fails the test."""
+    """Return a function that finds a program, or skips the test if it is missing. In CI it fails the test instead."""
 
     def path_of(name: str) -> str:
         path = shutil.which(name)
@@ -82,8 +82,8 @@ def require_tool() -> Callable[[str], str]:
     return path_of
 
 
-# Files that take a worker longest, with the seconds they take on an idle machine. They come first, in this order, so
-# that no worker is left with a long one at the end. `pytest --durations=0` shows the figures.
+# Files that take longest, with their seconds on an idle machine. They run first, longest first, so that no worker is
+# left with a long one at the end. `pytest --durations=0` shows the figures.
 _LONG_FILES = {
     "spark": 170,
     "system/bench": 100,
@@ -101,9 +101,9 @@ _LONG_FILES = {
     "docs": 20,
 }
 _SHARING_FOLDERS = ("tests/spark/", "tests/report/")
-"""Folders whose files share something expensive: a virtual machine of Java, a report."""
+"""Folders whose files share an expensive fixture: a Java virtual machine, a report."""
 _ON_ITS_OWN = "tests/spark/test_traces_mistakes.py"
-"""Starts Spark as processes, and shares none."""
+"""A file of such a folder that shares nothing: it starts Spark in separate processes."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -118,7 +118,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`, keep all files of a folder with one worker if they share something expensive."""
+    """With `--dist loadfile`, run all files of a folder on one worker if they share an expensive fixture."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -133,7 +133,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """In CI a test that skips has failed: nothing is missing there but by mistake."""
+    """Turn a skipped test into a failure in CI, where everything should be installed."""
     report = yield
     if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
         _fail(report)
@@ -142,7 +142,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """The same for files that skip as a whole."""
+    """Turn a skipped file into a failure in CI."""
     report = yield
     if IN_CI and report.skipped:
         _fail(report)

@@ -1,8 +1,6 @@
-"""Mutated packets of real captures through the codec.
-
-Whatever the bytes: `decode` gives a message or a WireError that points into the datagram; what it gives encodes again
-and decodes to an equal message; a DataReader goes through any train without an exception, once over every datagram, and
-agrees with `decode` on each.
+"""Fuzz the codec with mutated packets of real captures. For any bytes, `decode` returns a message, or raises a
+WireError whose offset lies in the datagram. A message, encoded and decoded again, is equal. A DataReader reads any
+train without an exception, each datagram once, and agrees with `decode` on each.
 """
 
 import argparse
@@ -26,15 +24,15 @@ from fjm2.norm.core.wire import STREAM_HEADER, Data, DataReader, Message, Object
 VECTORS = Path(__file__).parent / "vectors"
 ADDRESS = ("10.99.0.1", 6003)
 TRAIN_SHARE = 0.3
-"""How many of the cases are trains; the others are single datagrams."""
+"""Share of the cases that are trains. The others are single datagrams."""
 HEADER_BYTES = 48
-"""Most mutations hit this part, as there is nothing to break in a payload."""
+"""Most mutations hit this part, since there is nothing to break in a payload."""
 
 _DIGITS = re.compile(r"\d+")
 
 
 class BrokenInvariantError(Exception):
-    """A case that did not go as promised, with what reproduces it."""
+    """A case that broke an invariant, with the command that reproduces it."""
 
     def __init__(self, data: bytes, segment_bytes: int | None, cause: Exception) -> None:
         replay = f"--replay {data.hex()}" + ("" if segment_bytes is None else f" --segment-bytes {segment_bytes}")
@@ -42,7 +40,7 @@ class BrokenInvariantError(Exception):
 
 
 def check_datagram(data: bytes) -> Message | WireError:
-    """What `decode` makes of a datagram, after a look whether that is as promised."""
+    """Return the result of `decode` for a datagram, after checking its invariants."""
     message = _decoded(data)
     if isinstance(message, WireError):
         assert message.what, "an error that says nothing"
@@ -62,7 +60,7 @@ def _decoded(data: bytes) -> Message | WireError:
 
 
 def check_train(data: bytes, segment_bytes: int, reader: DataReader) -> int:
-    """The number of datagrams that a reader took for DATA, after a look whether `decode` agrees on every one."""
+    """Return how many datagrams a reader recognised as DATA, after checking that `decode` agrees on each."""
     train = Train(np.frombuffer(data, np.uint8), segment_bytes, ADDRESS)
     count = recognised = 0
     for datagram, item in zip(datagrams(data, segment_bytes), unrolled(reader, train), strict=True):
@@ -79,17 +77,17 @@ def check_train(data: bytes, segment_bytes: int, reader: DataReader) -> int:
 
 
 def datagrams(data: bytes, segment_bytes: int) -> Iterator[bytes]:
-    """A train's, one by one."""
+    """Yield the datagrams of a train."""
     return (data[start : start + segment_bytes] for start in range(0, len(data), segment_bytes))
 
 
 def is_stub(message: Data) -> bool:
-    """Whether a stream's DATA is too short for the stream's header."""
+    """Return True if a stream's DATA is too short for the stream header."""
     return bool(message.flags & ObjectFlag.STREAM) and len(message.payload) < STREAM_HEADER.size
 
 
 def unrolled(reader: DataReader, train: Train) -> Iterator[Data | bytes]:
-    """What a reader finds, one datagram at a time."""
+    """Yield what a reader finds, one datagram at a time."""
     for run in reader.read(train):
         if isinstance(run, bytes):
             yield run
@@ -121,7 +119,7 @@ def unrolled(reader: DataReader, train: Train) -> Iterator[Data | bytes]:
 
 @cache
 def golden_datagrams() -> tuple[bytes, ...]:
-    """Every datagram of `tests/vectors`."""
+    """All datagrams of `tests/vectors`."""
     return tuple(packet.payload for path in sorted(VECTORS.glob("*.pcap")) for packet in pcap.read(path))
 
 
@@ -138,7 +136,8 @@ def golden_trains() -> tuple[tuple[bytes, int], ...]:
 
 
 def as_trains(data: list[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Datagrams joined as a sender would: a train goes on while they are equally long, and a shorter one ends it."""
+    """Join datagrams into trains as a sender would: all have the same length, except a shorter one that may end the
+    train."""
     start = 0
     while start < len(data):
         size, end = len(data[start]), start + 1
@@ -151,7 +150,7 @@ def as_trains(data: list[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 class Mutator:
-    """Makes cases out of golden packets. The same seed makes the same cases."""
+    """Makes cases from golden packets. The same seed makes the same cases."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed).random
@@ -173,14 +172,14 @@ class Mutator:
         )
 
     def datagram(self) -> bytes:
-        """One packet with one to four faults; now and then with none."""
+        """Return one packet with one to four faults, or occasionally none."""
         data = bytearray(self._golden())
         for _ in range(self._below(5)):
             self._mutations[self._below(len(self._mutations))](data)
         return bytes(data)
 
     def train(self) -> tuple[bytes, int]:
-        """A few segments with a few faults, and a segment size that may be wrong."""
+        """Return a few segments with a few faults, and a segment size that may be wrong."""
         joined, segment_bytes = self._trains[self._below(len(self._trains))]
         start = segment_bytes * self._below(len(joined) // segment_bytes)
         data = bytearray(joined[start : start + segment_bytes * (1 + self._below(6))])
@@ -243,7 +242,7 @@ class Mutator:
         data[at:] = other[at if self._random() < 0.5 else self._below(len(other)) :]
 
     def _lie(self, data: bytearray) -> None:
-        """About a length: the header's, or that of an extension or a repair request, which stand on words."""
+        """Falsify a length: of the header, or of an extension or repair request, which are aligned to 32-bit words."""
         if len(data) > 1 and self._random() < 0.4:
             data[1] = self._below(16) if self._random() < 0.5 else data[1] + self._below(5) - 2 & 255
         elif len(data) > 24:
@@ -252,7 +251,7 @@ class Mutator:
 
 
 def outcomes(cases: int, seed: int) -> Iterator[str]:
-    """What came of each of so many cases; a BrokenInvariantError if one did not go as promised."""
+    """Yield the outcome of each case. Raises BrokenInvariantError if a case breaks an invariant."""
     mutator = Mutator(seed)
     chance = Random(~seed).random
     for _ in range(cases):
@@ -272,7 +271,7 @@ def _try_datagram(data: bytes) -> str:
 
 def _try_train(data: bytes, segment_bytes: int) -> str:
     try:
-        # A reader of its own for each: a case must not need those before it to go wrong again.
+        # A new reader for each case, so that a failure can be reproduced without the cases before it.
         recognised = check_train(data, segment_bytes, DataReader())
     except Exception as error:
         raise BrokenInvariantError(data, segment_bytes, error) from error

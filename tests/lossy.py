@@ -1,4 +1,4 @@
-"""A TrainSocket that loses, doubles and delays what it receives, the same way each time for the same seed."""
+"""A TrainSocket that loses, duplicates and delays received datagrams, reproducibly for a seed."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ _Segment = NDArray[np.uint8]
 
 
 class LossySocket:
-    """Wraps any TrainSocket. What is sent goes through as it is; probabilities are for each datagram received."""
+    """Wraps any TrainSocket. Sends are passed on unchanged. Probabilities apply to each received datagram."""
 
     def __init__(
         self, inner: TrainSocket, *, seed: int, lose: float = 0.0, duplicate: float = 0.0, delay: float = 0.0
     ) -> None:
         self.inner = inner
         self.lost = self.duplicated = self.delayed = 0
-        """Datagrams."""
+        """Numbers of datagrams."""
         self._random = Random(seed)
         self._lose, self._duplicate, self._delay = lose, duplicate, delay
         self._late: dict[Address, list[_Segment]] = {}
@@ -38,18 +38,18 @@ class LossySocket:
         return self.inner.fileno()
 
     def send(self, train: Train) -> bool:
-        """Nothing is lost on the way out: each receiver loses for itself."""
+        """Send without loss: each receiver has losses of its own."""
         return self.inner.send(train)
 
     def close(self) -> None:
-        """The wrapped socket, too."""
+        """Close the wrapped socket."""
         self.inner.close()
 
     def receive(self) -> Train | None:
-        """The next train of what has survived.
+        """Return the next train of datagrams that were not lost, or None.
 
-        What is delayed comes behind the next train of its sender, or when there is nothing else. So it has to be
-        called until it gives None: what is kept here makes no file readable.
+        A delayed datagram follows the next train of its sender, or is returned when nothing else has arrived. Call this
+        until it returns None: the datagrams held here do not make the file descriptor readable.
         """
         while not self._ready:
             train = self.inner.receive()
@@ -84,12 +84,12 @@ class LossySocket:
 
 
 def segments_of(train: Train) -> list[_Segment]:
-    """Each datagram of a train, still in its buffer."""
+    """Return views of the datagrams of a train, without copying."""
     return [train.data[i : i + train.segment_bytes] for i in range(0, train.data.size, train.segment_bytes)]
 
 
 def trains_of(segments: list[_Segment], address: Address) -> Iterator[Train]:
-    """The fewest trains that hold these datagrams in this order. Copied."""
+    """Yield the fewest trains that hold copies of these datagrams in this order."""
     run: list[_Segment] = []
     for segment in segments:
         is_next = run and segment.size <= run[0].size == run[-1].size and len(run) < TRAIN_SEGMENTS_MAX

@@ -1,4 +1,4 @@
-"""Classic pcap files of UDP in IPv4 over Ethernet: no more than the tests read and write."""
+"""Classic pcap files of UDP in IPv4 over Ethernet: only the features that the tests need."""
 
 import struct
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ PORT = 6003
 
 
 class Packet(NamedTuple):
-    """One UDP datagram, and when it was seen."""
+    """One UDP datagram and its capture time."""
 
     time_s: float
     source: str
@@ -30,7 +30,7 @@ class Packet(NamedTuple):
 
 
 def read(path: Path) -> list[Packet]:
-    """Every packet of a file. Anything but UDP in it is an error."""
+    """Read all packets of a file. A packet that is not UDP is an error."""
     data = path.read_bytes()
     magic, _, _, _, _, _, link = _FILE.unpack_from(data)
     assert (magic, link) == (_MAGIC, _ETHERNET), path
@@ -61,7 +61,7 @@ def _dotted(address: bytes) -> str:
 
 
 def write(path: Path, payloads: Iterable[bytes]) -> None:
-    """A file of datagrams to one group, a second apart."""
+    """Write a file of datagrams to one group, one second apart."""
     with path.open("wb") as file:
         file.write(_FILE.pack(_MAGIC, 2, 4, 0, 0, 65535, _ETHERNET))
         for second, payload in enumerate(payloads):

@@ -1,4 +1,4 @@
-"""Everything that can stand on the wire, for Hypothesis."""
+"""Hypothesis strategies for everything that can be sent on the wire."""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,7 +46,7 @@ contents = st.binary(max_size=64)
 
 
 def payload_ids(fec_id: int) -> SearchStrategy[int]:
-    """As wide as the FEC payload id."""
+    """Integers as wide as the FEC payload id."""
     return u64 if fec_id == FecId.SMALL_BLOCK_SYSTEMATIC else u32
 
 
@@ -76,7 +76,7 @@ rates = st.builds(Rate, u16)
 
 
 def _whole_words(words: int) -> SearchStrategy[bytes]:
-    """What an extension of so many words has behind its type and length."""
+    """Content of an extension of `words` words: all bytes after its type and length."""
     return st.binary(min_size=4 * words - 2, max_size=4 * words - 2)
 
 
@@ -84,7 +84,7 @@ auths = st.integers(1, 6).flatmap(_whole_words).map(lambda content: Auth(content
 
 
 def unknowns(known: set[int]) -> SearchStrategy[Unknown]:
-    """Extensions of types that mean nothing, short and long."""
+    """Short and long extensions of unknown types."""
     long = st.builds(
         Unknown, st.integers(0, 127).filter(lambda het: het not in known), st.integers(1, 6).flatmap(_whole_words)
     )
@@ -95,7 +95,7 @@ def unknowns(known: set[int]) -> SearchStrategy[Unknown]:
 
 
 def extensions(fec_id: int | None = None) -> SearchStrategy[tuple[Extension, ...]]:
-    """Header extensions; EXT_FTI only where a message has a FEC Encoding ID: elsewhere its form is not known."""
+    """Header extensions. EXT_FTI is included only if the message has a FEC Encoding ID, which decides its format."""
     known = {CcFeedback.HET, Rate.HET, Auth.HET}
     kinds: list[SearchStrategy[Any]] = [cc_feedbacks, rates, auths]
     if fec_id is not None:
@@ -106,7 +106,7 @@ def extensions(fec_id: int | None = None) -> SearchStrategy[tuple[Extension, ...
 
 @st.composite
 def requests(draw: Callable[[SearchStrategy[Any]], Any]) -> RepairRequest:
-    """Repair requests of every form, with a range's last item never missing."""
+    """Repair requests of every form. A range always has its last item."""
     form = draw(st.sampled_from(list(RepairForm)))
     items = draw(st.lists(positions, max_size=6))
     if form == RepairForm.RANGES and len(items) % 2:
@@ -132,7 +132,7 @@ _nodes = st.lists(u32, max_size=5).map(tuple)
 
 
 def data_of(fec_id: int, payload: SearchStrategy[bytes] = contents) -> SearchStrategy[Data]:
-    """DATA of one FEC Encoding ID, of a stream or not."""
+    """DATA of one FEC Encoding ID, of a stream or another object."""
     return st.builds(
         Data,
         **_from_sender,

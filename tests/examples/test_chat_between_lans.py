@@ -1,4 +1,4 @@
-"""The chat room on two networks that nothing but gateways joins."""
+"""The chat room on two networks that are connected only by gateways."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.root, pytest.mark.calm]
 
 
 class Chatter:
-    """Somebody at a terminal of a host. What they see is gathered in a thread."""
+    """A person at a host's terminal. A thread collects the output."""
 
     def __init__(self, host: Namespace, name: str) -> None:
         self.seen: list[str] = []
@@ -41,10 +41,10 @@ class Chatter:
         self._process.stdin.flush()
 
     def leaves(self) -> None:
-        """By Ctrl-D."""
+        """Leave by Ctrl-D."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.stdin = None  # what ends the process would flush it
+        self._process.stdin = None  # ending the process would flush it
         try:
             assert self._process.wait(30) == 0
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Every example runs, and does what it says."""
+"""Every example runs and does what its docstring says."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ VECTORS = ROOT / "tests" / "vectors"
 
 @pytest.fixture
 def port(port: int) -> str:
-    """As an argument of a command."""
+    """The port as a command-line argument."""
     return str(port)
 
 
@@ -29,7 +29,7 @@ Listen = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def listen() -> Iterator[Listen]:
-    """Starts an example that receives. It has said that it listens when this returns."""
+    """Return a function that starts a receiving example and waits until it listens."""
     with contextlib.ExitStack() as started:
 
         def start(example: str, *arguments: str | Path) -> subprocess.Popen[str]:
@@ -45,21 +45,21 @@ def listen() -> Iterator[Listen]:
 
 
 def lines_of(process: subprocess.Popen[str]) -> list[str]:
-    """What it has still to say until its end, which has to be a good one."""
+    """Return the rest of a process's output. Fails if its exit status is not 0."""
     out, _ = process.communicate(timeout=30)
     assert process.returncode == 0
     return out.splitlines()
 
 
 def run(example: str, *arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
-    """Runs an example as a user would, and looks at its exit status."""
+    """Run an example as a user would, and check its exit status."""
     argv = [sys.executable, "-W", "error", str(EXAMPLES / example), *map(str, arguments)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == status, done.stderr
     return done
 
 
-# A notebook's cells are run one by one, not as a command.
+# The notebook is no command: its cells are run one by one.
 COMMANDS = [path.name for path in EXAMPLES.glob("*.py") if path.name != "notebook.py"]
 
 
@@ -71,7 +71,7 @@ def test_every_example_tells_how_it_is_used(example: str) -> None:
 
 
 def peeked(capture: str, *arguments: str) -> str:
-    """What `peek_capture.py` prints of a capture, without a process of its own."""
+    """Return the lines that `peek_capture.py` prints, running it in this process."""
     main = runpy.run_path(str(EXAMPLES / "peek_capture.py"))["main"]
     result = CliRunner().invoke(main, [str(VECTORS / f"{capture}.pcap"), *arguments])
     assert result.exception is None, result.output
@@ -96,7 +96,7 @@ def test_peeking_stops_at_the_limit() -> None:
 def test_peeking_knows_every_capture(capture: str) -> None:
     lines = peeked(capture).splitlines()
     assert len(lines) > 5
-    assert not lines[-1].startswith("NORM packets")  # there is nothing else in them
+    assert not lines[-1].startswith("NORM packets")  # the captures hold nothing else
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_progress_of_what_comes_shows_on_a_terminal(port: str, tmp_path: Path) -
 
 
 def read_some(terminal: int) -> str:
-    """What a terminal shows next; nothing when nobody writes to it any more."""
+    """Return the next output of a terminal, or nothing once no process writes to it."""
     try:
         return os.read(terminal, 4096).decode(errors="replace")
     except OSError:
@@ -255,5 +255,5 @@ SHORT = [path.name for path in EXAMPLES.glob("*.py") if path.name not in ("demo.
 
 @pytest.mark.parametrize("example", sorted(SHORT))
 def test_examples_fit_on_a_screen(example: str) -> None:
-    bound = 70 if example == "web_app.py" else 60  # both a publisher and a subscriber, and a server
+    bound = 70 if example == "web_app.py" else 60  # each is both a publisher and a subscriber, or a server
     assert len((EXAMPLES / example).read_text().splitlines()) < bound

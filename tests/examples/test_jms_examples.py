@@ -1,4 +1,4 @@
-"""The examples of `fjm2.jms` do what they say."""
+"""The examples of `fjm2.jms` do what their docstrings say."""
 
 import re
 import signal
@@ -81,7 +81,7 @@ def test_who_chats_sees_the_others_and_not_himself(port: str) -> None:
 
 
 class Chatter:
-    """Somebody at a terminal."""
+    """A person at a terminal."""
 
     def __init__(self, port: str, name: str) -> None:
         words = [sys.executable, "-W", "error", EXAMPLES / "jms_chat.py", "--uri", uri_of(port), name]
@@ -105,7 +105,7 @@ class Chatter:
         self._process.stdin.flush()
 
     def leaves(self) -> list[str]:
-        """By Ctrl-D. What there was besides."""
+        """Leave by Ctrl-D, and return the remaining output."""
         return lines_of(self._process)
 
 

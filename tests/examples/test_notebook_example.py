@@ -44,7 +44,7 @@ def test_cells_run_one_by_one_in_a_running_loop(
             assert told is not None
             before = int(told[1])
             assert await publishing.wait() == 0
-            await until_gathered(names["prices"], 19)  # of the 20 that the selector lets pass, one was taken before
+            await until_gathered(names["prices"], 19)  # one of the 20 that match the selector was received before
         assert before < 19
         last = re.match(r"(\d+) quotes, ([\d.]+) on average", run_cell("again and again"))
         assert last is not None

@@ -1,4 +1,4 @@
-"""What is packaged for operators: the units are valid and let the services do their work."""
+"""Packages for operators: the systemd units are valid and allow the services to work."""
 
 import json
 import os
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 UNITS = sorted((ROOT / "packaging" / "systemd").glob("*.service"))
 BIN = Path(sys.executable).parent
 EXPOSURE_MAX = 25
-"""In tenths, of ten; `systemd-analyze security` calls less than 50 OK."""
+"""Exposure in tenths, from 0 to 100. `systemd-analyze security` rates less than 50 as OK."""
 DEADLINE_S = 30.0
 
 
@@ -32,7 +32,7 @@ def test_units_are_valid_and_closed(unit: Path, tmp_path: Path, require_tool: Ca
 
 
 def test_the_gateways_unit_never_gives_up() -> None:
-    """By default systemd does after five starts in ten seconds: an interface that comes later is not waited for."""
+    """By default, systemd gives up after five starts in ten seconds, too early for an interface that appears later."""
     text = (ROOT / "packaging" / "systemd" / "fjm2d.service").read_text()
     assert "\nStartLimitIntervalSec=0\n" in text.partition("[Service]")[0]
 
@@ -53,7 +53,7 @@ def test_units_start_what_there_is_and_wrong_settings_end_it(unit: Path, tmp_pat
 def test_the_gateway_works_without_any_capability(
     tmp_path: Path, port: int, require_tool: Callable[[str], str]
 ) -> None:
-    """The one that the unit gives is for larger buffers only."""
+    """The capability that the unit grants only serves larger buffers."""
     setpriv = require_tool("setpriv")
     if os.geteuid() != 0:
         pytest.skip("needs root, to give capabilities up")
@@ -82,7 +82,7 @@ def test_the_gateway_works_without_any_capability(
 
 
 def answer_of(url: str, process: subprocess.Popen[str]) -> object:
-    """As soon as there is one."""
+    """Return the answer as soon as there is one."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The web application publishes what is posted, and streams what it subscribes to."""
+"""The web application publishes what clients post, and streams quotes to subscribers."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ DEADLINE_S = 30.0
 
 @pytest.fixture
 def web(port: str) -> Iterator["httpx.Client"]:
-    """A client of the application, which comes to a good end after the test, with streams still open."""
+    """A client of the application. After the test, the application must end cleanly although streams are still open."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         tcp_port = probe.getsockname()[1]
@@ -46,7 +46,7 @@ def web(port: str) -> Iterator["httpx.Client"]:
 
 @contextlib.contextmanager
 def streamed(web: "httpx.Client", selector: str = "") -> Iterator[Iterator[str]]:
-    """The lines of a stream that has begun."""
+    """Yield the lines of a stream that has begun."""
     with web.stream("GET", "/quotes", params={"selector": selector}) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         lines = (line for line in answer.iter_lines() if line)
@@ -82,7 +82,7 @@ def test_wrong_requests_are_told(web: "httpx.Client") -> None:
 
 @pytest.fixture
 def held() -> Iterator[list["httpx.Response"]]:
-    """Answers that stay open until the application has ended."""
+    """Responses that stay open until the application has ended."""
     answers: list[httpx.Response] = []
     yield answers
     for answer in answers:

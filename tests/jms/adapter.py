@@ -1,4 +1,4 @@
-"""One way to call both APIs: every method of either is awaited."""
+"""One interface to both APIs: tests await every method of either."""
 
 import asyncio
 import inspect
@@ -10,9 +10,9 @@ from fjm2 import jms
 from fjm2.jms import blocking
 
 WAIT_S = 20.0
-"""For what has to happen."""
+"""Longest wait for something that must happen."""
 QUIET_S = 0.05
-"""For what must not."""
+"""Time in which something unwanted would happen."""
 OPEN_NAMES = (
     "Connection",
     "Session",
@@ -29,7 +29,7 @@ SHELLS = tuple(getattr(module, name) for module in (jms, blocking) for name in O
 
 
 class Awaited:
-    """An object of either API with every method awaited; what it gives is wrapped likewise."""
+    """Wraps an object of either API so that every method is awaited. Returned objects are wrapped too."""
 
     def __init__(self, api: "Api", inner: Any) -> None:
         object.__setattr__(self, "_api", api)
@@ -61,7 +61,7 @@ class Awaited:
 
 
 class Api:
-    """How a test calls."""
+    """Calls one of the two APIs for a test, and closes at the end what the test opened."""
 
     module: Any
     is_blocking: bool
@@ -89,14 +89,14 @@ class Api:
         raise NotImplementedError
 
     async def make(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """An object of a class of the API."""
+        """Return a new object of one of the API's classes."""
         return await self.call(getattr(self.module, name), *arguments, **options)
 
     def factory(self, **options: Any) -> Any:
         return self.module.ConnectionFactory(self.uri, **options)
 
     async def connect(self, is_started: bool = True, **options: Any) -> Any:
-        """A connection, which is closed after the test."""
+        """Return a connection that is closed after the test."""
         connection = await self.call(self.factory(**options).create_connection)
         self.opened.append(connection)
         if is_started:
@@ -162,7 +162,7 @@ class Blocking(Api):
 
 
 def listener(api: Api, body: Callable[[Any], Coroutine[Any, Any, Any]]) -> Callable[[Any], Any]:
-    """A listener made of a coroutine function, which the blocking API's thread runs in a loop of its own."""
+    """Return a listener that runs a coroutine function. For the blocking API, it runs in an event loop of its own."""
     if not api.is_blocking:
         return body
 
@@ -173,7 +173,7 @@ def listener(api: Api, body: Callable[[Any], Coroutine[Any, Any, Any]]) -> Calla
 
 
 async def eventually(condition: Callable[[], object]) -> None:
-    """Wait until it holds."""
+    """Wait until the condition is true."""
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -181,7 +181,7 @@ async def eventually(condition: Callable[[], object]) -> None:
 
 
 async def texts(consumer: Any, count: int) -> list[str]:
-    """Of so many messages, and of no more."""
+    """Return the texts of the next `count` messages. Fails if there are fewer or more."""
     found: list[str] = []
     for _ in range(count):
         message = await consumer.receive(WAIT_S)

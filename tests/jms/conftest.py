@@ -1,4 +1,4 @@
-"""Each test runs twice: with asyncio, and with blocking calls in threads. Its bus is its own, and on this host only."""
+"""Run each test twice: with asyncio, and with blocking calls in threads. Each has a bus of its own on the loopback."""
 
 import asyncio
 import inspect
@@ -15,7 +15,7 @@ def api(request: pytest.FixtureRequest, port: int) -> Api:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Coroutine functions run in a loop of their own; what was opened with the API is closed at their end."""
+    """Run a coroutine function in an event loop of its own, and then close what the API opened."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = pyfuncitem._fixtureinfo.argnames

@@ -34,7 +34,7 @@ def uri(port: int) -> str:
 
 
 class Store:
-    """Keeps every frame, and says when it is stored: by `store`, or at once."""
+    """Keeps every frame, and reports it as stored at once or when `store` is called."""
 
     def __init__(self, is_slow: bool = True) -> None:
         self.frames: list[bytes] = []
@@ -55,7 +55,7 @@ class Store:
         return self.waiting[-1]
 
     def store(self, error: Exception | None = None) -> None:
-        """All frames so far are stored, or cannot be."""
+        """Report all frames so far as stored, or as failed."""
         for future in self.waiting:
             if error is None:
                 future.set_result(None)
@@ -65,7 +65,7 @@ class Store:
 
 
 async def gated(port: int, store: Store, **settings: Any) -> tuple[Connection, Connection]:
-    """A publisher behind the store, and a subscriber that is started."""
+    """A publisher behind the store, and a started subscriber."""
     config = BusConfig.from_uri(uri(port), BUS_DEFAULTS)
     sending = await Connection(ConnectionCore(config, ClientSettings(**settings), store))
     receiving = await ConnectionFactory(uri(port), dscp=8).create_connection()
@@ -74,7 +74,7 @@ async def gated(port: int, store: Store, **settings: Any) -> tuple[Connection, C
 
 
 async def subscribe(sending: Connection, receiving: Connection) -> list[str]:
-    """The texts that arrive."""
+    """Return a list that collects the texts that arrive."""
     heard: list[str] = []
     consumer = receiving.create_session().create_consumer(TOPIC)
     consumer.message_listener = lambda message: heard.append(message.text)
@@ -122,7 +122,7 @@ async def test_a_gate_holds_a_confirmation_back(port: int) -> None:
     heard = await subscribe(sending, receiving)
     outcome = asyncio.ensure_future(sending.create_session().create_producer(TOPIC).send_async(TextMessage("a")))
     await eventually(lambda: heard == ["a"])
-    await sending._core.check_open().confirmation.settled()  # the subscriber has confirmed it
+    await sending._core.check_open().confirmation.settled()  # the subscriber has confirmed the message
     await asyncio.sleep(QUIET_S)
     assert not outcome.done()
     store.store()

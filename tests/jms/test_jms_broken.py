@@ -1,4 +1,4 @@
-"""What enemies send, and what programs do that nobody should: the others go on."""
+"""Hostile messages and misbehaving programs must not disturb others."""
 
 import asyncio
 import gc
@@ -45,7 +45,7 @@ def uri(port: int) -> str:
 
 
 async def two_nodes(port: int) -> tuple[Connection, Connection]:
-    """A publisher's, and a subscriber's that is started."""
+    """Return a publisher's connection, and a subscriber's, which is started."""
     sending = await ConnectionFactory(uri(port)).create_connection()
     receiving = await ConnectionFactory(uri(port), dscp=8).create_connection()
     receiving.start()
@@ -59,7 +59,7 @@ def malformed(
     sections: bytes = b"",
     body: bytes = b"",
 ) -> Parts:
-    """A frame with parts that are what they are."""
+    """Return a frame whose parts are not checked."""
     head, usual = FrameWriter(77).write(message, destination, 0, 4, round(time.time() * 1000))
     body = body or usual
     fields = list(HEADER.unpack_from(head))
@@ -70,7 +70,7 @@ def malformed(
 
 
 def publish(connection: Connection, parts: Parts, destination: Destination = TOPIC) -> None:
-    """As it is."""
+    """Publish a frame as it is."""
     assert connection._core.endpoint is not None
     waiting = connection._core.endpoint.publication.publish(destination, 4, parts)
     assert waiting is None
@@ -85,7 +85,7 @@ BAD_CORRELATION = section(1, b"\xff")
 
 
 async def after_a_gap(sending: Connection, receiving: Connection, parts: Parts) -> None:
-    """The frame comes, and before it something was lost."""
+    """Publish the frame so that the receiver finds a gap before it."""
     assert sending._core.endpoint is not None
     assert receiving._core.endpoint is not None
     publish(sending, FrameWriter(78).write(TextMessage("before"), TOPIC, 0, 4, 0))

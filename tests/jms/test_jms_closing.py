@@ -1,4 +1,4 @@
-"""A close waits for what was accepted as long as anything goes on, and no longer."""
+"""Closing waits for accepted messages as long as there is progress, and no longer."""
 
 import asyncio
 import time
@@ -13,14 +13,14 @@ TOPIC = Topic("closing")
 MESSAGES, BYTES = 150, 1000
 RATE_BPS = 1_000_000
 SENDING_S = MESSAGES * BYTES * 8 / RATE_BPS
-"""What it takes at the least to send them."""
+"""Shortest time in which they can be sent."""
 STILL_S = 0.5
 BUSY_S = 1.5
-"""What a busy machine may add."""
+"""Delay that a busy machine may add."""
 
 
 class Slow:
-    """A sender whose rate is low, and a receiver that is another node."""
+    """A sender with a low rate, and a receiver on another node."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -94,7 +94,7 @@ async def test_who_leaves_the_block_by_another_exception_loses_nothing(api: Api)
     assert await slow.received() == list(range(MESSAGES))
 
 
-@pytest.mark.parametrize("api", [Asyncio], indirect=True)  # nobody cancels a call that blocks, but by Ctrl-C
+@pytest.mark.parametrize("api", [Asyncio], indirect=True)  # only Ctrl-C cancels a blocking call
 async def test_a_close_that_is_cancelled_ends_at_once_and_tells(api: Api) -> None:
     slow = await Slow(api).open()
     await slow.send()

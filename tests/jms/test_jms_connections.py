@@ -1,4 +1,4 @@
-"""Connections, sessions, consumers, and who may call what when: rows C1 to C16."""
+"""Connections, sessions, consumers, and which calls are allowed when: rows C1 to C16."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ AUTO, TRANSACTED = SessionMode.AUTO_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED
 
 
 class Slow:
-    """A listener that takes its time."""
+    """A slow listener."""
 
     def __init__(self, api: Api, seconds: float = 0.05) -> None:
         self.begun: list[str] = []
@@ -346,7 +346,7 @@ async def test_c8_a_connection_is_its_event_loop_s_or_any_thread_s(api: Api) -> 
 
 
 async def test_who_sends_can_see_whether_anybody_listens(api: Api) -> None:
-    listening = await api.connect(inactivity_s=50)  # another bus: another node
+    listening = await api.connect(inactivity_s=50)  # a different setting, so another bus and another node
     await (await listening.create_session()).create_consumer(TOPIC)
     sending = await api.connect()
     await sending.ready()

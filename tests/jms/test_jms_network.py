@@ -1,4 +1,4 @@
-"""Two nodes on a bus: what passes between connections that do not share one."""
+"""Messages between connections on two nodes of a bus."""
 
 import asyncio
 import sys
@@ -26,7 +26,7 @@ TOPIC, OTHER = Topic("fjm2.network"), Topic("fjm2.network.other")
 
 
 async def two_nodes(api: Api) -> tuple[Any, Any]:
-    """Connections to the same group and port, each with a node of its own, as their settings differ."""
+    """Return two connections to the same group and port. Their settings differ, so each gets a node of its own."""
     return await api.connect(), await api.connect(dscp=8)
 
 

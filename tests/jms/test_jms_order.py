@@ -1,4 +1,4 @@
-"""Order, expiry, priority and delivery modes: rows O1 to O4, E1, E2, M1 to M4, and what headers a send sets."""
+"""Order, expiry, priority, delivery modes, and headers set by a send: rows O1 to O4, E1, E2, M1 to M4."""
 
 import asyncio
 import time

@@ -244,7 +244,7 @@ async def test_g3_listeners_share_a_queue(api: Api) -> None:
 
 
 async def answer(api: Api, session: Any, count: int = 1) -> None:
-    """Reply to what comes on the topic, so many times."""
+    """Send `count` replies to each request on the topic."""
     producer = await session.create_producer()
 
     async def reply(request: TextMessage) -> None:

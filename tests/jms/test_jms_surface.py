@@ -1,4 +1,5 @@
-"""The two APIs have one surface, factories take what they say, and every row of the first release has its test."""
+"""Both APIs have the same members, factories accept the documented options, and every row of the first release has a
+test."""
 
 import ast
 import inspect
@@ -18,7 +19,7 @@ from fjm2.jms import blocking
 TESTS = Path(__file__).parents[1]
 
 ROWS = {"A": 10, "B": 13, "C": 16, "E": 2, "G": 3, "H": 17, "M": 4, "N": 9, "O": 4, "P": 11, "R": 2, "S": 22, "X": 8}
-"""What the first release promises, by the letter of its table: rows from 1 on."""
+"""Number of rows in each table of the first release, by the table's letter."""
 MORE_ROWS = ["U1", "U2", "U3", "U4", "U9", "U10"]
 LATER = {"H15"}
 
@@ -31,7 +32,7 @@ IN_OTHER_WORDS = {
 
 
 def surface(kind: type) -> dict[str, Any]:
-    """Public members and those of the protocols, as they are found in the class."""
+    """Return the public members of a class, and its methods for `with`, iteration and `await`."""
     names = [
         name for name in dir(kind) if not name.startswith("_") or name in {*IN_OTHER_WORDS, *IN_OTHER_WORDS.values()}
     ]
@@ -62,7 +63,7 @@ def test_both_apis_have_the_same_names() -> None:
 
 
 THREADING = {"callback_thread", "loop_thread", "send_queue"}
-"""Modules of the blocking API below its shell: they hold what threads and the event loop need of each other."""
+"""Modules below the blocking API: they connect threads with the event loop."""
 
 
 def test_methods_of_the_blocking_api_are_short() -> None:
@@ -104,7 +105,7 @@ def test_a_factory_takes_a_uri_options_and_the_environment(module: Any, monkeypa
 
 
 BUS = {"flow=min", "rate=none", "sync=current"}
-"""What a bus is set to where nothing else is said."""
+"""Default settings of a bus."""
 
 
 def parts_of(uri: str) -> tuple[str, set[str]]:

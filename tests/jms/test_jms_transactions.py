@@ -14,7 +14,7 @@ TRANSACTED = SessionMode.SESSION_TRANSACTED
 
 
 async def sessions(api: Api) -> tuple[Any, Any, Any]:
-    """A transacted session, another one, and a consumer of this."""
+    """Return a transacted session, a session without transactions, and a consumer of the latter."""
     connection = await api.connect()
     plain = await connection.create_session()
     return await connection.create_session(TRANSACTED), plain, await plain.create_consumer(TOPIC)

@@ -1,4 +1,4 @@
-"""OpenTelemetry: one trace through publisher and subscriber, each a node of its own, by the real SDK."""
+"""OpenTelemetry, with the real SDK: one trace covers publisher and subscriber, which are separate nodes."""
 
 import asyncio
 import subprocess
@@ -26,7 +26,7 @@ TOPIC, NEXT = Topic("fjm2.telemetry"), Topic("fjm2.telemetry.next")
 
 
 class Side:
-    """A program's provider, with what it exports."""
+    """A program's tracer provider and its exported spans."""
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()
@@ -196,7 +196,7 @@ async def test_without_telemetry_nothing_is_added(api: Api) -> None:
         assert not trace.get_current_span(context_of(message)).get_span_context().is_valid
 
 
-# What others send.
+# Contexts received from others.
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_property_of_another_type_is_none() -> None:
     assert not trace.get_current_span(context_of(message)).get_span_context().is_valid
 
 
-# Whether it is there.
+# With and without OpenTelemetry.
 
 WITHOUT = """
 import sys
