@@ -1,6 +1,8 @@
-"""Fuzz the codec with mutated packets of real captures. For any bytes, `decode` returns a message, or raises a
-WireError whose offset lies in the datagram. A message, encoded and decoded again, is equal. A DataReader reads any
-train without an exception, each datagram once, and agrees with `decode` on each.
+"""Fuzz the codec with mutated packets of real captures.
+
+For any bytes, `decode` returns a message, or raises a WireError whose offset lies in the datagram. A message, encoded
+and decoded again, is equal. A DataReader reads any train without an exception, each datagram once, and agrees with
+`decode` on each.
 """
 
 import argparse
@@ -136,8 +138,7 @@ def golden_trains() -> tuple[tuple[bytes, int], ...]:
 
 
 def as_trains(data: list[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Join datagrams into trains as a sender would: all have the same length, except a shorter one that may end the
-    train."""
+    """Join datagrams into trains as a sender would: only the last of a train may be shorter than the others."""
     start = 0
     while start < len(data):
         size, end = len(data[start]), start + 1
