@@ -11,7 +11,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from test_gateway_forwarding import data
+from gateway_datagrams import data
 
 from fjm2.norm import Address, Train
 from fjm2d.forwarding.election import HERE_S, Election

@@ -1,41 +1,29 @@
-"""What stands around a gateway: the node list as a client sees it, the status server, logs, metrics, addresses."""
+"""The services around a gateway: status server, metrics, reports, sockets, name lookups and commands."""
 
 import asyncio
-import hashlib
-import hmac
 import json
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fjm2.norm import Address, Train, UdpConfig, UdpTransport
 from fjm2.norm.core.wire import Message, decode
-from fjm2admin import advert
-from fjm2admin.registry import tokens
 from fjm2admin.web.models import Sample
 from fjm2d import config as configuration
-from fjm2d.admin.directory import Directory
-from fjm2d.admin.node_list import FILE_NAME, member_of
-from fjm2d.config import AdminConfig, GatewayConfig
+from fjm2d.config import GatewayConfig
 from fjm2d.errors import GatewayError
 from fjm2d.gateway import Gateway
 from fjm2d.keys import KeyPair
 from fjm2d.loops import loop_factory
 from fjm2d.report import metrics_of, sample_of, status_of
-from fjm2d.roster import Member
 from fjm2d.status import StatusServer
 from fjm2d.tunnel import PeerConfig
 from fjm2d.values import Endpoint
@@ -43,284 +31,6 @@ from fjm2d.wan import WanSockets, addresses_of
 
 ROOT = Path(__file__).parents[2]
 OWN, OTHER = KeyPair(bytes(range(32))), KeyPair(bytes(range(1, 33)))
-TOKEN = tokens.make("paris", tokens.Scope.GATEWAY, "paris", 0.0)
-ENTRY: dict[str, Any] = {
-    "id": OTHER.public.id_text,
-    "name": "lyon",
-    "public_key": OTHER.public.text,
-    "endpoints": ["198.51.100.2:5741", "[2001:db8::2]:5741"],
-    "groups": ["239.192.57.40:5740"],
-    "lan": None,
-    "version": "1",
-    "state": "live",
-    "last_seen": 1.0,
-}
-
-
-def settings(folder: Path | None, url: str = "http://127.0.0.1:9", **more: Any) -> GatewayConfig:
-    return GatewayConfig(name="paris", state_directory=folder, admin=AdminConfig(url=url, token=TOKEN[0]), **more)
-
-
-class Web:
-    """An HTTP server that answers what it is told to, whatever sense that makes."""
-
-    def __init__(self, answers: dict[str, tuple[int, Any]], tls: ssl.SSLContext | None = None) -> None:
-        self.answers = answers
-        """By method."""
-        self.asked: list[str] = []
-        self.asked_at: list[float] = []
-        self._tls = tls
-
-    async def __aenter__(self) -> str:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
-        host, port = self._server.sockets[0].getsockname()
-        return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        self.asked.append(head)
-        self.asked_at.append(time.monotonic())
-        status, content = self.answers[head.split(" ", 1)[0]]
-        body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
-        await writer.drain()
-        writer.close()
-
-
-async def followed(config: GatewayConfig, until: Any, sample: dict[str, Any] | None = None) -> tuple[Directory, Any]:
-    """A directory that has run until something holds, and the last list it gave."""
-    lists: list[list[Member]] = []
-    directory = Directory(config, OWN.public, lambda members: lists.append(list(members)), lambda: sample or {})
-    directory.open()
-    try:
-        async with asyncio.timeout(10):
-            while not until(directory, lists):  # noqa: ASYNC110, it tells nobody
-                await asyncio.sleep(0.01)
-    finally:
-        await directory.close()
-    return directory, lists[-1] if lists else None
-
-
-REGISTERED = {"id": OWN.public.id_text, "list_version": 5, "heartbeat_s": 10, "advert": {"port": 0}}
-
-
-# The node list.
-
-
-def test_a_list_is_taken_kept_and_found_again(tmp_path: Path) -> None:
-    async def first() -> None:
-        answers = {"POST": (200, REGISTERED), "GET": (200, {"version": 5, "nodes": [ENTRY, {"nonsense": 1}, 7]})}
-        web = Web(answers)
-        async with web as url:
-            directory, members = await followed(settings(tmp_path, url), lambda d, lists: lists and d.is_reached)
-        assert [member.name for member in members] == ["lyon"]
-        assert members[0].endpoints == (Endpoint("198.51.100.2", 5741), Endpoint("2001:db8::2", 5741))
-        assert (directory.version, directory.is_from_file) == (5, False)
-        assert all(f"authorization: bearer {TOKEN[0]}".lower() in head.lower() for head in web.asked)
-        kept = json.loads((tmp_path / FILE_NAME).read_text())
-        assert kept["url"] == url
-        (tmp_path / FILE_NAME).write_text(json.dumps({**kept, "url": "http://127.0.0.1:9"}))
-        directory, members = await followed(settings(tmp_path), lambda d, lists: lists and d.problem)
-        assert [member.name for member in members] == ["lyon"]
-        assert (directory.is_reached, directory.is_from_file) == (False, True)
-        # That of another service means nothing.
-        directory, members = await followed(settings(tmp_path, "http://127.0.0.2:9"), lambda d, _: d.problem)
-        assert members is None
-
-    asyncio.run(first())
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": "x", "nodes": []}', b'{"url": 3}', bytes(100)])
-def test_a_damaged_file_is_no_obstacle(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE_NAME).write_bytes(content)
-    directory, members = asyncio.run(followed(settings(tmp_path), lambda d, _: d.problem))
-    assert members is None
-    assert directory.version is None
-
-
-@pytest.mark.parametrize(
-    "answers",
-    [
-        {"POST": (200, b"<html>"), "GET": (200, b"<html>")},
-        {"POST": (200, {}), "GET": (200, {"version": 3})},
-        {"POST": (200, []), "GET": (200, {"version": 3, "nodes": {}})},
-        {"POST": (200, {"heartbeat_s": "x"}), "GET": (500, b"")},
-        {"POST": (302, b""), "GET": (302, b"")},
-        {"POST": (401, {"code": "unauthorised", "message": "no"}), "GET": (401, b"")},
-    ],
-)
-def test_a_service_that_answers_nonsense_is_away(tmp_path: Path, answers: dict[str, tuple[int, Any]]) -> None:
-    async def scenario() -> None:
-        async with Web(answers) as url:
-            directory, members = await followed(settings(tmp_path, url), lambda d, _: d.problem)
-        assert not directory.is_reached
-        assert members is None
-        assert not (tmp_path / FILE_NAME).exists()
-
-    asyncio.run(scenario())
-
-
-def test_why_a_token_is_not_taken_is_told(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        answers = {"POST": (409, {"code": "taken", "message": "the name is somebody else's"}), "GET": (401, b"")}
-        async with Web(answers) as url:
-            directory, _ = await followed(settings(tmp_path, url), lambda d, _: d.problem)
-        assert directory.problem == "409: the name is somebody else's"
-
-    asyncio.run(scenario())
-
-
-def test_a_token_that_is_made_good_is_soon_taken(tmp_path: Path) -> None:
-    """Also one that the file holds by then."""
-
-    async def scenario() -> None:
-        file = tmp_path / "token"
-        file.write_text("fjm2_of_old\n")
-        admin = AdminConfig(token_file=file, url="")
-        web = Web({"POST": (401, {"code": "unauthorised", "message": "no"}), "GET": (401, b"")})
-        async with web as url:
-            config = GatewayConfig(name="paris", state_directory=None, admin=replace(admin, url=url))
-            directory = Directory(config, OWN.public, lambda _: None, dict)
-            directory.open()
-            began_at = time.monotonic()
-            posts = lambda: [at for head, at in zip(web.asked, web.asked_at, strict=True) if head[0] == "P"]  # noqa: E731
-            async with asyncio.timeout(10):
-                while len(posts()) < 4:  # noqa: ASYNC110, it tells nobody
-                    await asyncio.sleep(0.01)
-                # After about 0.5, 1 and 2 s.
-                assert 2.5 < posts()[-1] - began_at < 6
-                assert directory.problem == "401: no"
-                file.write_text(TOKEN[0])
-                web.answers["POST"] = (200, REGISTERED)
-                while not directory.is_reached:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-            await directory.close()
-        assert "fjm2_of_old" in web.asked[0]
-        assert TOKEN[0] in next(head for head in reversed(web.asked) if head[0] == "P")
-        # The key of advertisements is that of the token that counts.
-        directory.receive_advert(advert.pack(advert.ADVERT, 8, TOKEN[1].advert_key))
-        assert directory._is_newer.is_set()
-
-    asyncio.run(scenario())
-
-
-def test_a_token_file_that_goes_away_while_the_list_changes_stops_nothing(tmp_path: Path) -> None:
-    """The heartbeats go on by the token that was read, and tell of a newer list again and again."""
-
-    async def scenario() -> None:
-        file = tmp_path / "token"
-        file.write_text(TOKEN[0])
-        registered = {**REGISTERED, "heartbeat_s": 0.1}
-        web = Web({"POST": (200, registered), "GET": (200, {"version": 5, "nodes": [ENTRY]})})
-        async with web as url:
-            config = GatewayConfig(state_directory=None, admin=AdminConfig(token_file=file, url=url))
-            directory = Directory(config, OWN.public, lambda _: None, dict)
-            directory.open()
-            gets = lambda: sum(head[0] == "G" for head in web.asked)  # noqa: E731
-            async with asyncio.timeout(20):
-                while directory.version != 5:  # noqa: ASYNC110, it tells nobody
-                    await asyncio.sleep(0.01)
-                web.answers["GET"] = (503, b"")
-                file.unlink()
-                failed = gets() + 1
-                while gets() < failed:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-                web.answers["POST"] = (200, {**registered, "list_version": 6})
-                await asyncio.sleep(0.5)
-                web.answers["GET"] = (200, {"version": 6, "nodes": [ENTRY]})
-                file.write_text(TOKEN[0])
-                while directory.version != 6:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-            await directory.close()
-
-    def wake(*_: object) -> None:
-        raise AssertionError("the loop was stuck")
-
-    # A loop that is stuck is not ended by a timeout of its own.
-    before = signal.signal(signal.SIGALRM, wake)
-    signal.alarm(25)
-    try:
-        asyncio.run(scenario())
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def test_a_certificate_authority_of_ones_own_may_be_changed(tmp_path: Path, require_tool: Callable[[str], str]) -> None:
-    form = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x"
-    for name in ("own", "other"):
-        words = [require_tool("openssl"), *form.split(), "-addext", "subjectAltName=IP:127.0.0.1"]
-        words += ["-keyout", str(tmp_path / f"{name}-key.pem"), "-out", str(tmp_path / f"{name}.pem")]
-        subprocess.run(words, check=True, capture_output=True)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(tmp_path / "own.pem", tmp_path / "own-key.pem")
-    trusted = tmp_path / "ca.pem"
-    trusted.write_bytes((tmp_path / "other.pem").read_bytes())
-
-    async def scenario() -> None:
-        web = Web({"POST": (200, REGISTERED), "GET": (200, {"version": 5, "nodes": [ENTRY]})}, tls)
-        async with web as url:
-            config = settings(None, url)
-            directory = Directory(
-                replace(config, admin=replace(config.admin, ca_file=trusted)), OWN.public, lambda _: None, dict
-            )
-            directory.open()
-            async with asyncio.timeout(10):
-                while not directory.problem:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-                assert "CERTIFICATE_VERIFY_FAILED" in directory.problem
-                assert web.asked == []
-                trusted.write_bytes((tmp_path / "own.pem").read_bytes())
-                while directory.version != 5 or not directory.is_reached:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-            await directory.close()
-
-    asyncio.run(scenario())
-
-
-def test_advertisements_are_believed_by_their_seal_only() -> None:
-    async def scenario() -> None:
-        directory = Directory(settings(None), OWN.public, lambda _: None, dict)
-        directory._client.refresh()
-        await directory.close()
-        key = TOKEN[1].advert_key
-        assert key == hmac.digest(hashlib.sha256(TOKEN[0].encode()).digest(), tokens.ADVERT_LABEL, "sha256")
-        directory.version = 7
-        genuine = advert.pack(advert.ADVERT, 8, key)
-        for wrong in (
-            advert.pack(advert.ADVERT, 7, key),
-            advert.pack(advert.QUERY, 8, key),
-            advert.pack(advert.ADVERT, 8, bytes(32)),
-            genuine[:-1],
-            b"",
-            genuine[:-1] + bytes([genuine[-1] ^ 1]),
-        ):
-            directory.receive_advert(wrong)
-            assert not directory._is_newer.is_set()
-        directory.receive_advert(genuine)
-        assert directory._is_newer.is_set()
-
-    asyncio.run(scenario())
-
-
-@given(
-    st.sampled_from(sorted(ENTRY)),
-    st.recursive(
-        st.one_of(st.none(), st.integers(), st.text(max_size=10)),
-        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=2)),
-    ),
-)
-def test_whatever_an_entry_holds_it_is_a_gateway_or_nothing(key: str, value: Any) -> None:
-    member = member_of({**ENTRY, key: value})
-    assert member is None or member.public_key == OTHER.public
-    assert member_of(value) is None
-
-
-# The status server.
 
 
 async def ask(port: int, request: bytes) -> bytes:
@@ -374,9 +84,6 @@ def test_the_status_server_answers_what_it_should_and_nothing_else(port: int) ->
     asyncio.run(scenario())
 
 
-# What is told.
-
-
 def test_a_report_is_what_prometheus_and_the_service_take() -> None:
     gateway = Gateway(GatewayConfig(name='a "name"\\'), OWN)
     gateway.endpoint.add_peer(PeerConfig(public_key=OTHER.public, name="b\n", addresses=()), gateway.now())
@@ -400,9 +107,6 @@ def test_the_service_is_told_of_the_busiest_links() -> None:
         peer.stats.bytes_sent = number
     links = sample_of(gateway)["links"]
     assert [link["bytes_out"] for link in links] == list(range(99, 35, -1))
-
-
-# Sockets.
 
 
 def test_endpoints_are_found_for_the_families_that_there_are_sockets_for(port: int) -> None:

@@ -254,3 +254,28 @@ def datagrams(number: int, size: int, seed: int = 0) -> Iterator[bytes]:
     """Different ones."""
     random = Random(seed)
     return (random.randbytes(size) for _ in range(number))
+
+
+def exchange(a: Node, b: Node, seconds: float = 1.0) -> bool:
+    """Return True if a datagram sent each way arrives exactly once."""
+    a.received.clear()
+    b.received.clear()
+    a.send(b, b"from a to b")
+    b.send(a, b"from b to a")
+    a.net.run(seconds)
+    return b.contents.count(b"from a to b") == a.contents.count(b"from b to a") == 1
+
+
+def chatter(a: Node, b: Node, seconds: float, every_s: float = 0.1) -> None:
+    """Send data both ways at intervals, for some seconds."""
+    net = a.net
+    end = net.now + seconds
+
+    def speak() -> None:
+        for one, other in ((a, b), (b, a)):
+            if one.is_running and other.keys.public.id in one.endpoint.peers:
+                one.send(other, bytes(100))
+        if net.now + every_s < end:
+            net.at(net.now + every_s, speak)
+
+    net.at(net.now, speak)
