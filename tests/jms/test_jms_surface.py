@@ -1,5 +1,4 @@
-"""Both APIs have the same members, factories accept the documented options, and every row of the first release has a
-test."""
+"""Both APIs have the same members, factories check their options, and every row of the first release has a test."""
 
 import ast
 import inspect

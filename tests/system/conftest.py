@@ -1,4 +1,4 @@
-"""Fixtures of tests on real sockets: networks of their own, for those that may make them."""
+"""Fixtures for tests on real sockets: private networks, if the user may make them."""
 
 from collections.abc import Iterator
 
@@ -8,12 +8,12 @@ from netns import Network, skip_where_impossible
 
 @pytest.fixture(scope="session")
 def require_root_and_netns() -> None:
-    """Skips the test, with the reason, where network namespaces cannot be made."""
+    """Skip the test, with the reason, if network namespaces cannot be made."""
     skip_where_impossible("ip", "tc", "iptables", "ip6tables", "sysctl")
 
 
 @pytest.fixture
 def network(require_root_and_netns: None) -> Iterator[Network]:  # noqa: ARG001
-    """An empty network that is gone after the test."""
+    """An empty network that is removed after the test."""
     with Network() as made:
         yield made

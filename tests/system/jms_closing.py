@@ -2,9 +2,9 @@
 
     python jms_closing.py asyncio|blocking STATE URI
 
-Told so by a line on stdin, it sends one message; told again, after its subscriber or its link was harmed, it does what
-brings it into the state, closes, and says in a line of JSON how long that took, how many messages were accepted, what
-became of the call that was under way, and what the exception listener heard.
+At the first line on stdin, it sends one message. At the second, after the test has harmed its subscriber or link, it
+enters the state and closes. It prints a line of JSON: how long closing took, how many messages were accepted, the
+outcome of the pending call, and the errors that the exception listener got.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _TRANSACTED = ("transaction", "commit")
 
 
 class Numbered:
-    """The messages, by number; those that a send returned for are accepted."""
+    """Makes numbered messages. A message is accepted once its send has returned."""
 
     def __init__(self) -> None:
         self.made = 0

@@ -1,10 +1,10 @@
-"""A publisher or a subscriber for tests that do it harm.
+"""A publisher or a subscriber for tests that kill, stop or disconnect it.
 
     python jms_peer.py subscribe URI
     python jms_peer.py publish URI BYTES MESSAGES_PER_S [BEGIN]
 
-They say in lines of JSON what they do, and obey lines on stdin: `begin` (a publisher that is told BEGIN waits for it),
-`pause`, `cpu`, and `close`, which ends them. Every message says who sent it and which of his it is.
+They report in lines of JSON, and obey commands on stdin: `begin` (a publisher with the argument BEGIN waits for it),
+`pause`, `cpu`, and `close`, which ends them. Every message has the sender's process id and a number.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ def body_of(number: int, size: int) -> bytes:
 
 
 class Subscriber:
-    """Says how much has come of each sender, what is wrong with it, and how often there was a gap."""
+    """Reports the number of messages from each sender, faults in them, and the number of gaps."""
 
     def __init__(self, connection: Connection) -> None:
         self._next: dict[str, int] = {}
@@ -61,7 +61,7 @@ class Subscriber:
         say(received=self._received, gaps=self._gaps)
 
     async def run(self) -> None:
-        """What is new is told a little later, all together; nothing is done where there is nothing new."""
+        """Report shortly after new messages, all at once. Without messages, do nothing."""
         while True:
             await self._is_news.wait()
             await asyncio.sleep(_REPORT_S)
@@ -70,7 +70,7 @@ class Subscriber:
 
 
 class Publisher:
-    """Sends at a rate; says how much, and how long a send has been held up at the most."""
+    """Sends at a rate. Reports the number of messages, and the longest time that a send was blocked."""
 
     def __init__(self, connection: Connection, size: int, per_s: float, is_waiting: bool) -> None:
         self._producer = connection.create_session().create_producer(TOPIC)
@@ -115,7 +115,7 @@ class Publisher:
 
 
 async def obey(peer: Subscriber | Publisher) -> None:
-    """Until it is told to close."""
+    """Obey commands until `close`."""
     loop = asyncio.get_running_loop()
     while (line := (await loop.run_in_executor(None, sys.stdin.readline)).strip()) != "close":
         if line == "cpu":

@@ -1,9 +1,10 @@
-"""A flow of messages of all types and sizes, each of which follows from its number: one program sends, others check.
+"""A flow of messages of all types and sizes. A message's number determines its content: one program sends, others
+check.
 
     python jms_traffic.py send|receive|receive-late URI COUNT
 
-All say what they do in lines of JSON, and wait for lines on stdin: the sender, and who joins late, before they begin;
-receivers before they end, which they do when all has come, or when nothing more comes.
+All report in lines of JSON and wait for lines on stdin. The sender and a late receiver wait before they begin.
+Receivers wait before they end, which they do once all messages, or no more messages, have arrived.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ _SIZES = (0, 0, 1, 10, 10, 40, 40, 40, 100, 100, 100, 100, 300, 300, 700, 1_400)
 _LARGE_EVERY, _LARGE_SIZES = 500, (8_000, 20_000, 65_536, 100_000, 300_000)
 LANE_OF = (0, 0, 0, 0, 0, 1, 1, 2, 2, 2)
 _QUIET_S = 30.0
-"""Who has heard nothing for so long has lost the rest."""
+"""Silence after which a receiver takes the remaining messages as lost."""
 _SHOWN = 20
 _REPORT_EVERY = 1_000
 _TURN = 20
@@ -120,7 +121,7 @@ _MAKERS: tuple[Callable[[int], Message], ...] = (
 
 
 def make(number: int) -> Message:
-    """The message of a number."""
+    """Return the message with this number."""
     message = _MAKERS[number % len(_MAKERS)](number)
     message.set_int_property("number", number)
     message.set_string_property("text", f"number {number}")
@@ -134,7 +135,7 @@ def make(number: int) -> Message:
 
 
 def body_of(message: Message) -> Any:
-    """As something that can be compared."""
+    """Return a message's body as a value that can be compared."""
     match message:
         case TextMessage():
             return message.text
@@ -165,7 +166,7 @@ TYPES = (TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage, Me
 
 
 def fault_of(message: Message) -> str | None:
-    """What is wrong with a message, if anything: all of it follows from its number."""
+    """Return what is wrong with a message, or None. Its number determines all of it."""
     number = message.get_int_property("number")
     is_third = number % 3 == 0
     wanted = {
@@ -193,8 +194,7 @@ def fault_of(message: Message) -> str | None:
 
 
 Order = tuple[int, str, int]
-"""What keeps its order: messages of one producer, topic and priority. In a consumer, those of higher priority overtake
-others of their lane."""
+"""Producer, topic and priority. Messages in which they are equal keep their order; a higher priority overtakes."""
 
 
 def order_of(number: int) -> Order:
@@ -202,7 +202,7 @@ def order_of(number: int) -> Order:
 
 
 class Checker:
-    """Counts what comes, and notes what is wrong with it."""
+    """Counts received messages and notes their faults."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -237,11 +237,11 @@ class Checker:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all has come that is behind what came first."""
+        """True if all messages have arrived that follow the first one."""
         return self.received == self.count or (bool(self.received) and not self.missing())
 
     def missing(self) -> list[int]:
-        """Some of the numbers that did not come, though one before them in their order did."""
+        """Return some numbers of missing messages: an earlier one of the same order has arrived."""
         absent = (number for number in range(self.count) if not self.seen[number])
         never = self.count
         return list(islice((one for one in absent if one > self._first.get(order_of(one), never)), _SHOWN))
@@ -265,7 +265,7 @@ async def _line() -> None:
 
 
 async def send(connection: Connection, count: int, errors: list[str]) -> None:
-    """All messages, from several producers that take turns."""
+    """Send all messages from several producers that take turns."""
     sessions = [connection.create_session() for _ in range(PRODUCERS)]
     bus = connection._core.endpoint.bus  # type: ignore[union-attr]
     await bus.ready()
@@ -288,7 +288,7 @@ async def _produce(producer: MessageProducer, numbers: range) -> None:
     for number in numbers:
         await producer.send(make(number), topic_of(number), priority=priority_of(number))
         if number // PRODUCERS % _TURN == 0:
-            await asyncio.sleep(0)  # the others' turn
+            await asyncio.sleep(0)  # let other producers run
         if number % _REPORT_EVERY == 0:
             say(sending=number)
 

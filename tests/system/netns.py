@@ -1,7 +1,7 @@
-"""Networks of their own for tests: namespaces, joined by links or by a switch, that lose and slow down as told.
+"""Private networks for tests: namespaces joined by links or a switch, with configurable loss and rate.
 
-Nothing of the host's is touched: links are made inside the namespaces, and everything is gone when the `Network` is
-left, whatever happened in it; or, if its process was killed, when the next one is made. Needs root and the `ip` tool.
+The host's network is not touched: links are made inside the namespaces. Leaving the `Network` removes everything, even
+after an error. If its process was killed, the next `Network` cleans up. Needs root and the `ip` tool.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _NETNS_FOLDER = Path("/run/netns")
 _OWN_NETNS = Path("/proc/thread-self/ns/net")
 _HAS_IPV6 = Path("/proc/sys/net/ipv6").exists()
 _NAME = re.compile(r"fjm2-(\d+)-\d+")
-"""Of namespaces made here: with the process that made them."""
+"""Names of namespaces made here, with the id of the process that made them."""
 _CLONE_NEWNET = 0x40000000
 _STOP_TIMEOUT_S = 5.0
 _POLL_INTERVAL_S = 0.01
@@ -34,11 +34,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class CommandError(Exception):
-    """A command that failed, with what it said."""
+    """A command failed. The text includes its output."""
 
 
 def run(*command: str) -> str:
-    """What a command prints. Raises CommandError when it fails, or takes too long."""
+    """Run a command and return its output. Raises CommandError if it fails or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
@@ -52,7 +52,7 @@ def run(*command: str) -> str:
 
 
 def skip_where_impossible(*tools: str) -> None:
-    """Skips the test, with the reason, where network namespaces cannot be made, or one of these tools is missing."""
+    """Skip the test, with the reason, if network namespaces cannot be made or one of these tools is missing."""
     missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"{', '.join(missing)} not installed")
@@ -66,34 +66,34 @@ def skip_where_impossible(*tools: str) -> None:
 
 
 def remove_leftovers() -> None:
-    """Namespaces of processes that were killed before they could, and what still runs in them."""
+    """Remove namespaces left behind by killed processes, and kill what still runs in them."""
     names = [path.name for path in _NETNS_FOLDER.glob("*")]
     for found in filter(None, map(_NAME.fullmatch, names)):
         if Path("/proc", found[1]).exists():
             continue
-        with contextlib.suppress(CommandError, ProcessLookupError):  # others are at it as well
+        with contextlib.suppress(CommandError, ProcessLookupError):  # other processes may remove them too
             for inside in run("ip", "netns", "pids", found[0]).split():
                 os.kill(int(inside), signal.SIGKILL)
             run("ip", "netns", "delete", found[0])
 
 
 class Namespace:
-    """A network namespace: a host of its own, as far as the network goes."""
+    """A network namespace, which acts as a separate host on the network."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._started: list[subprocess.Popen[str]] = []
 
     def run(self, *command: str) -> str:
-        """What a command prints, run inside."""
+        """Run a command inside and return its output."""
         return run("ip", "netns", "exec", self.name, *command)
 
     def ip(self, *arguments: str) -> str:
-        """The `ip` tool, inside."""
+        """Run the `ip` tool inside."""
         return run("ip", "-n", self.name, *arguments)
 
     def start(self, *command: str) -> subprocess.Popen[str]:
-        """A process inside, with pipes. It is ended with the network, if it has not ended itself."""
+        """Start a process inside, with pipes. Leaving the network ends it if it still runs."""
         process = subprocess.Popen(
             ("ip", "netns", "exec", self.name, *command),
             stdin=subprocess.PIPE,
@@ -106,7 +106,7 @@ class Namespace:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Within it, sockets that this thread opens are in the namespace; they stay there ever after."""
+        """Put sockets that this thread opens inside the `with` block into the namespace, where they stay."""
         with _OWN_NETNS.open() as outside, (_NETNS_FOLDER / self.name).open() as inside:
             _set_namespace(inside.fileno())
             try:
@@ -125,19 +125,19 @@ class Namespace:
         self.ip("link", "set", device, "gso_max_segs", "1")
 
     def limit(self, device: str, rate_mbit: float, *, queue_bytes: int = 1 << 20, burst_bytes: int = 1 << 17) -> None:
-        """Send no faster by a device; what waits beyond the queue is lost. A burst must hold a whole train."""
+        """Limit a device's rate. Packets beyond the queue are lost. A burst must hold a whole train."""
         shape = f"tbf rate {rate_mbit}mbit burst {burst_bytes} limit {queue_bytes}"
         run("tc", "-n", self.name, "qdisc", "replace", "dev", device, "root", *shape.split())
 
     def stop(self) -> None:
-        """End what was started inside."""
+        """End all processes started inside."""
         for process in self._started:
             _end(process)
         self._started.clear()
 
 
 class Network:
-    """A context manager that makes namespaces and takes everything away at the end."""
+    """A context manager that makes namespaces and removes everything at the end."""
 
     def __init__(self) -> None:
         self._namespaces: list[Namespace] = []
@@ -160,18 +160,18 @@ class Network:
             raise CommandError("; ".join(failures))
 
     def namespace(self) -> Namespace:
-        """A new one, with nothing in it but lo, which is up."""
+        """Make a namespace with nothing but lo, which is up."""
         namespace = Namespace(f"fjm2-{os.getpid()}-{next(_numbers)}")
         run("ip", "netns", "add", namespace.name)
         self._namespaces.append(namespace)
-        # Else an IPv6 address cannot be used for a second or two, until nobody else has claimed it.
+        # Skip duplicate address detection, during which an IPv6 address cannot be used for a second or two.
         for which in ("all", "default") if _HAS_IPV6 else ():
             namespace.run("sysctl", "-qw", f"net.ipv6.conf.{which}.accept_dad=0")
         namespace.ip("link", "set", "lo", "up")
         return namespace
 
     def link(self, left: Namespace, right: Namespace, device: str = "veth0", *, mtu: int = 1500) -> None:
-        """A cable between two, each end called `device`, with addresses 10.57.N.1 and 10.57.N.2 (N counts from 1)."""
+        """Connect two by a cable with ends called `device`, and addresses 10.57.N.1 and 10.57.N.2 (N counts from 1)."""
         left.ip(*f"link add {device} type veth peer name {device} netns {right.name}".split())
         subnet = next(self._subnets)
         for host, namespace in enumerate((left, right), start=1):
@@ -180,7 +180,7 @@ class Network:
             wait_until_up(namespace, device)
 
     def switch(self, *hosts: Namespace, device: str = "veth0", mtu: int = 1500) -> Namespace:
-        """A switch with a cable to each host, with addresses 10.57.N.1, .2 and so on. It floods multicast."""
+        """Make a switch with a cable to each host, with addresses 10.57.N.1, .2 and so on. It floods multicast."""
         switch = self.namespace()
         switch.ip("link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
         switch.ip(*f"link set br0 mtu {mtu} up".split())
@@ -202,7 +202,7 @@ def set_up(namespace: Namespace, device: str, address: str, *, mtu: int = 1500) 
 
 
 def wait_until_up(namespace: Namespace, device: str) -> None:
-    """Until a device has a carrier and its own IPv6 address, which come a little after it is switched on."""
+    """Wait until a device has a carrier and a link-local IPv6 address: it gets them shortly after it is up."""
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     while True:
         state = namespace.ip("-br", "address", "show", device)
@@ -222,7 +222,7 @@ def _set_namespace(fileno: int) -> None:
 def _end(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.terminate()
-        process.send_signal(signal.SIGCONT)  # one that is stopped would not end
+        process.send_signal(signal.SIGCONT)  # a stopped process would not end
     try:
         process.communicate(timeout=_STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Programs of a test that run in network namespaces, say in lines of JSON what they do, and are told what to do."""
+"""Programs of tests that run in network namespaces, obey commands on stdin, and report in lines of JSON."""
 
 import json
 import os
@@ -15,13 +15,13 @@ from typing import Any
 from netns import Namespace
 
 READY_S = 30.0
-"""What takes no time may take so long on a busy machine: Python alone takes a second there."""
+"""Longest wait for something quick, on a busy machine: there, Python alone takes a second to start."""
 _POLL_S = 0.01
 _FOLDER = Path(__file__).parent
 
 
 def until(is_true: Callable[[], object], timeout_s: float, what: Callable[[], str]) -> None:
-    """Wait for something. AssertionError, with what there is instead, when the time is over."""
+    """Wait until a condition is true. Raises AssertionError after the timeout, with the text that `what` returns."""
     deadline = time.monotonic() + timeout_s
     while not is_true():
         if time.monotonic() > deadline:
@@ -50,18 +50,18 @@ class Peer:
         assert self._process.stderr is not None
         self._said += self._process.stderr
 
-    # What it says.
+    # Reports.
 
     def all(self, name: str) -> list[Any]:
-        """The values that it has reported under a name."""
+        """Return all values reported under a name."""
         return [report[name] for report in list(self.reports) if name in report]
 
     def last(self, name: str, default: Any = None) -> Any:
-        """The newest of them."""
+        """Return the newest value reported under a name."""
         return next(iter(reversed(self.all(name))), default)
 
     def wait_for(self, name: str, wanted: Callable[[Any], object] = lambda _: True, timeout_s: float = READY_S) -> Any:
-        """The first of them that is as wanted."""
+        """Wait for the first value reported under a name that fulfils the condition."""
         found: list[Any] = []
 
         def is_there() -> bool:
@@ -83,7 +83,7 @@ class Peer:
     def stderr(self) -> str:
         return "".join(self._said)
 
-    # What is done to it.
+    # Control.
 
     @property
     def pid(self) -> int:
@@ -96,7 +96,7 @@ class Peer:
         self._process.stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL, and it is gone."""
+        """Kill the process, and wait until it is gone."""
         self._process.kill()
         self._process.wait()
 
@@ -107,14 +107,14 @@ class Peer:
         os.kill(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float = READY_S) -> int:
-        """Its exit status."""
+        """Wait for the process to end, and return its exit status."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running: {self}") from None
 
     def close(self) -> None:
-        """Kill it, if it still runs."""
+        """Kill the process if it still runs."""
         if self._process.poll() is None:
             self.kill()
         for thread in self._threads:
@@ -123,7 +123,7 @@ class Peer:
 
 @contextmanager
 def peers(*started: Peer) -> Iterator[None]:
-    """All of them are killed at the end, and shown if something went wrong."""
+    """Kill all peers at the end, and add their state to an exception."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""Trains for tests on sockets: made, and gathered again with a deadline."""
+"""Make trains for tests on sockets, and receive them with a timeout."""
 
 import select
 import time
@@ -14,18 +14,18 @@ SILENCE_S = 0.2
 
 
 def make_train(seed: int, size: int, segment_bytes: int, address: Address) -> Train:
-    """Random bytes, the same for the same seed."""
+    """Make a train of random bytes, the same for the same seed."""
     return Train(np.frombuffer(Random(seed).randbytes(size), np.uint8), segment_bytes, address)
 
 
 def datagrams_of(train: Train) -> list[bytes]:
-    """A copy of each."""
+    """Return copies of a train's datagrams."""
     data = train.data.tobytes()
     return [data[i : i + train.segment_bytes] for i in range(0, len(data), train.segment_bytes)]
 
 
 def receive_train(source: TrainSocket, timeout_s: float = ARRIVAL_TIMEOUT_S) -> Train | None:
-    """The next train, still in the socket's buffer; None when none comes in time."""
+    """Return the next train, still in the socket's buffer, or None after the timeout."""
     deadline = time.monotonic() + timeout_s
     while (train := source.receive()) is None and (left := deadline - time.monotonic()) > 0:
         select.select([source.fileno()], [], [], left)
@@ -33,7 +33,7 @@ def receive_train(source: TrainSocket, timeout_s: float = ARRIVAL_TIMEOUT_S) -> 
 
 
 def receive_datagrams(source: TrainSocket, count: int, timeout_s: float = ARRIVAL_TIMEOUT_S) -> list[bytes]:
-    """At least so many, or what has come when there is no more for a while."""
+    """Return at least `count` datagrams, or all that have arrived when a timeout passes without more."""
     gathered: list[bytes] = []
     while len(gathered) < count and (train := receive_train(source, timeout_s)) is not None:
         gathered += datagrams_of(train)
@@ -41,5 +41,5 @@ def receive_datagrams(source: TrainSocket, count: int, timeout_s: float = ARRIVA
 
 
 def hears_nothing(source: TrainSocket) -> bool:
-    """Whether nothing comes for a while."""
+    """Return True if nothing arrives for a while."""
     return receive_train(source, SILENCE_S) is None

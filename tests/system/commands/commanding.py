@@ -1,4 +1,4 @@
-"""`fjm2` as a process: what it is told, what it says and how it ends."""
+"""`fjm2` commands as processes, with their input, output and exit status."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ PROMPTLY_S = 4.0
 
 
 class Command:
-    """A command that runs."""
+    """A running command."""
 
     def __init__(
         self, *arguments: object, uri: str, within: Namespace | None = None, stdin: int = subprocess.PIPE
@@ -29,12 +29,12 @@ class Command:
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            bufsize=0,  # or what `communicate` is to have would stay in a buffer
+            bufsize=0,  # a buffer could hold back output from `communicate`
             env=environment | {"FJM2_URI": uri},
         )
 
     def wait_for(self, beginning: bytes) -> None:
-        """Until its next line of standard error is there, which begins so."""
+        """Wait for the next line of standard error, which must start with `beginning`."""
         assert self.popen.stderr is not None
         line = self.popen.stderr.readline()
         assert line.startswith(beginning), line
@@ -44,7 +44,7 @@ class Command:
         return self.popen.stdout.readline()
 
     def end(self, stdin: bytes | None = None) -> tuple[int, bytes, str]:
-        """Exit code, standard output and error."""
+        """Wait for the end. Return the exit status, standard output and standard error."""
         out, err = self.popen.communicate(stdin, timeout=DEADLINE_S)
         assert b"Traceback" not in err, err.decode()
         return self.popen.returncode, out, err.decode()
@@ -68,7 +68,7 @@ _SAYS_FIRST = {"sub": b"listening on topic://", "reply": b"listening on topic://
 
 @contextlib.contextmanager
 def starting(uri: str) -> Iterator[Start]:
-    """A function that starts commands, on this bus unless told otherwise. Those that listen do so when it returns."""
+    """Yield a function that starts commands, by default on this bus. It waits until listening commands listen."""
     with contextlib.ExitStack() as stack:
 
         def start(*arguments: object, **settings: Any) -> Command:

@@ -25,7 +25,7 @@ from fjm2.norm.net.udp import UdpConfig, UdpTransport
 
 GROUP = "239.192.57.96"
 DEADLINE_S = 30.0
-"""For a process to end; busy machines start them slowly."""
+"""Longest wait for a process to end. On a busy machine, processes start slowly."""
 PROMPTLY_S = 2.0
 
 
@@ -38,12 +38,12 @@ class Ended(NamedTuple):
 
     @property
     def lines(self) -> list[Any]:
-        """What it printed, as JSON."""
+        """The printed lines, decoded from JSON."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 class Process:
-    """A command that runs."""
+    """A running command."""
 
     def __init__(self, *arguments: object, stderr: int = subprocess.PIPE) -> None:
         argv = [sys.executable, "-W", "error", "-m", "fjm2", *map(str, arguments)]
@@ -51,12 +51,12 @@ class Process:
         self._early = ""
 
     def wait_until_ready(self) -> None:
-        """Until it has printed its first line: a receiver with --json then listens."""
+        """Wait for the first line of output. A receiver with --json then listens."""
         assert self.popen.stdout is not None
         self._early = self.popen.stdout.readline()
 
     def end(self) -> Ended:
-        """Wait for its end."""
+        """Wait for the process to end."""
         out, err = self.popen.communicate(timeout=DEADLINE_S)
         return Ended(self.popen.returncode, self._early + out, err)
 
@@ -67,7 +67,7 @@ class Process:
 
 
 class Runner:
-    """Starts commands in one session on the loopback, and ends those that are left."""
+    """Starts commands in one session on the loopback, and ends the remaining ones."""
 
     def __init__(self, port: int, stack: contextlib.ExitStack) -> None:
         self._session = ("--group", GROUP, "--port", port, "--interface", "127.0.0.1", "--ttl", 0)
@@ -85,7 +85,7 @@ class Runner:
         return self.start("norm", "recv", *self._session, *arguments, **settings)
 
     def recv(self, out: Path, *arguments: object) -> Process:
-        """A receiver, when it listens."""
+        """Start a receiver, and wait until it listens."""
         process = self.listen("--out", out, "--json", *arguments)
         process.wait_until_ready()
         return process
@@ -100,7 +100,7 @@ def runner(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
 
 @pytest.fixture
 def until_sending(port: int) -> Iterator[Callable[[], None]]:
-    """Waits until anything goes out to the group."""
+    """Return a function that waits until anything is sent to the group."""
     config = UdpConfig(group=GROUP, port=port, interface="127.0.0.1", ttl=0)
     with UdpTransport(config) as spy:
 
@@ -117,7 +117,7 @@ def make_file(path: Path, size: int) -> bytes:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """All files, whatever they are called and however deep they are."""
+    """Return the contents of all files in a directory and its subdirectories."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
@@ -128,7 +128,7 @@ def wait_for(is_true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-# What is sent arrives.
+# Files, data and streams that are sent arrive.
 
 
 SENDING = {
@@ -271,7 +271,7 @@ NAMES = [
     (b"taken", None),
     (b"\xff\xfe", "\udcff\udcfe"),
 ]
-"""INFO of a FILE, and what its file is called; None is the object's number."""
+"""INFO of a FILE, and the name of the received file. None stands for the object's number."""
 
 
 def test_names_never_lead_outside(runner: Runner, port: int, tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ MISTAKES = [
 
 @pytest.fixture
 def filled(tmp_path: Path) -> Callable[[str], str]:
-    """Puts the paths of real files into a line of MISTAKES."""
+    """Return a function that puts the paths of real files into an entry of MISTAKES."""
     (tmp_path / "file").write_bytes(b"content")
     (tmp_path / "empty").touch()
     names = {"DIR": tmp_path, "FILE": tmp_path / "file", "EMPTY": tmp_path / "empty"}
@@ -472,7 +472,7 @@ def test_without_a_terminal_there_is_little_to_read(runner: Runner, tmp_path: Pa
 
 @contextlib.contextmanager
 def terminal() -> Iterator[tuple[int, int]]:
-    """Both ends of one."""
+    """Both ends of a terminal."""
     ends = pty.openpty()
     try:
         yield ends
@@ -482,7 +482,7 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 
 def read_until(terminal: int, words: str) -> str:
-    """What is shown until the words are among it."""
+    """Return the output up to and including the expected words."""
     shown = ""
     deadline = time.monotonic() + DEADLINE_S
     while words not in shown:

@@ -45,7 +45,7 @@ def uri(port: int) -> str:
 
 @pytest.fixture
 def start(uri: str) -> Iterator[Start]:
-    """Starts a command on a bus of its own. Those that listen do so when this returns."""
+    """Return a function that starts commands on a bus of their own, and waits until listening ones listen."""
     with starting(uri) as start_one:
         yield start_one
 
@@ -54,7 +54,7 @@ def objects(out: bytes) -> list[Any]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-# What is published arrives.
+# Publishing and subscribing.
 
 
 def test_a_message_reaches_all_subscribers(start: Start) -> None:
@@ -260,7 +260,7 @@ def test_ctrl_c_ends_a_publisher(start: Start) -> None:
     assert len(err.splitlines()) == 1
     time.sleep(0.3)
     received = objects(second + sub.interrupt()[1])[-1]["properties"]["number"]
-    # The one that was being sent may count or not.
+    # The message that was being sent may be counted or not.
     assert 0 <= received - int(sent[1].replace(",", "")) <= 1
 
 

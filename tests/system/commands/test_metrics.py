@@ -26,7 +26,7 @@ GROUP = "239.192.57.40"
 COUNT = 100
 
 Samples = dict[tuple[str, str], float]
-"""By metric and source."""
+"""Values by metric and source."""
 
 
 def uri(port: int, more: str = "") -> str:
@@ -42,7 +42,7 @@ def get(address: str, path: str = "/metrics", **options: Any) -> str:
 
 
 def read(text: str) -> Samples:
-    """What Prometheus would store. It refuses what appears twice."""
+    """Return what Prometheus would store. Its parser refuses duplicates."""
     samples: Samples = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -72,7 +72,7 @@ def test_a_scrape_says_what_connections_count(port: int) -> None:
                 text = await asyncio.to_thread(get, server.address)
             found = read(text)
             there = receiving.statistics().bus
-            # The first that was given has the plain names.
+            # The first argument gets the plain names.
             assert found["fjm2_sent_messages_total", "lane0"] == COUNT
             assert found["fjm2_delivered_messages_total", "bus-2"] == COUNT
             assert found["fjm2_received_messages_total", "bus-2"] >= COUNT
@@ -111,7 +111,7 @@ def test_names_are_used_again_so_that_there_are_few(port: int) -> None:
 
 
 def test_connections_of_threads_are_served_while_they_send(port: int) -> None:
-    """The server reads what another thread changes all the time."""
+    """The server reads counters while another thread changes them."""
     with (
         jms_blocking.ConnectionFactory(uri(port)).create_context() as context,
         metrics.serve_metrics("127.0.0.1:0") as server,
@@ -236,7 +236,7 @@ def test_a_server_can_be_closed_while_a_forked_process_lives() -> None:
 
 @pytest.fixture
 def served_by_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """A function that sets FJM2_METRICS as if the process had just begun."""
+    """Return a function that sets FJM2_METRICS as if the process had just started."""
 
     def set_to(address: str) -> None:
         monkeypatch.setenv("FJM2_METRICS", address)
@@ -254,7 +254,7 @@ def free_address() -> str:
 
 def test_any_program_serves_where_its_environment_says(port: int, served_by_environment: Callable[[str], None]) -> None:
     async def run() -> None:
-        for _ in range(2):  # once in a process
+        for _ in range(2):  # only one server per process
             async with Session(GROUP, port, interface="127.0.0.1", ttl=0):
                 found = read(await asyncio.to_thread(get, address))
                 assert ("fjm2_sent_bytes_total", "session") in found

@@ -1,4 +1,4 @@
-"""`fjm2 top`, `topics` and `tail` on real buses: the figures are those of what was sent, and nobody notices them."""
+"""`fjm2 top`, `topics` and `tail` on real buses show the right figures, and do not disturb the bus."""
 
 import contextlib
 import json
@@ -30,13 +30,13 @@ def uri(port: int) -> str:
 
 @pytest.fixture
 def start(uri: str) -> Iterator[Start]:
-    """Starts a command on a bus of its own. Subscribers listen, and onlookers look on, when this returns."""
+    """Return a function that starts commands on a bus of their own, and waits until they listen or watch."""
     with starting(uri) as start_one:
         yield start_one
 
 
 def line_where(command: Command, is_so: Callable[[Any], bool]) -> Any:
-    """The first report of `top --json` of which something is true."""
+    """Return the first report of `top --json` that fulfils the condition."""
     until = time.monotonic() + DEADLINE_S
     while time.monotonic() < until:
         report = json.loads(command.read_line())
@@ -173,11 +173,11 @@ def test_a_tail_without_enough_messages_fails(start: Start) -> None:
     assert "0 messages" in err
 
 
-# Onlookers do not disturb.
+# Observers do not disturb the bus.
 
 
 def udp_sent(host: Namespace) -> int:
-    """UDP datagrams that left the namespace since it was counted."""
+    """Return the number of UDP datagrams sent from the namespace so far."""
     rule = next(
         line
         for line in host.run("iptables", "-nvxL", "OUTPUT").splitlines()
@@ -268,7 +268,7 @@ def test_help_has_an_example(name: str) -> None:
 
 
 class Terminal:
-    """A real terminal, of tmux, with a shell in it."""
+    """A real terminal: a shell in tmux."""
 
     def __init__(self, folder: Path, columns: int, rows: int, uri: str) -> None:
         self._socket = str(folder / "tmux")

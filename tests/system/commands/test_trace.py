@@ -1,4 +1,4 @@
-"""Traces of real programs: by the environment alone, through crashes and full disks; and `fjm2 trace`."""
+"""Traces of real programs, enabled by the environment or in code, through crashes and full disks; and `fjm2 trace`."""
 
 import asyncio
 import json
@@ -108,7 +108,7 @@ def lines_of(directory: Path) -> list[dict[str, Any]]:
 
 
 def sums_of(lines: list[dict[str, Any]]) -> dict[str, Counter[str]]:
-    """By node and source."""
+    """Sums of the counters by node and source."""
     found: dict[str, Counter[str]] = {}
     for line in lines:
         found.setdefault(f"{line['node']} {line['source']}", Counter()).update(line["c"])
@@ -119,7 +119,7 @@ def sums_of(lines: list[dict[str, Any]]) -> dict[str, Counter[str]]:
 
 
 def test_commands_are_traced_where_the_environment_says_so(tmp_path: Path, port: int) -> None:
-    """A publisher and a subscriber of one run, each with a node of its own."""
+    """Trace a publisher and a subscriber, each a node of its own."""
     command = [sys.executable, "-W", "error", "-m", "fjm2"]
     place = ("--uri", uri(port))
     listening = subprocess.Popen(
@@ -166,7 +166,7 @@ def test_the_blocking_api_is_traced(tmp_path: Path, port: int) -> None:
 
 
 def test_all_processes_of_a_program_are_traced_to_their_end(tmp_path: Path, port: int) -> None:
-    """However they were forked, and however seldom samples are taken; each has a file of its own."""
+    """Each process writes a file of its own, however it was forked and however rarely samples are taken."""
     running = program(FORKING, GROUP, port, env=environment(tmp_path, 60, run="r", node="n"))
     out, err = running.communicate(timeout=DEADLINE_S)
     assert (running.returncode, out, err) == (0, "", "")
@@ -178,7 +178,7 @@ def test_all_processes_of_a_program_are_traced_to_their_end(tmp_path: Path, port
 
 
 def test_killed_programs_leave_whole_lines_and_go_on_counting(tmp_path: Path, port: int) -> None:
-    """A crash may tear the last line, and no other; the next process of that name goes on in the same file."""
+    """A crash may truncate only the last line. The next process of the same name appends to the file."""
     rounds = 4
     path = tmp_path / "run=r" / "node=n.jsonl"
     for _ in range(rounds):
@@ -190,7 +190,7 @@ def test_killed_programs_leave_whole_lines_and_go_on_counting(tmp_path: Path, po
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
             running.kill()
-    # What a crash of the kernel's would leave: half a line.
+    # Half a line, as a kernel crash would leave it.
     with path.open("ab") as file:
         file.write(path.read_bytes().splitlines()[-1][:57])
     with program(STEADY, GROUP, port, 20, env=environment(tmp_path, 0.001, run="r", node="n")) as running:
@@ -209,7 +209,7 @@ def test_killed_programs_leave_whole_lines_and_go_on_counting(tmp_path: Path, po
 
 @pytest.mark.root
 def test_a_full_disk_hurts_nobody(tmp_path: Path, port: int) -> None:
-    """A disk of 16 KiB, in a mount namespace of its own: the trace stops, the program does not."""
+    """On a 16 KiB disk, in a mount namespace of its own, the trace stops but the program continues."""
     unshare = shutil.which("unshare")
     if unshare is None or os.geteuid() != 0:
         pytest.skip("needs root and unshare, for a disk that is soon full")
@@ -238,7 +238,7 @@ def test_wrong_settings_are_told_and_the_program_runs(tmp_path: Path, port: int)
         assert err.count(words) == 1, err
 
 
-# Attached by hand.
+# Attached in code.
 
 
 def test_a_session_is_recorded_from_where_it_is_attached(tmp_path: Path, port: int) -> None:
@@ -297,7 +297,7 @@ def test_connections_of_one_bus_are_one_series_a_lane(tmp_path: Path, port: int)
 
 
 def gateway_of(folder: Path, name: str, port: int, peer: str) -> Gateway:
-    """One of this host: its LAN is the loopback."""
+    """Return a gateway of this host whose LAN is the loopback."""
     folder.mkdir()
     keys = KeyPair.generate()
     keys.save(folder / "key")

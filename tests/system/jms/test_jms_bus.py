@@ -1,4 +1,4 @@
-"""Buses on real sockets: lanes, presence, flow control, losses and the end, in one process and in several."""
+"""Buses on real sockets: lanes, presence, flow control, losses and closing, in one process and in several."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ TOPIC, OTHER_TOPIC = Topic("prices.eu"), Topic("weather")
 
 
 class Subscriber:
-    """Keeps the texts that it gets; full at so many."""
+    """Keeps the received messages. Full once it has `most` of them."""
 
     def __init__(self, destination: Topic = TOPIC) -> None:
         self.destination = destination
@@ -73,7 +73,7 @@ class Subscriber:
 
 
 class Node:
-    """A bus with one connection on it, and its reports."""
+    """A bus with one connection, and the bus's reports."""
 
     def __init__(self, bus: Bus, connection: int) -> None:
         self.bus = bus
@@ -126,7 +126,7 @@ _connections = iter(range(1000, 1 << 30))
 
 @contextlib.asynccontextmanager
 async def node(port: int, **settings: object) -> AsyncIterator[Node]:
-    """A bus of its own: those in one loop have to differ in a setting."""
+    """Open a separate bus. Buses of one event loop are separate only if a setting differs."""
     connection = next(_connections)
     config = BusConfig.from_uri(uri(port, **{"inactivity_s": 50 + connection % 1000} | settings), BUS_DEFAULTS)
     bus = await Bus.open(config)
@@ -142,7 +142,7 @@ async def node(port: int, **settings: object) -> AsyncIterator[Node]:
 
 
 def on(*loops: str) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
-    """Runs a coroutine as a test, on asyncio's own loop or on uvloop. What goes wrong in callbacks fails it."""
+    """Run a coroutine function as a test on each loop, asyncio's or uvloop. Errors in callbacks fail the test."""
 
     def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
         @pytest.mark.parametrize("loop", loops)
@@ -265,7 +265,7 @@ async def test_who_comes_late_gets_what_is_sent_from_then_on(port: int) -> None:
             subscriber = late.subscribe()
             began = time.monotonic()
             await late.bus.ready()
-            assert time.monotonic() - began < 0.9  # and not because the time was over
+            assert time.monotonic() - began < 0.9  # not because of the timeout
             for number in range(100):
                 await sending.publish(f"new {number}", number % 10)
             await subscriber.until(100)
@@ -297,7 +297,7 @@ async def test_publishers_know_their_subscribers(port: int) -> None:
         assert sending.bus.subscribers(TOPIC) == 1
         assert sending.bus.subscribers(Topic("nobody's")) == 0
         await flood(sending, 3000)
-        await asyncio.sleep(0.6)  # all have answered a probe by then
+        await asyncio.sleep(0.6)  # by then, all have answered a probe
         session = sending.bus.lanes.session
         assert session.receivers == {one.bus.node_id}
         await sending.publish("rain", 4, OTHER_TOPIC)
@@ -344,7 +344,7 @@ async def test_a_full_subscription_holds_the_sender_back_and_loses_nothing(port:
             await subscriber.until(100)
             await asyncio.sleep(0.7)
             assert not flooding.done()
-            assert len(subscriber.received) < 1000  # no more than one run above
+            assert len(subscriber.received) < 1000  # at most one run more
             subscriber.most = 1 << 30
             receiving.bus.router.resume()
             async with asyncio.timeout(10):
@@ -489,7 +489,7 @@ def test_a_dead_subscriber_holds_up_neither_the_others_nor_the_end(port: int) ->
                 process.wait()
                 flooding = asyncio.create_task(flood(sending, 5_000))
                 await asyncio.sleep(0.3)
-                assert not flooding.done()  # the window is full
+                assert not flooding.done()  # the send window is full
                 flooding.cancel()
                 began = time.monotonic()
                 outcome = await sending.bus.close()
@@ -501,7 +501,7 @@ def test_a_dead_subscriber_holds_up_neither_the_others_nor_the_end(port: int) ->
                 await asyncio.sleep(0.1)
                 numbers = [int(text) for text in subscriber.texts[10:]]
                 assert numbers == list(range(len(numbers)))
-                assert len(numbers) > 300  # what had been accepted, all of it
+                assert len(numbers) > 300  # all messages that had been accepted
                 assert not receiving.reports
 
     run_on("asyncio", main())
@@ -575,7 +575,7 @@ def on_veth(port: int, **settings: object) -> BusConfig:
 
 @pytest.mark.root
 def test_the_first_message_arrives_as_well_where_the_network_loses_much(network: Network, port: int) -> None:
-    """The subscriber is there before the publisher: all that this one ever sends is due to it, once."""
+    """The subscriber starts before the publisher, so it must get all messages, each once."""
 
     async def main() -> None:
         with lossy(network, 0.2) as (left, right):
@@ -613,7 +613,7 @@ def test_nothing_is_lost_where_the_network_loses_some(network: Network, port: in
             await asyncio.gather(receiving.bus.ready(), sending.bus.ready())
             count = 10_000
             async with asyncio.timeout(30):
-                with right.entered():  # lanes are opened on the way
+                with right.entered():  # lanes are opened when they are first used
                     await sending.publish("urgent", 9)
                 await flood(sending, count)
                 assert await sending.bus.confirmed() == frozenset()

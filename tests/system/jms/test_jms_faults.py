@@ -12,10 +12,10 @@ pytestmark = [pytest.mark.root, pytest.mark.calm]
 GROUP = "239.192.57.96"
 ACK_TIMEOUT_S = 1.0
 SMALL: dict[str, Any] = {"window_bytes": "256KiB", "stream_bytes": "512KiB", "ack_timeout_s": ACK_TIMEOUT_S}
-"""So that a sender soon notices that nobody answers."""
+"""Settings with which a sender soon notices that nobody answers."""
 CLOSE_S = 2.0
 BUSY_S = 1.0
-"""What a busy machine may add."""
+"""Delay that a busy machine may add."""
 
 
 def uri(port: int, **settings: object) -> str:
@@ -29,7 +29,7 @@ def pair(network: Network) -> tuple[Namespace, Namespace]:
 
 
 def received(subscriber: Peer, publisher: Peer) -> int:
-    """Messages of a publisher's, as last reported."""
+    """Return the number of messages from a publisher that the subscriber last reported."""
     counts: dict[str, int] = subscriber.last("received", {})
     return counts.get(str(publisher.pid), 0)
 
@@ -43,7 +43,7 @@ def wait_received(subscriber: Peer, publisher: Peer, count: int, timeout_s: floa
 
 
 def close(*closing: Peer) -> None:
-    """All of them, each within its time."""
+    """Close all peers, and check that each closes in time."""
     for peer in closing:
         peer.tell("close")
     for peer in closing:
@@ -78,7 +78,7 @@ def test_a_subscriber_that_falls_silent_holds_the_others_up_no_longer_than_said(
         if harm == "stopped":
             bad.go_on()
             wait_received(bad, publisher, received(bad, publisher) + 4000)
-            assert not bad.all("fault")  # nothing is lost in silence
+            assert not bad.all("fault")  # no loss goes unreported
         assert not good.all("fault") + good.all("error")
         sent_before = publisher.last("sent")
         publisher.tell("pause")
@@ -129,7 +129,7 @@ def test_a_publisher_sends_on_while_its_link_is_down_and_all_of_it_arrives_after
         wait_received(subscriber, publisher, 300)
         left.ip("link", "set", "veth0", "down")
         time.sleep(2.5)
-        for peer in (publisher, subscriber):  # which has no carrier
+        for peer in (publisher, subscriber):  # it has no carrier
             peer.wait_for("error", lambda error: "veth0 is down" in error)
         before = received(subscriber, publisher)
         assert publisher.last("sent") > before
@@ -160,7 +160,7 @@ def test_a_subscriber_whose_link_is_down_too_long_is_told_what_it_lost_and_goes_
             wait_received(subscriber, publisher, 300)
         cut.ip("link", "set", "veth0", "down")
         publisher.wait_for("error", lambda error: f"{loser.last('node_id'):#x} is silent" in error)
-        # By then, what it lacks is repaired no more.
+        # By then, the segments that it lacks can no longer be repaired.
         wait_received(good, publisher, publisher.last("sent") + 1000)
         cut.ip("link", "set", "veth0", "up")
         lost = loser.wait_for("error", lambda error: "lost" in error)
@@ -177,7 +177,7 @@ def test_a_subscriber_whose_link_is_down_too_long_is_told_what_it_lost_and_goes_
 
 @pytest.mark.parametrize("state", ["alive", "killed", "down", "transaction", "commit", "full"])
 def test_close_returns_in_time_whatever_the_state(network: Network, port: int, state: str) -> None:
-    """Of a connection of either API, and nothing of what it accepted is lost if the subscriber lives."""
+    """A connection of either API closes in time, and loses no accepted message if the subscriber is alive."""
     left, right = pair(network)
     subscriber = Peer(right, "jms_peer.py", "subscribe", uri(port))
     closing = [Peer(left, "jms_closing.py", api, state, uri(port)) for api in ("asyncio", "blocking")]
@@ -199,7 +199,7 @@ def test_close_returns_in_time_whatever_the_state(network: Network, port: int, s
         for peer in closing:
             closed = peer.wait_for("closed")
             assert closed["took_s"] <= CLOSE_S + BUSY_S / 2
-            # What was under way has ended with it, well before its own time is over.
+            # The pending call ended with the connection, well before its own timeout.
             assert closed["outcome"] in OUTCOMES[state]
             assert peer.wait() == 0
             if state in ("alive", "transaction"):
@@ -236,7 +236,7 @@ def test_idle_connections_are_nearly_silent(network: Network, port: int) -> None
         publisher.tell("begin")
         wait_received(subscriber, publisher, 100)
         publisher.tell("pause")
-        time.sleep(3.0)  # the end has been confirmed, and announced, by then
+        time.sleep(3.0)  # by then, the last messages are confirmed and announcements have settled
         before = packets_sent(left), packets_sent(right), cpu_s(publisher), cpu_s(subscriber)
         time.sleep(IDLE_S)
         after = packets_sent(left), packets_sent(right), cpu_s(publisher), cpu_s(subscriber)
@@ -250,7 +250,7 @@ IDLE_S = 5.0
 
 
 def packets_sent(namespace: Namespace) -> int:
-    """By all that the namespace has."""
+    """Return the number of packets sent by all programs of the namespace."""
     return int(namespace.run("cat", "/sys/class/net/veth0/statistics/tx_packets"))
 
 

@@ -1,4 +1,4 @@
-"""Messages of all types and sizes over a network that loses some: once, in order, unaltered."""
+"""Messages of all types and sizes over a lossy network arrive once, in order and unaltered."""
 
 import pytest
 from jms_traffic import LANE_OF, PRIORITIES, PRODUCERS, TOPICS, TYPES
@@ -13,7 +13,7 @@ GROUP = "239.192.57.97"
 
 
 def dropped(namespace: Namespace) -> int:
-    """Datagrams that the namespace's loss has taken so far."""
+    """Return the number of datagrams that the namespace has dropped so far."""
     table = namespace.run("iptables", "-nvxL", "INPUT").splitlines()
     return sum(int(line.split()[0]) for line in table if "DROP" in line.split()[2:3])
 
@@ -57,7 +57,7 @@ def test_messages_of_all_types_and_sizes_arrive_once_in_order_and_unaltered(
         assert count // 20 < rest_of_it["received"] < count
         assert rest_of_it["orders"] == all_of_it["orders"]
 
-        # The network lost as much as it was told to, of all lanes.
+        # The network lost datagrams at the configured rate, in all lanes.
         assert confirmed["errors"] == []
         assert len(confirmed["lanes"]) == len(set(LANE_OF))
         assert all(lane["repair_segments_sent"] for lane in confirmed["lanes"].values())

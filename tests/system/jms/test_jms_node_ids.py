@@ -1,4 +1,4 @@
-"""Node ids that two nodes of a bus have drawn: both draw another, and go on."""
+"""When two nodes of a bus have drawn the same node id, both draw another one and continue."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def text_of(received: Received) -> str:
 
 @pytest.fixture
 def same_node_ids(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Once called, each bus that is opened begins with the same node ids; later ones are drawn as ever."""
+    """Return a function that makes the next two buses draw the same node ids. Later ids are random again."""
     draw = session_module.random_node_id
 
     def begin() -> None:
