@@ -1,4 +1,4 @@
-"""A warehouse as the pipeline leaves it, small and made up: every experiment of the full plan, some of it broken."""
+"""A small made-up warehouse in the pipeline's format: every experiment of the full plan, with some faults."""
 
 import datetime
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ RESULTS = pa.schema(
 
 
 class Maker:
-    """Makes rows of results; all that is random follows from the seed."""
+    """Makes rows of results. The seed determines all random values."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
@@ -143,13 +143,15 @@ MOVED = ("bytes", "bytes_sent")
 
 
 class Samples:
-    """Rows of what the pipeline makes of samples."""
+    """Return rows of aggregates."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
 
     def runs(self) -> Iterator[dict[str, Any]]:
-        """Of FJM2, at several losses; and one of a network without any, which is not to be shown beside them."""
+        """Yield FJM2's series at several losses, and those of a network without loss, which must not be shown
+        beside them.
+        """
         for loss in (0.0, 0.001, 0.01, 0.1):
             for fanout in (1, 4):
                 for turn in range(2):
@@ -215,14 +217,14 @@ COLLAPSE = ANOMALY | {
 
 
 def write(folder: Path, name: str, rows: Sequence[dict[str, Any]], schema: pa.Schema | None = None) -> None:
-    """One file."""
+    """Write one file."""
     place = folder / name
     place.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(list(rows), schema), place / "part-0.parquet")
 
 
 def make(folder: Path, seed: int = 1) -> list[dict[str, Any]]:
-    """Write a warehouse; its rows of results, which are in two days."""
+    """Write a warehouse, and return its rows of results, which are of two days."""
     rows = list(Maker(seed).rows())
     for number, day in enumerate(DAYS):
         write(folder, f"results/day={day}", rows[number::2], RESULTS)

@@ -1,4 +1,4 @@
-"""Makes the picture of a report in `docs/img`: `python tests/report/screenshot.py REPORT.html`."""
+"""Make the picture of a report in `docs/img`: `python tests/report/screenshot.py REPORT.html`."""
 
 import shutil
 import sys
@@ -11,7 +11,7 @@ from browser import Browser
 _PICTURE = Path(__file__).parents[2] / "docs" / "img" / "report.png"
 _WIDTH = 1000
 _SECTIONS = 4
-"""So many are in the picture."""
+"""Plots in the picture."""
 _BOTTOM = f"Math.floor(document.querySelectorAll('section')[{_SECTIONS - 1}].getBoundingClientRect().bottom)"
 
 

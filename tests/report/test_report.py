@@ -49,7 +49,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def drawn(warehouse: Path) -> list[Plot]:
-    """All plots, before they are pictures."""
+    """Return all plots before they are drawn."""
     store = Warehouse(warehouse)
     results = store.results()
     return [*plots.of_results(results), *trace_plots.of_traces(store, {result.run for result in results})]
@@ -116,7 +116,7 @@ def test_every_row_of_the_bench_that_has_no_fault_is_in_some_point(warehouse: Pa
 
 
 def test_runs_of_a_point_are_alike_and_all_that_are(warehouse: Path, report: Path) -> None:
-    """None of another network, rate, fan-out or loss is mixed in."""
+    """Results of other networks, rates, fan-outs or losses are not mixed in."""
     by_run = {row["run"]: row for row in parquet(warehouse, "results") if row["role"] == "run"}
     for key in KEYS - {"repair-by-loss", "gateways", "captures"}:
         for point in rows_of(report, key):
@@ -241,7 +241,7 @@ def test_no_text_lies_on_another(drawn: list[Plot], is_narrow: bool) -> None:
 
 
 def texts_of(figure: Figure) -> Iterator[tuple[str, Any]]:
-    """Every text that is seen, and where it is."""
+    """Return every visible text of a figure with its place."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     texts = [text for legend in figure.legends for text in legend.get_texts()]
@@ -274,14 +274,14 @@ def test_legends_name_all_lines(drawn: list[Plot]) -> None:
 
 
 def luminance(colour: str) -> float:
-    """Relative, as WCAG has it."""
+    """Return the relative luminance of a colour, as WCAG defines it."""
     channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return float(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
 
 
 def test_names_may_hold_whatever_labels_may(tmp_path: Path) -> None:
-    """What others would take for formulas, or as not to be shown, among it."""
+    """Texts that other programs would take for formulas, or would not show."""
     names = {"zenoh": r"$\frac{$ <b>&", "nats": "_hidden $_$"}
     made_warehouse.make(tmp_path / "warehouse")
     for path in (tmp_path / "warehouse" / "results").rglob("*.parquet"):
@@ -296,7 +296,7 @@ def test_names_may_hold_whatever_labels_may(tmp_path: Path) -> None:
 
 
 def test_systems_can_be_told_apart_without_colours() -> None:
-    """By marker and line, among those that are in one plot; and all are seen on white."""
+    """Systems in one plot differ in marker or line, and all colours are visible on white."""
     groups = (made_warehouse.MESSAGES, made_warehouse.BROKERS, made_warehouse.RAW, made_warehouse.WAYS)
     for group in groups:
         looks = [(look_of(system).marker, look_of(system).line) for system in group]
@@ -306,7 +306,7 @@ def test_systems_can_be_told_apart_without_colours() -> None:
     assert look_of("fjm2-jms").width > 1.5 * max(look.width for look in LOOKS.values() if not look.is_ours)
 
 
-# What is said besides.
+# Texts and tables.
 
 
 def test_standings_are_ratios_to_the_best_other(warehouse: Path) -> None:

@@ -78,7 +78,7 @@ def test_nothing_overlaps_and_nothing_sticks_out(browser: Browser, page: Path, s
 
 
 def test_tables_need_no_scrolling_on_a_screen(browser: Browser, page: Path) -> None:
-    """What an anomaly was stands in its last columns."""
+    """The last columns say what an anomaly was."""
     browser.open(page.as_uri(), *WIDE)
     browser.value("document.querySelectorAll('details').forEach(it => it.open = true)")
     wide = "[...document.querySelectorAll('.grid')].filter(it => it.scrollWidth > it.clientWidth)"

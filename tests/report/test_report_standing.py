@@ -1,4 +1,4 @@
-"""FJM2's standing in Markdown: ratios of medians, and which way round they are."""
+"""FJM2's ratios in Markdown: ratios of medians, and their direction."""
 
 import pytest
 

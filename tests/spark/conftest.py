@@ -1,4 +1,4 @@
-"""Spark for the tests here, and where their files are."""
+"""Fixtures of the tests with Spark."""
 
 import shutil
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def spark(sparks: Sparks) -> SparkSession:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where traces are written to."""
+    """Return the folder for traces."""
     made = tmp_path / "traces"
     made.mkdir()
     return made

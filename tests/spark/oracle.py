@@ -1,4 +1,4 @@
-"""The same figures in plain Python, by the definitions of docs/pipeline.md alone."""
+"""The figures in plain Python, by the definitions of docs/pipeline.md alone."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""One Spark at a time, all of them in one virtual machine, and what makes it quick with few rows."""
+"""One Spark session at a time, all in one virtual machine, with settings that are quick for few rows."""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from fjm2bench.traces.session import spark_session
 from pyspark.sql import SparkSession
 
 JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""No process of a test lives long enough to earn back what it costs to optimise."""
+"""Options against costly optimisation: no test's process lives long enough to profit from it."""
 SETTINGS: Final = {
     "spark.driver.defaultJavaOptions": JAVA,
     # Compiling a query takes longer than running it on so few rows. A test on a cluster compiles, with the same result.
@@ -20,11 +20,11 @@ SETTINGS: Final = {
     "spark.sql.adaptive.coalescePartitions.enabled": "false",
 }
 OPTIONS: Final = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
-"""The same, for commands."""
+"""The same options for commands."""
 
 
 class Sparks:
-    """To start a virtual machine, and to load Spark into it, takes longer than most tests: all have the same one."""
+    """Return the shared session. Starting a virtual machine and loading Spark takes longer than most tests."""
 
     def __init__(self) -> None:
         self._here: SparkSession | None = None

@@ -32,7 +32,7 @@ COMPILED = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
 }
-"""Queries are compiled, as they are outside tests."""
+"""Compile queries, as outside of tests."""
 LINES = 4000
 """Enough for two batches of a stream."""
 
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(sparks: Sparks, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """What `ingest` and `aggregate` make of the folder in this process."""
+    """Run `ingest` and `aggregate` on the folder in this process."""
     warehouse = Warehouse(tmp_path_factory.mktemp("local"))
     ingest(sparks.here(), folder, warehouse, settle_s=0)
     aggregate(sparks.here(), warehouse)

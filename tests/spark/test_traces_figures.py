@@ -1,4 +1,4 @@
-"""Figures against an oracle in plain Python, and what the oracle does not know of: anomalies and results by cell."""
+"""Figures, compared with an oracle in plain Python; and anomalies and results by cell, which it does not cover."""
 
 import math
 from typing import Any
@@ -38,7 +38,7 @@ RUNS = 80
 
 
 def some(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
-    """Examples, kept to be judged together: a job of Spark for each takes too long."""
+    """Collects examples, which one job of Spark checks together: a job for each would take too long."""
     kept: list[Any] = []
 
     @settings(max_examples=count, phases=[Phase.generate], database=None)
@@ -51,7 +51,7 @@ def some(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
 
 
 def lines_of(runs: list[Any]) -> list[dict[str, Any]]:
-    """Samples as they would be recorded."""
+    """Return samples as a recorder would write them."""
     lines = {}
     for number, run in enumerate(runs):
         for role, layer, node, source, link, samples in run:
@@ -138,7 +138,7 @@ def test_anomalies_are_those_of_the_oracle(spark: SparkSession) -> None:
 
 
 def flow(begin: float, rates: list[int], **keys: Any) -> list[dict[str, Any]]:
-    """A sample each second, which moved so many bytes."""
+    """Return one sample for each second, with these numbers of bytes."""
     labels = {"dt": 1.0} | keys
     return [
         sample(**{"t": begin + index + 0.5, "seq": index, "c": {"payload_bytes_received": rate}, **labels})

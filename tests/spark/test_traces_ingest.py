@@ -1,4 +1,4 @@
-"""Every line that is written is in the warehouse once: whatever files do, and wherever a process dies."""
+"""Every written line is in the warehouse once, whatever happens to files, and wherever a process dies."""
 
 import gzip
 import json
@@ -44,7 +44,7 @@ def seqs(spark: SparkSession, warehouse: Warehouse) -> list[int]:
 
 
 def cut(path: Path, *borders: int) -> list[bytes]:
-    """A file's lines, read in parts that begin at these offsets."""
+    """Read a file's lines in parts that begin at these offsets."""
     size = path.stat().st_size
     found = []
     for start, end in zip((0, *borders), (*borders, size), strict=True):
@@ -98,7 +98,7 @@ def test_a_broken_archive_gives_what_is_whole_and_says_so(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
 def test_what_was_compressed_since_it_was_found_is_read_all_the_same(folder: Path, name: str) -> None:
-    """In parts that begin anywhere, too."""
+    """Parts may begin anywhere."""
     plain, text = folder / "x.jsonl", encode(samples(50))
     (folder / "x.jsonl.gz").write_bytes(gzip.compress(text))
     found = b""
@@ -178,7 +178,7 @@ def test_files_that_are_gone_when_they_are_to_be_read_stop_nothing(folder: Path,
 
 @pytest.mark.parametrize("count", [1, 3, 10])
 def test_another_file_of_the_same_name_is_read_from_its_beginning(folder: Path, count: int) -> None:
-    """Smaller than the one that was removed, or larger."""
+    """The new file may be smaller or larger than the removed one."""
     path = write(folder, "x.jsonl", samples(5))
     done = find(folder, {}, 0).done
     path.unlink()
@@ -193,7 +193,7 @@ def test_another_file_of_the_same_name_is_read_from_its_beginning(folder: Path, 
 
 
 def test_after_a_crash_a_stream_reads_what_it_meant_to(folder: Path) -> None:
-    """Files that grew, that are new, and one that took the place of another."""
+    """There are files that grew, new files, and one that replaced another."""
     reader = TraceReader({"path": str(folder), "settle_s": "0", "batch_bytes": str(1 << 20)})
     for name in ("grows", "goes", "stays"):
         write(folder, f"{name}.jsonl", samples(5))
@@ -245,7 +245,7 @@ def test_captures_become_samples(spark: SparkSession, folder: Path, warehouse: W
 
 
 def test_captures_are_read_in_a_time_that_grows_as_they_do(folder: Path) -> None:
-    """Packets that come once a minute make many lines."""
+    """One packet a minute makes many lines."""
     vector = (VECTORS / "loss-stream.pcap").read_bytes()
     captured, length = struct.unpack_from("<II", vector, 32)
     path = folder / "x.pcap"
@@ -272,7 +272,7 @@ class _Died(Exception):  # noqa: N818
 def test_a_crash_at_any_point_leaves_each_line_once(
     spark: SparkSession, folder: Path, warehouse: Warehouse, moves: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the journal is written, before anything is moved, or in between."""
+    """The process dies before the journal is written, before anything is moved, or in between."""
     write(folder, "a.jsonl", [*samples(3), sample(t=T + 86_400, seq=3), "broken"])
     write_state, move = storage.write_json, storage.move
     left = [moves]
@@ -311,7 +311,7 @@ def test_one_at_a_time(spark: SparkSession, folder: Path, warehouse: Warehouse) 
 def test_figures_are_brought_up_to_date_while_a_stream_goes_on(
     spark: SparkSession, folder: Path, warehouse: Warehouse
 ) -> None:
-    """They and the stream's batches take turns."""
+    """Aggregation and the stream's batches take turns."""
     with warehouse.streamed():
         query = stream(spark, folder, warehouse, lambda: T + 3600, settle_s=0, trigger_s=0)
         try:

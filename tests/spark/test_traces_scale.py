@@ -24,7 +24,7 @@ LINES = 20_000
 
 @pytest.fixture(scope="module")
 def made(sparks: Sparks, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Warehouse, Generated]:
-    """Traces, a warehouse of them, and what was written."""
+    """Return traces, a warehouse of them, and the counts of what was written."""
     place: Path = tmp_path_factory.mktemp("scale")
     written = generate(place / "traces", LINES)
     warehouse = Warehouse(place / "warehouse")
@@ -34,7 +34,7 @@ def made(sparks: Sparks, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 
 
 def test_generated_lines_are_realistic(made: tuple[Path, Warehouse, Generated]) -> None:
-    """A twentieth is broken, in all ways; half of all is of one run, and there are many short ones."""
+    """A twentieth of the lines are broken, in all ways. Half of all belong to one run; many runs are short."""
     folder, _, written = made
     bad = written.bad.total()
     assert written.good + bad == LINES
@@ -54,7 +54,7 @@ def test_duckdb_finds_the_same(made: tuple[Path, Warehouse, Generated]) -> None:
 
 
 def changed(path: Path, column: str) -> None:
-    """One figure of a table, in one row, is another one from now on."""
+    """Change one figure in one row of a table."""
     kept = pq.read_table(path)
     values = kept[column].to_pylist()
     row = next(index for index, value in enumerate(values) if value)

@@ -10,7 +10,7 @@ T = 1_790_000_000.0
 
 
 def sample(**keys: Any) -> dict[str, Any]:
-    """A good sample; keys given as None are null, those given as ... are left out."""
+    """Return a good sample. Keys given as None are null; keys given as ... are left out."""
     line = {
         "v": 1,
         "kind": "sample",
@@ -36,7 +36,7 @@ def sample(**keys: Any) -> dict[str, Any]:
 
 
 def result(**keys: Any) -> dict[str, Any]:
-    """A good result of a run."""
+    """Return a good result of a run."""
     base = {
         "kind": "result",
         "role": "run",
@@ -51,7 +51,7 @@ def result(**keys: Any) -> dict[str, Any]:
 
 
 def encode(lines: Iterable[dict[str, Any] | str | bytes]) -> bytes:
-    """A file's bytes, every line ended."""
+    """Return a file's bytes, with a newline after every line."""
     return b"".join(_bytes_of(line) + b"\n" for line in lines)
 
 

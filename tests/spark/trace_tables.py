@@ -1,4 +1,4 @@
-"""What a warehouse holds, to be compared."""
+"""Contents of a warehouse, for comparison."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ FIGURES = ("by_minute", "throughput_histogram", "anomalies", "by_series", "by_ru
 
 
 def contents(spark: SparkSession, warehouse: Warehouse) -> dict[str, Any]:
-    """Everything that a warehouse holds."""
+    """Return the contents of all tables of a warehouse."""
     tables = {name: read_table(spark, warehouse, name) for name in ("rows", "results", "bad")}
     if tables["bad"]:
         tables["bad"] = tables["bad"].drop("day")  # of the ingest: it may come after midnight
@@ -20,7 +20,7 @@ def contents(spark: SparkSession, warehouse: Warehouse) -> dict[str, Any]:
 
 
 def _rows_of(frame: DataFrame) -> list[str]:
-    """Its rows, in an order that their values give."""
+    """Return the rows of a table, sorted by their values."""
     columns = sorted(frame.columns)
     return sorted(repr([_plain(value) for value in row]) for row in frame.select(*columns).collect())
 

@@ -1,4 +1,4 @@
-"""`fjm2-bench run`: plans carried out in namespaces, broken off in every way, and gone on with."""
+"""`fjm2-bench run`: plans run in namespaces, interrupted in every way, and continued."""
 
 import json
 import os
@@ -59,7 +59,7 @@ repeat = 2
 
 
 class Run:
-    """A `fjm2-bench run` as a process."""
+    """A running `fjm2-bench run`."""
 
     def __init__(self, folder: Path, plan: str, *arguments: str) -> None:
         self.folder = folder / "to"
@@ -90,7 +90,7 @@ class Run:
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    """All of a run's folder."""
+    """Return all lines of a run's folder."""
     return [json.loads(line) for path in sorted(folder.rglob("*.jsonl")) for line in path.read_text().splitlines()]
 
 
@@ -132,7 +132,7 @@ def test_every_cell_has_a_result_and_programs_of_ours_write_samples(tmp_path: Pa
 
 
 def check_samples(folder: Path, found: list[dict[str, Any]]) -> None:
-    """They belong to the runs, and add up to what was measured."""
+    """Traces belong to the runs, and add up to what was measured."""
     samples = [line for line in lines(folder) if line["kind"] == "sample"]
     for result in found:
         if result["labels"]["task"] != "throughput":
@@ -206,7 +206,7 @@ with Lan(1) as lan:
 
 
 def test_whoever_makes_a_network_takes_away_those_of_the_killed() -> None:
-    """And no others."""
+    """Namespaces of living processes are left alone."""
     with Lan(1) as other, subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE) as killed:
         assert killed.stdout is not None
         assert killed.stdout.readline() == b"ready\n"
@@ -227,7 +227,7 @@ def test_whoever_makes_a_network_takes_away_those_of_the_killed() -> None:
 
 
 def results_so_far(folder: Path) -> list[dict[str, Any]]:
-    """Results of runs, where a line may not be whole."""
+    """Return the results so far. The last line may be incomplete."""
     found = []
     for path in folder.rglob("node=bench.jsonl"):
         for text in path.read_text().splitlines():
@@ -241,7 +241,7 @@ def results_so_far(folder: Path) -> list[dict[str, Any]]:
 
 
 def inside(run: Run) -> list[int]:
-    """Processes in its namespaces."""
+    """Return the processes in the run's namespaces."""
     return [pid for name in run.namespaces() for pid in namespaces.processes(name)]
 
 

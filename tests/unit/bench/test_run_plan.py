@@ -1,4 +1,4 @@
-"""Plans of experiments: what they come to, and how their mistakes are told."""
+"""Plans of experiments: their cells, and the errors of plans with mistakes."""
 
 import itertools
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The check of what arrived tells exactly what is wrong with it, however it was cut into pieces."""
+"""The check finds exactly what is wrong with received messages, however they were cut into pieces."""
 
 import itertools
 from random import Random
@@ -29,7 +29,7 @@ def make(size: int, count: int, first: int = 0) -> list[bytes]:
 
 
 def check(size: int, messages: list[bytes], total: int | None = None, pieces: int = 0, first: int | None = 0) -> Tally:
-    """What is found when they arrive laid end to end, in pieces of so many bytes."""
+    """Check messages that arrive laid end to end, in pieces of `pieces` bytes."""
     checker = Checker(size)
     if first is not None:
         checker.begin(first)
@@ -48,7 +48,7 @@ def test_messages_are_all_different_and_of_the_size(size: int) -> None:
 
 
 def test_message_is_as_documented() -> None:
-    """What the C program for libnorm computes as well."""
+    """The C program for libnorm computes the same."""
     mask = (1 << 64) - 1
 
     def splitmix(state: int) -> int:
