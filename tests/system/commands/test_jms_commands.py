@@ -470,7 +470,7 @@ def test_the_demo_repairs_what_it_loses(port: int) -> None:
     assert [came for _, came, *_ in arrived] == [total for *_, total, _ in arrived]
     assert counts[0] == counts[1] > 100
     assert counts[2] == -(-counts[0] // 4)
-    lost = re.search(r"([\d,]+) datagrams were lost .* after ([\d,]+) requests .* sent ([\d,]+) again", done.stdout)
+    lost = re.search(r"([\d,]+) datagrams were lost .* after ([\d,]+) requests .* repeated ([\d,]+)", done.stdout)
     assert lost is not None
     assert all(int(figure.replace(",", "")) > 0 for figure in lost.groups())
     assert "pub greetings hello" in done.stdout
