@@ -23,9 +23,9 @@ class ActiveMqStomp(PolledPeer):
 
     name = "activemq-stomp"
     settings = (
-        "ActiveMQ as in activemq, without warming up; STOMP 1.2 over TCP without delay by stomp.py, without heart "
+        "ActiveMQ as in activemq, without warm-up; STOMP 1.2 over TCP without delay with stomp.py, without heart "
         "beats or receipts; non-persistent messages on a topic, acknowledged by the broker as it sends them, "
-        f"{_PREFETCH} prefetched. A topic that is full (64 MiB) holds the publisher's connection back."
+        f"prefetch {_PREFETCH}. A full topic (64 MiB) blocks the publisher's connection."
     )
     is_windowed = False
 

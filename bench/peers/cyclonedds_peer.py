@@ -27,10 +27,10 @@ class CycloneDds(PolledPeer):
 
     name = "cyclonedds"
     settings = (
-        "Reliable, KEEP_ALL on both sides, volatile, on one interface by multicast; datagrams of up to 65,500 B, left "
-        "to IP to fragment (1,344 B where packets are lost), socket buffers of up to 32 MiB, 8 MiB of unacknowledged "
-        "messages until the writer waits. Samples are sequences of octets, encoded by hand: the Python serialiser "
-        "takes them apart byte by byte."
+        "Reliable, KEEP_ALL on both sides, volatile, multicast on one interface; datagrams of up to 65,500 B, which "
+        "IP fragments (1,344 B where packets are lost), socket buffers of up to 32 MiB; the writer blocks at 8 MiB "
+        "of unacknowledged messages. Samples are sequences of octets, encoded by hand, because the Python "
+        "serialiser processes them byte by byte."
     )
     is_windowed = False
 

@@ -39,9 +39,10 @@ class Nats:
 
     name = "nats"
     settings = (
-        "Core NATS by nats-py on uvloop; a server of one's own beside the publisher. It is at most once and cuts off "
-        "who is slow, so subscribers report how far they are, four times a window (16 MiB or 65,536 messages), and "
-        "the publisher is at most a window ahead of the slowest. JetStream would store every message first."
+        "Core NATS with nats-py on uvloop; a server of its own beside the publisher. Core NATS delivers at most "
+        "once and disconnects slow subscribers, so subscribers report their progress four times per window (16 MiB "
+        "or 65,536 messages), and the publisher is at most a window ahead of the slowest. JetStream would store "
+        "every message first."
     )
 
     def missing(self) -> str | None:

@@ -33,9 +33,9 @@ class PyZmq:
 
     name = "pyzmq"
     settings = (
-        "PUB/SUB over TCP by pyzmq. XPUB_NODROP: a queue that is full (64 MiB or 100,000 messages a subscriber, at "
-        "either end) makes the publisher wait. Messages below 64 KiB are copied into ZeroMQ, larger ones are not. "
-        "Confirmations and echoes come back by PUSH/PULL."
+        "PUB/SUB over TCP with pyzmq. XPUB_NODROP: a full queue (64 MiB or 100,000 messages per subscriber, at "
+        "either end) blocks the publisher. Messages below 64 KiB are copied into ZeroMQ, larger ones are not. "
+        "Confirmations and echoes use PUSH/PULL."
     )
 
     def missing(self) -> str | None:

@@ -16,8 +16,8 @@ class Zenoh(PolledPeer):
 
     name = "zenoh"
     settings = (
-        "Peers over TCP by eclipse-zenoh, without scouting, and without shared memory, which crosses no network. "
-        "Reliable publishers with congestion control BLOCK: a queue that is full makes them wait. Express for round "
+        "Peers over TCP with eclipse-zenoh, without scouting, and without shared memory, which does not cross a "
+        "network. Reliable publishers with congestion control BLOCK: a full queue blocks them. Express for round "
         "trips only."
     )
     is_windowed = False

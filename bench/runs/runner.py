@@ -192,7 +192,7 @@ def settings_of(cell: Cell) -> str:
 
 
 _WAY_SETTINGS = {
-    "fjm2d": "fjm2d at both ends of the line, sealed, wan.rate 95 % of the line's if that has one, carry always",
-    "plain-relay": "a relay of datagrams, one by one, neither sealed nor paced",
-    "direct": "a cable past the gateways, of the same rate and loss",
+    "fjm2d": "fjm2d at both ends of the line, encrypted, wan.rate 95 % of the line's rate if it is limited, carry always",
+    "plain-relay": "a relay that forwards datagrams one by one, neither encrypted nor paced",
+    "direct": "a cable that bypasses the gateways, with the same rate and loss",
 }

@@ -30,12 +30,11 @@ class ActiveMq:
 
     name = "activemq"
     settings = (
-        "OpenWire over TCP without delay, loosely encoded; non-persistent messages on a topic, sent without waiting "
-        "for the broker and without a copy of the message, with neither ids nor timestamps; acknowledged lazily and "
-        "in batches; as many prefetched as can be; listeners called by the thread that reads the socket. The broker, "
-        "a process beside the publisher, keeps everything in memory (64 MiB a topic) and stores nothing; a topic that "
-        f"is full holds the publisher back. Before a run of so many seconds, messages are sent for {WARM_UP_S:g} s "
-        "that do not count, so that everything is machine code when it begins."
+        "OpenWire over TCP without delay, loosely encoded; non-persistent messages on a topic, sent asynchronously, "
+        "without copies, message ids or timestamps; acknowledged lazily and in batches; the largest prefetch; "
+        "listeners called by the thread that reads the socket. The broker, a process beside the publisher, keeps "
+        "messages in memory (64 MiB a topic); a full topic blocks the publisher. Before each timed run, messages "
+        f"are sent for {WARM_UP_S:g} s that do not count, so that all code is compiled."
     )
 
     def missing(self) -> str | None:

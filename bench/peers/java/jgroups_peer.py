@@ -21,12 +21,12 @@ class JGroups:
 
     name = "jgroups"
     settings = (
-        "JGroups 2.12, UDP multicast; NAKACK (repairs by multicast, first asked for after 20 ms), STABLE at each 8 MB, "
-        "bundles of 64,000 B, left to IP to fragment (1,428 B where packets are lost); receive buffers of up to 32 MB. "
-        "Flow control by MFC with 2 MB of credit, or what the kernel grants for receive buffers if that is less: with "
-        "more, what a busy subscriber has no room for has to be repaired, and a run takes tens of times as long. "
-        "No failure detection, nobody's own messages. Before a run of so many seconds, messages are sent for "
-        f"{WARM_UP_S:g} s that do not count, so that everything is machine code when it begins."
+        "JGroups 2.12, UDP multicast; NAKACK (repairs by multicast, first requested after 20 ms), STABLE every 8 "
+        "MB, bundles of 64,000 B, which IP fragments (1,428 B where packets are lost); receive buffers of up to 32 "
+        "MB. Flow control by MFC with 2 MB of credit, or the receive buffer that the kernel grants if that is less: "
+        "with more credit, a busy subscriber drops messages that have to be repaired, and a run takes tens of times "
+        "as long. No failure detection; members do not receive their own messages. Before each timed run, messages "
+        f"are sent for {WARM_UP_S:g} s that do not count, so that all code is compiled."
     )
 
     def missing(self) -> str | None:

@@ -14,10 +14,10 @@ class LibNorm:
     name = "libnorm"
     settings = (
         "A C program on libnorm's API, one stream (or DATA objects), FEC blocks of 64 segments without parity, no "
-        "congestion control; segments of 8,000 B, left to IP to fragment (1,428 B where packets are lost); buffers of "
-        "8 MiB for sockets and of 64 MiB for NORM; GRTT held at 1 ms. Flow control is by watermarks that all "
-        "subscribers confirm, four times a window of 8 MiB. It sends at a fixed rate: 95 % of a shaped link's, or as "
-        "good as none."
+        "congestion control; segments of 8,000 B, which IP fragments (1,428 B where packets are lost); buffers of 8 "
+        "MiB for sockets and of 64 MiB for NORM; GRTT fixed at 1 ms. Flow control by watermarks that all "
+        "subscribers confirm, four times per window of 8 MiB. It sends at a fixed rate: 95 % of a limited link's, "
+        "or practically unlimited."
     )
 
     def missing(self) -> str | None:

@@ -14,8 +14,8 @@ class UdpC:
     name = "udp-c"
     settings = (
         "Not reliable. A C program: a message is one datagram (above 65,507 B, several), 64 of them by one call of "
-        "sendmmsg or recvmmsg, sent once for all; a receive buffer of 32 MiB. The figure is what arrives at the one "
-        "that gets least."
+        "sendmmsg or recvmmsg, sent once for all subscribers; a receive buffer of 32 MiB. The figure is the lowest "
+        "rate that a subscriber received."
     )
 
     def missing(self) -> str | None:
