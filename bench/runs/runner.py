@@ -192,7 +192,7 @@ def settings_of(cell: Cell) -> str:
 
 
 _WAY_SETTINGS = {
-    "fjm2d": "fjm2d at both ends of the line, encrypted, wan.rate 95 % of the line's rate if it is limited, carry always",
+    "fjm2d": "fjm2d at both ends of the line, encrypted, wan.rate 95 % of a limited line, carry always",
     "plain-relay": "a relay that forwards datagrams one by one, neither encrypted nor paced",
     "direct": "a cable that bypasses the gateways, with the same rate and loss",
 }
