@@ -1,4 +1,4 @@
-"""Settings of a session, checked once, at construction."""
+"""Settings of a session. They are checked once, at construction."""
 
 import os
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from .wire import NODE_ANY, NODE_NONE, FecId
 
 
 class Fec(Enum):
-    """What protects a sender's data besides repair."""
+    """Protection of a sender's data in addition to repair."""
 
     NONE = "none"
-    """FEC Encoding ID 5 without parity: the form without a code that libnorm takes."""
+    """No parity, with FEC Encoding ID 5: the form without a code that libnorm accepts."""
     RS = "rs"
     """Reed-Solomon over GF(2^8), FEC Encoding ID 5."""
     NOCODE = "nocode"
-    """Compact no-code, FEC Encoding ID 0. libnorm does not take it."""
+    """Compact no-code, FEC Encoding ID 0. libnorm does not accept it."""
 
     @property
     def fec_id(self) -> FecId:
@@ -26,25 +26,25 @@ class Fec(Enum):
 
 
 class Flow(Enum):
-    """Whom a sender waits for before it goes more than a window ahead."""
+    """Receivers that a sender waits for before it goes more than a window ahead."""
 
     MIN = "min"
-    """The slowest of all receivers that answer it."""
+    """All receivers that answer, and so the slowest of them."""
     NAMED = "named"
-    """The slowest of those that the application names."""
+    """The receivers that the application names, and so the slowest of them."""
     MAX = "max"
-    """Nobody: who can't keep up loses data, and is told so."""
+    """None. A receiver that cannot keep up loses data, and is told so."""
 
 
 class Sync(Enum):
-    """Where reception of a sender's objects begins."""
+    """Point at which reception of a sender's objects begins."""
 
     CURRENT = "current"
-    """With the first object whose beginning is heard; in a stream, with the first segment heard."""
+    """The first object whose beginning is heard; in a stream, the first segment heard."""
     STREAM = "stream"
-    """Likewise, but a stream is asked for from its beginning, where that is still held."""
+    """As CURRENT, but streams are requested from their beginning, if the sender still holds it."""
     ALL = "all"
-    """With all objects of the window before the first one heard."""
+    """All objects of the window before the first one heard."""
 
 
 def _check(holds: bool, name: str, value: object, expected: str) -> None:
@@ -54,46 +54,46 @@ def _check(holds: bool, name: str, value: object, expected: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderConfig:
-    """How a node sends."""
+    """Settings of a sender."""
 
     segment_bytes: int = 1400
-    """Payload of one datagram, all headers excluded. Larger means fewer headers, and more lost at once."""
+    """Payload of one datagram in bytes, without headers. Larger means fewer headers, and more lost at once."""
     block_segments: int = 64
-    """Source segments of a block. A larger one makes parity stronger and decoding slower."""
+    """Source segments of a block. Larger blocks make parity stronger and decoding slower."""
     fec: Fec = Fec.NONE
-    """What protects the data besides repair."""
+    """Protection of the data in addition to repair."""
     parity_segments: int = 0
     """Parity symbols that a block can have, with `fec=rs`."""
     auto_parity: int = 0
-    """Parity symbols sent with every block unasked."""
+    """Parity symbols sent with every block without request."""
     rate_bps: float | None = 100e6
     """Bits per second of NORM messages; None for no limit."""
     flow: Flow = Flow.MAX
-    """Whom to wait for: the slowest receiver that answers (min), the slowest of those named (named), nobody (max)."""
+    """Receivers to wait for: all that answer (min), those that the application names (named), none (max)."""
     window_bytes: int = 32 << 20
-    """How far to be ahead, at the most, of the slowest receiver that is waited for."""
+    """How far the sender may be ahead of the slowest receiver that it waits for, in bytes."""
     ack_timeout_s: float = 5.0
-    """A receiver that is waited for and says nothing for so long is waited for no more."""
+    """Silence after which a receiver is not waited for any more, in seconds."""
     cc: bool = False
-    """Congestion control by RFC 5740 (TFMCC); the rate then only bounds it from above."""
+    """Congestion control of RFC 5740 (TFMCC). `rate_bps` is then only an upper bound."""
     grtt_s: float = 0.01
-    """First estimate of the group's round-trip time, until receivers have answered a probe."""
+    """Estimate of the group's round-trip time in seconds until receivers have answered a probe."""
     grtt_min_s: float = 0.001
-    """The estimate goes no lower, however quick answers are."""
+    """Lower bound of the estimate, however quick answers are."""
     grtt_max_s: float = 10.0
-    """The estimate goes no higher, whatever receivers claim."""
+    """Upper bound of the estimate, whatever receivers claim."""
     backoff_factor: int = 4
-    """K: receivers wait up to so many GRTTs before a NACK, so that one may speak for all."""
+    """K: receivers wait up to this many GRTTs before a NACK, so that one NACK can serve all."""
     group_size: int = 1000
-    """How many receivers to expect. NACK suppression is tuned by it; a guess of the right order will do."""
+    """Number of receivers to expect. It tunes NACK suppression; the order of magnitude is enough."""
     robust_factor: int = 20
-    """How often a FLUSH, a watermark request or a robust command is repeated."""
+    """Number of times that a FLUSH, a watermark request or a robust command is sent."""
     cache_objects: int = 256
-    """Most objects held for repair, those being sent included."""
+    """Most objects held for repair, including those being sent."""
     cache_bytes: int = 256 << 20
-    """Most bytes of objects in memory held for repair; files do not count."""
+    """Most bytes held for repair in memory. Files do not count."""
     stream_bytes: int = 16 << 20
-    """Buffer of a stream: what can be repaired and what waits to be sent."""
+    """Buffer of a stream in bytes: data that can be repaired, and data that wait to be sent."""
 
     def __post_init__(self) -> None:
         is_rs = self.fec is Fec.RS
@@ -120,39 +120,40 @@ class SenderConfig:
 
     @property
     def stream_blocks(self) -> int:
-        """Blocks that a stream's buffer holds: as many as fit, but enough to send on while others are repaired."""
+        """Number of blocks in a stream's buffer: as many as fit, but enough to send some while others are repaired."""
         blocks = self.stream_bytes // (self.segment_bytes * self.block_segments)
         block_bits = 16 if self.fec is Fec.NOCODE else 24
-        return min(max(blocks, 4), 1 << (block_bits - 2))  # well within what a block number can tell apart
+        return min(max(blocks, 4), 1 << (block_bits - 2))  # well below the number at which block numbers wrap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverConfig:
-    """How a node receives from every remote sender."""
+    """Settings of reception from every remote sender."""
 
     sync: Sync = Sync.STREAM
-    """Where reception of a sender's objects begins."""
+    """Point at which reception of a sender's objects begins."""
     unicast_nack: bool = False
-    """Ask the sender alone for repairs instead of the group; it then tells the group."""
+    """Send NACKs to the sender alone instead of the group. The sender then tells the group."""
     silent: bool = False
-    """Send nothing at all: neither NACK nor ACK."""
+    """Send neither NACKs nor ACKs."""
     file_directory: str | None = None
-    """Where files are written while they arrive; without it they are kept in memory."""
+    """Directory in which to write files while they arrive. None keeps them in memory."""
     object_bytes_max: int = 1 << 30
-    """Larger objects are refused, files on disk excepted; so are those larger than `total_bytes_max`."""
+    """Larger objects are refused, as are those larger than `total_bytes_max`. Files on disk are excepted."""
     file_bytes_max: int = 1 << 40
     """Larger files are refused."""
     stream_bytes_max: int = 32 << 20
-    """Most that is kept of a stream while earlier parts are missing; a sender with a smaller buffer gets less."""
+    """Most bytes of a stream kept while earlier ones are missing. A sender with a smaller buffer gets less."""
     total_bytes_max: int = 2 << 30
-    """Memory that the objects of all senders together may take."""
+    """Most bytes of memory for the objects of all senders together."""
     objects_max: int = 256
-    """Objects of one sender that may be open at once, counted from the oldest that is not complete."""
+    """Most objects of one sender that may be open at once, counted from the oldest that is not complete."""
     senders_max: int = 1024
-    """Remote senders known at once. A new one gets the place of the longest silent that never sent anything useful, or
-    else of one that has been silent for a quarter of `inactivity_s`."""
+    """Most remote senders known at once. A new one replaces the longest silent one that never sent anything useful, or
+    else one that has been silent for a quarter of `inactivity_s`.
+    """
     inactivity_s: float = 100.0
-    """A sender not heard of for so long is forgotten; what it owed is reported lost. libnorm may be silent for 30 s."""
+    """Silence after which a sender is forgotten, and what is incomplete is lost. libnorm can be silent for 30 s."""
 
     def __post_init__(self) -> None:
         _check(self.object_bytes_max >= 1, "object_bytes_max", self.object_bytes_max, "1 or more")
@@ -169,14 +170,14 @@ class ReceiverConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionConfig:
-    """One node of a NORM session."""
+    """Settings of one node of a NORM session."""
 
     node_id: int
-    """1 to 0xfffffffe, unlike any other in the group."""
+    """1 to 0xfffffffe, and different from all others in the group."""
     sender: SenderConfig = field(default_factory=SenderConfig)
-    """How it sends."""
+    """Settings of its sender."""
     receiver: ReceiverConfig | None = field(default_factory=ReceiverConfig)
-    """None for a node that only sends: what others send costs it nothing then."""
+    """Settings of reception. None for a node that only sends, which then ignores other senders at no cost."""
 
     def __post_init__(self) -> None:
         _check(NODE_NONE < self.node_id < NODE_ANY, "node_id", self.node_id, "1 to 4294967294")

@@ -1,6 +1,6 @@
-"""What the engine tells upwards, in the past tense, one event for a whole run of data.
+"""Events that the engine reports, in the past tense. One event covers a whole run of data.
 
-The docstrings name the event of NRL's NORM API where there is one.
+The docstrings name the corresponding event of NRL's NORM API, if there is one.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class LossReason(Enum):
-    """Why something could not be received."""
+    """Reason why something could not be received."""
 
     SENDER_GONE = "the sender fell silent or left"
     SENDER_RESTARTED = "the sender began anew"
@@ -63,56 +63,56 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class SenderEvent(Event):
-    """Something happened to a remote sender, or to what it sends."""
+    """Base of events about a remote sender, or about what it sends."""
 
     sender_id: int
-    """The sender's node id."""
+    """Node id of the sender."""
 
 
 @dataclass(frozen=True, slots=True)
 class SenderAppeared(SenderEvent):
-    """A remote sender was heard of for the first time, or again (REMOTE_SENDER_NEW)."""
+    """A remote sender was heard for the first time, or again after it had vanished (REMOTE_SENDER_NEW)."""
 
     instance_id: int
-    """Drawn by the sender when it began; another one tells that it began anew."""
+    """Drawn at random when the sender started. A different one means that it has restarted."""
     address: Address
-    """From where it is heard."""
+    """Address that its messages come from."""
 
 
 @dataclass(frozen=True, slots=True)
 class SenderVanished(SenderEvent):
-    """A remote sender left or fell silent, or began anew (REMOTE_SENDER_PURGED, REMOTE_SENDER_RESET)."""
+    """A remote sender left, fell silent or restarted (REMOTE_SENDER_PURGED, REMOTE_SENDER_RESET)."""
 
     reason: LossReason
-    """Whether it is gone, or began anew."""
+    """Tells if it is gone or has restarted."""
 
 
 @dataclass(frozen=True, slots=True)
 class InfoReceived(SenderEvent):
-    """The INFO of an object arrived, perhaps before the object has (RX_OBJECT_INFO)."""
+    """The INFO of an object arrived, possibly before the object itself (RX_OBJECT_INFO)."""
 
     object_id: int
-    """Its transport id."""
+    """Transport id of the object."""
     info: bytes
-    """The INFO."""
+    """Content of the INFO."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectCompleted(SenderEvent):
-    """A whole object arrived (RX_OBJECT_COMPLETED)."""
+    """An object arrived completely (RX_OBJECT_COMPLETED)."""
 
     object_id: int
-    """Its transport id."""
+    """Transport id of the object."""
     info: bytes | None
-    """Its INFO; None if it has none."""
+    """INFO of the object; None if it has none."""
     is_file: bool
-    """Whether it was sent as a file."""
+    """True if it was sent as a file."""
     data: memoryview | None
-    """The content, the application's to keep; None if it is on disk."""
+    """Content, which belongs to the application; None if it is on disk."""
     path: str | None
-    """A temporary file with the content, the application's to move or delete; None if it is in memory."""
+    """Path of a temporary file with the content, for the application to move or delete; None if it is in memory."""
     size: int
-    """In bytes."""
+    """Size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +120,21 @@ class ObjectLost(SenderEvent):
     """An object will not be completed (RX_OBJECT_ABORTED)."""
 
     object_id: int
-    """Its transport id."""
+    """Transport id of the object."""
     missing: tuple[tuple[int, int], ...]
-    """Byte ranges that never came, as far as its size is known."""
+    """Byte ranges that never arrived. Empty if the size of the object is unknown."""
     reason: LossReason
-    """Why not."""
+    """Reason of the loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectsMissed(SenderEvent):
-    """Objects of which nothing ever came, and nothing will: the sender ran too far ahead."""
+    """Objects were missed completely: nothing of them arrived before the sender ran too far ahead."""
 
     first_object_id: int
-    """The transport id of the first one; the others follow it."""
+    """Transport id of the first one. The others follow it."""
     count: int
-    """How many there were."""
+    """Number of objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +142,18 @@ class StreamOpened(SenderEvent):
     """The first segment of a stream arrived (RX_OBJECT_NEW)."""
 
     object_id: int
-    """The stream's transport id."""
+    """Transport id of the stream."""
     start: int
-    """Where in the stream reading begins, in bytes; 0 unless this receiver came late."""
+    """Offset in the stream at which reading begins, in bytes; 0 unless this receiver came late."""
 
 
 class Marks(Sequence[int]):
-    """Where messages begin in full segments laid end to end, worked out once somebody asks."""
+    """Offsets at which messages begin in full segments laid end to end. They are computed when first used."""
 
     __slots__ = ("_column", "_places", "_segment_bytes")
 
     def __init__(self, column: bytes, segment_bytes: int) -> None:
-        """`column` has the message-start field of each segment, as on the wire."""
+        """Keep `column`: the message-start field of each segment, as on the wire."""
         self._column = column
         self._segment_bytes = segment_bytes
         self._places: tuple[int, ...] | None = None
@@ -190,81 +190,81 @@ class StreamReceived(SenderEvent):
     """The next bytes of a stream (RX_OBJECT_UPDATED)."""
 
     object_id: int
-    """The stream's transport id."""
+    """Transport id of the stream."""
     start: int
-    """Place of the first byte in the stream."""
+    """Offset of the first byte in the stream."""
     data: bytes
     """The bytes."""
     marks: Sequence[int]
-    """Where in `data` messages begin, as far as segments tell: only the first of each segment is marked."""
+    """Offsets in `data` at which messages begin. Only the first message that begins in each segment is marked."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamLost(SenderEvent):
-    """Bytes of a stream that will not come; reading goes on behind them."""
+    """Bytes of a stream will not arrive. Reading continues behind them."""
 
     object_id: int
-    """The stream's transport id."""
+    """Transport id of the stream."""
     start: int
-    """Place of the first byte that is lost."""
+    """Offset of the first lost byte."""
     end: int
-    """First byte that can still come, as far as is known; `start` if that is not known."""
+    """Offset of the first byte that can still arrive; `start` if that is unknown."""
     reason: LossReason
-    """Why they will not come."""
+    """Reason of the loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEnded(SenderEvent):
-    """A stream was closed by its sender, and all of it has been read (RX_OBJECT_COMPLETED)."""
+    """A stream was closed by its sender, and has been delivered to its end (RX_OBJECT_COMPLETED)."""
 
     object_id: int
-    """The stream's transport id."""
+    """Transport id of the stream."""
     size: int
-    """Bytes from the stream's beginning."""
+    """Length of the stream in bytes, from its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandReceived(SenderEvent):
-    """A CMD(APPLICATION) arrived (RX_CMD_NEW); a robust one comes more than once."""
+    """A CMD(APPLICATION) arrived (RX_CMD_NEW). A robust one arrives more than once."""
 
     content: bytes
-    """What the command says."""
+    """Content of the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransmissionFlushed(Event):
-    """All that was queued has been sent, repaired as asked, and flushed (TX_FLUSH_COMPLETED)."""
+    """Everything queued has been sent, repaired as requested, and flushed (TX_FLUSH_COMPLETED)."""
 
     object_id: int | None
-    """The last object; None if all were cancelled before anything went out."""
+    """Transport id of the last object; None if all were cancelled before anything was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPurged(Event):
-    """An object left the cache of what can be repaired (TX_OBJECT_PURGED)."""
+    """An object left the cache, and cannot be repaired any more (TX_OBJECT_PURGED)."""
 
     object_id: int
-    """Its transport id."""
+    """Transport id of the object."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkCompleted(Event):
-    """Every node that a watermark asked has answered, or has been asked often enough (TX_WATERMARK_COMPLETED)."""
+    """Every node that a watermark asks has answered, or was asked often enough (TX_WATERMARK_COMPLETED)."""
 
     watermark: int
-    """The number that `Engine.watermark` gave."""
+    """The number that `Engine.watermark` returned."""
     acked: frozenset[int]
-    """Node ids of those that confirmed."""
+    """Node ids of receivers that confirmed."""
     failed: frozenset[int]
-    """Node ids of those that gave no answer."""
+    """Node ids of receivers that did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiverEvicted(Event):
-    """A receiver that flow control waited for has been silent for too long, and is waited for no more."""
+    """Flow control stopped waiting for a receiver that was silent for too long."""
 
     node_id: int
-    """Whose silence it was."""
+    """Node id of the receiver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ class StreamWritable(Event):
     """A stream's buffer has room again (TX_QUEUE_VACANCY)."""
 
     object_id: int
-    """The stream's transport id."""
+    """Transport id of the stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,33 +290,33 @@ class GrttUpdated(Event):
 
 @dataclass(frozen=True, slots=True)
 class NodeIdCollided(Event):
-    """Another node uses this node's id: what either sends is taken for the other's."""
+    """Another node uses this node's id. Receivers take the messages of one for those of the other."""
 
     address: Address
-    """From where the other one is heard."""
+    """Address of the other node."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileFailed(Event):
-    """A file being sent could not be read any more, and was cancelled."""
+    """A file that was being sent could not be read any more, and was cancelled."""
 
     object_id: int
-    """Its transport id."""
+    """Transport id of the object."""
     error: str
-    """What the system said."""
+    """Error message of the system."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterfaceLost(Event):
-    """The network interface went down or away; sending and receiving go on when it is back."""
+    """The network interface went down or disappeared. Sending and receiving continue when it is back."""
 
     interface: str
-    """Its name."""
+    """Name of the interface."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterfaceRestored(Event):
-    """The network interface is back, and the group joined again."""
+    """The network interface is back, and has joined the group again."""
 
     interface: str
-    """Its name."""
+    """Name of the interface."""

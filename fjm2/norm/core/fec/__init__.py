@@ -1,7 +1,7 @@
-"""Forward error correction of NORM: blocks of symbols in, parity or the missing symbols out.
+"""Forward error correction of NORM: makes parity for blocks of symbols, and restores missing symbols.
 
-`NoCode` and `ReedSolomon` are both a `Code`. They work on arrays `[blocks, symbols, bytes]` and know neither
-packets nor block numbers. Ids 5, 129 (instance 0) and 2 of FEC Encoding are `ReedSolomon` here, with 8 or 16 bits.
+Each `Code`, `NoCode` or `ReedSolomon`, works on arrays `[blocks, symbols, bytes]` and knows neither packets nor block
+numbers. FEC Encoding IDs 5, 129 (instance 0) and 2 are `ReedSolomon` here, with 8 or 16 bits.
 """
 
 from .code import Code

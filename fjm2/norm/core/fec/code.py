@@ -1,4 +1,4 @@
-"""What every code of a block can do, and the checks that all of them make."""
+"""The interface of block codes, and the checks of arguments that they share."""
 
 from typing import Protocol
 
@@ -9,27 +9,28 @@ Symbols = NDArray[np.uint8]
 
 
 class Code(Protocol):
-    """A systematic erasure code over blocks of at most `source_count` symbols, all of one length."""
+    """A systematic erasure code for blocks of at most `source_count` symbols of equal length."""
 
     @property
     def source_count(self) -> int:
-        """The longest block, in source symbols: the sender's maximum, also where a block is shorter."""
+        """Source symbols in the longest block: the sender's maximum, even if a block is shorter."""
 
     @property
     def parity_count(self) -> int:
-        """Parity symbols that a block can have."""
+        """Number of parity symbols that a block can have."""
 
     def encode(self, source: Symbols, rows: range | None = None) -> Symbols:
-        """Parity of `[blocks, k, bytes]` as `[blocks, len(rows), bytes]`; `rows` counts from the first parity symbol.
+        """Return the parity of `[blocks, k, bytes]` as `[blocks, len(rows), bytes]`.
 
-        Raises ValueError where the shape or the rows do not fit the code.
+        Row 0 is the first parity symbol; None stands for all rows. Raise ValueError if shape or rows do not fit the
+        code.
         """
 
     def decode(self, symbols: Symbols, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Fill in the absent source symbols in place; tells which blocks now have all of them.
+        """Restore absent source symbols in place, and return which blocks are complete now.
 
-        `symbols` is `[blocks, k + parity_count, bytes]`, and what is not `present` may hold anything. A block
-        of which fewer than k symbols are present is left as it is. Raises ValueError where a shape does not fit.
+        `symbols` is `[blocks, k + parity_count, bytes]`. Symbols that are not `present` may hold anything. A block with
+        fewer than k symbols is left as it is. Raise ValueError if a shape does not fit.
         """
 
 

@@ -1,7 +1,7 @@
 """The fields GF(2^8) and GF(2^16) of NORM's Reed-Solomon codes, as tables of logarithms.
 
-Wherever factors are multiplied here, their logarithms are added. The logarithm of 0 is set to 0, which makes a
-factor of a point with itself drop out of a product: just what the Lagrange formula wants.
+Products are computed by adding logarithms. The logarithm of 0 is defined as 0, so that the difference of a point to
+itself drops out of a product, as the Lagrange formula requires.
 """
 
 from dataclasses import dataclass
@@ -21,43 +21,43 @@ GENERATOR = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """One field: made by `field_of`, shared by all that use it."""
+    """A finite field. `field_of` makes one of each size, which all users share."""
 
     bits: int
     exp: Words
-    """Powers of the generator, three periods long: exponents from -2 * order to order - 1 index it as they are."""
+    """Three periods of powers of the generator: exponents from -2 * order to order - 1 can be used as indexes."""
     log: NDArray[np.intp]
-    """Logarithms of all elements; 0 for the element 0."""
+    """Logarithm of each element; 0 for the element 0."""
 
     def power(self, exponents: NDArray[np.intp]) -> Words:
-        """The generator to these powers, from -2 * order to order - 1."""
+        """Return powers of the generator, for exponents from -2 * order to order - 1."""
         words: Words = self.exp[exponents]
         return words
 
     @property
     def order(self) -> int:
-        """How many elements are powers of the generator: all but 0."""
+        """Number of elements that are powers of the generator: all but 0."""
         return (1 << self.bits) - 1
 
     @property
     def reduction(self) -> int:
-        """What a carry out of the highest bit adds to the word."""
+        """Value that a carry out of the highest bit adds to a word."""
         return POLYNOMIALS[self.bits] & self.order
 
     @property
     def octets(self) -> int:
-        """Bytes of a word."""
+        """Length of a word in bytes."""
         return self.bits // 8
 
     @property
     def signed(self) -> np.dtype[np.signedinteger]:
-        """The words of a symbol as signed numbers: shifting one right by `bits - 1` spreads its highest bit."""
+        """Dtype of words as signed numbers: shifting one right by `bits - 1` copies its highest bit to all bits."""
         return np.dtype(f"<i{self.octets}")
 
 
 @cache
 def field_of(bits: int) -> Field:
-    """The field of 2^bits elements, bits being 8 or 16."""
+    """Return the field with 2^bits elements; bits is 8 or 16."""
     powers = _reedsolo_powers() if bits == 8 else _powers(bits)
     log = np.zeros(len(powers) + 1, np.intp)
     log[powers] = np.arange(len(powers))
@@ -67,13 +67,13 @@ def field_of(bits: int) -> Field:
 
 
 def _reedsolo_powers() -> NDArray[np.int64]:
-    # The tables of reedsolo are globals of its module: only ever its defaults are set here, so nobody is disturbed.
+    # reedsolo keeps its tables in globals. Only its defaults are set here, so other users are not disturbed.
     _, exp, order = reedsolo.init_tables(POLYNOMIALS[8], GENERATOR, 8)
     return np.array(exp[:order], np.int64)
 
 
 def _powers(bits: int) -> NDArray[np.int64]:
-    """All powers of the generator, by doubling the stretch that is known: a^(n+i) = a^n * a^i."""
+    """Return all powers of the generator, doubling the known ones in each step: a^(n+i) = a^n * a^i."""
     powers = np.ones(1, np.int64)
     order = (1 << bits) - 1
     while len(powers) < order:
@@ -87,7 +87,7 @@ def _times(left: int, right: int, bits: int) -> int:
 
 
 def _times_all(words: NDArray[np.int64], factor: int, bits: int) -> NDArray[np.int64]:
-    """Multiply by shifts and reductions, as on paper."""
+    """Multiply by shift and reduction, as on paper."""
     product = np.zeros_like(words)
     while factor:
         if factor & 1:

@@ -1,12 +1,12 @@
-"""The matrices of the code in closed form: values of Lagrange's basis polynomials.
+"""Matrices of the code in closed form: values of Lagrange's basis polynomials.
 
-A block is a polynomial of degree < K with the source symbols as its values at x_0 to x_(K-1); parity symbol j is
-its value at x_(K+j). As libnorm has it, x_0 = 0 and x_i = a^(i-1), not the a^i of RFC 5510. Any K symbols known,
-a further one at x is
+A block is a polynomial of degree < K whose values at x_0 to x_(K-1) are the source symbols. Parity symbol j is its
+value at x_(K+j). As in libnorm, x_0 = 0 and x_i = a^(i-1), rather than the a^i of RFC 5510. If any K symbols are known,
+another one at x is
 
     sum over known i of   symbol_i * W(x) / ((x - x_i) * W'(x_i))   with W(x) = product over known i of (x - x_i)
 
-so a matrix costs one addition of logarithms an element and no elimination.
+so that each element of a matrix costs one addition of logarithms, and no elimination is needed.
 """
 
 from dataclasses import dataclass
@@ -20,24 +20,24 @@ from .field import Field, Words, field_of
 Indices = NDArray[np.intp]
 Coefficients = Words
 
-# Logarithms looked up at once: 2 MiB of them.
-_PANEL = 1 << 18
+_PANEL_LOGS = 1 << 18
+"""Logarithms looked up at once: 2 MiB of them, which stay in a cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """Where the symbols of one code lie on its polynomial."""
+    """Points of the symbols of one code on its polynomial."""
 
     field: Field
     x: Indices
-    """The point of every symbol, sources first."""
+    """Point of each symbol, source symbols first."""
     log_w: Indices
-    """For every symbol, the logarithm of the product of its differences to all sources but itself."""
+    """For each symbol, the logarithm of the product of its differences to all source symbols but itself."""
 
 
 @lru_cache(maxsize=16)  # up to 1 MiB each, commonly 2 KiB
 def points_of(bits: int, source_count: int, symbol_count: int) -> Points:
-    """The points of a code of so many source symbols, and symbols of both kinds."""
+    """Return the points of a code with `source_count` source symbols, and `symbol_count` symbols altogether."""
     field = field_of(bits)
     x = np.zeros(symbol_count, np.intp)
     x[1:] = field.exp[: symbol_count - 1]
@@ -47,20 +47,20 @@ def points_of(bits: int, source_count: int, symbol_count: int) -> Points:
 
 
 def _log_products(field: Field, source_count: int, symbol_count: int) -> Indices:
-    """`Points.log_w`, by running sums: a^t - a^j is a^j times (a^(t-j) - 1), and the latter depends on t - j alone."""
+    """Return `Points.log_w` by running sums: the last factor of a^j * (a^(t-j) - 1) depends only on t - j."""
     powers_count = source_count - 1
     apart = np.arange(1 - powers_count, symbol_count - 1)
     of_gap = np.concatenate([[0], np.cumsum(field.log[field.exp[apart % field.order] ^ 1])])
     t = np.arange(symbol_count - 1)
     of_shifts = powers_count * (powers_count - 1) // 2
     log_w = np.full(symbol_count, of_shifts, np.intp)
-    # The difference to x_0 adds t; a source's own a^j was never a factor, which takes it away again.
+    # The difference to x_0 adds t. For a source, its own a^j is not a factor, which subtracts t again.
     log_w[1:] += of_gap[t + powers_count] - of_gap[t] + np.where(t < powers_count, 0, t)
     return log_w % field.order
 
 
 def parity_coefficients(points: Points, parity: Indices, source: Indices) -> Coefficients:
-    """`[1, parity, source]`: what each source symbol adds to each parity symbol, both given as symbol numbers."""
+    """Return the factors `[1, parity, source]` of source symbols in parity symbols, both given as symbol numbers."""
     log = points.field.log
     exponents = points.log_w[parity, None] - log[points.x[parity, None] ^ points.x[source]] - points.log_w[source]
     return points.field.power(exponents[None])
@@ -68,24 +68,24 @@ def parity_coefficients(points: Points, parity: Indices, source: Indices) -> Coe
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recovery:
-    """How absent source symbols follow from what is known, for blocks that miss equally many."""
+    """Matrices that restore absent source symbols, for blocks in which equally many are absent."""
 
     points: Points
     known: Indices
-    """`[blocks, k]`: the known symbols, as symbol numbers."""
+    """Known symbols as symbol numbers, `[blocks, k]`."""
     absent: Indices
-    """`[blocks, absent]`: the source symbols to find."""
+    """Source symbols to restore as symbol numbers, `[blocks, absent]`."""
     log_known: Indices
-    """log W'(x) of every known symbol, over all that is known."""
+    """log W'(x) of each known symbol."""
     log_absent: Indices
-    """log W(x) of every absent symbol."""
+    """log W(x) of each absent symbol."""
 
     @classmethod
     def of(cls, points: Points, known: Indices, absent: Indices, parity: Indices) -> "Recovery":
-        """Of blocks where the `parity` symbols stand in for the `absent` ones."""
+        """Return the matrices for blocks in which the `parity` symbols replace the `absent` ones."""
 
         symbols = np.concatenate([known, absent], axis=1)
-        # Known are all sources of the code (those a short block lacks are zero), less absent, and parity.
+        # Known are the parity symbols and all source symbols but the absent ones. Those beyond a short block are zero.
         log_w = _log_differences(points, symbols, parity)
         log_w -= _log_differences(points, symbols, absent)
         log_w += points.log_w[symbols]
@@ -94,7 +94,7 @@ class Recovery:
         return cls(points, known, absent, log_w[:, :k], log_w[:, k:])
 
     def coefficients(self, absent: slice, known: slice) -> Coefficients:
-        """`[blocks, absent, known]`: what each known symbol adds to each absent one, in this part of the matrix."""
+        """Return the factors `[blocks, absent, known]` of known symbols in absent ones, for a part of the matrix."""
         field, x = self.points.field, self.points.x
         exponents = field.log[x[self.absent[:, absent, None]] ^ x[self.known[:, None, known]]]
         np.subtract(self.log_absent[:, absent, None], exponents, out=exponents)
@@ -103,10 +103,10 @@ class Recovery:
 
 
 def _log_differences(points: Points, symbols: Indices, others: Indices) -> Indices:
-    """For each of `symbols`, the logarithm of the product of its differences to all `others` of its block."""
+    """Return, for each of `symbols`, the logarithm of the product of its differences to all `others` of its block."""
     x, log = points.x, points.field.log
     total = np.zeros(symbols.shape, np.intp)
-    step = max(1, _PANEL // symbols.size)
+    step = max(1, _PANEL_LOGS // symbols.size)
     for first in range(0, others.shape[1], step):
         differences = x[others[:, first : first + step, None]] ^ x[symbols[:, None, :]]
         total += log[differences].sum(axis=1)

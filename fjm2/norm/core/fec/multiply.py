@@ -1,9 +1,9 @@
 """Products of a matrix over GF(2^m) and many symbols, by the method of four Russians.
 
-The coefficients are taken apart into bits. For every bit, what is to be added up is a sum of some of the sources:
-so all sums of a small group of sources are made once, and each output picks one sum of every group. The sums for
-the bits are joined by Horner's rule, where multiplying by two is a shift. Thus numpy copies and XORs whole rows,
-and no byte is looked up in a table.
+The coefficients are split into bits. For each bit, the result is a sum of some of the sources. All sums of a small
+group of sources are computed once, and each output picks one sum of each group. The sums for the bits are joined by
+Horner's rule, in which multiplying by two is a shift. So numpy copies and XORs whole rows, and no byte is looked up in
+a table.
 """
 
 from dataclasses import dataclass
@@ -19,31 +19,31 @@ from .workspace import borrowed, padded, shaped
 
 BlockIndex: TypeAlias = slice | NDArray[np.intp]
 
-# All sums, rows picked of them and planes of bits: each wants to stay in a second-level cache of 1 or 2 MiB.
+# Sums, picked rows and bit planes: together they must stay in a second-level cache of 1 or 2 MiB.
 _SUMS_BYTES = 1 << 20
 _PICKED_BYTES = 1 << 19
 _PLANES_BYTES = 1 << 19
-# Below this, copying rows costs as much as finding them.
-_NARROWEST = 512
+_NARROWEST_BYTES = 512
+"""Shortest part of a row. Below this, finding a row costs as much as copying it."""
 
-# For every octet: its bits in the octets of a word, lowest first.
+# For each octet: its bits in the octets of a word, lowest first.
 _SPREAD = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").view("<u8")[:, 0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picks:
-    """A matrix, or one for each block, as the sums to be picked."""
+    """A matrix, or one for each block, as the sums to pick."""
 
     group: int
-    """Sources in a group. Group j has the sources j, j + groups, j + 2 * groups and so on."""
+    """Number of sources in a group. Group j has the sources j, j + groups, j + 2 * groups and so on."""
     columns: int
-    """Columns of the matrix: sources of a block."""
+    """Columns of the matrix: number of sources of a block."""
     sums: NDArray[np.intp]
-    """`[blocks, groups, bits * rows]`: which sum, its bit i telling whether the group's source i is part of it."""
+    """Numbers of sums, `[blocks, groups, bits * rows]`. Bit i tells if source i of the group is part of the sum."""
 
     @classmethod
     def of(cls, field: Field, coefficients: Coefficients) -> "Picks":
-        """Take `[blocks, rows, columns]` apart; one block there stands for any number of them."""
+        """Return the picks of coefficients `[blocks, rows, columns]`. A single block stands for any number of them."""
         blocks, rows, columns = coefficients.shape
         group = min(_group_for(rows * field.bits), columns)
         groups = -(-columns // group)
@@ -55,7 +55,7 @@ class Picks:
         return cls(group, columns, sums.transpose(0, 2, 3, 1).astype(np.intp).reshape(blocks, groups, -1))
 
     def rows_of(self, blocks: slice) -> NDArray[np.intp]:
-        """The picks of some blocks as rows of their sums, `[sums, blocks, groups]` flattened."""
+        """Return the picks of some blocks as row numbers in their sums, `[sums, blocks, groups]` flattened."""
         sums = self.sums[blocks] if len(self.sums) > 1 else self.sums
         count, groups = blocks.stop - blocks.start, self.sums.shape[1]
         own = np.arange(count * groups).reshape(count, groups, 1)
@@ -64,12 +64,12 @@ class Picks:
 
 
 def _group_for(picks: int) -> int:
-    """Sources in a group: the sums of a large one cost more, and serve only where they are picked often."""
+    """Return the number of sources in a group. The sums of a large group cost more, and pay only if picked often."""
     return min(max(picks.bit_length() - 2, 3), 6)
 
 
 def multiply(field: Field, picks: Picks, symbols: Symbols, blocks: BlockIndex, first: int, product: Symbols) -> None:
-    """XOR onto `product` the matrix times the sources from `first` on of those `blocks` of `symbols`."""
+    """XOR into `product` the matrix times the sources, from `first` on, of some `blocks` of `symbols`."""
     count, rows, width = product.shape
     for columns in _column_parts(picks, width):
         part_width = columns.stop - columns.start
@@ -88,14 +88,14 @@ def multiply(field: Field, picks: Picks, symbols: Symbols, blocks: BlockIndex, f
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """How much is worked on at a time, and the bytes it takes."""
+    """Amounts of work done at once, and the bytes that they need."""
 
     picks: int
     width: int
     step: int
-    """Blocks whose sums are made at once."""
+    """Blocks whose sums are computed at once."""
     batch: int
-    """Blocks whose bits are joined at once: many, for that is many calls with little to do each."""
+    """Blocks whose bits are joined at once. Many, because joining takes many calls that do little each."""
     sums: int
     picked: int
     planes: int
@@ -112,9 +112,9 @@ class _Sizes:
 
 
 def _column_parts(picks: Picks, width: int) -> list[slice]:
-    """Even parts of the columns, so that a block's sums and its planes stay in their bounds."""
+    """Return equal parts of the columns, so that sums and planes of a block stay within their bounds."""
     _, groups, count = picks.sums.shape
-    limit = max(_NARROWEST, min(_SUMS_BYTES // (groups << picks.group), _PLANES_BYTES // count))
+    limit = max(_NARROWEST_BYTES, min(_SUMS_BYTES // (groups << picks.group), _PLANES_BYTES // count))
     parts = -(-width // limit)
     return _parts(0, width, padded(-(-width // parts)))
 
@@ -130,7 +130,7 @@ def _some_of(blocks: BlockIndex, some: slice) -> BlockIndex:
 
 
 def _sums_of_groups(picks: Picks, sources: Symbols, first: int, width: int, memory: Symbols) -> Symbols:
-    """All sums, `[1 << group, blocks, groups, width]`. The padding, and sources past the last, hold anything."""
+    """Return all sums, `[1 << group, blocks, groups, width]`. Padding, and sources past the last, may hold anything."""
     groups = picks.sums.shape[1]
     last = first + picks.columns
     sums = shaped(memory, 1 << picks.group, len(sources), groups, width)
@@ -145,7 +145,7 @@ def _sums_of_groups(picks: Picks, sources: Symbols, first: int, width: int, memo
 
 
 def _pick(sums: Symbols, rows: NDArray[np.intp], memory: Symbols, planes: Symbols) -> None:
-    """For every block and pick the XOR over the groups, into `planes` `[blocks, picks, width]`."""
+    """Write the XOR over the groups, for each block and pick, to `planes` `[blocks, picks, width]`."""
     blocks, groups, picks = rows.shape
     width = sums.shape[-1]
     flat = sums.reshape(-1, width)
@@ -159,13 +159,13 @@ def _pick(sums: Symbols, rows: NDArray[np.intp], memory: Symbols, planes: Symbol
 
 
 def _join_bits(field: Field, planes: Symbols, total: Symbols, carry: Symbols) -> Symbols:
-    """Horner's rule over the planes of the coefficients' bits, `[blocks, bits * rows, width]`, highest bit first."""
+    """Join the bit planes `[blocks, bits * rows, width]` by Horner's rule, highest bit first."""
     blocks, picks, width = planes.shape
     rows, width = picks // field.bits, width // field.octets
     words = planes.view(field.signed).reshape(blocks, field.bits, rows, width)
     sums = shaped(total.view(field.signed), blocks, rows, width)
     high = shaped(carry.view(field.signed), blocks, rows, width)
-    # As arrays, for numpy would convert a scalar anew at every call.
+    # Arrays, because numpy would convert a scalar in each call.
     highest, reduction = np.array(field.bits - 1, field.signed), np.array(field.reduction, field.signed)
     sums[...] = words[:, -1]
     for bit in reversed(range(field.bits - 1)):

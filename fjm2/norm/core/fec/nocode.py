@@ -1,4 +1,4 @@
-"""The code without parity: a block is whole when nothing of it was lost."""
+"""The code without parity: a block is complete if nothing of it was lost."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from .code import Symbols, check_received, check_source
 
 @dataclass(frozen=True, slots=True)
 class NoCode:
-    """A `Code` with no parity symbols; raises ConfigError for a block length below 1."""
+    """A `Code` without parity symbols. Raises ConfigError for a block length below 1."""
 
     source_count: int
 
@@ -22,18 +22,18 @@ class NoCode:
 
     @property
     def parity_count(self) -> int:
-        """None at all."""
+        """Always 0."""
         return 0
 
     def encode(self, source: Symbols, rows: range | None = None) -> Symbols:
-        """No symbols; raises ValueError where `rows` asks for one."""
+        """Return no symbols. Raise ValueError if `rows` asks for any."""
         check_source(self, source)
         if rows:
             raise ValueError(f"rows={rows}: expected none, this code has no parity")
         return np.empty((source.shape[0], 0, source.shape[2]), np.uint8)
 
     def decode(self, symbols: Symbols, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which blocks are whole; raises ValueError where a shape does not fit."""
+        """Return which blocks are complete. Raise ValueError if a shape does not fit."""
         check_received(self, symbols, present)
         whole: NDArray[np.bool_] = np.logical_and.reduce(present, axis=1)
         return whole

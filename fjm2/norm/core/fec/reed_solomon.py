@@ -14,19 +14,19 @@ from .field import POLYNOMIALS
 from .lagrange import Points, Recovery, parity_coefficients, points_of
 from .multiply import BlockIndex, Picks, multiply
 
-# Matrices are made and used in panels of this size: it bounds memory for the largest codes of 16 bits.
+# Matrices are computed and used in panels of this size, which bounds memory for the largest codes of 16 bits.
 _PANEL_ROWS = 64
 _PANEL_COLUMNS = 256
-# Coefficients of blocks decoded together
-_BATCH = 1 << 17
+_BATCH_COEFFICIENTS = 1 << 17
+"""Coefficients of the blocks that are decoded together: enough to make numpy efficient, in a few MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReedSolomon:
-    """A `Code` from any k symbols of which a block can be had back; k is counted after a block is shortened.
+    """A `Code` that restores a block from any k of its symbols. For a short block, k is its own length.
 
-    Words of 16 bits are little-endian, and symbols then have an even number of bytes. Raises ConfigError for a
-    size that the field does not have room for.
+    Words of 16 bits are little-endian, and symbols then have an even number of bytes. Raises ConfigError for sizes that
+    exceed the field.
     """
 
     source_count: int
@@ -43,7 +43,7 @@ class ReedSolomon:
             raise ConfigError(f"parity_count={self.parity_count}: expected 0 to {most - self.source_count}")
 
     def encode(self, source: Symbols, rows: range | None = None) -> Symbols:
-        """Parity symbols `rows` (all, if None) of each block; raises ValueError where something does not fit."""
+        """Return parity symbols `rows` of each block, all if None. Raise ValueError if an argument does not fit."""
         check_source(self, source)
         self._check_width(source)
         rows = range(self.parity_count) if rows is None else rows
@@ -56,7 +56,7 @@ class ReedSolomon:
         return parity
 
     def decode(self, symbols: Symbols, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Fill in absent source symbols in place; tells which blocks are whole. See `Code`."""
+        """Restore absent source symbols in place, and return which blocks are complete. See `Code`."""
         check_received(self, symbols, present)
         self._check_width(symbols)
         k = symbols.shape[1] - self.parity_count
@@ -64,17 +64,17 @@ class ReedSolomon:
         whole: NDArray[np.bool_] = np.count_nonzero(present, axis=1) >= k
         for count in sorted(set(lost[whole].tolist()) - {0}):
             blocks = np.flatnonzero(whole & (lost == count))
-            step = max(1, _BATCH // (count * k))
+            step = max(1, _BATCH_COEFFICIENTS // (count * k))
             for start in range(0, len(blocks), step):
                 self._recover(symbols, present, blocks[start : start + step], count)
         return whole
 
     def _recover(self, symbols: Symbols, present: NDArray[np.bool_], blocks: NDArray[np.intp], count: int) -> None:
-        """Find the `count` absent source symbols that each of `blocks` has."""
+        """Restore the `count` absent source symbols of each of `blocks`."""
         k = symbols.shape[1] - self.parity_count
         absent = np.nonzero(~present[blocks, :k])[1].reshape(-1, count)
         parity = np.argsort(~present[blocks, k:], axis=1, kind="stable")[:, :count]
-        # Parity stands where the symbol is missing that it will be replaced by.
+        # Put each parity symbol in the place of the missing symbol that it replaces.
         symbols[blocks[:, None], absent] = symbols[blocks[:, None], k + parity]
         parity += self.source_count
         known = np.tile(np.arange(k), (len(blocks), 1))
@@ -117,6 +117,6 @@ def _panels(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _run(blocks: NDArray[np.intp]) -> BlockIndex:
-    """Blocks that follow one another as a slice, for then they need not be copied."""
+    """Return consecutive blocks as a slice, so that they need not be copied."""
     first, last = int(blocks[0]), int(blocks[-1])
     return slice(first, last + 1) if last - first + 1 == len(blocks) else blocks

@@ -1,7 +1,7 @@
 """Scratch memory that is kept from one call to the next.
 
-Fresh memory of this size comes from the kernel page by page, and takes up to four times as long as the work done
-in it. Whoever borrows has the memory alone; what is given back waits for the next one, in whatever thread.
+Fresh memory of this size comes from the kernel page by page, which takes up to four times as long as the work done in
+it. Borrowed memory belongs to the borrower alone. Returned memory waits for the next borrower, in any thread.
 """
 
 from collections import deque
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 
 Word = TypeVar("Word", bound=np.generic)
 
-LINE = 64
-"""Bytes of a cache line: rows that begin with one are copied faster."""
+LINE_BYTES = 64
+"""Length of a cache line: rows that begin with one are copied faster."""
 
 _KEPT: deque[NDArray[np.uint8]] = deque(maxlen=2)
 
 
 @contextmanager
 def borrowed(*sizes: int) -> Iterator[list[NDArray[np.uint8]]]:
-    """Memory of these sizes in bytes, each from the start of a cache line on, holding anything."""
+    """Yield memory of these sizes in bytes. Each part begins with a cache line, and may hold anything."""
     starts = [0]
     for size in sizes:
         starts.append(starts[-1] + padded(size))
-    memory = _taken(starts[-1])
+    memory = _acquired(starts[-1])
     try:
         yield [memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
     finally:
@@ -35,16 +35,16 @@ def borrowed(*sizes: int) -> Iterator[list[NDArray[np.uint8]]]:
 
 
 def padded(size: int) -> int:
-    """`size` rounded up to whole cache lines."""
-    return -(-size // LINE) * LINE
+    """Return `size` rounded up to whole cache lines."""
+    return -(-size // LINE_BYTES) * LINE_BYTES
 
 
 def shaped(memory: NDArray[Word], *shape: int) -> NDArray[Word]:
-    """The first part of `memory` in this shape."""
+    """Return the first part of `memory` in this shape."""
     return memory[: prod(shape)].reshape(shape)
 
 
-def _taken(size: int) -> NDArray[np.uint8]:
+def _acquired(size: int) -> NDArray[np.uint8]:
     try:
         memory = _KEPT.pop()
     except IndexError:
@@ -53,6 +53,6 @@ def _taken(size: int) -> NDArray[np.uint8]:
 
 
 def _aligned(size: int) -> NDArray[np.uint8]:
-    memory = np.empty(size + LINE, np.uint8)
-    start = -memory.ctypes.data % LINE
+    memory = np.empty(size + LINE_BYTES, np.uint8)
+    start = -memory.ctypes.data % LINE_BYTES
     return memory[start : start + size]

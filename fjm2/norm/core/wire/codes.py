@@ -1,13 +1,17 @@
-"""The numbers of RFC 5740 that have a name."""
+"""Named numbers of RFC 5740."""
 
 from enum import IntEnum, IntFlag
 
 VERSION = 1
 NODE_NONE = 0x00000000
+"""No node."""
 NODE_ANY = 0xFFFFFFFF
+"""Any node."""
 
 
 class MessageType(IntEnum):
+    """Type of a NORM message."""
+
     INFO = 1
     DATA = 2
     CMD = 3
@@ -17,7 +21,7 @@ class MessageType(IntEnum):
 
 
 class Flavor(IntEnum):
-    """What a CMD is about."""
+    """Flavor of a CMD (RFC 5740, 4.2.3)."""
 
     FLUSH = 1
     EOT = 2
@@ -37,11 +41,11 @@ class ObjectFlag(IntFlag):
     UNRELIABLE = 0x08
     FILE = 0x10
     STREAM = 0x20
-    SYN = 0x40  # libnorm's own, of its socket layer
+    SYN = 0x40  # libnorm only, for its socket layer
 
 
 class RepairForm(IntEnum):
-    """How the items of a repair request are to be read."""
+    """Form of a repair request, which tells how to read its items."""
 
     ITEMS = 1
     RANGES = 2
@@ -49,7 +53,7 @@ class RepairForm(IntEnum):
 
 
 class RepairFlag(IntFlag):
-    """What a repair request asks for."""
+    """Parts that a repair request asks for."""
 
     SEGMENT = 0x01
     BLOCK = 0x02
@@ -58,25 +62,25 @@ class RepairFlag(IntFlag):
 
 
 class AckType(IntEnum):
-    """The types that have a meaning of their own; 16 to 255 are the application's."""
+    """Types of ACK that NORM defines. 16 to 255 are for applications."""
 
     CC = 1
     FLUSH = 2
 
 
 class CcFlag(IntFlag):
-    """What congestion control says of a receiver."""
+    """Flags of a receiver in congestion control."""
 
     CLR = 0x01
     PLR = 0x02
     RTT = 0x04
     START = 0x08
     LEAVE = 0x10
-    LIMIT = 0x20  # libnorm's own
+    LIMIT = 0x20  # libnorm only
 
 
 class FecId(IntEnum):
-    """FEC Encoding IDs of the building blocks that NORM uses here."""
+    """FEC Encoding IDs that are supported here."""
 
     COMPACT_NO_CODE = 0
     REED_SOLOMON_M = 2
@@ -85,3 +89,4 @@ class FecId(IntEnum):
 
 
 REPAIR_ADV_LIMIT = 0x01
+"""Flag of a REPAIR_ADV that does not hold all requests."""

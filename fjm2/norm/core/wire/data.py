@@ -1,7 +1,7 @@
-"""Trains of DATA: headers written and read as numpy arrays over the whole train, with no loop over datagrams.
+"""Trains of DATA: headers are written and read as numpy arrays over the whole train, without a loop over datagrams.
 
-A `DataRun` is the part of a train that can be treated as one: one sender, one object, headers alike but for what counts
-up. Nearly always it is the whole train.
+A `DataRun` is a part of a train that is handled as one: its headers are those of one sender and one object, and differ
+only in sequence and position. Nearly always it is the whole train.
 """
 
 from collections.abc import Iterator
@@ -21,25 +21,25 @@ from .messages import Data, decode
 from .positions import PAYLOAD_ID_CODE
 
 DATA_BYTE = VERSION << 4 | MessageType.DATA
-"""The first byte of every DATA."""
+"""First byte of every DATA."""
 STREAM_HEADER = struct_of(STREAM)
-"""Length, message start and offset: the first bytes of a stream's source symbols."""
+"""Length, message start and offset: the first bytes of each source symbol of a stream."""
 
 
 @lru_cache(maxsize=256)
 def header_dtype(fec_id: int, header_bytes: int, is_stream: bool) -> np.dtype[np.void]:
-    """The header of a DATA as the fields of the wire, with `extensions` as one, and the stream's header behind it."""
+    """Return the dtype of a DATA header, with all extensions as one field, and of the stream header if there is one."""
     fixed = dtype_of((*COMMON, *FROM_SENDER, *OBJECT, ("payload_id", PAYLOAD_ID_CODE[fec_id])))
     extensions = ("extensions", f"V{header_bytes - fixed.itemsize}")
     return np.dtype([*fixed.descr, extensions, *(dtype_of(STREAM).descr if is_stream else ())])
 
 
 _SEQUENCES = (np.arange((1 << 16) + 16 * TRAIN_SEGMENTS_MAX) & 0xFFFF).astype(">u2")
-"""All of them, and on from the first: those of some trains are copied, which is faster than to count."""
+"""All sequence numbers, and again from the first. Copying them to a few trains is faster than counting."""
 
 
 class HeaderStamp:
-    """Writes the headers of one sender's DATA into a buffer of rows, where the payloads stand already."""
+    """Writes headers of DATA into a buffer of rows, where the payloads are already."""
 
     __slots__ = (
         "_heads",
@@ -71,14 +71,14 @@ class HeaderStamp:
         self.preset(header)
 
     def preset(self, header: Data) -> None:
-        """What the coming headers have in common. It has to be as long as before."""
+        """Set what the next headers have in common. Raise ValueError if its length changes."""
         wire = header.encode()
         if len(wire) != self._heads.itemsize:
             raise ValueError(f"header of {len(wire)} bytes: expected {self._heads.itemsize}")
         self._template = np.void(wire)
 
     def stamp(self, sequence: int, payload_ids: NDArray[np.unsignedinteger], row: int = 0) -> None:
-        """Write as many headers as there are payload ids, from a row on, with sequences from `sequence` on."""
+        """Write one header for each payload id, from a row on, with consecutive sequence numbers."""
         count = len(payload_ids)
         end = row + count
         self._heads[row:end] = self._template
@@ -92,7 +92,7 @@ class HeaderStamp:
         offsets: NDArray[np.uint32],
         row: int = 0,
     ) -> None:
-        """Write as many stream headers as there are offsets, from a row on."""
+        """Write one stream header for each offset, from a row on."""
         end = row + len(offsets)
         self._lengths[row:end] = lengths
         self._starts[row:end] = message_starts
@@ -101,50 +101,52 @@ class HeaderStamp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunHeader:
-    """What the headers of a run have in common."""
+    """Common part of the headers of a run."""
 
     message: Data
-    """Decoded from one segment; its sequence, payload id and payload stand for none."""
+    """Decoded from one segment. Its sequence, payload id and payload have no meaning."""
     fti: Fti | None
     dtype: np.dtype[np.void]
-    """All that stands before the payload, a stream's header included."""
+    """Everything before the payload, including a stream header."""
     raw: bytes
-    """NORM's own header as it came first, with the sequence and the payload id of then."""
+    """The NORM header as it was first received, with that sequence and payload id."""
     constants: tuple[tuple[np.dtype[np.void], int, bytes], ...]
-    """What does not count up, as spans of bytes: each one's dtype, offset and value."""
+    """Parts that are equal in all headers: dtype, offset and value of each span of bytes."""
 
     @property
     def norm_bytes(self) -> int:
-        """Length of NORM's own header."""
+        """Length of the NORM header in bytes."""
         return len(self.raw)
 
     @property
     def is_stream(self) -> bool:
+        """True if the object is a STREAM."""
         return bool(self.message.flags & ObjectFlag.STREAM)
 
 
 @dataclass(slots=True, eq=False)
 class DataRun:
-    """Consecutive DATA of one sender and one object. The arrays are views into the train: borrowed, big-endian."""
+    """Consecutive DATA of one sender and one object. The arrays are borrowed views into the train, and big-endian."""
 
     header: RunHeader
     headers: NDArray[np.void]
-    """Each segment's header: `sequence`, `payload_id` and, in streams, `length`, `message_start`, `offset`."""
+    """Header of each segment: `sequence`, `payload_id` and, in streams, `length`, `message_start`, `offset`."""
     payloads: NDArray[np.uint8]
-    """What follows NORM's header, [full segments, bytes], strided; in streams the stream's header is part of it."""
+    """Bytes after the NORM header, `[full segments, bytes]`, strided. In streams they begin with the stream header."""
     tail: NDArray[np.uint8]
-    """The payload of the last segment, where it is shorter than the others and so none of `payloads`."""
+    """Payload of a last segment that is shorter than the others, and so is not in `payloads`."""
 
     @property
     def count(self) -> int:
-        """Segments."""
+        """Number of segments."""
         return len(self.headers)
 
 
 class DataReader:
-    """Cuts trains into runs. It remembers the headers it has decoded, as trains of a sender hardly ever change them."""
+    """Cuts trains into runs. It remembers decoded headers, which hardly change from train to train."""
 
-    _REMEMBERED = 64
+    _HEADERS_MAX = 64
+    """Most headers remembered: a few for each sender that is active."""
 
     __slots__ = ("_headers",)
 
@@ -152,7 +154,7 @@ class DataReader:
         self._headers: dict[bytes, RunHeader] = {}
 
     def read(self, train: Train) -> Iterator[DataRun | bytes]:
-        """The runs of a train in order; what is no well-formed DATA comes as the bytes of its one datagram."""
+        """Yield the runs of a train in order. A datagram that is not well-formed DATA is yielded as bytes."""
         data, segment_bytes = train.data.data, train.segment_bytes
         start, end = 0, len(data)
         while start < end:
@@ -172,17 +174,17 @@ class DataReader:
         if not _SHORTEST <= end <= size:
             return None
         raw = bytes(data[start : start + end])
-        # With the length, or else a header too short for its payload id would pass for one without extensions.
+        # The key has the length, or a header too short for its payload id would be taken for one without extensions.
         key = raw[1:2] + raw[4:16] + raw[_EXTENSIONS_AT.get(raw[13], 16) :]
         header = self._headers.get(key)
         if header is None:
             header = _decode_header(raw)
             if header is None:
                 return None
-            if len(self._headers) >= self._REMEMBERED:
+            if len(self._headers) >= self._HEADERS_MAX:
                 self._headers.clear()
             self._headers[key] = header
-        # A stream's segment has to hold the stream's header, too, and what is remembered may be of a longer one.
+        # A segment of a stream must also hold the stream header. The remembered one may come from a longer segment.
         return header if header.dtype.itemsize <= size else None
 
 
@@ -210,7 +212,7 @@ def _decode_header(raw: bytes) -> RunHeader | None:
 
 
 def _run_at(data: NDArray[np.uint8], start: int, segment_bytes: int, header: RunHeader) -> DataRun:
-    """As many segments from `start` on as have this header."""
+    """Return the run of segments from `start` on that have this header."""
     size, left = header.dtype.itemsize, data.size - start
     count = 1 + (left - size) // segment_bytes
     if count > 1:
@@ -224,7 +226,7 @@ def _run_at(data: NDArray[np.uint8], start: int, segment_bytes: int, header: Run
 
 
 def _count_alike(data: NDArray[np.uint8], start: int, segment_bytes: int, count: int, header: RunHeader) -> int:
-    """How many segments, the first included, have the run's header, but for what counts up."""
+    """Return the number of segments, including the first, whose headers have the same constant parts."""
     for dtype, at, constant in header.constants:
         column = np.ndarray((count,), dtype, data, start + at, (segment_bytes,)).tobytes()
         if column != constant * count:
@@ -237,6 +239,6 @@ _STREAM_DTYPE = dtype_of(STREAM)
 
 
 def stream_fields(payloads: NDArray[np.uint8]) -> NDArray[np.void]:
-    """`length`, `message_start` and `offset` of a stream's segments, each of which is a row that begins with them."""
+    """Return a view of `length`, `message_start` and `offset`, with which each row of a stream begins."""
     fields: NDArray[np.void] = payloads[:, : STREAM_HEADER.size].view(_STREAM_DTYPE)[:, 0]
     return fields

@@ -1,4 +1,4 @@
-"""Header extensions: what follows a header's fixed part (RFC 5740, 4.1; FEC object information by RFC 5052)."""
+"""Header extensions, which follow the fixed part of a header (RFC 5740, 4.1; FEC object information by RFC 5052)."""
 
 import struct
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from .codes import FecId
 
 
 class Extension(Protocol):
-    """One header extension."""
+    """A header extension."""
 
     def encode(self) -> bytes:
-        """The bytes on the wire, a multiple of 4."""
+        """Return the bytes on the wire. Their number is a multiple of 4."""
         ...
 
 
@@ -25,20 +25,20 @@ _FTI_SMALL_BLOCK = struct.Struct(">BBHIHHHH")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fti:
-    """EXT_FTI: how an object is cut into blocks and symbols. Its form depends on the FEC Encoding ID."""
+    """EXT_FTI: size and partition of an object. Its form depends on the FEC Encoding ID."""
 
     HET: ClassVar[int] = 64
 
     fec_id: int
     object_bytes: int
-    """48 bits; of a stream, the sender's buffer."""
+    """Size of the object, 48 bits. For a stream, size of the sender's buffer."""
     segment_bytes: int
     block_segments: int
-    """Most source symbols that a block may have."""
+    """Most source symbols in a block."""
     parity_segments: int = 0
-    """Number of parity symbols of a block (RFC 5510 has the sum of both here; libnorm does not)."""
+    """Number of parity symbols of a block. RFC 5510 has the number of all symbols here; libnorm does not."""
     field_bits: int = 8
-    """FEC Encoding ID 2 only: size of the finite field's elements."""
+    """FEC Encoding ID 2 only: bits of an element of the finite field."""
     group: int = 1
     """FEC Encoding ID 2 only: symbols per packet."""
     instance: int = 0
@@ -62,7 +62,7 @@ class Fti:
 
     @classmethod
     def decode(cls, data: bytes, offset: int, words: int, fec_id: int) -> "Fti":
-        """The extension at `offset`; its length has been checked against the header's, not against its form."""
+        """Decode the extension at `offset`, which lies within the header. Raise WireError if its length is wrong."""
         if words != _FTI_WORDS[fec_id]:
             expected = _FTI_WORDS[fec_id]
             raise WireError(f"EXT_FTI of {words} words, expected {expected} for FEC id {fec_id}", offset + 1)
@@ -102,7 +102,7 @@ _CC = struct.Struct(">BBHBBHHH")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CcFeedback:
-    """EXT_CC: what a receiver tells of its round-trip time, loss and rate."""
+    """EXT_CC: round-trip time, loss and rate of a receiver."""
 
     HET: ClassVar[int] = 3
 
@@ -110,7 +110,7 @@ class CcFeedback:
     flags: int
     rtt_q: int
     loss_q: int
-    """32 bits: the RFC's 16 above libnorm's extra 16, which the RFC reserves."""
+    """32 bits: the RFC's 16, then 16 that libnorm adds and the RFC reserves."""
     rate_q: int
 
     def encode(self) -> bytes:
@@ -130,7 +130,7 @@ _RATE = struct.Struct(">BBH")
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """EXT_RATE: the sender's rate, in a CMD(CC). It is what makes libnorm's receivers answer."""
+    """EXT_RATE: the sender's rate, in a CMD(CC). Receivers of libnorm answer only if it is there."""
 
     HET: ClassVar[int] = 128
 
@@ -142,14 +142,14 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Auth:
-    """EXT_AUTH (RFC 6584): recognised and carried, not checked."""
+    """EXT_AUTH (RFC 6584). It is recognized, but not checked."""
 
     HET: ClassVar[int] = 1
 
     scheme: int
-    """ASID, 4 bits; groups agree on its meaning out of band."""
+    """ASID, 4 bits, whose meaning groups agree on out of band."""
     content: bytes
-    """All after the extension's first two bytes, the scheme's half byte included."""
+    """Everything after the first two bytes of the extension, including the scheme."""
 
     def encode(self) -> bytes:
         return Unknown(self.HET, self.content).encode()
@@ -157,14 +157,14 @@ class Auth:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """An extension that means nothing here. RFC 5740 has receivers skip it."""
+    """An unknown extension, which receivers skip (RFC 5740)."""
 
     het: int
     content: bytes
-    """All after the type, or after type and length where there is one."""
+    """Everything after the type, and after the length if there is one."""
 
     def encode(self) -> bytes:
-        if self.het >= FIXED_LENGTH_FROM:
+        if self.het >= FIXED_LENGTH_HET_MIN:
             if len(self.content) != 3:
                 raise WireError(f"extension {self.het} with {len(self.content)} bytes, expected 3", 0)
             return bytes((self.het,)) + self.content
@@ -174,17 +174,17 @@ class Unknown:
         return bytes((self.het, words)) + self.content
 
 
-FIXED_LENGTH_FROM = 128
-"""Extension types from here on are one word long and carry no length."""
+FIXED_LENGTH_HET_MIN = 128
+"""First extension type that has one word and no length field."""
 
 
 def decode_extensions(data: bytes, start: int, end: int, fec_id: int | None) -> tuple[Extension, ...]:
-    """The extensions between two offsets of a message, of which a FEC Encoding ID is known or is not."""
+    """Decode the extensions between two offsets of a message. `fec_id` is None if the message has none."""
     found: list[Extension] = []
     offset = start
     while offset < end:
         het = data[offset]
-        words = 1 if het >= FIXED_LENGTH_FROM else data[offset + 1]
+        words = 1 if het >= FIXED_LENGTH_HET_MIN else data[offset + 1]
         if words == 0:
             raise WireError(f"extension {het} of length 0", offset + 1)
         after = offset + 4 * words
@@ -202,7 +202,7 @@ def _decode_one(data: bytes, offset: int, words: int, het: int, fec_id: int | No
         return CcFeedback.decode(data, offset, words)
     if het == Rate.HET:
         return Rate(_RATE.unpack_from(data, offset)[2])
-    body = data[offset + (1 if het >= FIXED_LENGTH_FROM else 2) : offset + 4 * words]
+    body = data[offset + (1 if het >= FIXED_LENGTH_HET_MIN else 2) : offset + 4 * words]
     if het == Auth.HET:
         return Auth(body[0] >> 4, body)
     return Unknown(het, body)

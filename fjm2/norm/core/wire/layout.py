@@ -1,4 +1,4 @@
-"""One table of fields for each header, read twice: as a Struct for one message, as a numpy dtype for a train."""
+"""Tables of header fields, from which both a Struct for one message and a numpy dtype for a train are made."""
 
 import struct
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 Field = tuple[str, str]
-"""Name and struct code; the length of a field follows from the code."""
+"""Name and struct code of a field. The code determines its length."""
 
 COMMON: tuple[Field, ...] = (
     ("version_type", "B"),
@@ -42,10 +42,10 @@ _DTYPE_OF_CODE = {"B": "u1", "H": ">u2", "I": ">u4", "Q": ">u8"}
 
 
 def struct_of(fields: Sequence[Field]) -> struct.Struct:
-    """A big-endian, unpadded Struct of the fields."""
+    """Return a big-endian Struct of the fields, without padding."""
     return struct.Struct(">" + "".join(code for _, code in fields))
 
 
 def dtype_of(fields: Sequence[Field]) -> np.dtype[np.void]:
-    """The same fields as an unpadded structured dtype."""
+    """Return a structured dtype of the fields, without padding."""
     return np.dtype([(name, _DTYPE_OF_CODE[code]) for name, code in fields])

@@ -1,7 +1,7 @@
-"""Every NORM message as a small typed object, one datagram at a time (RFC 5740, 4.2 and 4.3).
+"""NORM messages as small typed objects, one datagram at a time (RFC 5740, 4.2 and 4.3).
 
-`decode` gives a message or raises `WireError`, whatever the bytes; `Message.encode` gives the bytes back.
-Trains of DATA have a faster way of their own, in `data.py`.
+`decode` returns a message or raises `WireError`, whatever the bytes. `Message.encode` returns the bytes. Trains of DATA
+take a faster path, in `data.py`.
 """
 
 import struct
@@ -25,22 +25,23 @@ _CC_NODE = struct.Struct(">IBBH")
 _PAYLOAD_ID: dict[int, struct.Struct] = {fec_id: struct.Struct(">" + code) for fec_id, code in PAYLOAD_ID_CODE.items()}
 
 HEADER_BYTES_MAX = 4 * 255
+"""Longest header: its length field has 8 bits, and counts words of 4 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What every NORM message has."""
+    """Base of all NORM messages."""
 
     TYPE: ClassVar[MessageType]
 
     sequence: int = 0
-    """Of the node's own messages; NACK and ACK carry 0 (libnorm) and receivers do not count them."""
+    """Number of the message. NACK and ACK carry 0, as in libnorm, and are not counted."""
     source_id: int
-    """Node id of who sends this message."""
+    """Node id of the node that sends this message."""
     extensions: tuple[Extension, ...] = ()
 
     def encode(self) -> bytes:
-        """The datagram. A WireError if a field is out of its range."""
+        """Return the datagram. Raise WireError if a field is out of range."""
         try:
             extensions = b"".join(extension.encode() for extension in self.extensions)
             header_bytes = len(self._fixed(0)) + len(extensions)
@@ -50,10 +51,10 @@ class Message:
         except WireError:
             raise
         except (struct.error, KeyError, ValueError) as error:
-            raise WireError(f"{self} has no form on the wire: {error}", 0) from error
+            raise WireError(f"cannot encode {self}: {error}", 0) from error
 
     def _fixed(self, words: int) -> bytes:
-        """The header without its extensions, its length field set to so many words."""
+        """Return the header without extensions, with a length field of this many words."""
         raise TypeError(f"{type(self).__name__} of {words} words: an abstract message has no header")
 
     def _content(self) -> bytes:
@@ -62,7 +63,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromSender(Message):
-    """What INFO, DATA and CMD have: the sender's incarnation and its view of the group."""
+    """Base of INFO, DATA and CMD: the incarnation of the sender, and its view of the group."""
 
     instance_id: int
     grtt_q: int
@@ -99,7 +100,7 @@ class _OfObject(FromSender):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info(_OfObject):
-    """NORM_INFO: the application's own description of an object."""
+    """NORM_INFO: description of an object by the application."""
 
     TYPE = MessageType.INFO
 
@@ -109,7 +110,8 @@ class Info(_OfObject):
         return self.content
 
     @classmethod
-    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+    def decode_body(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+        """Decode a message whose common header fields are decoded already, and whose header ends at `end`."""
         fec_id = data[13]
         if fec_id not in _PAYLOAD_ID:
             raise WireError(f"unknown FEC id {fec_id}", 13)
@@ -133,14 +135,15 @@ class Data(_OfObject):
     payload: bytes
 
     def _fixed(self, words: int) -> bytes:
-        # Named, not by super(): a slotted dataclass is a second class, which the bare form does not find.
+        # Not super(): a slotted dataclass is a second class, which super() without arguments does not find.
         return _OfObject._fixed(self, words) + _PAYLOAD_ID[self.fec_id].pack(self.payload_id)
 
     def _content(self) -> bytes:
         return self.payload
 
     @classmethod
-    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+    def decode_body(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+        """Decode a message whose common header fields are decoded already, and whose header ends at `end`."""
         position, start = _decode_position_header(data, end)
         return cls(
             **common,
@@ -176,8 +179,13 @@ class Command(FromSender):
         )
 
     def _rest(self) -> bytes:
-        """The header from byte 13 on."""
+        """Return the header from byte 13 on."""
         return bytes(3)
+
+    @classmethod
+    def decode_body(cls, data: bytes, common: dict[str, Any], end: int) -> Self:  # noqa: ARG003 - abstract
+        """Decode a message whose common header fields are decoded already, and whose header ends at `end`."""
+        raise TypeError(f"{cls.__name__}: an abstract message cannot be decoded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +200,7 @@ class _AtPosition(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(_AtPosition):
-    """CMD(FLUSH): all up to here has been sent. With node ids, a watermark that they are to acknowledge."""
+    """CMD(FLUSH): everything up to a position has been sent. With node ids, a watermark for them to acknowledge."""
 
     FLAVOR = Flavor.FLUSH
 
@@ -202,7 +210,7 @@ class Flush(_AtPosition):
         return _encode_all(_NODE, self.acking_nodes)
 
     @classmethod
-    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+    def decode_body(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
         position, start = _decode_position_header(data, end)
         return cls(
             **common,
@@ -214,7 +222,7 @@ class Flush(_AtPosition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Squelch(_AtPosition):
-    """CMD(SQUELCH): nothing before this position can be repaired, nor anything of the objects listed."""
+    """CMD(SQUELCH): nothing before a position can be repaired, and nothing of the objects listed."""
 
     FLAVOR = Flavor.SQUELCH
 
@@ -224,7 +232,7 @@ class Squelch(_AtPosition):
         return _encode_all(_OBJECT_ID, self.invalid_objects)
 
     @classmethod
-    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+    def decode_body(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
         position, start = _decode_position_header(data, end)
         return cls(
             **common,
@@ -241,13 +249,13 @@ class EndOfTransmission(Command):
     FLAVOR = Flavor.EOT
 
     @classmethod
-    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+    def decode_body(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
         return cls(**common, extensions=decode_extensions(data, _COMMAND_BYTES, end, None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CcNode:
-    """What the sender knows of one receiver, told to all in a CMD(CC)."""
+    """State of one receiver, which the sender tells all in a CMD(CC)."""
 
     node_id: int
     flags: int
@@ -260,12 +268,12 @@ _CC_REST = struct.Struct(">BHII")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CongestionControl(Command):
-    """CMD(CC): the round-trip probe, sent with congestion control or without."""
+    """CMD(CC): the round-trip probe, which is sent with and without congestion control."""
 
     FLAVOR = Flavor.CC
 
     reserved: int = 0
-    """libnorm's socket layer puts its SYN in bit 0."""
+    """Reserved bits. The socket layer of libnorm uses bit 0 for its SYN."""
     cc_sequence: int
     send_time_s: int
     send_time_us: int
@@ -278,7 +286,7 @@ class CongestionControl(Command):
         return b"".join(_CC_NODE.pack(n.node_id, n.flags, n.rtt_q, n.rate_q) for n in self.nodes)
 
     @classmethod
-    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+    def decode_body(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
         start = 13 + _CC_REST.size
         _need(end, start)
         reserved, cc_sequence, send_time_s, send_time_us = _CC_REST.unpack_from(data, 13)
@@ -296,12 +304,12 @@ class CongestionControl(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairAdv(Command):
-    """CMD(REPAIR_ADV): what receivers have asked for by unicast, so that others need not."""
+    """CMD(REPAIR_ADV): requests that came by unicast, so that other receivers need not repeat them."""
 
     FLAVOR = Flavor.REPAIR_ADV
 
     flags: int = 0
-    """`REPAIR_ADV_LIMIT` if not all requests found a place."""
+    """`REPAIR_ADV_LIMIT` if there was no room for all requests."""
     requests: tuple[RepairRequest, ...] = ()
 
     def _rest(self) -> bytes:
@@ -311,7 +319,7 @@ class RepairAdv(Command):
         return b"".join(request.encode() for request in self.requests)
 
     @classmethod
-    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+    def decode_body(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
         return cls(
             **common,
             extensions=decode_extensions(data, _COMMAND_BYTES, end, None),
@@ -322,7 +330,7 @@ class RepairAdv(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AckRequest(Command):
-    """CMD(ACK_REQ): asks the listed nodes for an acknowledgement of the application's own type."""
+    """CMD(ACK_REQ): asks nodes for an acknowledgement of a type that the application defines."""
 
     FLAVOR = Flavor.ACK_REQ
 
@@ -337,7 +345,7 @@ class AckRequest(Command):
         return _encode_all(_NODE, self.acking_nodes)
 
     @classmethod
-    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+    def decode_body(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
         return cls(
             **common,
             extensions=decode_extensions(data, _COMMAND_BYTES, end, None),
@@ -349,7 +357,7 @@ class AckRequest(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application(Command):
-    """CMD(APPLICATION): a short word from application to application, repaired by nothing."""
+    """CMD(APPLICATION): a short message of the application, which is not repaired."""
 
     FLAVOR = Flavor.APPLICATION
 
@@ -359,19 +367,19 @@ class Application(Command):
         return self.content
 
     @classmethod
-    def _decode(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
+    def decode_body(cls, data: bytes, common: dict[str, Any], end: int) -> Self:
         extensions = decode_extensions(data, _COMMAND_BYTES, end, None)
         return cls(**common, extensions=extensions, content=data[end:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromReceiver(Message):
-    """What NACK and ACK have: whom they are for, and the echo that measures the round trip."""
+    """Base of NACK and ACK: the sender they are for, and the echo that measures the round trip."""
 
     sender_id: int
     instance_id: int
     grtt_response_s: int = 0
-    """The last CMD(CC)'s send time plus the time since it came; both parts 0 if none came."""
+    """Send time of the last CMD(CC) plus the time since it came, in seconds. Both parts are 0 if none came."""
     grtt_response_us: int = 0
 
     def _fixed(self, words: int) -> bytes:
@@ -395,7 +403,7 @@ class FromReceiver(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nack(FromReceiver):
-    """NORM_NACK: what a receiver misses."""
+    """NORM_NACK: requests for repair."""
 
     TYPE = MessageType.NACK
 
@@ -414,7 +422,7 @@ class Ack(FromReceiver):
     ack_type: int
     ack_id: int = 0
     content: bytes | Position = b""
-    """A watermark's answer is its position, any other is the application's."""
+    """Position of the watermark, or content of the application."""
 
     def _ack(self) -> tuple[int, int]:
         return self.ack_type, self.ack_id
@@ -425,7 +433,7 @@ class Ack(FromReceiver):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Message):
-    """NORM_REPORT: left to experiments; carried, not read."""
+    """NORM_REPORT: reserved for experiments, and not read here."""
 
     TYPE = MessageType.REPORT
 
@@ -454,9 +462,9 @@ _COMMANDS: dict[int, type[Command]] = {
 
 
 def decode(data: bytes) -> Message:
-    """The message that a datagram holds. Anything that is none raises WireError, and nothing else does."""
+    """Return the message in a datagram. Raise WireError, and nothing else, if it is malformed."""
     if len(data) < _COMMON.size:
-        raise WireError(f"{len(data)} bytes are no NORM message", 0)
+        raise WireError(f"datagram of {len(data)} bytes, expected {_COMMON.size} at least", 0)
     version_type, words, sequence, source_id = _COMMON.unpack_from(data)
     if version_type >> 4 != VERSION:
         raise WireError(f"NORM version {version_type >> 4}, expected {VERSION}", 0)
@@ -465,13 +473,13 @@ def decode(data: bytes) -> Message:
         raise WireError(f"header of {end} bytes in a message of {len(data)}", 1)
     match version_type & 15:
         case MessageType.DATA:
-            return Data._decode(data, _decode_sender_header(data, end, sequence, source_id), end)
+            return Data.decode_body(data, _decode_sender_header(data, end, sequence, source_id), end)
         case MessageType.NACK | MessageType.ACK as kind:
             return _decode_from_receiver(data, kind, end, sequence, source_id)
         case MessageType.CMD:
             return _decode_command(data, end, sequence, source_id)
         case MessageType.INFO:
-            return Info._decode(data, _decode_sender_header(data, end, sequence, source_id), end)
+            return Info.decode_body(data, _decode_sender_header(data, end, sequence, source_id), end)
         case MessageType.REPORT:
             extensions = decode_extensions(data, _COMMON.size, end, None)
             return Report(sequence=sequence, source_id=source_id, extensions=extensions, content=data[end:])
@@ -480,7 +488,7 @@ def decode(data: bytes) -> Message:
 
 
 def _decode_sender_header(data: bytes, end: int, sequence: int, source_id: int) -> dict[str, Any]:
-    _need(end, _COMMAND_BYTES)  # no header of a sender's message is shorter
+    _need(end, _COMMAND_BYTES)  # the shortest header of a message from a sender
     instance_id, grtt_q, backoff_gsize = _SENDER.unpack_from(data)[4:]
     return {
         "sequence": sequence,
@@ -497,8 +505,7 @@ def _decode_command(data: bytes, end: int, sequence: int, source_id: int) -> Com
     kind = _COMMANDS.get(data[12])
     if kind is None:
         raise WireError(f"unknown CMD flavor {data[12]}", 12)
-    command: Command = kind._decode(data, common, end)  # type: ignore[attr-defined]
-    return command
+    return kind.decode_body(data, common, end)
 
 
 def _decode_from_receiver(data: bytes, kind: int, end: int, sequence: int, source_id: int) -> Nack | Ack:
@@ -522,7 +529,7 @@ def _decode_from_receiver(data: bytes, kind: int, end: int, sequence: int, sourc
 
 
 def _decode_position_header(data: bytes, end: int) -> tuple[Position, int]:
-    """FEC id, object id and payload id of DATA, FLUSH and SQUELCH, and where the payload id ends."""
+    """Return the position in the header of DATA, FLUSH or SQUELCH, and the offset after it."""
     fec_id = data[13]
     form = _PAYLOAD_ID.get(fec_id)
     if form is None:

@@ -1,4 +1,4 @@
-"""Where a symbol is: FEC payload ids, whose parts depend on the FEC Encoding ID, and repair requests made of them."""
+"""Positions of symbols: FEC payload ids, whose parts depend on the FEC Encoding ID, and repair requests for them."""
 
 import struct
 from dataclasses import dataclass
@@ -11,29 +11,31 @@ from .codes import FecId, RepairForm
 
 @dataclass(frozen=True, slots=True)
 class PayloadIdFormat:
-    """How a FEC payload id is cut into block, symbol and, for id 129, the block's length."""
+    """Format of a FEC payload id: block, symbol and, for id 129, the length of the block."""
 
     size: int
-    """Bytes."""
+    """Length in bytes."""
     block_bits: int
     symbol_bits: int
     length_bits: int = 0
 
     def pack(self, block: int, symbol: int, length: int = 0) -> int:
-        """The payload id as one number. Too large parts wrap, as -1 does in the FLUSH of an empty object."""
-        length &= (1 << self.length_bits) - 1  # most formats have no room for it
+        """Return the payload id as one number. Parts out of range wrap: the FLUSH of an empty object uses -1."""
+        length &= (1 << self.length_bits) - 1  # most formats have no such field
         block &= (1 << self.block_bits) - 1
         symbol &= (1 << self.symbol_bits) - 1
         return (block << self.length_bits | length) << self.symbol_bits | symbol
 
     def block(self, payload_id: int) -> int:
+        """Return the block number in a payload id."""
         return payload_id >> (self.symbol_bits + self.length_bits)
 
     def symbol(self, payload_id: int) -> int:
+        """Return the symbol id in a payload id."""
         return payload_id & ((1 << self.symbol_bits) - 1)
 
     def length(self, payload_id: int) -> int:
-        """Source symbols of the block, where the format tells; else 0."""
+        """Return the number of source symbols of the block, or 0 if the format does not tell."""
         return payload_id >> self.symbol_bits & ((1 << self.length_bits) - 1)
 
 
@@ -50,23 +52,23 @@ PAYLOAD_ID_CODE: dict[int, str] = {
     FecId.REED_SOLOMON_8: "I",
     FecId.SMALL_BLOCK_SYSTEMATIC: "Q",
 }
-"""The struct code of a payload id; its keys are the FEC Encoding IDs that the codec knows."""
+"""Struct code of a payload id by FEC Encoding ID. Other ids are not supported."""
 
 
 def payload_id_format(fec_id: int, field_bits: int = 8) -> PayloadIdFormat:
-    """The format of a FEC Encoding ID; `field_bits` matters for id 2 alone. Unknown ones are a KeyError."""
+    """Return the format of a FEC Encoding ID. `field_bits` matters only for id 2. Raise KeyError for unknown ones."""
     return _FORMATS[fec_id, field_bits]
 
 
 class Position(NamedTuple):
-    """A place in a sender's objects. In the payload id only a `PayloadIdFormat` can tell block from symbol."""
+    """A position in a sender's objects. Only a `PayloadIdFormat` can tell block from symbol in the payload id."""
 
     fec_id: int
     object_id: int
     payload_id: int
 
     def encode(self) -> bytes:
-        """As in repair requests and acknowledgements."""
+        """Return the bytes, as in repair requests and acknowledgements."""
         return _ITEM[self.fec_id].pack(self.fec_id, 0, self.object_id, self.payload_id)
 
 
@@ -74,12 +76,12 @@ _ITEM: dict[int, struct.Struct] = {fec_id: struct.Struct(">BBH" + code) for fec_
 
 
 def decode_position(data: bytes, offset: int, end: int) -> Position:
-    """The position at an offset, which must be whole before `end`."""
+    """Return the position at an offset. Raise WireError if it does not end before `end`."""
     return _decode_positions(data, offset, offset + item_bytes(data, offset, end))[0]
 
 
 def item_bytes(data: bytes, offset: int, end: int) -> int:
-    """The length of the position at an offset; a WireError if it has none, or runs past `end`."""
+    """Return the length of the position at an offset. Raise WireError if it is unknown, or runs past `end`."""
     form = _ITEM.get(data[offset]) if offset < end else None
     if form is None:
         what = f"unknown FEC id {data[offset]}" if offset < end else "position missing"
@@ -90,7 +92,7 @@ def item_bytes(data: bytes, offset: int, end: int) -> int:
 
 
 def _decode_positions(data: bytes, offset: int, end: int) -> tuple[Position, ...]:
-    """All positions between two offsets; they may differ in FEC id, though no sender has two."""
+    """Return all positions between two offsets. Their FEC ids may differ, although no sender uses two."""
     form = _ITEM[data[offset]]
     if (end - offset) % form.size == 0:
         items = tuple(
@@ -110,13 +112,14 @@ def _decode_positions(data: bytes, offset: int, end: int) -> tuple[Position, ...
 
 @dataclass(frozen=True, slots=True)
 class RepairRequest:
-    """What a receiver misses: single items, ranges (first and last in pairs) or counts of erasures."""
+    """A request of a receiver: single items, ranges (pairs of first and last), or numbers of erasures."""
 
     form: int
     flags: int
     items: tuple[Position, ...]
 
     def encode(self) -> bytes:
+        """Return the bytes on the wire."""
         content = b"".join(item.encode() for item in self.items)
         return _REQUEST.pack(self.form, self.flags, len(content)) + content
 
@@ -126,7 +129,7 @@ REQUEST_HEADER_BYTES = _REQUEST.size
 
 
 def decode_requests(data: bytes, offset: int) -> tuple[RepairRequest, ...]:
-    """The repair requests that fill a message from an offset to its end."""
+    """Return the repair requests in a message, from an offset to its end. Raise WireError if they are malformed."""
     requests: list[RepairRequest] = []
     end = len(data)
     while offset < end:

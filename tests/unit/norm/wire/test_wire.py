@@ -208,8 +208,8 @@ NACK = "1406 0000 00000002 00000001 1092 0000 00000000 00000000"
 ACK_FLUSH = "1506 0000 00000002 00000001 1092 0200 00000000 00000000"
 
 FAULTS: dict[str, tuple[str, str, int]] = {
-    "nothing": ("", "0 bytes are no NORM message", 0),
-    "less than a common header": ("1202 0000 000000", "7 bytes are no NORM message", 0),
+    "nothing": ("", "datagram of 0 bytes, expected 8 at least", 0),
+    "less than a common header": ("1202 0000 000000", "datagram of 7 bytes, expected 8 at least", 0),
     "version 2": (f"2304 0000 {CMD} 02 000000", "NORM version 2, expected 1", 0),
     "type 0": ("1002 0000 00000001", "unknown message type 0", 0),
     "type 7": ("1702 0000 00000001", "unknown message type 7", 0),
