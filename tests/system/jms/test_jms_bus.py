@@ -1,166 +1,33 @@
-"""Buses on real sockets: lanes, presence, flow control, losses and closing, in one process and in several."""
+"""Buses on real sockets: lanes, presence, flow control and transactions."""
 
 import asyncio
-import contextlib
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any
 
 import pytest
-import uvloop
-from netns import Namespace, Network
+from buses import (
+    OTHER_TOPIC,
+    TOPIC,
+    Node,
+    flood,
+    node,
+    on,
+    soon,
+    uri,
+)
 
-from fjm2.bus import transactions
 from fjm2.bus.bus import BUS_DEFAULTS, Bus
-from fjm2.bus.confirmation import Confirmation
 from fjm2.bus.lane import DSCP_OF_LANE, LANE_OF_PRIORITY
-from fjm2.bus.publication import Publication
 from fjm2.bus.reports import (
-    BusReport,
     BytesLost,
     ClientIdDuplicated,
-    NotConfirmed,
-    SenderLost,
-    SubscriberEvicted,
-    TransactionDropped,
 )
-from fjm2.bus.router import Received
-from fjm2.jms import IllegalStateError, TextMessage, Topic
-from fjm2.jms.selector import Selector
-from fjm2.messages.frame import FrameWriter, seal
+from fjm2.jms import IllegalStateError, Topic
 from fjm2.messages.header import Transaction
-from fjm2.messages.message import open_message
 from fjm2.norm import Flow, Sync
 from fjm2.norm.net import event_queue
 from fjm2.uri import BusConfig
 
 pytestmark = pytest.mark.calm
-
-GROUP = "239.192.57.98"
-DEADLINE_S = 10.0
-TOPIC, OTHER_TOPIC = Topic("prices.eu"), Topic("weather")
-
-
-class Subscriber:
-    """Keeps the received messages. Full once it has `most` of them."""
-
-    def __init__(self, destination: Topic = TOPIC) -> None:
-        self.destination = destination
-        self.selector: Selector | None = None
-        self.left_out: int | None = None
-        self.most = 1 << 30
-        self.received: list[Received] = []
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.received) >= self.most
-
-    def deliver(self, received: Received) -> None:
-        self.received.append(received)
-
-    @property
-    def texts(self) -> list[str]:
-        return [str(open_message(each.head, each.body, each.header).get_body(str)) for each in self.received]
-
-    async def until(self, count: int) -> list[str]:
-        await soon(lambda: len(self.received) >= count, lambda: f"{len(self.received)} of {count}")
-        return self.texts
-
-
-class Node:
-    """A bus with one connection, and the bus's reports."""
-
-    def __init__(self, bus: Bus, connection: int) -> None:
-        self.bus = bus
-        self.reports: list[BusReport] = []
-        self.connection = connection
-        self.writer = FrameWriter(connection)
-        self.publication = Publication(bus.publisher, Confirmation(bus, lambda _: None))
-        self._subscribers: list[Subscriber] = []
-        bus.add_listener(self.reports.append)
-
-    def subscribe(self, destination: Topic = TOPIC) -> Subscriber:
-        subscriber = Subscriber(destination)
-        self._subscribers.append(subscriber)
-        self.bus.router.add(subscriber)
-        self.announce()
-        return subscriber
-
-    def announce(self, client_id: str | None = None) -> None:
-        self.bus.announce(self.connection, client_id, {each.destination.frame_hash for each in self._subscribers})
-
-    async def publish(
-        self, text: str, priority: int = 4, destination: Topic = TOPIC, transaction: Transaction | None = None
-    ) -> None:
-        parts = self.writer.write(TextMessage(text), destination, 0, priority, 0)
-        if transaction is not None:
-            parts = seal(parts, transaction)
-        waiting = self.publication.publish(destination, priority, parts)
-        if waiting is not None:
-            await waiting
-
-    def all(self, kind: type[BusReport]) -> list[Any]:
-        return [report for report in self.reports if isinstance(report, kind)]
-
-
-async def soon(is_true: Callable[[], object], told: Callable[[], object] = lambda: "") -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_true():
-        if time.monotonic() > deadline:
-            pytest.fail(f"did not happen: {told()}")
-        await asyncio.sleep(0.005)
-
-
-def uri(port: int, **settings: object) -> str:
-    settings = {"interface": "127.0.0.1", "ttl": 0, "grtt_s": 0.002} | settings
-    return f"fjm2://{GROUP}:{port}?{'&'.join(f'{name}={value}' for name, value in settings.items())}"
-
-
-_connections = iter(range(1000, 1 << 30))
-
-
-@contextlib.asynccontextmanager
-async def node(port: int, **settings: object) -> AsyncIterator[Node]:
-    """Open a separate bus. Buses of one event loop are separate only if a setting differs."""
-    connection = next(_connections)
-    config = BusConfig.from_uri(uri(port, **{"inactivity_s": 50 + connection % 1000} | settings), BUS_DEFAULTS)
-    bus = await Bus.open(config)
-    made = Node(bus, connection)
-    made.announce()
-    try:
-        yield made
-    finally:
-        bus.withdraw(connection)
-        began = time.monotonic()
-        await bus.close()
-        assert time.monotonic() - began < 2.2
-
-
-def on(*loops: str) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
-    """Run a coroutine function as a test on each loop, asyncio's or uvloop. Errors in callbacks fail the test."""
-
-    def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-        @pytest.mark.parametrize("loop", loops)
-        def run(loop: str, port: int) -> None:
-            run_on(loop, test(port))
-
-        return run
-
-    return decorate
-
-
-def run_on(loop: str, main: Coroutine[Any, Any, None]) -> None:
-    troubles: list[dict[str, Any]] = []
-    factory = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.get_loop().set_exception_handler(lambda _, trouble: troubles.append(trouble))
-        runner.run(main)
-    assert not troubles
 
 
 # Settings.
@@ -245,11 +112,6 @@ async def test_a_full_low_lane_delays_no_high_one(port: int) -> None:
         assert time.monotonic() - began < 0.3
         assert sending.bus.lanes.all[0].pending_bytes > 100_000
         await subscriber.until(301)
-
-
-async def flood(sending: Node, count: int, size: int = 1000) -> None:
-    for number in range(count):
-        await sending.publish(f"{number:0{size}}")
 
 
 # Beginning.
@@ -416,214 +278,3 @@ async def test_a_transaction_over_all_lanes_arrives_whole_and_in_order(port: int
                 await sending.publish(f"{number}.{place}", place % 10, transaction=Transaction(number, place, 100))
         await subscriber.until(2000)
         assert subscriber.texts == [f"{number}.{place}" for number in range(20) for place in range(100)]
-
-
-# Processes that die.
-
-CHILD = textwrap.dedent(
-    """
-    import asyncio, sys
-    from fjm2.jms import TextMessage, Topic
-    from fjm2.bus.bus import BUS_DEFAULTS, Bus
-    from fjm2.bus.confirmation import Confirmation
-    from fjm2.bus.publication import Publication
-    from fjm2.messages.frame import FrameWriter, seal
-    from fjm2.messages.header import Transaction
-    from fjm2.uri import BusConfig
-
-    class Subscriber:
-        destination, selector, left_out, is_full = Topic("prices.eu"), None, None, False
-        def deliver(self, received):
-            pass
-
-    async def main(uri, role):
-        bus = await Bus.open(BusConfig.from_uri(uri, BUS_DEFAULTS))
-        subscribers = [Subscriber()] if role == "subscriber" else []
-        for subscriber in subscribers:
-            bus.router.add(subscriber)
-        bus.announce(1, "child", {subscriber.destination.frame_hash for subscriber in subscribers})
-        await bus.ready()
-        if role == "publisher":
-            writer, topic = FrameWriter(1), Subscriber.destination
-            publication = Publication(bus.publisher, Confirmation(bus, print))
-            for place in range(2):
-                parts = seal(writer.write(TextMessage("never"), topic, 0, 4, 0), Transaction(1, place, 3))
-                publication.publish(topic, 4, parts)
-            publication.publish(topic, 4, writer.write(TextMessage("done"), topic, 0, 4, 0))
-        print(bus.node_id, flush=True)
-        await asyncio.sleep(60)
-
-    asyncio.run(main(*sys.argv[1:]))
-    """
-)
-
-
-@contextlib.contextmanager
-def child(port: int, role: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Another process with a bus, and its node id; killed in the end."""
-    command = [sys.executable, "-c", CHILD, uri(port), role]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process, int(process.stdout.readline())
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGCONT)
-            process.kill()
-
-
-def test_a_dead_subscriber_holds_up_neither_the_others_nor_the_end(port: int) -> None:
-    async def main() -> None:
-        with child(port, "subscriber") as (process, dead_id):
-            async with node(port) as receiving:
-                subscriber = receiving.subscribe()
-                await receiving.bus.ready()
-                config = BusConfig.from_uri(uri(port, window_bytes="256KiB", stream_bytes="512KiB"), BUS_DEFAULTS)
-                sending = Node(await Bus.open(config), 5)
-                sending.announce()
-                await sending.bus.ready()
-                assert sending.bus.subscribers(TOPIC) == 2
-                await flood(sending, 10)
-                assert await sending.bus.confirmed() == frozenset()
-                process.kill()
-                process.wait()
-                flooding = asyncio.create_task(flood(sending, 5_000))
-                await asyncio.sleep(0.3)
-                assert not flooding.done()  # the send window is full
-                flooding.cancel()
-                began = time.monotonic()
-                outcome = await sending.bus.close()
-                assert time.monotonic() - began < 2.1
-                assert isinstance(outcome, NotConfirmed)
-                assert outcome.nodes == {dead_id}
-                assert outcome.unsent_bytes == 0
-                assert sending.all(NotConfirmed) == [outcome]
-                await asyncio.sleep(0.1)
-                numbers = [int(text) for text in subscriber.texts[10:]]
-                assert numbers == list(range(len(numbers)))
-                assert len(numbers) > 300  # all messages that had been accepted
-                assert not receiving.reports
-
-    run_on("asyncio", main())
-
-
-def test_a_dead_subscriber_is_waited_for_only_so_long(port: int) -> None:
-    async def main() -> None:
-        small = {"window_bytes": "256KiB", "stream_bytes": "512KiB", "ack_timeout_s": 0.5}
-        with child(port, "subscriber") as (process, dead_id):
-            async with node(port, **small) as sending, node(port) as receiving:
-                subscriber = receiving.subscribe()
-                await asyncio.gather(receiving.bus.ready(), sending.bus.ready())
-                os.kill(process.pid, signal.SIGSTOP)
-                async with asyncio.timeout(5):
-                    await flood(sending, 3_000)
-                    await subscriber.until(3_000)
-                (report,) = sending.reports
-                assert isinstance(report, SubscriberEvicted)
-                assert (report.node_id, report.lane) == (dead_id, 0)
-                assert report.client_id is not None
-                assert str(report).startswith(f"{report.client_id!r}, receiver {dead_id:#x} is silent")
-                assert sending.bus.lanes.session.receivers == {receiving.bus.node_id}
-                sending.bus.membership.receivers.update()
-                assert sending.bus.lanes.session.receivers == {receiving.bus.node_id}
-                assert await sending.bus.confirmed() == {dead_id}
-
-    run_on("asyncio", main())
-
-
-def test_a_publisher_that_dies_is_reported_and_its_transaction_dropped(
-    port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transactions, "_DOUBTFUL_S", 0.1)
-
-    async def main() -> None:
-        async with node(port, inactivity_s=1.0) as receiving:
-            subscriber = receiving.subscribe()
-            await receiving.bus.ready()
-            await asyncio.sleep(1.1)
-            with child(port, "publisher") as (process, dead_id):
-                await subscriber.until(1)
-                process.kill()
-                process.wait()
-                await soon(lambda: receiving.all(SenderLost))
-                (lost,) = receiving.all(SenderLost)
-                assert (lost.sender_id, lost.lane, lost.client_id) == (dead_id, 0, "child")
-                await soon(lambda: receiving.all(TransactionDropped))
-                (dropped,) = receiving.all(TransactionDropped)
-                assert (dropped.number, dropped.received, dropped.size) == (1, 2, 3)
-                assert subscriber.texts == ["done"]
-
-    run_on("asyncio", main())
-
-
-# Losses.
-
-
-@contextlib.contextmanager
-def lossy(network: Network, probability: float) -> Iterator[tuple[Namespace, Namespace]]:
-    left, right = network.namespace(), network.namespace()
-    network.link(left, right)
-    for namespace in (left, right):
-        namespace.cut_trains("veth0")
-        namespace.lose(probability)
-    yield left, right
-
-
-def on_veth(port: int, **settings: object) -> BusConfig:
-    return BusConfig.from_uri(uri(port, interface="veth0", ttl=1, **settings), BUS_DEFAULTS)
-
-
-@pytest.mark.root
-def test_the_first_message_arrives_as_well_where_the_network_loses_much(network: Network, port: int) -> None:
-    """The subscriber starts before the publisher, so it must get all messages, each once."""
-
-    async def main() -> None:
-        with lossy(network, 0.2) as (left, right):
-            with left.entered():
-                receiving = Node(await Bus.open(on_veth(port)), 1)
-            subscriber = receiving.subscribe()
-            await receiving.bus.ready()
-            for number in range(8):
-                with right.entered():
-                    bus = await Bus.open(on_veth(port, inactivity_s=60 + number))
-                sending = Node(bus, 10 + number)
-                sending.announce()
-                await sending.bus.ready()
-                for place in range(100):
-                    await sending.publish(f"{number}.{place}")
-                await subscriber.until(100 * (number + 1))
-                await bus.close()
-            assert subscriber.texts == [f"{number}.{place}" for number in range(8) for place in range(100)]
-            assert not receiving.reports
-            await receiving.bus.close()
-
-    run_on("asyncio", main())
-
-
-@pytest.mark.root
-def test_nothing_is_lost_where_the_network_loses_some(network: Network, port: int) -> None:
-    async def main() -> None:
-        with lossy(network, 0.02) as (left, right):
-            with left.entered():
-                receiving = Node(await Bus.open(on_veth(port)), 1)
-            with right.entered():
-                sending = Node(await Bus.open(on_veth(port, inactivity_s=60)), 2)
-                sending.announce()
-            subscriber = receiving.subscribe()
-            await asyncio.gather(receiving.bus.ready(), sending.bus.ready())
-            count = 10_000
-            async with asyncio.timeout(30):
-                with right.entered():  # lanes are opened when they are first used
-                    await sending.publish("urgent", 9)
-                await flood(sending, count)
-                assert await sending.bus.confirmed() == frozenset()
-            await subscriber.until(count + 1)
-            texts = subscriber.texts
-            texts.remove("urgent")
-            assert [int(text) for text in texts] == list(range(count))
-            assert sending.bus.lanes.session.stats.nacks_received
-            assert not receiving.reports
-            await sending.bus.close()
-            await receiving.bus.close()
-
-    run_on("asyncio", main())

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from test_jms_bus import TOPIC, flood, node, on, run_on, soon
+from buses import TOPIC, flood, node, on, run_on, soon
 
 from fjm2.bus.reports import NodeIdCollision, SenderLost
 from fjm2.bus.router import Received
