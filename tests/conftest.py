@@ -90,7 +90,7 @@ _LONG_FILES = {
     "interop": 60,
     "system/doctor": 70,
     "system/commands/test_top.py": 60,
-    "gateway/test_tunnel_rate.py": 40,
+    "gateway/tunnel/test_tunnel_rate.py": 40,
     "report": 40,
     "system/norm/test_transfer.py": 40,
     "docs/test_code_blocks.py": 35,
