@@ -1,5 +1,4 @@
-"""A flow of messages of all types and sizes. A message's number determines its content: one program sends, others
-check.
+"""A flow of messages of all types and sizes, whose content follows from their numbers: one program sends, others check.
 
     python jms_traffic.py send|receive|receive-late URI COUNT
 

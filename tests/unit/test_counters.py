@@ -1,7 +1,7 @@
-"""Hold everything that tells of counters against their lists: statistics, Prometheus, traces, and the documentation.
+"""Check everything that shows counters against the lists of counters: statistics, Prometheus, traces, documentation.
 
-`make counters`, or `python tests/unit/test_counters.py`, writes what follows from the lists and is kept in files: the
-fields of dataclasses, and the tables of the documentation.
+`make counters`, or `python tests/unit/test_counters.py`, writes the parts of files that follow from the lists: fields
+of dataclasses, and tables of the documentation.
 """
 
 import dataclasses
@@ -152,7 +152,7 @@ def test_files_show_the_present_lists(block: Block) -> None:
     assert content == block.written(content), f"{block.path} does not show the present counters: run `make counters`"
 
 
-# Every entry has its places.
+# Every entry appears everywhere.
 
 
 @every_instrument
@@ -183,7 +183,7 @@ def test_statistics_have_every_field_of_the_lists_and_no_other() -> None:
 
 
 def test_every_field_of_the_statistics_has_a_metric() -> None:
-    """Except the sum over lanes, and the lanes, which have metrics themselves."""
+    """Exceptions are the sum over lanes, and the lanes, which have metrics of their own."""
     assert {one.field for one in SESSION_INSTRUMENTS if one.metric} == set(names_of(SessionStatistics))
     assert {one.field for one in BUS_INSTRUMENTS if one.metric} == {*names_of(BusStatistics)} - {
         "messages_sent",
@@ -197,7 +197,7 @@ def test_no_metric_stands_for_two_things() -> None:
 
 
 def statistics(kind: type, instruments: Iterable[Instrument], **more: object) -> object:
-    """Return statistics with another value in each field."""
+    """Return statistics with a different value in each field."""
     values = {
         one.field: {"reason": number} if one.label else number for number, one in enumerate(instruments) if one.field
     }

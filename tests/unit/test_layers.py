@@ -1,4 +1,4 @@
-"""Hold every import of the repository against the table of layers in docs/dev/house.toml.
+"""Check every import of the repository against the table of layers in docs/dev/house.toml.
 
 `make map`, or `python tests/unit/test_layers.py`, writes the table into docs/dev/map.md.
 """
@@ -21,7 +21,7 @@ IO_MODULES = {"asyncio", "select", "selectors", "socket", "threading", "time", "
 
 @cache
 def modules() -> dict[str, Path]:
-    """Every module of the repository, by the name it is imported by."""
+    """Paths of all modules of the repository, by the name that imports use."""
     found = {}
     for folder, package in FOLDERS.items():
         for path in (ROOT / folder).rglob("*.py"):
@@ -31,7 +31,7 @@ def modules() -> dict[str, Path]:
 
 
 def module_of(name: str) -> str | None:
-    """The module of the repository that a dotted name names, or lies in."""
+    """Return the module of the repository that a dotted name names or belongs to."""
     while name:
         if name in modules():
             return name
@@ -40,7 +40,7 @@ def module_of(name: str) -> str | None:
 
 
 def layer_of(module: str) -> str:
-    """The layer with the longest name that is a prefix of the module's."""
+    """Return the layer with the longest name that is a prefix of the module's."""
     name = module
     while name not in LAYERS:
         name, dot, _ = name.rpartition(".")
@@ -50,7 +50,7 @@ def layer_of(module: str) -> str:
 
 @cache
 def imports_of(module: str) -> frozenset[str]:
-    """Full names of what a module imports: at its top, lazily, for type checking, and as strings."""
+    """Return the full names that a module imports: at its top, lazily, for type checking, and as strings."""
     path = modules()[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     return frozenset(_imported_names(ast.parse(path.read_text()), package.split(".")))
@@ -70,19 +70,19 @@ def _imported_names(tree: ast.AST, package: list[str]) -> Iterator[str]:
 
 
 def _is_module_name(value: object) -> bool:
-    """Tell module names in strings from other words: a bare "fjm2" is mostly the name of the project."""
+    """Return True if a string is a module name. A bare "fjm2" is mostly the name of the project."""
     return isinstance(value, str) and "." in value and value in modules()
 
 
 def _logger_names(tree: ast.AST) -> Iterator[ast.expr]:
-    """Loggers are named after packages, and import nothing."""
+    """Yield the names of loggers: they look like packages but import nothing."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Log", "logging.getLogger"):
             yield from node.args
 
 
 def project_imports(module: str) -> set[str]:
-    """Modules of the repository that a module imports."""
+    """Return the modules of the repository that a module imports."""
     found = {module_of(name) for name in imports_of(module)}
     return {name for name in found if name is not None and name != module}
 
@@ -126,7 +126,7 @@ def test_no_modules_import_each_other() -> None:
 
 
 def import_cycles(graph: dict[str, set[str]]) -> Iterator[set[str]]:
-    """Sets of modules that import each other, directly or through others."""
+    """Return the sets of modules that import each other, directly or through others."""
     reachable = {module: _reachable_from(module, graph) for module in graph}
     seen: set[str] = set()
     for module in graph:

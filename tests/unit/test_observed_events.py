@@ -1,4 +1,4 @@
-"""Events that are logged: all are in docs/observability.md, all that are there are logged, and they are no flood."""
+"""Logged events are exactly those in docs/observability.md, and their rate is limited."""
 
 import ast
 import json
@@ -45,7 +45,7 @@ def sources(package: str) -> list[tuple[Path, ast.Module]]:
 
 
 def loggers_of(module: ast.Module) -> dict[str, str]:
-    """Names of the module that are a Log, and what it is called."""
+    """Return the names of a module's Log objects, and their logger names."""
     found = {}
     for node in module.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "Log":
@@ -55,7 +55,7 @@ def loggers_of(module: ast.Module) -> dict[str, str]:
 
 
 def calls_of(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:
-    """Of a name, or of a name's attribute."""
+    """Yield calls of a name or of a name's attribute."""
     for node in ast.walk(module):
         match node:
             case ast.Call(func=ast.Name(name)):
@@ -65,7 +65,7 @@ def calls_of(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:
 
 
 def logged() -> set[Event]:
-    """By the library. Where the event is no text but a name, others hand it over: from a table, or by `warn`."""
+    """Return the events that the library logs: in calls, in the table of advice, and through `warn`."""
     found = {Event(name, "fjm2.jms", "warning") for name in ADVICE}
     for path, module in sources("fjm2"):
         loggers = loggers_of(module)
@@ -116,7 +116,7 @@ def test_the_page_and_the_services_have_the_same_events(service: str) -> None:
 
 
 def test_the_page_names_every_metric_and_no_other() -> None:
-    """Every counter as it is served, with `_total`."""
+    """Counters have their served names, with `_total`."""
     metrics = {one.metric for one in (*SESSION_INSTRUMENTS, *BUS_INSTRUMENTS) if one.metric} | {"fjm2_info"}
     start = PAGE.index("<!-- counters of session: begin")
     described = set(re.findall(r"`(fjm2_\w+)`", PAGE[start : PAGE.index("### Metrics of gateways")]))
@@ -125,11 +125,11 @@ def test_the_page_names_every_metric_and_no_other() -> None:
     assert used <= metrics
 
 
-# What is said.
+# Texts of events.
 
 
 class Clock:
-    """Tells what it is told."""
+    """A clock that is set by hand."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -216,7 +216,7 @@ def test_what_comes_often_is_remembered_though_much_else_comes() -> None:
         assert limiter.left_out("often", 10.0) is None
 
 
-# Problems that no exception listener hears of.
+# Problems without an exception listener.
 
 
 @pytest.mark.parametrize(

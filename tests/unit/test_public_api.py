@@ -1,6 +1,6 @@
-"""The public names and their signatures are as `public_api.txt` says: who changes them, does so on purpose.
+"""Public names and signatures are as listed in `public_api.txt`, so that they change only on purpose.
 
-The file is made anew by `make api`, or `python tests/unit/test_public_api.py`.
+`make api`, or `python tests/unit/test_public_api.py`, writes the file.
 """
 
 import ast
@@ -47,7 +47,7 @@ MADE_BY_OTHERS = {
     *("fjm2.norm.sim." + name for name in ("Link", "Node")),
 }
 MADE_BY_OTHERS |= {name.replace(".jms.", ".jms.blocking.") for name in MADE_BY_OTHERS}
-"""Classes that applications get objects of, but do not call: how they are made is nobody's business."""
+"""Classes whose objects the library makes for applications: their constructors are not public."""
 ADVICE = """
 The public surface is not what tests/unit/public_api.txt says. If that is meant: `make api`, and a line in CHANGELOG.md.
 """
@@ -55,11 +55,11 @@ The public surface is not what tests/unit/public_api.txt says. If that is meant:
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-# What there is.
+# The present surface.
 
 
 def surface() -> dict[str, list[str]]:
-    """All public modules that can be imported here, line by line: `fjm2.telemetry` needs what not all install."""
+    """Return the lines of all public modules that can be imported here: `fjm2.telemetry` needs an optional package."""
     homes: dict[int, str] = {}
     found = {}
     for name in importable():
@@ -86,7 +86,7 @@ def names_of(module: ModuleType) -> list[str]:
 
 
 def entry(module: ModuleType, name: str, homes: dict[int, str]) -> list[str]:
-    """What one public name stands for. What is public elsewhere, too, is described where it comes first."""
+    """Return the lines of a public name. A class that is public in several modules is described in the first one."""
     value = getattr(module, name)
     if inspect.ismodule(value):
         return [f"{name}: module"]
@@ -118,20 +118,20 @@ def class_lines(kind: type, name: str, home: str) -> list[str]:
 
 
 def places_of(kind: type) -> dict[str, int]:
-    """Of what can be given, or matched, by position; all else is in the order of the alphabet."""
+    """Return the places of names that are positional. Other names are sorted alphabetically."""
     names = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
     return {name: place for place, name in enumerate(names or getattr(kind, "_fields", []))}
 
 
 def described(kind: type) -> Iterator[type]:
-    """The class, and those of its bases of which nobody else tells."""
+    """Yield the class and its private bases, which are not described elsewhere."""
     for owner in kind.__mro__:
         if owner is kind or not (is_foreign(owner) or is_public(owner)):
             yield owner
 
 
 def bases_of(kind: type) -> Iterator[type]:
-    """With those of bases that nobody else tells of in their place."""
+    """Yield the bases of a class, with private bases replaced by their own bases."""
     for base in kind.__bases__:
         if is_foreign(base) or is_public(base):
             yield from () if base in (object, ABC) else (base,)
@@ -162,7 +162,7 @@ def dataclass_note(kind: type) -> str:
     return f" dataclass{frozen}" + ", keyword-only" * (bool(fields) and all(field.kw_only for field in fields))
 
 
-# Members, as the source has them.
+# Members, as written in the source.
 
 
 def class_members(kind: type) -> Iterator[tuple[str, str]]:
@@ -196,7 +196,7 @@ def method(node: Function, setters: set[str]) -> Iterator[tuple[str, str]]:
 
 
 def attributes(node: Function) -> Iterator[tuple[str, str]]:
-    """What a constructor lets users see of an object."""
+    """Yield the public attributes that a constructor sets."""
     for inner in ast.walk(node):
         targets = inner.targets if isinstance(inner, ast.Assign) else []
         if isinstance(inner, ast.AnnAssign):
@@ -286,7 +286,7 @@ def test_types_in_signatures_are_public(name: str) -> None:
 
 
 UNSEEN = {"Scene.kernel: Kernel", "Scene.place: Place"}
-"""Who asks the doctor takes a scene from `look`, and hands it on."""
+"""Types that callers never handle: they only pass a scene from `look` to the doctor."""
 REFERENCE = Path(__file__).parents[2] / "docs" / "api" / "index.md"
 
 

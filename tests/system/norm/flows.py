@@ -1,7 +1,7 @@
-"""Programs of the tests of congestion: flows by NORM and by TCP that tell what came and when, and a long way.
+"""Programs for the congestion tests: NORM and TCP flows that report what arrived and when, and a delay line.
 
-Each is one process, to be run in a namespace: `python flows.py PROGRAM ARGUMENTS`. Times are of the monotonic clock,
-which all namespaces share.
+Each is one process, to be run in a namespace: `python flows.py PROGRAM ARGUMENTS`. Times are those of the monotonic
+clock, which all namespaces share.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ BIN_S = 0.1
 _CHUNK_BYTES = 1 << 16
 _PERIOD = 251
 _PATTERN = bytes(range(_PERIOD)) * (2 * _CHUNK_BYTES // _PERIOD + 2)
-"""Long enough for what is at any place of a chunk's length."""
+"""Long enough to contain a chunk that starts at any phase of the period."""
 _FRAME_BYTES = 1 << 17
 _PACKET_ADD_MEMBERSHIP, _PACKET_VNET_HDR, _PACKET_MR_PROMISC, _SOL_PACKET = 1, 15, 1, 263
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
@@ -32,7 +32,7 @@ _FRAMES_PER_TURN = 64
 
 
 class Log:
-    """Bytes that came, by tenths of a second."""
+    """Received bytes, by tenths of a second."""
 
     def __init__(self) -> None:
         self.bins: dict[int, int] = {}
@@ -59,7 +59,7 @@ def _open(uri: str) -> Session:
 
 
 async def send(uri: str, until: str) -> None:
-    """Write to a stream as fast as it goes, then wait until nobody asks for anything."""
+    """Write to a stream as fast as possible, then wait until no receiver requests repairs."""
     async with _open(uri) as session:
         evicted: list[int] = []
         listener = asyncio.create_task(_note_evictions(session, evicted))
@@ -82,7 +82,7 @@ async def _note_evictions(session: Session, evicted: list[int]) -> None:
 
 
 async def receive(uri: str, until: str) -> None:
-    """Log what comes, and what of it is not as it was sent, until the sender leaves."""
+    """Log received bytes and faults until the sender leaves."""
     log = Log()
     async with _open(uri) as session:
         print(session.node_id, flush=True)
@@ -118,15 +118,15 @@ def _is_right(start: int, data: bytes | memoryview) -> bool:
 
 
 async def tcp_send(host: str, port: str, algorithm: str, until: str) -> None:
-    """Write to a connection as fast as it goes."""
+    """Write to a connection as fast as possible."""
     with socket.create_connection((host, int(port)), timeout=5.0) as flow:
         flow.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
         while time.monotonic() < float(until):
-            flow.sendall(bytes(_CHUNK_BYTES))  # raises when it takes 5 s
+            flow.sendall(bytes(_CHUNK_BYTES))  # raises after 5 s
 
 
 async def tcp_receive(port: str) -> None:
-    """Log what comes until the connection ends."""
+    """Log received bytes until the connection ends."""
     log = Log()
     with socket.create_server(("0.0.0.0", int(port))) as server:
         print("ready", flush=True)
@@ -138,7 +138,7 @@ async def tcp_receive(port: str) -> None:
 
 
 async def relay(left: str, right: str, delay_s: str) -> None:
-    """Carry every frame from one device to the other, either way, so much later. Runs until it is ended."""
+    """Carry every frame between two devices, in both directions, after a delay. Runs until it is killed."""
     devices = [_raw(left), _raw(right)]
     waiting: tuple[deque[tuple[float, bytes]], ...] = (deque(), deque())
     delay = float(delay_s)
@@ -159,7 +159,7 @@ async def relay(left: str, right: str, delay_s: str) -> None:
                 if address[2] != _PACKET_OUTGOING:
                     queue.append((now + delay, frame))
             while queue and queue[0][0] <= now:
-                with contextlib.suppress(OSError):  # a full queue loses it, as a switch would
+                with contextlib.suppress(OSError):  # a full queue drops the frame, as a switch would
                     other.send(queue.popleft()[1])
 
 
@@ -169,7 +169,7 @@ def _raw(device: str) -> socket.socket:
     index = socket.if_nametoindex(device)
     membership = index.to_bytes(4, sys.byteorder) + _PACKET_MR_PROMISC.to_bytes(2, sys.byteorder) + bytes(10)
     raw.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
-    # With it goes what the frame still lacks, as its checksum.
+    # Pass on what a frame still lacks, such as its checksum.
     raw.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
     for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
         raw.setsockopt(socket.SOL_SOCKET, option, 16 << 20)

@@ -1,4 +1,4 @@
-"""Congestion control on a slow link that flows share, with real sockets: 100 Mbit/s, 1 ms there and back."""
+"""Congestion control on a slow link that flows share, with real sockets: 100 Mbit/s, round-trip time 1 ms."""
 
 import errno
 import json
@@ -19,12 +19,12 @@ DELAY_S = 0.0005
 QUEUE_BYTES = 200_000
 BURST_BYTES = 10_000
 LEAD_S = 1.0
-"""Python takes so long to start."""
+"""Time for Python to start."""
 FLOWS = (sys.executable, str(Path(__file__).with_name("flows.py")))
 
 
 class Flow:
-    """One flow, from a host of its own to another one, over the shared link."""
+    """One flow over the shared link, between two hosts of its own."""
 
     def __init__(self, source: Namespace, sink: Namespace) -> None:
         self.source = source
@@ -42,7 +42,7 @@ class Flow:
         self.source.start(*FLOWS, "tcp-send", address, str(port), "cubic", str(until))
 
     def mbit(self, until: float) -> list[float]:
-        """Mbit/s in each tenth of a second, from the first byte on."""
+        """Return the Mbit/s in each tenth of a second, from the first byte on."""
         assert self._receiver is not None
         out, err = self._receiver.communicate(timeout=30.0)
         assert err == ""
@@ -65,7 +65,7 @@ def mean(values: list[float]) -> float:
 
 @pytest.fixture
 def flows(network: Network) -> tuple[Flow, Flow]:
-    """Two hosts on either side of a link that is shaped, and far away."""
+    """Two flows, each between two hosts on either side of a link with limited rate and added delay."""
     sides = [network.namespace() for _ in range(2)]
     way = network.namespace()
     for side, device in zip(sides, ("left", "right"), strict=True):
@@ -88,7 +88,7 @@ def flows(network: Network) -> tuple[Flow, Flow]:
 
 
 def wait_for_way(host: Namespace, address: str) -> None:
-    """Until both switches forward: somebody over there refuses a connection."""
+    """Wait until both switches forward: a host on the other side refuses a connection."""
     deadline = time.monotonic() + 10.0
     while True:
         with host.entered(), socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""statistics() of NORM sessions and streams, on real sockets."""
+"""`statistics()` of NORM sessions and streams, on real sockets."""
 
 import asyncio
 import dataclasses
@@ -19,7 +19,7 @@ def session(port: int) -> Session:
 
 
 def test_all_that_a_session_counts_is_in_its_statistics() -> None:
-    """`Stats` is what the engine counts with."""
+    """`Stats` holds the engine's counters."""
     told = {item.name for item in dataclasses.fields(SessionStatistics)}
     assert {item.name for item in dataclasses.fields(Stats)} <= told
 

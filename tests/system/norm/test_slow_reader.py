@@ -1,4 +1,4 @@
-"""A receiver that stops reading, as a real process that is stopped by a signal: whom it holds up, and for how long."""
+"""A receiver that stops reading, as a process stopped by a signal: whom it blocks, and for how long."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Large objects between two hosts by the commands: through loss, and over an interface that goes and comes back."""
+"""Large objects sent by commands between two hosts, with loss, or over an interface that is removed and returns."""
 
 import filecmp
 import json
@@ -21,7 +21,7 @@ NODE = 2
 
 
 class Pair:
-    """A host that sends and one that receives, and the cable between them."""
+    """A sending and a receiving host, and the cable between them."""
 
     def __init__(self, network: Network, inbox: Path) -> None:
         self.sender, self.receiver = network.namespace(), network.namespace()
@@ -30,7 +30,7 @@ class Pair:
         self._inbox = inbox
 
     def recv(self, *options: object) -> subprocess.Popen[str]:
-        """A receiver, when it listens."""
+        """Start a receiver, and wait until it listens."""
         process = command(self.receiver, "recv", "--out", self._inbox, "--node-id", NODE, "--count", 1, *options)
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["ready"]
@@ -40,7 +40,7 @@ class Pair:
         return command(self.sender, "send", "--file", file, "--ack-from", NODE, "--rate", rate, *options)
 
     def transfer(self, file: Path, rate: float) -> dict[str, Any]:
-        """Send a file, see that it arrives, and take it away. What the sender says at the end."""
+        """Send a file, check that it arrives, and delete it. Return the sender's final report."""
         recv, send = self.recv(), self.send(file, rate)
         told = result(send)
         assert result(recv)["ok"]
@@ -48,7 +48,7 @@ class Pair:
         return told
 
     def check(self, file: Path) -> None:
-        """The file has arrived, and nothing else."""
+        """Check that the file has arrived, and nothing else."""
         arrived = self._inbox / file.name
         assert filecmp.cmp(file, arrived, shallow=False)
         arrived.unlink()
@@ -61,7 +61,7 @@ class Pair:
             self.receiver.lose(probability)
 
     def lay_cable(self) -> None:
-        """Another one, as before."""
+        """Lay a new cable like the first one."""
         self.receiver.ip(*f"link add veth0 type veth peer name veth0 netns {self.sender.name}".split())
         for host, namespace in enumerate((self.sender, self.receiver), start=1):
             set_up(namespace, "veth0", f"10.57.1.{host}/24")
@@ -106,7 +106,7 @@ def test_a_large_object_gets_through_loss(pair: Pair, large_file: Path, loss: fl
 
 @pytest.mark.alone
 def test_at_a_fixed_rate_loss_costs_little_more_than_what_is_lost(pair: Pair, large_file: Path) -> None:
-    """The best of a few: what else a machine does only ever makes it slower, and it is slow where it loses."""
+    """Takes the best of a few transfers: other load on the machine can only slow them down."""
     seconds: dict[float, list[float]] = {0.0: [], 0.05: []}
     ratio = 2.0
     while ratio >= 1.15 and len(seconds[0.0]) < 4:
@@ -126,13 +126,13 @@ def small_file(tmp_path: Path) -> Path:
 
 
 def next_line(process: subprocess.Popen[str]) -> str:
-    """The next thing that it tells its user."""
+    """Return the next line that the command prints for its user."""
     assert process.stderr is not None
     return process.stderr.readline().strip()
 
 
 def wait_until_arriving(process: subprocess.Popen[str], inbox: Path) -> None:
-    """Until a part of a file is there."""
+    """Wait until a part of a file is there."""
     while not any(path.stat().st_blocks for path in inbox.rglob("*.part")):
         assert process.poll() is None
         time.sleep(0.01)

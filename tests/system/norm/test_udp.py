@@ -24,7 +24,7 @@ Open = Callable[..., UdpTransport]
 
 @pytest.fixture
 def open_one(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Opens transports on the loopback; all share a port."""
+    """Return a function that opens transports on the loopback, which share a port."""
     monkeypatch.delenv("FJM2_NO_GSO", raising=False)
     opened: list[UdpTransport] = []
 
@@ -39,13 +39,13 @@ def open_one(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
 
 
 class FaultySocket(socket.socket):
-    """A socket of the kernel's whose sends fail as told."""
+    """A real socket whose sends fail as configured."""
 
     def __init__(self) -> None:
         super().__init__(socket.AF_INET, socket.SOCK_DGRAM)
         self.bind(("127.0.0.1", 0))
         self.fault: Callable[[int], int | None] = lambda _: None
-        """Is told how many bytes are to be sent; gives an errno, or None to send them."""
+        """Called with the number of bytes to send. Returns an errno, or None to send them."""
 
     def sendto(self, data: Any, address: Any) -> int:  # type: ignore[override]
         self._fail(len(data))
@@ -99,7 +99,8 @@ def test_environment_forces_datagrams(open_one: Open, monkeypatch: pytest.Monkey
     assert not sender.offload
     train = make_train(1, 3000, 1000, sender.destination)
     assert sender.send(train)
-    # Asked past our own socket, which joins what comes one by one: with offload the kernel would give all at once.
+    # Read from the kernel directly, since our socket joins single datagrams: with offload, the kernel would return all
+    # at once.
     assert [receiver.group.kernel.recv(1 << 16) for _ in range(3)] == datagrams_of(train)
 
 
@@ -121,7 +122,7 @@ def test_sessions_of_a_host_share_the_group(open_one: Open) -> None:
     assert sender.send(train)
     for session in (other, third):
         assert receive_datagrams(session.group, 8) == datagrams_of(train)
-    assert sender.group.receive() is None  # its own it knows
+    assert sender.group.receive() is None  # it recognises its own datagrams
 
 
 def test_answers_find_the_one_they_are_for(open_one: Open) -> None:
@@ -229,8 +230,8 @@ def test_refused_segmentation_is_not_tried_again(
         assert sender.send(train)
         assert receive_datagrams(receiver.transmit, 10) == datagrams_of(train)
     tries = asked.count(10_000)
-    assert asked[:tries] == tries * [10_000]  # nothing after the first train
-    # EIO is of the way out; the others may be of the size, and smaller segments are still sent at once.
+    assert asked[:tries] == tries * [10_000]  # nothing was sent after the first train
+    # EIO comes from the outgoing path. The other errors may come from the size, and smaller segments still use offload.
     assert asked[tries:] == 20 * [1000] + (10 * [500] if code == errno.EIO else [5000])
     assert sender.stats.offload_refused == 1
 
@@ -319,12 +320,12 @@ def test_reopening_keeps_the_address(open_one: Open, group: str) -> None:
     assert sender.send(train)
     assert receive_datagrams(transport.group, 4) == datagrams_of(train)
     if transport.config.is_multicast:
-        assert transport.send(train)  # and knows itself again
+        assert transport.send(train)  # and recognises its own datagrams again
     assert transport.group.receive() is None
 
 
 def test_ipv6_between_two(open_one: Open) -> None:
-    addresses = Path("/proc/net/if_inet6")  # multicast by lo wants a route that hosts do not have
+    addresses = Path("/proc/net/if_inet6")  # multicast over lo needs a route that hosts do not have
     if not addresses.exists() or " lo\n" not in addresses.read_text():
         pytest.skip("lo has no IPv6 address")
     session = open_one(group="::1", interface=None)

@@ -1,4 +1,4 @@
-"""Our own multicast loops back as one byte, that of others arrives whole, and nothing counts as lost."""
+"""The filter cuts our looped-back multicast to one byte. Others' datagrams arrive whole, and none counts as lost."""
 
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""Transports on interfaces that come, go and come back, in networks of their own."""
+"""Transports on interfaces that appear, disappear and return, in private networks."""
 
 import errno
 import time
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.root
 
 GROUP = "239.192.57.93"
 SETTLING_TIMEOUT_S = 10.0
-"""A carrier takes Linux up to a second to tell."""
+"""Linux takes up to a second to report a carrier."""
 Open = Callable[..., UdpTransport]
 
 
 @pytest.fixture
 def open_in(network: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Opens transports in namespaces, on veth0 and with the same group."""
-    assert network is not None  # outlives them
+    """Return a function that opens transports in namespaces, on veth0 and with the same group."""
+    assert network is not None  # removed after the transports are closed
     monkeypatch.delenv("FJM2_NO_GSO", raising=False)
     with ExitStack() as opened:
 
@@ -36,7 +36,7 @@ def open_in(network: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]
 
 
 def settle(namespace: Namespace, transport: UdpTransport, *expected: LinkState) -> None:
-    """Check as a driver does, until the state is one of these."""
+    """Check the interface as a driver does, until the state is one of these."""
     deadline = time.monotonic() + SETTLING_TIMEOUT_S
     with namespace.entered():
         while transport.check() not in expected:
@@ -140,12 +140,12 @@ def test_an_interface_made_again_is_joined_again(network: Network, open_in: Open
     for host, namespace in enumerate((left, right), start=1):
         set_up(namespace, "veth0", f"10.57.1.{host}/24")
     for namespace, transport in ((right, receiver), (left, sender)):
-        settle(namespace, transport, LinkState.CHANGED)  # though a receiver has had no error
+        settle(namespace, transport, LinkState.CHANGED)  # although a receiver got no error
         with namespace.entered():
             assert transport.reopen() is LinkState.UP
     assert receiver.interface.index == number
     assert hears(receiver, sender)
-    with left.entered():  # where its own address has a name, by which it knows what comes back
+    with left.entered():  # in which its own address has a scope name, by which it recognises what loops back
         assert hears(sender, receiver)
 
 
@@ -153,7 +153,7 @@ def test_another_address_takes_a_reopen(network: Network, open_in: Open) -> None
     left, right = network.namespace(), network.namespace()
     network.link(left, right)
     sender, receiver = open_in(left), open_in(right)
-    left.ip("address", "replace", "10.57.1.1/24", "dev", "veth0")  # the same again is no change
+    left.ip("address", "replace", "10.57.1.1/24", "dev", "veth0")  # the same address again is no change
     settle(left, sender, LinkState.UP)
     left.ip("address", "delete", "10.57.1.1/24", "dev", "veth0")
     settle(left, sender, LinkState.DOWN)
@@ -175,10 +175,10 @@ def test_ipv6_link_local(network: Network, open_in: Open) -> None:
     assert sender.address[0].endswith("%veth0")
     train = make_train(1, 10_000, 1000, sender.destination)
     assert sender.send(train)
-    with right.entered():  # where scopes have a name
+    with right.entered():  # in which scopes have names
         received = receive_train(receiver.group)
         assert received is not None
-        assert received.address == sender.address  # by chance both call their end veth0
+        assert received.address == sender.address  # both ends happen to be called veth0
         assert receiver.send(make_train(2, 30, 30, received.address))
     with left.entered():
         answer = receive_train(sender.transmit)

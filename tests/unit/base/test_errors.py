@@ -1,4 +1,4 @@
-"""Exceptions come back from other processes as they went."""
+"""Exceptions survive pickling between processes."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Structured logs: both forms, what cannot be forged, and what is told seldom."""
+"""Structured logs: both formats, protection against forged lines, and rate limits."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ NAME = "fjm2test.part"
 
 
 class Kept(logging.Handler):
-    """Keeps what is logged."""
+    """Keeps the log records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ def kept() -> Iterator[Kept]:
 
 
 class Clock:
-    """Tells what it is told."""
+    """A clock that is set by hand."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""The turn of an event loop, in virtual time: a loop, a machine and sockets that only this file knows."""
+"""The turn of an event loop, in virtual time, with a loop, a machine and sockets simulated in this file."""
 
 import asyncio
 import heapq
@@ -27,7 +27,7 @@ class Handle:
 
 
 class VirtualLoop:
-    """As much of an event loop as a turn needs. Its timers know whole milliseconds only, like uvloop's."""
+    """The parts of an event loop that a turn needs. Its timers have a resolution of 1 ms, like uvloop's."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -68,7 +68,7 @@ class VirtualLoop:
         self.writers.pop(number, None)
 
     def run_soon(self) -> int:
-        """Run the calls of one turn. Returns how many there were."""
+        """Run the calls of one turn, and return their number."""
         calls, self.soon = self.soon, deque()
         live = [handle for handle in calls if not handle.is_cancelled]
         for handle in live:
@@ -76,7 +76,7 @@ class VirtualLoop:
         return len(live)
 
     def run_timer(self) -> float:
-        """Jump to the next timer and run it. Returns the time."""
+        """Jump to the next timer, run it, and return the time."""
         while True:
             at, _, handle = heapq.heappop(self.timers)
             if not handle.is_cancelled:
@@ -86,7 +86,7 @@ class VirtualLoop:
 
 
 class Socket:
-    """A socket with room for so many trains, and with trains to read."""
+    """A socket with room for a number of trains, and with trains to read."""
 
     def __init__(self, number: int, room: int = 1000) -> None:
         self.number = number

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fjm2.base.token_bucket import UNLIMITED, TokenBucket
 
 steps = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 500)), max_size=40)
-"""Seconds to wait, and the amount to spend then."""
+"""Steps: seconds to wait, and the amount to spend then."""
 
 
 def test_credit_grows_with_time_up_to_the_burst() -> None:

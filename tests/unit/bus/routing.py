@@ -18,7 +18,7 @@ STREAM = 500
 
 
 class Subscriber:
-    """Keeps what it gets."""
+    """Keeps the received messages."""
 
     def __init__(
         self, destination: Destination = TOPIC, selector: str | None = None, left_out: int | None = None
@@ -52,7 +52,7 @@ def text_of(received: Received) -> str:
 
 
 class Bench:
-    """A router with a clock to be set, and its reports."""
+    """A router with a settable clock, and its reports."""
 
     def __init__(self, *subscribers: Subscriber, **settings: int) -> None:
         self.now = 1000.0
@@ -67,7 +67,7 @@ class Bench:
         self.resumed += 1
 
     def take(self, frames: Iterable[Parts | bytes], sender: int = SENDER, stream: int = STREAM) -> None:
-        """Frames come, as one run."""
+        """Pass frames to the router as one run."""
         data = b"".join(frame if isinstance(frame, bytes) else b"".join(frame) for frame in frames)
         self.take_bytes(data, (0,), sender, stream)
 
@@ -89,7 +89,7 @@ def message(
     transaction: Transaction | None = None,
     **properties: int,
 ) -> Parts:
-    """The frame of a text message."""
+    """Return the frame of a text message."""
     made: Message = TextMessage(text)
     for name, value in properties.items():
         made.set_int_property(name, value)

@@ -1,4 +1,4 @@
-"""What enemies send: it costs them more than us."""
+"""Hostile frames cost the sender more than the receiver."""
 
 import time
 
@@ -42,7 +42,7 @@ def test_after_a_flood_of_transactions_others_get_through() -> None:
 def test_integers_of_the_same_hash_are_refused_before_they_are_compared() -> None:
     few = {number * _HASH_MODULUS: None for number in range(1, 90)}
     assert SAFE_CODEC.decode(SAFE_CODEC.encode(few)) == few
-    # What would take minutes to encode, as what it would take minutes to decode, is made of pieces.
+    # Joined from pieces, since encoding this in one piece would take minutes, as decoding without the check would.
     pairs = [SAFE_CODEC.encode(number * _HASH_MODULUS)[1:] + b"\0" for number in range(1, 50_000)]
     hostile = bytes((0, 9)) + len(pairs).to_bytes(4, "big") + b"".join(pairs)
     begin = time.perf_counter()

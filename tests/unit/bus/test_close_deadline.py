@@ -9,7 +9,7 @@ from fjm2.bus.closing import CloseDeadline
 
 
 class Bus:
-    """Gets on as often as it is told to."""
+    """Makes progress only when a test says so."""
 
     repairs_max = 10
 

@@ -1,4 +1,4 @@
-"""Presence: what is announced, what is believed of it, and when."""
+"""Presence: what announcements contain, when they are sent, and when they are believed."""
 
 from collections.abc import Callable
 from random import Random
@@ -121,7 +121,7 @@ def test_nobody_speaks_for_others() -> None:
     assert not table.update(66, Announcement(1, (), "them", frozenset((200,))), 1.0)
     assert table.stats.announcements_refused == 2
     assert table.receivers({100}) == {10}
-    assert table.update(66, Announcement(1, (), "them", frozenset((200,))), 15.0)  # which was forgotten by then
+    assert table.update(66, Announcement(1, (), "them", frozenset((200,))), 15.0)  # it was forgotten by then
     assert table.receivers({200}) == {66}
 
 
@@ -134,7 +134,7 @@ def test_a_flood_of_newcomers_finds_an_end() -> None:
     assert table.stats.announcements_refused == 1949
     assert table.has_client("first") == 1
     assert sum(len(peer.topics) for peer in table.peers) <= 1000
-    assert len(table.receivers({299})) == 49  # those for whose topics there was no room may want anything
+    assert len(table.receivers({299})) == 49  # nodes whose topics found no room count as subscribed to everything
     assert table.update(3000, Announcement(3000), 20.0)  # there is room again when the flood is over
     assert len(table) == 2
 

@@ -1,4 +1,4 @@
-"""The router: who gets which frame, and what becomes of frames that make no sense."""
+"""The router: which subscription gets which frame, and how malformed frames are handled."""
 
 import struct
 import time
@@ -14,7 +14,7 @@ from fjm2.messages.frame import FrameDrop, FrameWriter
 from fjm2.messages.header import FRAME_BYTES, HEADER_BYTES
 
 ALIKE = Topic("t29685295"), Topic("t32060020")
-"""Their hashes are equal."""
+"""Destinations with equal hashes."""
 
 
 def test_a_message_goes_to_all_subscriptions_of_its_destination() -> None:
@@ -86,7 +86,7 @@ def test_what_is_kept_is_a_copy_of_the_frame_alone() -> None:
     assert len(received.head) + len(received.body) == received.header[FRAME_BYTES]
 
 
-# What is published in this process.
+# Messages published in this process.
 
 
 def test_own_messages_go_to_own_subscriptions_at_once() -> None:
@@ -157,7 +157,7 @@ def test_each_subscription_is_told_of_a_gap_with_its_next_message() -> None:
     assert first.texts == ["a", "other a", "other b", "b", "c"]
     assert first.gaps == [False, False, False, True, False]
     assert second.gaps == [True, False]
-    assert late.gaps == [False, False]  # what is lost was sent before it was there
+    assert late.gaps == [False, False]  # the lost data was sent before it subscribed
 
 
 def test_reading_goes_on_at_a_mark_after_a_gap() -> None:
@@ -186,7 +186,7 @@ def test_missed_streams_are_a_gap() -> None:
 
 @pytest.mark.parametrize("begin", [0, (1 << 32) - 150, 5 << 30])
 def test_what_was_read_of_a_sender_is_not_delivered_again(begin: int) -> None:
-    """The receiver forgot the sender, and hears what the sender still holds: of places it is told 32 bits."""
+    """The receiver has forgotten the sender, which repeats what it holds. Stream offsets on the wire have 32 bits."""
     subscriber = Subscriber()
     bench = Bench(subscriber)
     frames = [b"".join(message(text)) for text in "abcd"]
@@ -220,7 +220,7 @@ def test_only_unfinished_streams_are_missed_when_a_sender_goes() -> None:
     assert bench.router.forget(OTHER) is False
 
 
-# What makes no sense.
+# Malformed frames.
 
 
 def test_malformed_properties_are_counted_where_a_selector_reads_them() -> None:
@@ -261,7 +261,7 @@ def test_frames_with_any_byte_changed_do_not_raise(data: st.DataObject) -> None:
     senders=st.lists(st.sampled_from([SENDER, OTHER]), min_size=1, max_size=40),
 )
 def test_runs_may_be_cut_anywhere_and_mixed(texts: list[str], sizes: list[int], senders: list[int]) -> None:
-    """Each of two senders sends all the texts; what comes of each is all of them, in order."""
+    """Two senders each send all the texts. All arrive from each, in order."""
     subscriber = Subscriber()
     bench = Bench(subscriber)
     stream = b"".join(b"".join(message(text)) for text in texts)

@@ -7,7 +7,7 @@ from fjm2.messages.header import DESTINATION_HASH
 
 
 class Recorder:
-    """Keeps the frames of every run, as bytes, and how much subscribers had by then."""
+    """Keeps the frames of every run, as bytes, and the number of messages that subscribers had by then."""
 
     def __init__(self, *subscribers: Subscriber) -> None:
         self._subscribers = subscribers
@@ -38,7 +38,7 @@ def test_a_tap_sees_what_nobody_subscribes_to_and_each_frame_once() -> None:
     bench.router.add_tap(recorder)
     frame = b"".join(message("a"))
     bench.take_bytes(frame[:20], (0,))
-    assert recorder.runs == []  # a frame that has only begun
+    assert recorder.runs == []  # an incomplete frame
     bench.take_bytes(frame[20:], ())
     assert recorder.runs == [(SENDER, [frame])]
     assert len(recorder.hashes) == 1

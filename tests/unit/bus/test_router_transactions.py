@@ -1,4 +1,4 @@
-"""Transactions as they come: whole or not at all, in order, within bounds."""
+"""Received transactions are delivered whole or not at all, in order and with bounded memory."""
 
 from collections import defaultdict
 
@@ -64,11 +64,11 @@ def test_messages_that_nobody_here_wants_count_but_take_no_memory() -> None:
 
 
 def test_batches_of_one_lane_keep_their_order() -> None:
-    """The second is complete first, as the rest of the first lies in a lane that is slower."""
+    """The second is complete first, since the rest of the first is in a slower lane."""
     subscriber = Subscriber()
     bench = Bench(subscriber)
     bench.take([part(1, 0, 2), *batch(2, 2)])
-    bench.take(batch(3, 1), sender=OTHER)  # nothing of it shares a lane with the first
+    bench.take(batch(3, 1), sender=OTHER)  # it shares no lane with the first
     assert subscriber.texts == ["3.0"]
     bench.take([part(1, 1, 2)], sender=OTHER)
     assert subscriber.texts == ["3.0", "1.0", "1.1", "2.0", "2.1"]
@@ -84,12 +84,12 @@ def test_a_batch_whose_sender_is_gone_is_dropped_whole_and_told() -> None:
     bench.now += 5.0
     bench.router.check()
     assert dropped(bench.reports) == [(2, 1, TransactionDrop.SENDER_GONE.value)]
-    assert subscriber.texts == ["1.0", "1.1", "3.0"]  # which was complete, and waited behind the other
+    assert subscriber.texts == ["1.0", "1.1", "3.0"]  # it was complete, and waited for the other
     assert str(bench.reports[0]).startswith(f"transaction 2 of connection {CONNECTION:016x} was dropped with 1 of 2")
 
 
 def test_another_lane_may_complete_what_a_lane_that_is_gone_began() -> None:
-    """A sender that closes ends its lanes one after the other, and the last may have repairs under way."""
+    """A closing sender ends its lanes one by one, and the last lane may still be repaired."""
     subscriber = Subscriber()
     bench = Bench(subscriber)
     bench.take([part(1, 0, 3)])
@@ -150,7 +150,7 @@ def test_parts_that_disagree_are_refused() -> None:
 
 
 def test_own_batches_begin_with_their_beginning() -> None:
-    """Who subscribes while a batch is being published gets nothing of it, and nothing is kept."""
+    """A subscriber that is added while a batch is published gets none of it, and none of it is kept."""
     bench = Bench()
     first, *rest = batch(1, 3)
     bench.router.publish(TOPIC, first)
@@ -190,7 +190,7 @@ def test_a_connection_has_few_batches_at_a_time() -> None:
 
 @given(data=st.data(), sizes=st.lists(st.integers(1, 5), min_size=1, max_size=8))
 def test_whatever_the_lanes_delay_batches_come_whole_and_in_order(data: st.DataObject, sizes: list[int]) -> None:
-    """Every message has a lane; lanes keep their order, and run ahead of each other at will."""
+    """Each lane keeps the order of its messages. Lanes may run ahead of each other."""
     lanes: dict[int, list[tuple[int, int]]] = defaultdict(list)
     lane_of = {}
     for number, size in enumerate(sizes):
@@ -208,7 +208,7 @@ def test_whatever_the_lanes_delay_batches_come_whole_and_in_order(data: st.DataO
         arrived.append((number, place))
         shown = {int(text.split(".")[0]) for text in subscriber.texts}
         for one in shown:
-            assert sum(batch == one for batch, _ in arrived) == sizes[one]  # nothing before it is complete
+            assert sum(batch == one for batch, _ in arrived) == sizes[one]  # no earlier batch is complete
     by_batch = defaultdict(list)
     for text in subscriber.texts:
         by_batch[int(text.split(".")[0])].append(text)

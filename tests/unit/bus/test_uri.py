@@ -1,4 +1,4 @@
-"""Bus URIs: every setting has a name in them, and each comes back as it was."""
+"""Bus URIs have a name for every setting, and every setting survives a round trip."""
 
 from dataclasses import MISSING, fields
 

@@ -22,7 +22,7 @@ large_partitions = st.builds(
 
 
 def blocks_by_dealing(object_bytes: int, segment_bytes: int, block_segments: int) -> list[int]:
-    """Segments dealt out one by one to the fewest blocks that hold them."""
+    """Return block lengths, by dealing segments one by one to the fewest blocks that hold them."""
     segments = len(range(0, object_bytes, segment_bytes))
     blocks = [0] * len(range(0, segments, block_segments))
     for segment in range(segments):
@@ -31,7 +31,7 @@ def blocks_by_dealing(object_bytes: int, segment_bytes: int, block_segments: int
 
 
 def places_of(partition: ObjectPartition) -> list[tuple[int, int]]:
-    """Block and symbol of every segment, in order."""
+    """Return the block and symbol of every segment, in order."""
     return [(block, symbol) for block in range(partition.blocks) for symbol in range(partition.block_length(block))]
 
 

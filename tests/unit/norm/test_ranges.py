@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 from fjm2.norm.core.ranges import OBJECT_ID, SEQUENCE, RangeSet, Serial
 
 SMALL = Serial(4)
-"""So few numbers that all pairs can be tried."""
+"""Has few enough numbers to try all pairs."""
 PAIRS = [(first, second) for first in range(16) for second in range(16)]
 
 LIMIT = 40
 bounds = st.tuples(st.integers(0, LIMIT), st.integers(0, LIMIT))
-"""Now and then the wrong way round: then there is nothing between them."""
+"""Start and end of a range, which is empty if they are reversed."""
 range_lists = st.lists(bounds, max_size=12)
 
 
 def is_before_by_rule(first: int, second: int, bits: int) -> bool:
-    """Word for word: (a-b) mod 2^n > 2^(n-1), or equal to it and a > b as numbers."""
+    """Apply the rule literally: (a-b) mod 2^n > 2^(n-1), or equal to it and a > b as numbers."""
     gap = (first - second) % 2**bits
     return gap > 2 ** (bits - 1) or (gap == 2 ** (bits - 1) and first > second)
 
 
 def steps_by_walking(start: int, end: int, bits: int) -> int:
-    """How many steps forward lead from one number to another."""
+    """Return the number of steps forward from one number to another."""
     steps = 0
     while start != end:
         start = (start + 1) % 2**bits
@@ -89,7 +89,7 @@ def test_numbers_wrap_both_ways() -> None:
 
 
 def members(ranges: RangeSet) -> set[int]:
-    """All numbers, after a look whether the ranges are in order and do not touch."""
+    """Return all numbers, after checking that the ranges are in order and do not touch."""
     pairs = list(ranges)
     assert all(start < end for start, end in pairs)
     assert all(before[1] < after[0] for before, after in pairwise(pairs))
@@ -101,7 +101,7 @@ def model_of(ranges: list[tuple[int, int]]) -> set[int]:
 
 
 def as_ranges(numbers: set[int]) -> list[tuple[int, int]]:
-    """The runs of a set of numbers."""
+    """Return the ranges of a set of numbers."""
     starts = sorted(number for number in numbers if number - 1 not in numbers)
     ends = sorted(number + 1 for number in numbers if number + 1 not in numbers)
     return list(zip(starts, ends, strict=True))

@@ -1,4 +1,4 @@
-"""Parity that libnorm sent, made again from the source symbols it sent: see tests/vectors/README.md."""
+"""Parity computed from libnorm's source symbols equals libnorm's parity. See tests/vectors/README.md."""
 
 import json
 from collections import defaultdict
@@ -19,9 +19,9 @@ class Block(NamedTuple):
     source: NDArray[np.uint8]
     """`[k, bytes]`, short payloads padded with zeros."""
     complete: bool
-    """Whether the sender ever sent all of the block's source symbols."""
+    """True if the sender sent all of the block's source symbols."""
     parity: dict[int, bytes]
-    """By number, from 0 for the first parity symbol."""
+    """Parity symbols by number, from 0."""
 
 
 class Capture(NamedTuple):
@@ -73,7 +73,7 @@ def block_of(symbols: dict[int, bytes], length: int, width: int) -> Block:
     return Block(source, all(number in symbols for number in range(length)), parity)
 
 
-# How many parity symbols each capture holds. All source symbols of their blocks are there.
+# Number of parity symbols in each capture. All source symbols of their blocks are there.
 PARITY_SENT = {
     "ack-watermark": 2,
     "cc-on": 1,

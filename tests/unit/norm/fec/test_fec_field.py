@@ -1,4 +1,4 @@
-"""Field tables against reedsolo's arithmetic, which is written independently of them."""
+"""Field tables against reedsolo's independent arithmetic."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_products_of_16_bits_are_reedsolos() -> None:
     field = field_of(16)
     pairs = np.random.default_rng(1).integers(0, 1 << 16, (2000, 2)).tolist()
     for left, right in [*pairs, [0, 5], [5, 0], [0xFFFF, 0xFFFF], [1, 0x8000], [2, 0x8000]]:
-        # Works without tables, so the module keeps those it has.
+        # Works without tables, so the module's tables are not replaced.
         expected = reedsolo.gf_mult_noLUT(left, right, POLYNOMIALS[16], 1 << 16)
         assert product(field, left, right) == expected
 

@@ -1,4 +1,4 @@
-"""The closed forms of the code's matrices against the products they stand for."""
+"""The closed forms of the code's matrices against the products that they replace."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from fjm2.norm.core.fec.lagrange import Points, Recovery, parity_coefficients, p
 
 
 def log_of_differences(points: Points, symbol: int, others: list[int]) -> int:
-    """Logarithm of the product, factor by factor."""
+    """Return the logarithm of the product, computed factor by factor."""
     differences = [int(points.x[symbol]) ^ int(points.x[other]) for other in others if other != symbol]
     return int(points.field.log[differences].sum()) % points.field.order if differences else 0
 

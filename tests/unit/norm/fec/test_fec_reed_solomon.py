@@ -35,7 +35,7 @@ def power(base: int, exponent: int, bits: int) -> int:
 
 
 def inverse(element: int, bits: int) -> int:
-    """a^(2^bits - 2), by squaring."""
+    """Return a^(2^bits - 2), computed by squaring."""
     result, square = 1, element
     for _ in range(bits - 1):
         square = times(square, square, bits)
@@ -44,7 +44,7 @@ def inverse(element: int, bits: int) -> int:
 
 
 def slow_parity(code: ReedSolomon, words: list[int]) -> list[int]:
-    """Parity words of one column, by Lagrange's formula as it stands in the books."""
+    """Return the parity words of one column, by the textbook form of Lagrange's formula."""
     bits, k = code.bits, code.source_count
     points = [0] + [power(2, i, bits) for i in range(k + code.parity_count - 1)]
     words = words + [0] * (k - len(words))
@@ -82,13 +82,13 @@ def test_parity_is_what_the_formula_says(k: int, of: int, p: int, bits: int) -> 
 
 
 def codeword(code: ReedSolomon, blocks: int, k: int, width: int, seed: int = 1) -> Symbols:
-    """Random sources of blocks and all of their parity."""
+    """Return random source symbols of blocks, followed by their parity."""
     source = np.random.default_rng(seed).integers(0, 256, (blocks, k, width), dtype=np.uint8)
     return np.concatenate([source, code.encode(source)], axis=1)
 
 
 def check_decode(code: ReedSolomon, whole: Symbols, present: NDArray[np.bool_]) -> None:
-    """Overwrite what is absent, decode, and compare everything that decode answers for."""
+    """Overwrite absent symbols, decode, and check the result and that nothing else changed."""
     k = whole.shape[1] - code.parity_count
     symbols = np.where(present[..., None], whole, np.uint8(0xA5))
     damaged = symbols.copy()
@@ -114,14 +114,14 @@ def test_every_pattern_of_every_small_code(bits: int) -> None:
 
 @st.composite
 def losses(draw: st.DrawFn, longest: int, most_parity: int) -> tuple[ReedSolomon, NDArray[np.bool_], int]:
-    """A code, which symbols of some blocks are present, and a seed."""
+    """A code, a mask of present symbols for some blocks, and a seed."""
     of = draw(st.integers(1, longest))
     p = draw(st.integers(0, most_parity))
     k = draw(st.one_of(st.just(of), st.integers(1, of)))
     code = ReedSolomon(of, p, draw(st.sampled_from([8, 8, 8, 16])))
     seed = draw(st.integers(0, 1 << 32))
     random = np.random.default_rng(seed)
-    # From nothing lost to a little more than can be had back.
+    # From no losses to slightly more than can be recovered.
     lost = draw(st.lists(st.integers(0, min(k + p, p + 2)), min_size=1, max_size=9))
     present = np.ones((len(lost), k + p), bool)
     for block, count in enumerate(lost):

@@ -1,4 +1,4 @@
-"""Trains of DATA: what is written to them, and what is found in them."""
+"""Writing and reading trains of DATA."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -47,9 +47,9 @@ HEADER = Data(
 )
 STREAM_OF_HEADER = replace(HEADER, flags=int(ObjectFlag.STREAM))
 headers = strategies.fec_ids.flatmap(lambda fec_id: strategies.data_of(fec_id, payload=st.just(b"")))
-"""DATA without payload: all that trains have in common."""
+"""DATA without payload: the fields that the segments of a train share."""
 stream_numbers = st.tuples(strategies.u16, strategies.u16, strategies.u32)
-"""Length, message start and offset."""
+"""Fields of the stream header: length, message start and offset."""
 LAYOUTS = {
     "common": COMMON,
     "sender": (*COMMON, *FROM_SENDER),
@@ -61,7 +61,7 @@ LAYOUTS = {
 
 @dataclass(frozen=True)
 class Sent:
-    """A train and the messages that it was made of."""
+    """A train and the messages that it contains."""
 
     messages: list[Data]
     segment_bytes: int
@@ -104,7 +104,7 @@ def trains(draw: Draw) -> Sent:
 
 
 def sample(header: Data = HEADER, count: int = 6, tail_bytes: int = 0) -> Sent:
-    """A plain train."""
+    """Return a simple train."""
     sizes = [64] * count + [tail_bytes] * (tail_bytes > 0)
     messages = [
         replace(header, sequence=(0xFFFD + index) & 0xFFFF, payload_id=index, payload=bytes([index]) * size)
@@ -158,7 +158,7 @@ def test_stamps_write_what_messages_encode(
     count = data.draw(st.integers(1, rows - first))
     payload_ids = data.draw(st.lists(strategies.payload_ids(header.fec_id), min_size=count, max_size=count))
     numbers = data.draw(st.lists(stream_numbers, min_size=count, max_size=count))
-    # What stands there already, and has to stay outside of the headers: the caller's payload, other rows, spare bytes.
+    # Existing bytes, which must not change outside of the headers: the caller's payload, other rows, spare bytes.
     before = bytes(index % 251 for index in range(rows * row_bytes + data.draw(st.integers(0, row_bytes - 1))))
     buffer = np.frombuffer(before, np.uint8).copy()
 

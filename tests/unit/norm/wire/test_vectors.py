@@ -1,4 +1,4 @@
-"""The golden packets of `tests/vectors`: libnorm's own, and a few by hand."""
+"""The golden packets of `tests/vectors`: libnorm's, and a few made by hand."""
 
 import json
 from collections import Counter
@@ -55,7 +55,7 @@ DATA_PACKETS = 1814
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """One packet, and what it holds in the names of the JSON files."""
+    """One packet, and its fields by their names in the JSON files."""
 
     number: int
     wire: bytes
@@ -70,7 +70,7 @@ def packets_of(capture: str) -> list[Golden]:
 
 @cache
 def field_bits_of(capture: str) -> int:
-    """FEC Encoding ID 2's m: only EXT_FTI tells, also for messages that have none."""
+    """Return m of FEC Encoding ID 2, which only EXT_FTI contains, for messages without it too."""
     found = {extension["m"] for packet in packets_of(capture) for extension in _extensions(packet) if "m" in extension}
     assert len(found) <= 1
     return found.pop() if found else 8
@@ -82,7 +82,7 @@ def _extensions(packet: Golden) -> list[dict[str, Any]]:
 
 
 def described(message: Message, field_bits: int) -> dict[str, Any]:
-    """All that a message holds, in the names of the JSON files."""
+    """Return all fields of a message by their names in the JSON files."""
     fields: dict[str, Any] = {
         "version": VERSION,
         "hdr_len": 4 * message.encode()[1],
@@ -261,7 +261,7 @@ def test_every_field_is_decoded_as_told(capture: str) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """With all floats cut to 12 digits, however deep they are."""
+    """Return the value with all nested floats rounded to 12 digits."""
     match value:
         case float():
             return f"{value:.11e}"

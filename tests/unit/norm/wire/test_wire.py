@@ -1,4 +1,4 @@
-"""Messages, one datagram at a time."""
+"""Encoding and decoding of messages, one datagram at a time."""
 
 import re
 from collections import Counter
