@@ -29,7 +29,7 @@ DEADLINE_S = 30.0
 
 
 def until(holds: Callable[[], Any], what: Callable[[], str], deadline_s: float = DEADLINE_S) -> Any:
-    """Wait until something holds, and give it."""
+    """Wait until a condition holds, and return its value."""
     deadline = time.monotonic() + deadline_s
     while not (found := holds()):
         assert time.monotonic() < deadline, what()
@@ -54,7 +54,7 @@ class Gateway:
         self._log = self.folder / "log"
 
     def as_peer(self, *, is_found: bool = True) -> str:
-        """How others name it in their settings."""
+        """Its entry in the settings of others."""
         place = f'["{self.wan_host}:{WAN_PORT}"]' if is_found else "[]"
         return (
             f'[[peer]]\nname = "{self.name}"\npublic_key = "{self.keys.public.text}"\n'
@@ -111,7 +111,7 @@ address = "{GROUP}:{PORT}"
         self.running.send_signal(number)
 
     def kill(self) -> None:
-        """As a crash would: nothing is said to anybody."""
+        """Kill it, so that it sends no goodbye."""
         self.running.kill()
         self.running.wait()
 
@@ -120,7 +120,7 @@ address = "{GROUP}:{PORT}"
         return self.running.wait(10)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """What it has logged under a name."""
+        """Events logged under a name."""
         lines = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == name]
 
@@ -129,7 +129,7 @@ address = "{GROUP}:{PORT}"
         return self._log.read_text() if self._log.exists() else ""
 
     def get(self, path: str) -> tuple[int, str]:
-        """Ask its local address."""
+        """Request a page of its status server."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with self.namespace.entered():
             try:
@@ -142,17 +142,17 @@ address = "{GROUP}:{PORT}"
                 return 0, ""
 
     def status(self) -> dict[str, Any]:
-        """What it says of itself; empty while it does not answer."""
+        """Its status; empty while it does not answer."""
         code, body = self.get("/status")
         return json.loads(body) if code == 200 else {}
 
     def wanted_by(self) -> int:
-        """How many peers want the group."""
+        """Number of peers that want the group."""
         groups = self.status().get("groups", [])
         return len(groups[0]["wanted_by"]) if groups else 0
 
     def is_up(self, count: int = 1) -> bool:
-        """Whether so many of its peers are connected, and have said what they carry."""
+        """Return True if this many peers are connected and have sent their status."""
         peers = self.status().get("peers", [])
         return sum(peer["state"] == "up" and peer["is_forwarder"] for peer in peers) >= count
 
@@ -164,7 +164,7 @@ class Peer:
         role, *rest = arguments
         self.process = namespace.start(sys.executable, str(JMS_PEER), role, uri, *rest)
         self.said: list[dict[str, Any]] = []
-        """All that it has said so far."""
+        """All lines so far."""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -175,7 +175,7 @@ class Peer:
                 self.said.append(json.loads(line))
 
     def last(self, key: str) -> Any:
-        """What it has said last of something."""
+        """The newest line about something."""
         return next((line[key] for line in reversed(self.said) if key in line), None)
 
     @property
@@ -199,7 +199,7 @@ class Peer:
         self.process.stdin.flush()
 
     def close(self) -> None:
-        """Let it end by itself."""
+        """Wait until it ends by itself."""
         self.tell("close")
         until(lambda: self.process.poll() is not None, lambda: "it does not end")
         self._reader.join(DEADLINE_S)
@@ -221,7 +221,7 @@ class Admin:
         return f"http://{self.HOST}:{self.PORT}"
 
     def token(self, name: str) -> str:
-        """One for a gateway."""
+        """Make a token for a gateway."""
         command = (sys.executable, "-m", "fjm2admin", "token", "create", "--name", name, "--data", self._data)
         said = self._namespace.run(*command)
         return next(word for word in said.split() if word.startswith("fjm2_"))
@@ -245,7 +245,7 @@ class Admin:
 
 
 class Internet:
-    """LANs that are joined by nothing but their gateways."""
+    """LANs joined only by their gateways."""
 
     def __init__(self, network: Network, folder: Path) -> None:
         self.network = network
@@ -256,7 +256,7 @@ class Internet:
         self._switch.ip("link", "set", "br0", "up")
 
     def lan(self, name: str, hosts: int, gateways: int = 1, label: str = "") -> tuple[list[Namespace], list[Gateway]]:
-        """A LAN with so many hosts, and gateways called NAME1, NAME2."""
+        """Add a LAN with this many hosts, and gateways called NAME1, NAME2."""
         namespaces = [self.network.namespace() for _ in range(hosts + gateways)]
         self.network.switch(*namespaces, device="lan0")
         found = []
@@ -276,7 +276,7 @@ class Internet:
         return host
 
     def cut(self, gateway: Gateway, *, is_cut: bool) -> None:
-        """Nothing gets from its side of the Internet to the others, nor back; its own cable seems fine."""
+        """Cut a gateway off from the Internet in both directions, while its own cable stays up."""
         number = gateway.wan_host.rpartition(".")[2]
         self._switch.ip("link", "set", f"wan{number}", *(("nomaster",) if is_cut else ("master", "br0")))
 
@@ -311,7 +311,7 @@ class Internet:
 
 @contextmanager
 def internet_here(folder: Path) -> Iterator[Internet]:
-    """An Internet with nothing in it yet, which is gone afterwards. Skips the test where there can be none."""
+    """An empty Internet, removed afterwards. Skips the test where namespaces cannot be made."""
     skip_where_impossible("ip", "iptables", "sysctl")
     with Network() as network:
         made = Internet(network, folder)

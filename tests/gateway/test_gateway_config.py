@@ -261,9 +261,6 @@ def test_the_example_is_valid_and_names_every_setting() -> None:
         assert f"\n{name} = " in text or f"\n# {name} = " in text, f"{key} is not in the example"
 
 
-# Who is who.
-
-
 def test_gateways_are_peers_or_mates() -> None:
     own, one, two = (KeyPair(bytes([number]) * 32).public for number in (1, 2, 3))
     bus = frozenset({"239.192.57.40:5740"})

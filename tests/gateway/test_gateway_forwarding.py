@@ -196,7 +196,7 @@ def test_feedback_goes_to_the_lan_of_its_sender_and_there_to_the_sender(world: W
     assert inward.address is None
     assert left.take() == [nack(900, 1)]
     assert middle.take() == []
-    # What is for a sender next door stays there.
+    # Feedback for a sender on the same LAN stays there.
     right.lan(data(2))
     right.lan(nack(901, 2))
     right.receiver(nack(901, 2))
@@ -288,7 +288,7 @@ def test_trains_that_the_kernel_joined_are_taken_apart_and_each_part_goes_its_wa
     left.lan(*train)
     assert right.take() == train
     assert middle.take() == [message]  # though the data are not for it
-    # Of two senders, joined on the way.
+    # Datagrams of two senders, joined on the way.
     both = [data(1), data(2), data(2), data(1)]
     outwards = left.lan(*both)
     assert [one.source for one in outwards] == [1, 2, 1]

@@ -1,4 +1,4 @@
-"""What files, disks and node-list services should not hold or do, but may: no gateway ends by it, or runs hot."""
+"""Faulty files, disks and node-list services: no gateway crashes because of them, or uses up a processor."""
 
 import asyncio
 import json
@@ -172,7 +172,7 @@ Holds = Callable[[Oddity, Directory], bool]
 async def followed(
     answers: dict[str, Any], seconds: float, folder: Path | None = None, until: Holds = lambda *_: False
 ) -> tuple[Oddity, Directory]:
-    """What a directory has made of it, in so many seconds or once something holds; both its tasks must be at work."""
+    """Run a directory for some seconds, or until a condition holds. Both of its tasks must still run."""
     web = Oddity(answers)
     async with web as url:
         config = GatewayConfig(

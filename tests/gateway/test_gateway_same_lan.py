@@ -153,7 +153,7 @@ class World:
 
     @property
     def carried(self) -> int:
-        """What gateways have multicast so far."""
+        """Datagrams that gateways have multicast so far."""
         return sum(gateway.sent for gateway in self.gateways)
 
 
@@ -202,7 +202,7 @@ def test_lans_that_are_joined_twice_by_gateways_that_do_not_know_each_other_have
     world = World("AABB", loss, seed)
     world.join((1, 3), (2, 4))
     world.run(SETTLED_S)
-    # So many, that each is missed now and then by the gateway that should hear it first.
+    # With this many nodes, each is missed now and then by the gateway that should hear it first.
     sent = world.run(20.0, {node: "AB"[node % 2] for node in range(1, 101)})
     # Everything comes twice, and what has come round once more: but that ends there.
     assert world.carried <= 3 * sent.total()

@@ -69,7 +69,7 @@ def test_the_status_server_answers_what_it_should_and_nothing_else(port: int) ->
         assert (await ask(port, b"GET /etc/passwd HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404")
         assert (await ask(port, b"\x16\x03\x01\r\n\r\n")).startswith(b"HTTP/1.1 400")
         assert await ask(port, b"x" * 20_000) == b""
-        # Who says nothing holds up nobody.
+        # A silent client holds up no other.
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
         assert b'"name": "x"' in await ask(port, b"GET / HTTP/1.1\r\n\r\n")
         for _, writer in idle:

@@ -36,7 +36,7 @@ def begin_publishing(publisher: Peer, subscribers: list[Peer], gateway: Gateway,
 
 
 def flow(subscribers: list[Peer], publisher: Peer, count: int, internet: Internet) -> None:
-    """So many more messages arrive at every one."""
+    """Wait until this many more messages arrive at each subscriber."""
     goals = [subscriber.received + count for subscriber in subscribers]
     until(
         lambda: all(subscriber.received >= goal for subscriber, goal in zip(subscribers, goals, strict=True)),
@@ -74,7 +74,7 @@ def test_two_lans_carry_a_bus_and_repair_what_the_way_loses(internet: Internet) 
     assert peer["datagrams_sent"] > 2000
     refusals = {**left.status()["drops"]["lan"], **right.status()["drops"]["lan"]}
     assert not refusals.get("loop")
-    # What repairs what was lost are requests that the gateway takes by unicast.
+    # Losses are repaired by NACKs that the gateway receives by unicast.
     assert right.status()["peers"][0]["datagrams_sent"] > 50
 
 
@@ -196,7 +196,7 @@ def test_three_lans_get_everything_once_and_nothing_loops(internet: Internet) ->
         subscriber.close()
         assert not subscriber.faults()
     assert [s.received for s in subscribers[:3]] == [publisher.sent] * 3
-    # What came into a LAN from outside has gone out of none: between those who only listen, feedback goes to the left.
+    # No gateway sends on what came from outside. From the middle, feedback alone goes out, and that goes to the left.
     sent = {peer["name"]: peer["bytes_sent"] for peer in middle.status()["peers"]}
     assert sent[right.name] < left.status()["peers"][0]["bytes_sent"] / 10
     for gateway in gateways:
@@ -304,7 +304,7 @@ def test_over_ipv6_the_path_is_measured_and_nothing_fragmented(internet: Interne
     for gateway in (left, right):
         counts = dict(line.split() for line in gateway.namespace.run("cat", "/proc/net/snmp6").splitlines())
         assert {counts[name] for name in ("Ip6FragCreates", "Ip6ReasmReqds")} == {"0"}
-    # What one of them sends does not arrive: both know it.
+    # Datagrams in one direction are lost: both sides notice.
     rule = ("OUTPUT", "-p", "udp", "-j", "DROP")
     left.namespace.run("ip6tables", "-A", *rule)
     until(lambda: not left.is_up() and not right.is_up(), internet.logs, 8)
@@ -469,7 +469,7 @@ class Guide:
         return self._hosts[place].start("sh", "-c", line)
 
     def run(self, place: str, command: str) -> str:
-        """What it prints."""
+        """Return the output of a command."""
         assert command in self.left_out or command in self._done
         self._done.add(command)
         out, err = self.start(place, command).communicate(timeout=20)

@@ -1,4 +1,4 @@
-"""What a forwarder knows: locations of nodes, interest of LANs and peers, and headers of datagrams."""
+"""Knowledge of a forwarder: locations of nodes, interest of LANs and peers, and headers of datagrams."""
 
 import numpy as np
 from gateway_datagrams import nack
@@ -74,7 +74,7 @@ def test_a_peer_that_invents_nodes_leaves_room_for_others() -> None:
         table.note_wan(100 + node, 52, 1.0, lambda *_: False)
     assert [table.peer_of(node) for node in range(16)] == [51] * 16
     assert [table.peer_of(100 + node) for node in range(16)] == [52] * 16
-    # Who is gone has left its room to others.
+    # Nodes that are gone leave their room to others.
     table.forget_behind(frozenset([50]))
     for node in range(3000, 3050):
         table.note_wan(node, 53, 2.0, lambda *_: False)
@@ -86,7 +86,7 @@ def test_a_node_is_at_one_address_of_the_lan_until_it_has_been_silent_there() ->
     table = NodeTable()
     assert table.note_lan(1, ("10.0.0.1", 1), 0.0)
     assert not table.note_lan(1, ("10.0.0.66", 1), MOVE_S - 0.1)
-    # What it sends to the gateway alone may come from elsewhere, and does not keep it there.
+    # Unicast to the gateway may come from another address, and does not keep the node at the old one.
     assert table.note_receiver(1, ("10.0.0.1", 2), MOVE_S - 0.1)
     assert table.address_of(1) == ("10.0.0.1", 1)
     assert table.note_lan(1, ("10.0.0.66", 1), MOVE_S)

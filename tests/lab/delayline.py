@@ -20,14 +20,14 @@ import time
 from random import Random
 
 QUEUE_BYTES_MAX = 64 << 20
-"""More than this is not kept: what comes then is dropped, and counted."""
+"""Most packets kept; more are dropped and counted."""
 _REORDER_S = 0.002
-"""Who is to be overtaken waits so much longer."""
+"""Extra delay of a packet that is to be overtaken."""
 _SEED = 57
 _READS_PER_TURN = 64
 _PACKET_BYTES_MAX = (64 << 10) + 64
 _PRIORITY = -15
-"""It does little, and has to be on time."""
+"""Priority: it does little, but must be on time."""
 
 # Linux's numbers (linux/if_tun.h).
 _TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
@@ -37,7 +37,7 @@ _OFFLOADS = 0x01 | 0x02 | 0x04 | 0x20 | 0x40
 
 
 def open_tun(name: str) -> int:
-    """The file of a new TUN device that takes trains whole. Each packet has a header of 10 bytes that says how."""
+    """Open a new TUN device that passes trains whole. Each packet has a header of 10 bytes that describes its train."""
     file = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(file, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR))
     fcntl.ioctl(file, _TUNSETOFFLOAD, _OFFLOADS)
@@ -45,7 +45,7 @@ def open_tun(name: str) -> int:
 
 
 class DelayLine:
-    """What waits, by when it is due."""
+    """Packets that wait, by the time they are due."""
 
     def __init__(self, file: int, delay_s: float, reorder: float, duplicate: float) -> None:
         self._file = file
@@ -61,7 +61,7 @@ class DelayLine:
         self.late_s_sum = 0.0
 
     def take_all(self) -> None:
-        """What has come, up to a bound."""
+        """Read packets, up to a bound."""
         for _ in range(_READS_PER_TURN):
             try:
                 packet = os.read(self._file, _PACKET_BYTES_MAX)
@@ -85,7 +85,7 @@ class DelayLine:
         heapq.heappush(self._waiting, (due, self.packets, packet))
 
     def give_due(self) -> None:
-        """Let go whatever has waited long enough."""
+        """Write the packets that have waited long enough."""
         while self._waiting and (late_s := time.monotonic() - self._waiting[0][0]) >= 0:
             packet = heapq.heappop(self._waiting)[2]
             self._bytes -= len(packet)
@@ -97,11 +97,11 @@ class DelayLine:
             self.late_s_sum += late_s
 
     def wait_s(self) -> float | None:
-        """Until the next is due; None where nothing waits."""
+        """Return the seconds until the next packet is due; None if none waits."""
         return max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
 
     def run(self) -> None:
-        """Until stdin ends."""
+        """Run until stdin ends."""
         stdin = sys.stdin.fileno()
         while True:
             readable, _, _ = select.select((self._file, stdin), (), (), self.wait_s())

@@ -1,4 +1,4 @@
-"""Gateways and the admin service of the lab: their files, their processes, and what they tell of themselves."""
+"""Gateways and the node-list service of the lab: files, processes, status and metrics."""
 
 import contextlib
 import http.client
@@ -30,14 +30,14 @@ Labels = dict[str, str]
 
 
 def uri(**settings: object) -> str:
-    """Of the bus, on any LAN."""
+    """Group and port of the bus on each LAN."""
     return f"fjm2://{GROUP[0]}:{GROUP[1]}?" + "&".join(
         f"{k}={v}" for k, v in ({"interface": LAN_DEVICE} | settings).items()
     )
 
 
 class Gateway:
-    """One on its host, with a key and a configuration of its own. A context manager: it runs in the block."""
+    """A gateway on its host, with its own key and configuration. As a context manager, it runs in the block."""
 
     def __init__(self, host: GatewayHost, lan: str, folder: Path, rate: str = "none") -> None:
         self.host = host
@@ -57,18 +57,16 @@ class Gateway:
 
     @property
     def wan(self) -> tuple[str, int]:
-        """Where it is reached."""
+        """Address at which it is reached."""
         return self.host.address, WAN_PORT
 
-    # Its configuration.
-
     def know_peers(self, peers: Iterable[Self], *, has_endpoints: bool = True) -> None:
-        """Have them in the configuration; no admin service. Without endpoints they have to call."""
+        """Configure peers, without a node-list service. Peers without endpoints have to call."""
         tables = (_peer_table(peer, has_endpoints) for peer in peers)
         self.config_path.write_text(self._settings() + "".join(tables))
 
     def know_admin(self, address: str, token: str) -> None:
-        """Have nothing but its address and a token."""
+        """Configure only the address of the service and a token."""
         admin = f'[admin]\nurl = "http://{address}:{ADMIN_PORT}"\ntoken = "{token}"\n'
         self.config_path.write_text(self._settings() + admin)
 
@@ -93,8 +91,6 @@ format = "text"
 address = "{GROUP[0]}:{GROUP[1]}"
 """
 
-    # Its process.
-
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -112,7 +108,7 @@ address = "{GROUP[0]}:{GROUP[1]}"
         self._program = Program(self.host.namespace, sys.executable, *_RUN, self.config_path)
 
     def again(self) -> None:
-        """Once more, after it was killed."""
+        """Start it again after it was killed."""
         self.close()
         self.start()
 
@@ -133,17 +129,15 @@ address = "{GROUP[0]}:{GROUP[1]}"
     def reload(self) -> None:
         self.program.signal(signal.SIGHUP)
 
-    # What it tells.
-
     def get(self, path: str) -> str:
-        """An answer of its status address. OSError while there is none."""
+        """Return a page of its status server. Raise OSError while there is none."""
         return _get(self.host.namespace, "127.0.0.1", STATUS_PORT, path)
 
     def status(self) -> Any:
         return json.loads(self.get("/status"))
 
     def metrics(self) -> dict[str, list[tuple[Labels, float]]]:
-        """By name: labels and value."""
+        """Metrics by name, each with labels and value."""
         found: dict[str, list[tuple[Labels, float]]] = {}
         for line in self.get("/metrics").splitlines():
             match = _METRIC.fullmatch(line)
@@ -152,11 +146,11 @@ address = "{GROUP[0]}:{GROUP[1]}"
         return found
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric's values that have these labels."""
+        """Return the sum of a metric's values with these labels."""
         return sum(value for found, value in self.metrics().get(name, ()) if labels.items() <= found.items())
 
     def wait_until_up(self, count: int, timeout_s: float = READY_S) -> None:
-        """Until it has connected to so many others since it was started."""
+        """Wait until it has connected to this many others since it was started."""
         self.program.wait_until(
             lambda: sum("peer_up" in line for line in self.program.lines) >= count or None, f"{count} peers", timeout_s
         )
@@ -175,7 +169,7 @@ lan = "{peer.lan}"
 
 @contextlib.contextmanager
 def static_gateways(lab: Internet, folder: Path, names: str, *, rate: str = "none") -> Iterator[dict[str, Gateway]]:
-    """Gateways of these names, separated by blanks, that have each other in their configurations, and are connected."""
+    """Yield connected gateways of these names, separated by blanks, that name each other in their configurations."""
     made = make_gateways(lab, folder, names, rate=rate)
     for gateway in made.values():
         gateway.know_peers(other for other in made.values() if other is not gateway)
@@ -188,7 +182,7 @@ def static_gateways(lab: Internet, folder: Path, names: str, *, rate: str = "non
 
 
 def make_gateways(lab: Internet, folder: Path, names: str, *, rate: str = "none") -> dict[str, Gateway]:
-    """Not running yet, and without a configuration."""
+    """Return a gateway that does not run yet, and has no configuration."""
     made = {}
     for site in lab.sites.values():
         for host in site.gateways:
@@ -198,7 +192,7 @@ def make_gateways(lab: Internet, folder: Path, names: str, *, rate: str = "none"
 
 
 class Admin:
-    """The node-list service on its host. A context manager: it runs in the block."""
+    """The node-list service on its host. As a context manager, it runs in the block."""
 
     def __init__(self, lab: Internet, folder: Path, **settings: object) -> None:
         self._namespace = lab.admin
@@ -208,7 +202,7 @@ class Admin:
         self._program: Program | None = None
 
     def token(self, name: str) -> str:
-        """A new one, for a gateway of this name."""
+        """Make a token for a gateway of this name."""
         command = ("token", "create", "--name", name, "--node", name, "--data", str(self._data))
         done = subprocess.run((sys.executable, "-m", "fjm2admin", *command), capture_output=True, text=True, check=True)
         return done.stdout.strip()
@@ -239,7 +233,7 @@ class Admin:
         self.close()
 
     def nodes(self) -> dict[str, dict[str, Any]]:
-        """The list, by name."""
+        """The node list, by name."""
         found = json.loads(_get(self._namespace, self.address, ADMIN_PORT, "/api/v1/nodes"))
         return {node["name"]: node for node in found["nodes"]}
 

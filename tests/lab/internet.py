@@ -23,30 +23,30 @@ _HOSTS = 2
 _DELAY_DEVICE = "delay0"
 _DELAY_TABLE = "57"
 _DELAY_PACKETS = 20_000
-"""That the kernel keeps for the delay line while it is not running."""
+"""Packets that the kernel keeps for the delay line while it does not run."""
 _DELAY_LINE = Path(__file__).with_name("delayline.py")
 _ROUTER_SETTINGS = ("ip_forward=1", "conf.all.rp_filter=0", "conf.default.rp_filter=0", "conf.all.send_redirects=0")
 _QUEUE_S = 0.05
 _BURST_BYTES = 1 << 16
-"""Of a rate limit. A train that is longer is cut by it."""
+"""Burst of a rate limit. Longer trains are cut by it."""
 _SEGMENTS_ALL = 65_535
 
 
 @dataclass(slots=True)
 class GatewayHost:
-    """Where a gateway may run."""
+    """A host on which a gateway may run."""
 
     name: str
     namespace: Namespace
     wan_device: str
-    """The cable into the Internet is called so at both ends."""
+    """Name of the cable into the Internet, at both ends."""
     address: str = ""
-    """Its own on the Internet."""
+    """Its address on the Internet."""
 
 
 @dataclass(slots=True)
 class Site:
-    """A LAN."""
+    """A LAN with its hosts."""
 
     name: str
     switch: Namespace
@@ -55,19 +55,19 @@ class Site:
 
     @property
     def gateway(self) -> GatewayHost:
-        """The first."""
+        """The first host."""
         return self.gateways[0]
 
 
 @dataclass(slots=True)
 class Delay:
-    """What a delay line did, once it has ended."""
+    """Counters of a delay line, once it has ended."""
 
     result: dict[str, float] = field(default_factory=dict)
 
 
 class Internet:
-    """A context manager that makes all of it, and takes it away at the end. What makes links bad are managers too."""
+    """A context manager that makes everything, and removes it at the end. Impairments are context managers too."""
 
     def __init__(self) -> None:
         self._network = Network()
@@ -103,7 +103,7 @@ class Internet:
         self.admin_address = self._connect(self.admin, "wan-admin")
 
     def _connect(self, host: Namespace, device: str) -> str:
-        """A cable to the router; the host's address on it."""
+        """Connect a host to the router. Return the host's address."""
         self._network.link(host, self.router, device)
         address = address_of(host, device)
         host.ip("route", "add", "default", "via", address_of(self.router, device))
@@ -115,17 +115,15 @@ class Internet:
 
     @property
     def _ports(self) -> list[str]:
-        """Of the router."""
+        """Device of the router."""
         return [gateway.wan_device for gateway in self.gateway_hosts] + ["wan-admin"]
 
     def __getitem__(self, name: str) -> Site:
         return self.sites[name]
 
-    # What makes links bad.
-
     @contextlib.contextmanager
     def rate(self, mbit: float) -> Iterator[None]:
-        """The router sends no faster to each gateway; what waits for more than 50 ms is lost."""
+        """Limit the router's rate to each gateway. What would wait for more than 50 ms is lost."""
         queue_bytes = _BURST_BYTES + math.ceil(mbit * 1e6 / 8 * _QUEUE_S)
         devices = [gateway.wan_device for gateway in self.gateway_hosts]
         for device in devices:
@@ -137,7 +135,7 @@ class Internet:
                 self.router.run("tc", "qdisc", "del", "dev", device, "root")
 
     def queue_drops(self) -> dict[str, int]:
-        """Packets that a rate limit has dropped, by gateway."""
+        """Packets dropped by rate limits, by gateway."""
         found = {}
         for gateway in self.gateway_hosts:
             entries = json.loads(self.router.run("tc", "-s", "-j", "qdisc", "show", "dev", gateway.wan_device))
@@ -146,7 +144,7 @@ class Internet:
 
     @contextlib.contextmanager
     def loss(self, probability: float) -> Iterator[None]:
-        """Of each datagram on its way from gateway to gateway, by itself."""
+        """Lose this part of the datagrams between gateways, each independently."""
         rule = f"FORWARD -o wan-+ -p udp -m statistic --mode random --probability {probability} -j DROP".split()
         with self.trains_cut():
             self.router.run("iptables", "-A", *rule)
@@ -157,7 +155,7 @@ class Internet:
 
     @contextlib.contextmanager
     def trains_cut(self) -> Iterator[None]:
-        """Every datagram passes every cable by itself, as behind most network cards."""
+        """Split trains into single datagrams on every cable, as most network cards do."""
         ends = [(host, LAN_DEVICE) for site in self.sites.values() for host in site.hosts]
         for gateway in self.gateway_hosts:
             ends += [(gateway.namespace, LAN_DEVICE), (gateway.namespace, gateway.wan_device)]
@@ -171,7 +169,7 @@ class Internet:
 
     @contextlib.contextmanager
     def blackout(self) -> Iterator[None]:
-        """Nothing crosses."""
+        """Cut all traffic between gateways."""
         self.router.run("iptables", "-I", "FORWARD", "-j", "DROP")
         try:
             yield
@@ -180,7 +178,7 @@ class Internet:
 
     @contextlib.contextmanager
     def translated(self, gateway: GatewayHost) -> Iterator[str]:
-        """The router puts an address of its own, which is given, in place of this gateway's. Only answers get in."""
+        """Put a gateway behind NAT, and yield its public address. Only answers get in."""
         shown = address_of(self.router, gateway.wan_device)
         port = gateway.wan_device
         rules = (
@@ -197,7 +195,7 @@ class Internet:
 
     @contextlib.contextmanager
     def delay(self, one_way_s: float, *, reorder: float = 0.0, duplicate: float = 0.0) -> Iterator[Delay]:
-        """Everything takes so long to cross; parts of it are overtaken, or come twice."""
+        """Delay all traffic, reorder a part of it, and duplicate a part of it."""
         told = Delay()
         line = Program(
             self.router,
@@ -226,6 +224,6 @@ class Internet:
 
 
 def address_of(namespace: Namespace, device: str) -> str:
-    """The IPv4 address of a device."""
+    """Return the IPv4 address of a device."""
     entries: list[dict[str, Any]] = json.loads(namespace.ip("-j", "-4", "address", "show", "dev", device))
     return str(entries[0]["addr_info"][0]["local"])

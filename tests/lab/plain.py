@@ -27,7 +27,7 @@ _TICK_S = 0.002
 
 @contextlib.contextmanager
 def udp(namespace: Namespace, address: str = "", port: int = 0) -> Iterator[socket.socket]:
-    """A socket in a namespace."""
+    """Open a socket in a namespace."""
     with namespace.entered():
         opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with opened:
@@ -52,7 +52,7 @@ def _measure(left: GatewayHost, right: GatewayHost, at_most_mbit: float) -> floa
         reader.start()
         _send_at(outlet, (right.address, PORT), at_most_mbit * _EXCESS, _TRY_S)
         reader.join()
-    # What a rate limit lets through at once, at the beginning, is not what it carries.
+    # Leave out the burst that a rate limit allows at the beginning.
     begin, end = arrivals[0][0] + 0.2 * _TRY_S, arrivals[0][0] + 0.95 * _TRY_S
     return 8 * sum(size for at, size in arrivals if begin <= at < end) / (end - begin)
 
@@ -77,7 +77,7 @@ def _send_at(outlet: socket.socket, address: tuple[str, int], mbit: float, secon
 
 
 def one_way_s(left: GatewayHost, right: GatewayHost, count: int, every_s: float = 0.002) -> list[float]:
-    """How long each of some datagrams takes. Lost ones are left out."""
+    """Return the travel times of some datagrams. Lost ones are left out."""
     times: list[float] = []
 
     def read() -> None:
@@ -97,9 +97,9 @@ def one_way_s(left: GatewayHost, right: GatewayHost, count: int, every_s: float 
 
 
 def reaches(left: Namespace, right: Namespace, address: str) -> bool:
-    """Whether a datagram gets to a host that has this address."""
+    """Return True if a datagram reaches a host with this address."""
     with udp(right, address, PORT) as inlet, udp(left) as outlet:
-        with contextlib.suppress(OSError):  # no way at all
+        with contextlib.suppress(OSError):  # no route
             outlet.sendto(b"there", (address, PORT))
         with contextlib.suppress(TimeoutError):
             return inlet.recv(100) == b"there"
@@ -107,7 +107,7 @@ def reaches(left: Namespace, right: Namespace, address: str) -> bool:
 
 
 def arrivals_of_train(left: GatewayHost, right: GatewayHost, segments: int, size: int) -> int:
-    """How many datagrams of a train sent at once arrive."""
+    """Return how many datagrams of a train arrive."""
     with udp(right.namespace, right.address, PORT) as inlet, udp(left.namespace) as outlet:
         outlet.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, size)
         outlet.sendto(bytes(segments * size), (right.address, PORT))

@@ -1,4 +1,4 @@
-"""Any program in a network namespace: what it says is kept, lines of JSON as values, and it is gone at the end."""
+"""Programs in network namespaces. Their output is kept, lines of JSON as values, and they are ended with the block."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ STOP_S = 10.0
 
 
 class Program:
-    """A context manager: the program runs from now on, and no longer than the block."""
+    """A running program. As a context manager, it is ended with the block."""
 
     def __init__(self, namespace: Namespace, *command: object, environment: dict[str, str] | None = None) -> None:
         self._command = [str(word) for word in command]
@@ -34,9 +34,9 @@ class Program:
             start_new_session=True,  # Ctrl-C is for whoever started the lab
         )
         self.lines: list[str] = []
-        """What it wrote, to either output."""
+        """Lines that it wrote, to stdout or stderr."""
         self.reports: list[dict[str, Any]] = []
-        """Those lines of stdout that are JSON objects."""
+        """Lines of stdout that are JSON objects."""
         self._threads = [
             threading.Thread(target=self._read, args=(stream, keep), daemon=True)
             for stream, keep in ((self._process.stdout, self._report), (self._process.stderr, None))
@@ -77,19 +77,19 @@ class Program:
         return self._process.poll() is None
 
     def wait_for(self, name: str, timeout_s: float = READY_S) -> Any:
-        """The first value that it reports under a name."""
+        """Return the first value that it reports under a name."""
         return self.wait_until(
             lambda: next((report for report in list(self.reports) if name in report), None), name, timeout_s
         )[name]
 
     def wait_for_line(self, part: str, *, after: int = 0, timeout_s: float = READY_S) -> str:
-        """The first line, of those after so many, that has this in it."""
+        """Return the first line after the given number of lines that contains a text."""
         return str(
             self.wait_until(lambda: next((line for line in self.lines[after:] if part in line), None), part, timeout_s)
         )
 
     def wait_until(self, find: Callable[[], Any], what: str, timeout_s: float) -> Any:
-        """What is found, once it is. AssertionError if the program ends without, or takes too long."""
+        """Wait for a match, and return it. Raise AssertionError if the program ends first, or takes too long."""
         found: list[Any] = []
 
         def is_there() -> bool:
@@ -116,19 +116,19 @@ class Program:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """As by kill -9: it has no time for anything."""
+        """Kill it at once (SIGKILL)."""
         self._process.kill()
         self._process.wait()
 
     def wait(self, timeout_s: float = READY_S) -> int:
-        """Its exit status."""
+        """Wait for its end. Return the exit status."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running: {self}") from None
 
     def close(self) -> None:
-        """SIGTERM, and SIGKILL for those who do not listen."""
+        """End it with SIGTERM, or with SIGKILL if that does not help."""
         if self.is_running:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""What becomes of traffic between LANs when gateways, the admin service or the Internet fail."""
+"""Traffic between LANs when gateways, the node-list service or the Internet fail."""
 
 import time
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 RECOVERY_S = 3.0
 REPORT_S = 0.3
-"""What lies between a message and the report of it, on a busy machine."""
+"""Time between a message and the report of it, on a busy machine."""
 START_S = 1.5
-"""That a gateway's process takes to start there."""
+"""Time that a gateway's process takes to start on a busy machine."""
 BLACKOUT_S = 20.0
 BACK_S = 10.0
 ADMIN_BACK_S = 25.0
-"""Gateways ask ever more rarely for a service that does not answer, down to every 18 s."""
+"""Longest interval at which gateways ask for a service that does not answer: 15 s and a fifth."""
 
 
 def test_admin_may_be_down_and_come_back(lab: Internet, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_gateway_behind_a_translator_calls_and_is_found_again(lab: Internet, t
 
 @contextmanager
 def moved(lab: Internet, host: GatewayHost) -> Iterator[str]:
-    """Another address in the same net; the old one is gone meanwhile."""
+    """Give a host another address in the same net. The old one is removed."""
     other = f"{host.address}77"  # 10.57.N.1 becomes 10.57.N.177
     readdress(lab, host, host.address, other)
     try:

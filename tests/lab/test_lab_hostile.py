@@ -1,4 +1,4 @@
-"""What strangers put onto the Internet between two gateways: dropped, counted, and never answered."""
+"""Datagrams of strangers on the Internet between two gateways: dropped, counted, and never answered."""
 
 import time
 from collections.abc import Iterator
@@ -28,21 +28,21 @@ RANDOM = Random(57)
 
 @dataclass(slots=True)
 class Scene:
-    """Two gateways with traffic from one to the other, and a stranger who has recorded it."""
+    """Two gateways with traffic from one to the other, and a stranger that recorded it."""
 
     left: Gateway
     right: Gateway
     flow: Traffic
     inject: Injector
     tap: Tap
-    """On the cable to the right one."""
+    """Tap of the cable to the right gateway."""
     recorded: list[bytes]
-    """What the right one has been sent, from the first handshake on."""
+    """Datagrams sent to the right gateway, from the first handshake on."""
     unseen: list[bytes]
-    """What it was sent and did not get."""
+    """Datagrams sent to the right gateway that did not arrive."""
 
     def drops(self) -> dict[str, float]:
-        """Of the right one, by reason."""
+        """Drops of the right gateway, by reason."""
         found: dict[str, float] = {}
         metrics = self.right.metrics()
         by_peer, by_side = metrics.get("fjm2d_peer_drops_total", []), metrics.get("fjm2d_drops_total", [])
@@ -51,7 +51,7 @@ class Scene:
         return found
 
     def attack(self, datagrams: list[bytes], source: Address) -> dict[str, int]:
-        """What was dropped of it, by reason."""
+        """Drops since then, by reason."""
         before = self.drops()
         expected = sum(before.values()) + len(datagrams)
         for number, datagram in enumerate(datagrams):
@@ -77,7 +77,7 @@ def scene(lab: Internet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         for gateway, other in ((right, left), (left, right)):
             gateway.know_peers([other])
             stack.enter_context(gateway)
-            # The left one's first handshake finds somebody.
+            # Start the right gateway first, so that the left one's first handshake is answered.
             gateway.program.wait_for_line("started")
         left.wait_until_up(1)
         flow = stack.enter_context(traffic(lab, "b"))
@@ -94,12 +94,12 @@ def _sent(tap: Tap, gateway: Gateway) -> list[bytes]:
 
 
 def _large(datagrams: list[bytes]) -> list[bytes]:
-    """Those with messages in them."""
+    """Datagrams that contain messages."""
     return [datagram for datagram in datagrams if len(datagram) > 200]
 
 
 def _record_unseen(lab: Internet, left: Gateway, right: Gateway) -> list[bytes]:
-    """What the left one sends while nothing crosses: not for so long that they give each other up."""
+    """Record what the left gateway sends while nothing arrives, for too short a time to be given up."""
     with lab.blackout(), Tap(lab.router, left.host.wan_device) as tap:
         time.sleep(UNSEEN_S)
     return [each.payload for each in tap.to(right.wan)]
@@ -125,7 +125,7 @@ def test_replayed_handshakes_are_dropped(scene: Scene) -> None:
 
 
 def test_altered_datagrams_are_dropped(scene: Scene) -> None:
-    """Whatever is changed of datagrams that would be accepted as they are."""
+    """Datagrams altered in any way, which would be accepted unaltered."""
     before = scene.flow.received("b")
     datagrams = [datagram for datagram in _large(scene.unseen) if len(datagram) < 1_400][:COUNT]
     assert len(datagrams) > COUNT / 5
@@ -155,7 +155,7 @@ def test_a_gateway_that_is_not_on_the_list_gets_no_answer(scene: Scene) -> None:
 
 
 def test_what_comes_out_of_order_or_twice_is_sorted_out(lab: Internet, scene: Scene) -> None:
-    """By the gateways and by NORM together: each message once."""
+    """Gateways and NORM together deliver each message once."""
     before, replayed = scene.flow.received("b"), scene.drops().get("replayed", 0)
     with lab.delay(0.002, reorder=0.1, duplicate=0.1):
         scene.flow.publisher.tell("begin")
@@ -182,7 +182,7 @@ def _with_a_bit_flipped(datagram: bytes) -> bytes:
 
 
 def _assert_unimpressed(scene: Scene, received: int) -> None:
-    """No message came of it, nobody got an answer, and the peer is where it was."""
+    """Assert that no message was delivered, nothing was answered, and the peer did not move."""
     assert scene.flow.received("b") == received
     assert scene.answers() == 0
     assert scene.right.program.is_running

@@ -1,4 +1,4 @@
-"""A topic over three LANs whose gateways know nothing but the admin service's address and a token."""
+"""A topic over three LANs, whose gateways know only the address of the node-list service and a token."""
 
 import time
 from collections import Counter
@@ -14,7 +14,7 @@ from wiretap import Datagram, Tap
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 FIRST_S = 5.0
-"""From nothing to the first message across."""
+"""Time from the start to the first message that arrives in another LAN."""
 PER_S = 100
 SENT_S = 2.0
 QUIET_S = 2.0
@@ -48,7 +48,7 @@ class ThreeLans:
         return {name: count - before[name] for name, count in self.received().items()}
 
     def pause(self) -> None:
-        """The publisher stops, and what it has sent arrives."""
+        """Stop the publisher, and wait until everything it sent has arrived."""
         self.publisher.tell("pause")
         before: dict[str, int] = {}
         while before != (now := self.received()):
@@ -58,7 +58,7 @@ class ThreeLans:
 
 @pytest.fixture(scope="module")
 def lans(lab: Internet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeLans]:
-    """Everything runs but the gateways, which have what they need to know."""
+    """Everything but the gateways runs, and the gateways are configured."""
     folder = tmp_path_factory.mktemp("three")
     gateways = make_gateways(lab, folder, "a1 b1 c1")
     with ExitStack() as stack:
@@ -98,13 +98,13 @@ def test_every_subscriber_gets_every_message_once(lans: ThreeLans) -> None:
         assert peer.all("fault") == [], name
         assert peer.last("gaps") == 0
     assert after["a1"] == after["a2"]
-    # Who came later begins with what was current then.
+    # A late subscriber begins with the messages of that time.
     assert after["b1"] <= after["a1"]
     assert after["c1"] <= after["a1"]
 
 
 def test_nothing_loops(lans: ThreeLans) -> None:
-    """Every datagram is on each LAN once, and crosses the Internet once to each other LAN."""
+    """Each datagram is on each LAN once, and crosses the Internet once to each other LAN."""
     lans.pause()
     switches = {name: site.switch for name, site in lans.lab.sites.items()}
     with lans.lab.trains_cut(), ExitStack() as stack:
@@ -131,7 +131,7 @@ def test_nothing_loops(lans: ThreeLans) -> None:
     for name in "bc":
         missing = len(data - seen[name].keys())
         assert missing <= 0.02 * len(data), f"{missing} of {len(data)} datagrams are not in LAN {name}"
-    # What LAN A's gateway sends to another goes to that one, and on from there to nobody.
+    # LAN A's gateway sends to each other gateway, and none passes it on.
     flows = {
         (left, right): len(_between(ports[left].datagrams, lans.gateways[f"{left}1"], lans.gateways[f"{right}1"]))
         for left in "abc"
@@ -139,7 +139,7 @@ def test_nothing_loops(lans: ThreeLans) -> None:
         if left != right
     }
     for left, right in flows:
-        # Beside what is on a LAN only the gateways' own words cross.
+        # Besides the LANs' datagrams, only messages of the gateways themselves cross.
         assert flows[left, right] < len(seen[left]) + OWN_WORDS_PER_S * (SENT_S + QUIET_S + PAUSE_S), f"{flows}"
     assert flows["a", "b"] >= len(data)
     assert flows["a", "c"] >= len(data)

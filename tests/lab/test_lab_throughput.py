@@ -16,7 +16,7 @@ WAN_MBIT = 100
 ONE_WAY_S = 0.020
 SECONDS = 10
 SETTINGS = {"rate": "94mbit"}
-"""Of the publisher. Headers on the way take the rest."""
+"""Rate of the publisher, as a part of the capacity. Headers take the rest."""
 QUEUE_DROPS_MOST = 0.001
 _BENCH = (sys.executable, "-m", "fjm2bench")
 
@@ -47,7 +47,7 @@ def test_jms_fills_a_wan(lab: Internet, tmp_path: Path, loss: float, share: floa
 
 
 def test_jms_fills_a_wan_whose_rate_nobody_has_said(lab: Internet, tmp_path: Path) -> None:
-    """The start included, in which the gateway finds it out."""
+    """Includes the start, in which the gateway measures the rate."""
     left, right = lab["a"].gateway, lab["b"].gateway
     with lab.rate(WAN_MBIT), lab.delay(ONE_WAY_S):
         capacity_bps = plain.capacity_bps(left, right, WAN_MBIT)
@@ -64,7 +64,7 @@ def test_jms_fills_a_wan_whose_rate_nobody_has_said(lab: Internet, tmp_path: Pat
 
 
 def transfer(lab: Internet) -> dict[str, Any]:
-    """What a publisher in LAN A says in the end, when a subscriber in LAN B has confirmed all."""
+    """Return the report of a publisher in LAN A, once a subscriber in LAN B has confirmed everything."""
     ends = ("--layer", "jms", "--uri", uri(**SETTINGS), "--size", "8192", "--json", "--timeout", 90)
     with Program(lab["b"].hosts[0], *_BENCH, "sub", *ends) as subscriber:
         subscriber.wait_for("ready")
@@ -77,6 +77,6 @@ def transfer(lab: Internet) -> dict[str, Any]:
 
 
 def queue_drops(gateway: Gateway) -> tuple[float, float]:
-    """Datagrams that found its queues full, and all that it sent."""
+    """Return the datagrams that found its queues full, and all that it sent."""
     dropped = sum(gateway.metric("fjm2d_peer_drops_total", reason=reason) for reason in ("queue_full", "urgent_full"))
     return dropped, gateway.metric("fjm2d_peer_sent_datagrams_total")

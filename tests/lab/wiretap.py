@@ -1,4 +1,4 @@
-"""Listening on a cable, and putting onto it what was never sent."""
+"""A tap that records the datagrams on a cable, and an injector of forged ones."""
 
 import contextlib
 import socket
@@ -24,18 +24,18 @@ _KEPT = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """One that passed. A train that crosses the cable whole is one here."""
+    """A recorded datagram. A train that crosses the cable whole counts as one."""
 
     at: float
     is_outgoing: bool
-    """Sent by the device; otherwise it came in."""
+    """True if the device sent it, False if it received it."""
     source: Address
     destination: Address
     payload: bytes
 
 
 class Tap:
-    """A context manager that keeps the UDP datagrams which pass a device while it is open, up to a bound."""
+    """A context manager that records the UDP datagrams that pass a device, up to a bound."""
 
     def __init__(self, namespace: Namespace, device: str) -> None:
         with namespace.entered():

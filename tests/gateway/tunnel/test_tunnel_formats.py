@@ -1,4 +1,4 @@
-"""What stands on the wire, the replay window against an obvious one, and sessions on their own."""
+"""Wire formats, the replay window against a simple model, and single sessions."""
 
 import itertools
 from collections import Counter

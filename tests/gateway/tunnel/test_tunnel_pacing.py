@@ -21,7 +21,7 @@ def parcel(count: int, source: int = 1, urgent: bool = False, segment: int = SEG
 def drain(
     queue: LinkQueue, start: float, end: float, step: float | None = None, *, is_kept_busy: bool = False
 ) -> list[tuple[float, Parcel]]:
-    """What leaves meanwhile: polled whenever it says, or late, every `step` seconds."""
+    """Return what leaves in this time, polled when the queue asks for it, or every `step` seconds."""
     sent, now = [], start
     while now <= end:
         count = min(45, queue.bound_bytes // (2 * COST))

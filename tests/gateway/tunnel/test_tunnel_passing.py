@@ -1,4 +1,4 @@
-"""What goes through a gateway without waiting or being copied: whole, in bounds, and as if it had waited."""
+"""Trains that pass a gateway without being queued or copied: complete, within the rate, and in order."""
 
 from collections import Counter
 
@@ -44,7 +44,7 @@ def test_what_passes_through_arrives_as_it_was(count: int, last: int) -> None:
 
 
 def test_it_is_not_copied_but_sealed_at_once() -> None:
-    """What becomes of the buffer afterwards is nobody's concern."""
+    """The buffer may be overwritten afterwards."""
     net, a, b = connected()
     buffer = np.frombuffer(bytearray(b"x" * 3 * SIZE), np.uint8)
     train = a.endpoint.pass_through(a.peer(b), Kind.NORM, GROUP, buffer, SIZE, net.now)
@@ -76,7 +76,7 @@ def test_nothing_overtakes_what_waits_for_the_same_uplink() -> None:
 
 
 def test_a_rate_holds_for_what_passes() -> None:
-    """As much as may, and no more in any window than the rate and one burst."""
+    """As much as the rate allows, and in no period more than the rate plus one burst."""
     net, a, b = connected(rate_bps=10e6)
     began_at, went = net.now, 0
     while net.now < began_at + 1:
@@ -119,7 +119,7 @@ def test_nothing_passes_to_a_peer_that_is_down() -> None:
 
 
 def test_a_train_that_the_kernel_has_no_room_for_stays_whole() -> None:
-    """Whoever keeps it may be asked something meanwhile, and answers."""
+    """Probes are answered meanwhile, and do not overwrite it."""
     net, a, b = connected()
     contents = [*datagrams(20, SIZE)]
     train = passed(a, b, b"".join(contents))
@@ -133,9 +133,6 @@ def test_a_train_that_the_kernel_has_no_room_for_stays_whole() -> None:
     net.run(1)
     assert b.contents == contents
     assert not b.peer(a).stats.as_dict()["drops"]
-
-
-# One place in memory for one train after the other.
 
 
 def sessions() -> tuple[Session, Session]:
@@ -168,7 +165,7 @@ def test_places_and_lengths_may_change_from_train_to_train(trains: list[tuple[in
 
 @given(st.data())
 def test_of_trains_in_any_order_each_datagram_is_taken_once(data: st.DataObject) -> None:
-    """Joined by the kernel as they came: with gaps, doubles, late ones, forged ones."""
+    """Trains as the kernel joins them: with gaps, duplicates, late and forged datagrams."""
     here, there = sessions()
     step = 20 + OVERHEAD_BYTES
     total = 60

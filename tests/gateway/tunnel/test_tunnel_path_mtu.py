@@ -85,7 +85,7 @@ def over_ipv6() -> tuple[Net, Node, Node]:
 
 @pytest.mark.parametrize(("size", "parts"), [(1444, 2), (1424, 1), (1344, 1)])
 def test_over_ipv6_there_is_less_room(size: int, parts: int) -> None:
-    """The longest datagrams that JMS sends by default go in two; those of `segment_bytes=1300` fit."""
+    """The longest default datagrams of JMS go in two parts; those of `segment_bytes=1300` fit."""
     net, a, b = over_ipv6()
     peer = a.peer(b)
     assert (peer.path.mtu_bytes, peer.path.datagram_bytes) == (1500, 1424)

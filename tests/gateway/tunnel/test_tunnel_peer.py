@@ -103,7 +103,7 @@ def test_every_address_is_tried_for_ever(good: int) -> None:
 
 
 def test_heavy_weather() -> None:
-    """Loss, reordering and doubles: everything that arrives arrives once and whole."""
+    """Loss, reordering and duplicates: a datagram arrives at most once, and complete."""
     net = Net(4)
     a, b = net.node("a"), net.node("b")
     for path in net.both(a, b):
@@ -215,7 +215,7 @@ def test_an_old_epoch_is_accepted_for_a_short_time_only() -> None:
 
 
 def test_keys_that_cannot_be_renewed_end() -> None:
-    """A link that carries sealed datagrams, but no handshakes."""
+    """The link carries sealed datagrams but no handshakes."""
     net, a, b = connected(config=EndpointConfig(rekey_s=20))
     for node in (a, b):
         node.endpoint._receive_handshake = lambda *_: None  # type: ignore[method-assign]
@@ -237,7 +237,7 @@ def test_an_idle_tunnel_sends_a_keepalive_every_ten_seconds() -> None:
     sent = [
         node.peer(other).stats.datagrams_sent - n for (node, other), n in zip(((a, b), (b, a)), before, strict=True)
     ]
-    # A question of one's own every ten seconds, and an answer to each of the other's.
+    # One question every ten seconds, and an answer to each of the peer's.
     assert all(55 <= n <= 62 for n in sent), sent
 
 
@@ -256,7 +256,7 @@ def test_a_peer_that_dies_is_noticed_within_three_seconds() -> None:
 
 @pytest.mark.parametrize("is_measured", [False, True])
 def test_who_is_heard_but_does_not_hear_is_down(is_measured: bool) -> None:
-    """Nothing gets from a to b any more, everything from b to a: neither can be of use to the other."""
+    """Nothing arrives from a at b, everything from b at a: neither can use the other."""
     net, a, b = connected(is_measured=is_measured)
     chatter(a, b, 30)
     chatter(b, a, 30)
@@ -298,7 +298,7 @@ def test_an_idle_peer_that_dies_is_noticed_too() -> None:
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_restarted_peer_is_back_soon(knows: bool) -> None:
-    """It calls if it knows whom; otherwise the other side does, as soon as nothing comes any more."""
+    """The restarted peer calls if it knows an address; otherwise the other side calls when it hears nothing."""
     net, a, b = connected()
     chatter(a, b, 30)
     net.run(5)

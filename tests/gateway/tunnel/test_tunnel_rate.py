@@ -1,4 +1,4 @@
-"""Finding a link's rate, over simulated links with a queue."""
+"""Measurement of a link's rate, over simulated links with a queue."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -15,7 +15,7 @@ TRAIN_BYTES = 64_000
 
 
 class Flood:
-    """A gateway that always has something to send; what it got across, and how long it waited on the way."""
+    """A gateway that always has data to send, with its throughput and the queueing on the way."""
 
     def __init__(self, a: Node, b: Node, size: int = 1400) -> None:
         self.a, self.b, self.size = a, b, size
@@ -48,7 +48,7 @@ class Flood:
         return 8 * (self.b.received_bytes - before) / seconds
 
     def use(self, seconds: float) -> tuple[float, float, float]:
-        """What part of the link's bits per second is used, how long its queue is on average, and the part it drops."""
+        """Return the part of the capacity that is used, the average queue in seconds, and the part that is dropped."""
         net, stats = self.a.net, self.a.peer(self.b).stats
         sent, dropped, began = stats.datagrams_sent, self.path.dropped["queue"], len(self.queues_s)
         whole = (self.size + OVERHEAD_BYTES + IP_BYTES) / self.size
@@ -78,7 +78,7 @@ def measured(
 
 
 def cases() -> Iterator[ParameterSet]:
-    """All combinations. Every second one, which has each pair of values once, is for each run of the suite."""
+    """All combinations. Half of them, in which each pair of values occurs, run with every suite."""
     rates_bps, trips_s, losses = (1e6, 10e6, 100e6, 1e9), (0.001, 0.04, 0.2), (0.0, 0.01)
     for numbered in product(*map(enumerate, (rates_bps, trips_s, losses))):
         places, values = zip(*numbered, strict=True)
@@ -87,7 +87,7 @@ def cases() -> Iterator[ParameterSet]:
 
 @pytest.mark.parametrize(("rate_bps", "trip_s", "loss"), list(cases()))
 def test_a_links_rate_is_found_within_seconds_and_kept(rate_bps: float, trip_s: float, loss: float) -> None:
-    """Within 2 s, and 15 round trips; from then on nine tenths of the time the link is busy and its queue short."""
+    """Within 2 s and 15 round trips. From then on, in nine tenths of the time, the link is busy and its queue short."""
     net, flood = measured(rate_bps, trip_s / 2, loss=loss, size=8800 if rate_bps > 50e6 else 1400)
     net.run(2 + 15 * trip_s)
     used, queue_s, drops = flood.use(5)
@@ -99,7 +99,7 @@ def test_a_links_rate_is_found_within_seconds_and_kept(rate_bps: float, trip_s: 
 @pytest.mark.parametrize("rate_bps", [10e6, 100e6])
 @pytest.mark.parametrize("trip_s", [0.001, 0.04])
 def test_hosts_that_are_busy_for_a_while_are_no_queue(rate_bps: float, trip_s: float) -> None:
-    """Three times a second each of both does nothing for 10 to 30 ms, from the start."""
+    """Both hosts pause for 10 to 30 ms, three times a second, from the start."""
     net, flood = measured(rate_bps, trip_s / 2, size=8800 if rate_bps > 50e6 else 1400)
     random = Random(5)
 
@@ -118,7 +118,7 @@ def test_hosts_that_are_busy_for_a_while_are_no_queue(rate_bps: float, trip_s: f
 
 @pytest.mark.parametrize("seed", [5, 9, 11])
 def test_senders_that_come_and_go_on_busy_hosts_keep_the_rate(seed: int) -> None:
-    """They send for a tenth of a second, and then pause for longer; both hosts do nothing for a while now and then."""
+    """Senders send for a tenth of a second, then pause for longer. Both hosts pause now and then."""
     net, flood = measured(100e6, size=8800)
     random = Random(seed)
 
@@ -225,7 +225,7 @@ def test_one_datagram_in_a_hundred_lost_is_the_links_own_matter() -> None:
 
 @pytest.mark.parametrize("delay_s", [0.002, 0.02])
 def test_a_link_that_drops_what_is_too_much_at_once(delay_s: float) -> None:
-    """What is too much is lost at once: a policer. The round trip never grows."""
+    """A policer drops the excess at once, so the round trip never grows."""
     net, flood = measured(20e6, delay_s)
     flood.path.queue_s = 0.004
     net.run(6)
@@ -248,7 +248,7 @@ def test_a_path_that_becomes_longer_is_no_queue() -> None:
 
 @pytest.mark.parametrize(("wave_s", "every_s"), [(0.01, 0.01), (0.02, 0.01), (0.02, 0.05)])
 def test_a_path_that_takes_now_more_now_less_time_is_filled_all_the_same(wave_s: float, every_s: float) -> None:
-    """As by radio or cable. Nothing is overtaken."""
+    """Jitter as on radio and cable links, without reordering."""
     net, flood = measured(20e6)
     random = Random(3)
 
@@ -267,7 +267,7 @@ def test_a_path_that_takes_now_more_now_less_time_is_filled_all_the_same(wave_s:
 
 
 class Cross:
-    """Somebody else's traffic over the same link, which heeds nothing."""
+    """Traffic of others over the same link, which does not react to anything."""
 
     def __init__(self, net: Net, path: Path) -> None:
         self.net, self.path = net, path
@@ -321,7 +321,7 @@ def test_no_more_than_the_rate_that_is_allowed() -> None:
 
 
 class Story:
-    """Reports of a sender with 1,000 bytes a datagram, told one after the other."""
+    """Reports of a sender with 1,000 bytes a datagram, one after the other."""
 
     def __init__(self, sends_bps: float, trip_s: float = 0.04) -> None:
         self.estimate = RateEstimate(None)
@@ -330,7 +330,7 @@ class Story:
         self.sent = self.received = 0
 
     def cruise(self) -> float:
-        """The start is over."""
+        """Let the start end."""
         self.tell(40)
         self.tell(8, queue_s=0.03)
         return self.tell(10)
@@ -420,7 +420,7 @@ def test_a_queue_that_does_not_care_is_somebody_elses() -> None:
 
 
 def test_a_host_without_time_to_send_is_no_slow_path() -> None:
-    """It may send 20 Mbit/s, and sends 2, late but all of it."""
+    """The rate allows 20 Mbit/s. The host sends 2, late but complete."""
     story = Story(20e6)
     before = story.cruise()
     story.sends_bps = 2e6

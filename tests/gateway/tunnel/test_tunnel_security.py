@@ -1,4 +1,4 @@
-"""What strangers may try. Nothing that does not authenticate is answered, and nothing changes but the counters."""
+"""Attacks by strangers. Nothing that does not authenticate is answered, or changes anything but counters."""
 
 import pickle
 import time
@@ -25,7 +25,7 @@ STRANGER = ("198.51.100.66", 666)
 
 
 def state_of(thing: Any, seen: set[int] | None = None) -> Any:
-    """Everything that an object holds, as plain values; counters of drops and scratch space left out."""
+    """Return the whole state of an object as plain values, without drop counters and buffers."""
     seen = set() if seen is None else seen
     if isinstance(thing, np.ndarray):
         return thing.tobytes()
@@ -57,7 +57,7 @@ def drops_of(node: Node) -> Counter[Drop]:
 
 
 def attack(victim: Node, messages: Iterable[bytes], allowed: set[Drop], source: tuple[str, int] = STRANGER) -> int:
-    """Each of them is dropped for one of the reasons allowed, changes nothing, and is answered by nothing."""
+    """Assert that each message is dropped for an allowed reason, changes nothing and is not answered."""
     endpoint, now = victim.endpoint, victim.net.now
     before, drops = state_of(endpoint), drops_of(victim)
     number = 0
@@ -77,7 +77,7 @@ def attack(victim: Node, messages: Iterable[bytes], allowed: set[Drop], source: 
 
 
 def flips(message: bytes) -> Iterator[bytes]:
-    """Every bit turned, one at a time."""
+    """Yield the message with each bit flipped in turn."""
     for place in range(8 * len(message)):
         turned = bytearray(message)
         turned[place // 8] ^= 1 << place % 8
@@ -124,7 +124,7 @@ TAMPERED = {
 
 @pytest.mark.parametrize("kind", ["INITIATION", "RESPONSE", "PROBE", "NORM", "FEEDBACK", "NORM_PART"])
 def test_every_bit_turned_of_every_kind_of_datagram(kind: str) -> None:
-    """Of fresh ones, which would be taken if they were left alone."""
+    """Fresh datagrams are altered, which would be accepted unaltered."""
     net = Net(3)
     a, b = net.node("a"), net.node("b")
     a.records = b.records = True
@@ -149,7 +149,7 @@ def test_every_bit_turned_of_every_kind_of_datagram(kind: str) -> None:
         message = train.data.tobytes()[: train.segment_bytes]
     assert Kind(message[0] & 15).name == kind
     source = a.address if victim is b else b.address
-    # What is altered in the counter alone does not authenticate either, so that no window moves.
+    # A datagram altered in the counter alone does not authenticate either, so no window moves.
     assert attack(victim, flips(message), TAMPERED, source) == 8 * len(message)
     attack(victim, truncations(message), TAMPERED, source)
     attack(victim, (message + b"\0", message + message[:27], b"\0" + message), TAMPERED, source)
@@ -159,7 +159,7 @@ def test_every_bit_turned_of_every_kind_of_datagram(kind: str) -> None:
 
 
 def test_replays_of_everything_from_anywhere() -> None:
-    """Both gateways' datagrams, thrown back at both: as they were, and reflected to where they came from."""
+    """Replay both gateways' datagrams to both: to their destination, and to their sender."""
     net, a, b, _ = recorded()
     net.run(30)
     wires = [
@@ -201,7 +201,7 @@ def test_a_restarted_gateway_does_not_answer_old_handshakes() -> None:
 
 
 def test_a_handshake_is_of_use_once_even_to_those_who_delay_it() -> None:
-    """Held back and let go twice, from a stranger's address: one answer, no longer than the question, and no move."""
+    """An initiation is held back and sent twice from a stranger's address: one shorter answer, and no move."""
     net, a, b = connected()
     a.records = True
     net.paths["a", "b"].is_cut = True
@@ -217,7 +217,7 @@ def test_a_handshake_is_of_use_once_even_to_those_who_delay_it() -> None:
 
 
 def test_what_a_gateway_began_before_the_present_session_is_never_answered() -> None:
-    """It never arrived, so nobody has seen it; the session has come about by the other side's handshake."""
+    """The initiation never arrived; the session came from the other side's handshake."""
     net = Net(3)
     a, b = net.node("a"), net.node("b")
     a.records = True
@@ -312,7 +312,7 @@ def test_goodbye_over_and_over_makes_no_storm() -> None:
 
 
 def test_a_stranger_with_a_key_of_his_own_gets_nowhere() -> None:
-    """He knows both public keys, and has everything that a gateway has but a place in the list."""
+    """A stranger knows both public keys, and is a gateway in all respects but not on the list."""
     _, a, b = connected()
     eve = key_of("eve")
     random = Random(1)
@@ -326,7 +326,7 @@ def test_a_stranger_with_a_key_of_his_own_gets_nowhere() -> None:
 
 
 def test_public_keys_alone_do_not_make_a_mac() -> None:
-    """So that the costly part of a handshake is out of reach for who has no private key."""
+    """So a sender without a private key cannot cause the costly part of a handshake."""
     _, a, b = connected()
     eve = key_of("eve")
     as_a, as_b = Pair(eve, b.keys.public), Pair(eve, a.keys.public)
@@ -338,7 +338,7 @@ def test_public_keys_alone_do_not_make_a_mac() -> None:
 
 
 def test_a_mac_without_the_rest_is_not_enough() -> None:
-    """Who has stolen b's key can make MACs as from a. He cannot make a handshake as a from his own to b's."""
+    """A thief of b's key can make MACs as if from a, but cannot complete a handshake with b as a."""
     _, a, b = connected()
     thief = Pair(b.keys, a.keys.public)
     stolen = Opening(Pair(b.keys, a.keys.public), 9, a.wall_ns() + 10**9, Random(2).randbytes).message
@@ -380,7 +380,7 @@ NOISE_VICTIM = connected()[2]
 
 @given(st.integers(0, 255), st.integers(1, 1500), st.integers(0, 3), st.binary(max_size=64))
 def test_forgeries_for_a_session_that_there_is(first: int, size: int, hops: int, content: bytes) -> None:
-    """The index is on the wire for all to read."""
+    """Anyone can read the index on the wire."""
     index = next(iter(NOISE_VICTIM.endpoint.indexes)).to_bytes(4)
     header = bytes([first]) + b"\0\7" + index + bytes(4) + bytes([hops])
     message = (header + content).ljust(size + OVERHEAD_BYTES, b"\0")
@@ -388,7 +388,7 @@ def test_forgeries_for_a_session_that_there_is(first: int, size: int, hops: int,
 
 
 def test_good_and_bad_in_one_train() -> None:
-    """An attacker may share a flow with a peer where the kernel joins datagrams by addresses."""
+    """The kernel joins datagrams by address, so an attacker may get into a peer's train."""
     net, a, b = connected()
     a.records = True
     net.path(a, b).is_cut = True
@@ -474,7 +474,7 @@ def test_secrets_are_in_no_repr_and_no_pickle() -> None:
 
 
 def test_a_content_without_sense_is_counted_though_authentic() -> None:
-    """A peer that was taken over, or has another version, does no harm either."""
+    """A compromised peer, or one of another version, does no harm either."""
     _, a, b = connected()
     session = a.peer(b)._epochs.current.session  # type: ignore[union-attr]
     here = b.peer(a)

@@ -1,4 +1,4 @@
-"""Gateways' tunnels in virtual time, over links that lose, double, delay and reorder, always alike for a seed."""
+"""Tunnels in virtual time, over links that lose, duplicate, delay and reorder, reproducible by a seed."""
 
 import hashlib
 import heapq
@@ -24,13 +24,13 @@ GROUP = 77
 
 @dataclass(slots=True)
 class Path:
-    """One way between two places."""
+    """One direction between two nodes."""
 
     delay_s: float = 0.02
     loss: float = 0.0
     double: float = 0.0
     jitter_s: float = 0.0
-    """Up to so much later, each datagram for itself: they overtake each other. Without it they keep their order."""
+    """Most extra delay, drawn for each datagram, so that they overtake each other; 0 keeps their order."""
     mtu: int = 1500
     rate_bps: float = math.inf
     queue_s: float = 0.1
@@ -42,12 +42,12 @@ class Path:
 
 
 def key_of(name: str) -> KeyPair:
-    """A gateway's key: always the same for a name."""
+    """Return the key of a gateway, always the same for a name."""
     return KeyPair(hashlib.sha256(name.encode()).digest())
 
 
 class Node:
-    """A gateway's tunnel with its addresses, and everything that has come out of it."""
+    """A tunnel with its address, and everything that it has put out."""
 
     def __init__(self, net: "Net", name: str, config: EndpointConfig, address: Address) -> None:
         self.net = net
@@ -55,19 +55,19 @@ class Node:
         self.config = config
         self.keys = key_of(name)
         self.address = address
-        """What its packets bear; changing it is what a NAT does."""
+        """Source of its packets. A NAT may change it."""
         self.received: list[tuple[int, bytes]] = []
-        """Group and content of each datagram that has come for the LAN."""
+        """Group and content of each datagram received for the LAN."""
         self.keeps = True
-        """Whether `received` is filled."""
+        """True to fill `received`."""
         self.received_bytes = 0
         self.events: list[tuple[float, Event]] = []
         self.sent: list[Train] = []
-        """Copies of what it has sent, where `records` is set."""
+        """Copies of the trains sent, if `records` is set."""
         self.records = False
         self.is_running = True
         self.busy_until = -math.inf
-        """Its host has no time for it until then: it hears and does nothing, and then everything at once."""
+        """Until then its host does not run it: it does nothing, and then everything at once."""
         self.endpoint = self._endpoint()
 
     def _endpoint(self) -> Endpoint:
@@ -78,7 +78,7 @@ class Node:
         return WALL_NS + int(self.net.now * 1e9)
 
     def restart(self) -> None:
-        """A new process with the same key, which knows nobody yet."""
+        """Replace it by a new process with the same key and no peers."""
         self.endpoint = self._endpoint()
         self.is_running = True
 
@@ -93,7 +93,7 @@ class Node:
         return self.endpoint.peers[other.keys.public.id]
 
     def send(self, other: "Node", *contents: bytes, source: int = 0, kind: Kind = Kind.NORM) -> None:
-        """Datagrams of equal length, but for the last."""
+        """Send datagrams of equal length; the last may be shorter."""
         self.endpoint.send(
             [self.peer(other)], kind, GROUP, b"".join(contents), len(contents[0]), self.net.now, source=source
         )
@@ -133,7 +133,7 @@ class Node:
 
 
 class Net:
-    """Where packets go. Time is virtual."""
+    """The network between nodes, in virtual time."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -159,7 +159,7 @@ class Net:
         heapq.heappush(self._due, (when, next(self._numbers), do))
 
     def carry(self, sender: Node, train: Train) -> None:
-        """What a node sends, on its way: in runs, where nothing tears them apart."""
+        """Carry a train: in runs where the path keeps datagrams together."""
         receiver = next((node for node in self.nodes.values() if node.address == train.address), None)
         if receiver is None:
             return
@@ -229,7 +229,7 @@ class Net:
         raise AssertionError("the nodes keep each other busy without end")
 
     def until(self, condition: Callable[[], bool], seconds: float) -> float:
-        """Let time pass until something holds. How long it took; infinite if it did not happen."""
+        """Let time pass until a condition holds. Return how long that took; infinite if it never held."""
         start = self.now
         while self.now < start + seconds:
             if condition():
@@ -239,7 +239,7 @@ class Net:
 
 
 def connected(seed: int = 0, config: EndpointConfig | None = None, **options: object) -> tuple[Net, Node, Node]:
-    """Two gateways with a session, and the path between them looked at."""
+    """Return two gateways with a session that have found the path MTU."""
     net = Net(seed)
     a, b = net.node("a", config), net.node("b", config)
     a.add(b, **options)
@@ -251,7 +251,7 @@ def connected(seed: int = 0, config: EndpointConfig | None = None, **options: ob
 
 
 def datagrams(number: int, size: int, seed: int = 0) -> Iterator[bytes]:
-    """Different ones."""
+    """Yield random datagrams."""
     random = Random(seed)
     return (random.randbytes(size) for _ in range(number))
 
