@@ -1,4 +1,4 @@
-"""Sessions on the loopback for tests: opened, listened to, and waited for with a deadline."""
+"""Helpers for tests of sessions on the loopback: open sessions, collect their events, and wait with a deadline."""
 
 import asyncio
 import contextlib
@@ -20,9 +20,9 @@ from fjm2.norm.events import (
 
 GROUP = "239.192.57.95"
 DEADLINE_S = 10.0
-"""For anything that has to happen; it mostly takes milliseconds."""
+"""Longest wait for something that must happen. Mostly it takes milliseconds."""
 QUICK = SenderConfig(rate_bps=400e6, grtt_s=0.002, robust_factor=8)
-"""Round trips on the loopback are short, and waiting for the end of a flush is dull."""
+"""Settings with a small round-trip time, as on the loopback, so that flushes are quick."""
 
 _Event = TypeVar("_Event", bound=Event)
 _Result = TypeVar("_Result")
@@ -30,7 +30,7 @@ Test = Callable[..., Coroutine[Any, Any, None]]
 
 
 def on_each_loop(test: Test) -> Callable[..., None]:
-    """Runs a coroutine as a test, on asyncio's own loop and on uvloop. What goes wrong in callbacks fails it."""
+    """Run a coroutine function as a test, on asyncio's loop and on uvloop. Errors in callbacks fail the test."""
 
     @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
     @functools.wraps(test)
@@ -59,7 +59,7 @@ async def soon(awaitable: Awaitable[_Result]) -> _Result:
 
 
 class Listener:
-    """Takes a session's events as they come, and keeps them."""
+    """Receives a session's events as they come, and keeps them."""
 
     def __init__(self, session: Session) -> None:
         self.events: list[Event] = []
@@ -76,14 +76,14 @@ class Listener:
         return [event for event in self.events if isinstance(event, kind)]
 
     async def until(self, is_true: Callable[[], object]) -> None:
-        """Wait for something that events bring about."""
+        """Wait until a condition on the events is true."""
         async with asyncio.timeout(DEADLINE_S):
             while not is_true():
                 self._came.clear()
                 await self._came.wait()
 
     async def some(self, kind: type[_Event], count: int = 1) -> list[_Event]:
-        """At least so many events of a kind."""
+        """Wait for at least `count` events of a kind."""
         try:
             await self.until(lambda: len(self.all(kind)) >= count)
         except TimeoutError:
@@ -104,7 +104,7 @@ class Listener:
 
 @contextlib.asynccontextmanager
 async def listening(session: Session) -> AsyncIterator[Listener]:
-    """A session, open, whose events are taken."""
+    """An open session whose events are received."""
     async with session:
         listener = Listener(session)
         try:
@@ -114,7 +114,7 @@ async def listening(session: Session) -> AsyncIterator[Listener]:
 
 
 async def until(is_true: Callable[[], object]) -> None:
-    """Wait for something that no event tells of."""
+    """Wait until a condition is true that no event reports."""
     async with asyncio.timeout(DEADLINE_S):
         while not is_true():  # noqa: ASYNC110 - there is nothing to wait for
             await asyncio.sleep(0.002)

@@ -165,7 +165,7 @@ async def test_more_than_the_cache_holds_goes_out_without_pauses(port: int) -> N
         ids = [await soon(sender.send_data(noise(3000, number))) for number in range(40)]
         took_s = time.monotonic() - began
         assert [event.object_id for event in await heard.some(ObjectCompleted, 40)] == ids
-    assert took_s < 2  # a flush takes 4 s, and need not be waited for
+    assert took_s < 2  # a flush takes 4 s: do not wait for it
 
 
 @on_each_loop
@@ -276,7 +276,7 @@ async def test_a_late_receiver_gets_what_it_asks_for(port: int) -> None:
 @pytest.mark.parametrize(("writes", "size"), [(100_000, 20), (300_000, 1), (3_000, 20_000)])
 @on_each_loop
 async def test_writing_in_a_loop_does_not_hold_others_up(port: int, writes: int, size: int) -> None:
-    """The time between two turns of another task, in processor time: other programs do not count."""
+    """Measure the processor time between two turns of another task, which excludes other programs."""
     longest_s = 0.0
 
     async def tick() -> None:

@@ -86,7 +86,7 @@ async def test_a_stream_that_runs_away_from_its_reader_says_so(port: int, monkey
                 pass
 
 
-# Losing, giving up, closing.
+# Losses, cancellation and closing.
 
 
 @on_each_loop

@@ -20,7 +20,7 @@ from fjm2.norm.events import (
 
 
 def run_in(network: Network, main: Callable[[], Coroutine[Any, Any, None]], *setup: str) -> None:
-    """Runs a coroutine on each kind of loop, on a host of its own."""
+    """Run a coroutine function on each kind of loop, on a host of its own."""
     host = network.namespace()
     for command in setup:
         host.ip(*command.split())

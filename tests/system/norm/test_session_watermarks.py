@@ -1,4 +1,4 @@
-"""Watermarks and flushes of sessions: who has confirmed what, and what they wait for."""
+"""Watermarks and flushes of sessions: which receivers confirm, and what the sender waits for."""
 
 import asyncio
 import re
@@ -33,7 +33,7 @@ async def test_a_watermark_is_confirmed_by_those_who_have_all(port: int) -> None
         await sender.send_data(data)
         outcome = await soon(sender.watermark([2, 3]))
         assert (outcome.acked, outcome.failed) == ({2, 3}, set())
-        for heard in (first, second):  # at that moment, not some time later
+        for heard in (first, second):  # already now, not some time later
             assert [event.data for event in heard.all(ObjectCompleted)] == [data]
 
 
@@ -96,7 +96,7 @@ async def test_it_can_be_asked_how_far_an_object_is(port: int) -> None:
 
 @on_each_loop
 async def test_a_watermark_does_not_wait_for_who_has_left(port: int) -> None:
-    config = SenderConfig(rate_bps=100e6, robust_factor=1000, grtt_s=0.1)  # asked for minutes
+    config = SenderConfig(rate_bps=100e6, robust_factor=1000, grtt_s=0.1)  # with these values, asking takes minutes
     async with (
         listening(new_session(port, node_id=2)),
         new_session(port, is_sender_only=True, sender=config) as sender,
