@@ -64,7 +64,7 @@ COMMANDS = [path.name for path in EXAMPLES.glob("*.py") if path.name != "noteboo
 
 
 @pytest.mark.parametrize("example", sorted(COMMANDS))
-def test_every_example_tells_how_it_is_used(example: str) -> None:
+def test_every_example_shows_its_usage(example: str) -> None:
     if example == "web_app.py":
         pytest.importorskip("fastapi", reason="the extra `admin` is not installed")
     assert "usage:" in run(example, "--help").stdout.lower()
@@ -115,11 +115,11 @@ def test_peeking_knows_every_capture(capture: str) -> None:
         ("fec129", "parity 1"),
     ],
 )
-def test_peeking_puts_into_words_what_is_asked_and_sent(capture: str, words: str) -> None:
+def test_peeking_describes_requests_and_data(capture: str, words: str) -> None:
     assert words in peeked(capture)
 
 
-def test_peeking_at_something_else_ends_with_one_line(tmp_path: Path) -> None:
+def test_peeking_at_another_file_fails_with_one_line(tmp_path: Path) -> None:
     whole = (VECTORS / "crafted.pcap").read_bytes()
     files = {
         "text": (b"no capture at all, but long enough", "is not a pcap file"),
@@ -137,7 +137,7 @@ def test_peeking_at_something_else_ends_with_one_line(tmp_path: Path) -> None:
         assert len(error.splitlines()) == 1
 
 
-def test_peeking_counts_what_is_no_norm(tmp_path: Path) -> None:
+def test_peeking_counts_packets_that_are_not_norm(tmp_path: Path) -> None:
     content = bytearray((VECTORS / "cmd-application.pcap").read_bytes())
     content[24 + 16 + 14 + 20 + 8] = 0x47  # the first packet's version and type
     path = tmp_path / "mixed.pcap"
@@ -201,7 +201,7 @@ def test_progress_of_files_shows_on_a_terminal(listen: Listen, port: str, tmp_pa
     assert "2 hosts have it all: " in text
 
 
-def test_progress_of_what_comes_shows_on_a_terminal(port: str, tmp_path: Path) -> None:
+def test_progress_of_received_files_shows_on_a_terminal(port: str, tmp_path: Path) -> None:
     big = tmp_path / "big"
     big.write_bytes(os.urandom(1_500_000))
     shown, terminal = pty.openpty()
@@ -239,7 +239,7 @@ def read_some(terminal: int) -> str:
         return ""
 
 
-def test_the_bare_engine_to_itself(listen: Listen, port: str) -> None:
+def test_the_bare_engine_sends_to_itself(listen: Listen, port: str) -> None:
     receiver = listen("bare_engine.py", "--port", port)
     sent = run("bare_engine.py", "--port", port, "--text", "hello, all of you").stdout
     assert "TransmissionFlushed" in sent

@@ -59,7 +59,7 @@ def test_jobs_are_shared_by_the_threads_of_a_worker(listen: Listen, port: str) -
     assert worker.returncode == 1  # as click has it
 
 
-def test_alarms_overtake_what_waits(listen: Listen, port: str) -> None:
+def test_alarms_overtake_waiting_messages(listen: Listen, port: str) -> None:
     listener = listen("jms_lanes.py", "--uri", uri_of(port), "--listen")
     run("jms_lanes.py", "--uri", uri_of(port), "--messages", "3000", "--rate", "20mbit")
     *alarms, last = lines_of(listener)
@@ -69,7 +69,7 @@ def test_alarms_overtake_what_waits(listen: Listen, port: str) -> None:
     assert last == "3000 messages of bulk"
 
 
-def test_who_chats_sees_the_others_and_not_himself(port: str) -> None:
+def test_chatters_see_others_but_not_their_own_messages(port: str) -> None:
     with Chatter(port, "Ann") as ann, Chatter(port, "Bob") as bob:
         ann.hears("* Bob is here")
         bob.says("hello")

@@ -21,7 +21,7 @@ DEADLINE_S = 30.0
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
-def test_units_are_valid_and_closed(unit: Path, tmp_path: Path, require_tool: Callable[[str], str]) -> None:
+def test_units_are_valid_and_hardened(unit: Path, tmp_path: Path, require_tool: Callable[[str], str]) -> None:
     analyze = require_tool("systemd-analyze")
     own = tmp_path / unit.name
     own.write_text(unit.read_text().replace("/opt/fjm2/bin", str(BIN)))
@@ -38,7 +38,7 @@ def test_the_gateways_unit_never_gives_up() -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
-def test_units_start_what_there_is_and_wrong_settings_end_it(unit: Path, tmp_path: Path) -> None:
+def test_units_name_existing_commands_and_do_not_restart_on_wrong_settings(unit: Path, tmp_path: Path) -> None:
     settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line and line[0] != "#")
     program, *arguments = settings["ExecStart"].replace("/opt/fjm2/bin", str(BIN)).split()
     wrong = tmp_path / "wrong.toml"

@@ -59,7 +59,7 @@ def quote_in(line: str) -> tuple[str, int, float]:
     return quote["symbol"], quote["number"], quote["price"]
 
 
-def test_what_is_posted_reaches_streams_and_the_bus(web: "httpx.Client", listen: Listen, port: str) -> None:
+def test_posted_quotes_reach_streams_and_the_bus(web: "httpx.Client", listen: Listen, port: str) -> None:
     subscriber = listen("jms_subscribe.py", "--uri", uri_of(port), "--selector", "symbol = 'ABC'")
     with streamed(web) as everything, streamed(web, "symbol = 'XYZ'") as chosen:
         for number, symbol in enumerate(("ABC", "XYZ")):
@@ -73,7 +73,7 @@ def test_what_is_posted_reaches_streams_and_the_bus(web: "httpx.Client", listen:
     assert lines_of(subscriber)[0] == "0: ABC costs 12.5"
 
 
-def test_wrong_requests_are_told(web: "httpx.Client") -> None:
+def test_wrong_requests_are_refused(web: "httpx.Client") -> None:
     wrong = web.get("/quotes", params={"selector": "symbol ="})
     assert wrong.status_code == 422
     assert "the selector ends where" in wrong.json()["detail"][0]["msg"]
@@ -89,7 +89,7 @@ def held() -> Iterator[list["httpx.Response"]]:
         answer.close()
 
 
-def test_it_ends_while_somebody_listens(held: list["httpx.Response"], web: "httpx.Client") -> None:
+def test_the_application_ends_while_a_client_listens(held: list["httpx.Response"], web: "httpx.Client") -> None:
     answer = web.send(web.build_request("GET", "/quotes"), stream=True)
     held.append(answer)
     assert next(answer.iter_lines()) == ": listening"  # the fixture sees how it ends

@@ -130,7 +130,7 @@ async def test_a_gate_holds_a_confirmation_back(port: int) -> None:
     await close(sending, receiving)
 
 
-async def test_what_cannot_be_stored_is_the_outcome(port: int) -> None:
+async def test_an_error_of_the_store_is_the_outcome_of_the_send(port: int) -> None:
     store = Store()
     sending, receiving = await gated(port, store)
     producer = sending.create_session().create_producer(TOPIC)
@@ -147,7 +147,7 @@ async def _send(producer: Any) -> None:
     await producer.send(TextMessage("b"))
 
 
-async def test_what_is_never_stored_is_in_doubt(port: int) -> None:
+async def test_a_message_that_is_never_stored_is_in_doubt(port: int) -> None:
     store = Store()
     sending, receiving = await gated(port, store, confirm_timeout_s=0.2)
     producer = sending.create_session().create_producer(TOPIC)

@@ -42,7 +42,7 @@ async def test_a1_received_messages_are_acknowledged_by_receive(api: Api, mode: 
     assert await texts(consumer, 1) == ["b"]
 
 
-async def test_a1_recover_in_a_listener_brings_only_the_last_message_back(api: Api) -> None:
+async def test_a1_recover_in_a_listener_redelivers_only_the_last_message(api: Api) -> None:
     session, consumer, sender = await pair(api, AUTO)
     heard: list[tuple[str, bool]] = []
 
@@ -57,7 +57,7 @@ async def test_a1_recover_in_a_listener_brings_only_the_last_message_back(api: A
     assert heard == [("a", False), ("b", False), ("b", True), ("c", False)]
 
 
-async def test_a1_a_loop_acknowledges_when_it_asks_for_the_next(api: Api) -> None:
+async def test_a1_a_loop_acknowledges_when_it_requests_the_next_message(api: Api) -> None:
     session, consumer, sender = await pair(api, AUTO)
     await send_texts(sender, TOPIC, "a", "b", "c")
     with pytest.raises(ZeroDivisionError):
@@ -89,7 +89,7 @@ async def test_a2_acknowledge_covers_all_delivered_by_the_session_and_nothing_la
 
 
 @pytest.mark.parametrize("mode", [AUTO, DUPS_OK, TRANSACTED])
-async def test_a2_acknowledge_means_nothing_in_other_modes(api: Api, mode: int) -> None:
+async def test_a2_acknowledge_has_no_effect_in_other_modes(api: Api, mode: int) -> None:
     session, consumer, sender = await pair(api, mode)
     await send_texts(sender, TOPIC, "a")
     await api.acknowledge(await consumer.receive(WAIT_S))
@@ -119,7 +119,7 @@ async def test_a3_dups_ok_repeats_nothing_without_a_failure(api: Api) -> None:
     assert heard == [str(number) for number in range(300)]
 
 
-async def test_a4_acknowledged_messages_never_come_back(api: Api) -> None:
+async def test_a4_acknowledged_messages_are_never_redelivered(api: Api) -> None:
     session, consumer, sender = await pair(api, CLIENT)
     await send_texts(sender, TOPIC, "a", "b", "c")
     await consumer.receive(WAIT_S)
@@ -156,7 +156,7 @@ async def test_a5_recover_starts_over_with_the_first_unacknowledged(api: Api) ->
     await texts(consumer, 3)
 
 
-async def test_a5_what_has_expired_does_not_come_again(api: Api) -> None:
+async def test_a5_expired_messages_are_not_redelivered(api: Api) -> None:
     session, consumer, sender = await pair(api, CLIENT)
     await send_texts(sender, TOPIC, "short", time_to_live=300)
     await send_texts(sender, TOPIC, "long")
@@ -172,7 +172,7 @@ async def test_a5_recover_is_not_for_transacted_sessions(api: Api) -> None:
         await session.recover()
 
 
-async def test_a6_what_comes_again_is_the_original(api: Api) -> None:
+async def test_a6_a_redelivered_message_is_unchanged(api: Api) -> None:
     session, consumer, sender = await pair(api, CLIENT)
     message = TextMessage("as it was")
     message.set_int_property("number", 1)
@@ -203,7 +203,7 @@ async def test_a7_a_listener_that_raises_gets_the_message_again(api: Api, mode: 
     assert heard == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
 
 
-async def test_a7_after_so_many_times_the_exception_listener_hears_of_it(api: Api) -> None:
+async def test_a7_after_the_last_redelivery_the_exception_listener_is_called(api: Api) -> None:
     connection = await api.connect(redeliveries_max=2)
     errors: list[Exception] = []
     connection.exception_listener = errors.append
@@ -225,7 +225,7 @@ async def test_a7_after_so_many_times_the_exception_listener_hears_of_it(api: Ap
 
 
 @pytest.mark.parametrize("mode", [CLIENT, TRANSACTED])
-async def test_a7_other_modes_go_on_with_the_next(api: Api, mode: int) -> None:
+async def test_a7_other_modes_continue_with_the_next_message(api: Api, mode: int) -> None:
     connection = await api.connect()
     errors: list[Exception] = []
     connection.exception_listener = errors.append
@@ -277,7 +277,7 @@ async def test_a8_a_body_of_another_type_counts_as_delivered(api: Api, mode: int
 
 
 @pytest.mark.parametrize(("overflow", "kept"), [("drop_oldest", ["5", "6", "7"]), ("drop_newest", ["0", "1", "2"])])
-async def test_a9_a_full_consumer_drops_and_says_so(api: Api, overflow: str, kept: list[str]) -> None:
+async def test_a9_a_full_consumer_drops_messages_and_reports_it(api: Api, overflow: str, kept: list[str]) -> None:
     connection = await api.connect()
     errors: list[Exception] = []
     connection.exception_listener = errors.append
@@ -297,7 +297,7 @@ async def test_a9_a_full_consumer_drops_and_says_so(api: Api, overflow: str, kep
     assert (error.count, error.destination) == (5, TOPIC)
 
 
-async def test_a9_bytes_are_bounded_as_well(api: Api) -> None:
+async def test_a9_bytes_are_limited_too(api: Api) -> None:
     session = await (await api.connect()).create_session()
     consumer = await session.create_consumer(TOPIC, overflow="drop_newest", bytes_max=2500)
     producer = await session.create_producer(TOPIC)

@@ -129,7 +129,7 @@ async def test_a_malformed_message_behind_a_gap_can_be_received(port: int) -> No
     await sending.close()
 
 
-async def test_replies_that_cannot_be_read_are_passed_over(port: int) -> None:
+async def test_unreadable_replies_are_skipped(port: int) -> None:
     connection = await ConnectionFactory(uri(port)).create_connection()
     connection.start()
     requests = connection.create_session().create_consumer(TOPIC)
@@ -158,7 +158,7 @@ async def test_replies_that_cannot_be_read_are_passed_over(port: int) -> None:
     await connection.close()
 
 
-async def test_a_listener_that_waits_for_what_is_cancelled_has_failed_like_any_other(port: int) -> None:
+async def test_a_listener_fails_when_the_task_it_awaits_is_cancelled(port: int) -> None:
     connection = await ConnectionFactory(uri(port)).create_connection()
     connection.start()
     for mode in (SessionMode.AUTO_ACKNOWLEDGE, SessionMode.CLIENT_ACKNOWLEDGE):
@@ -433,7 +433,7 @@ def test_replies_of_a_program_that_does_not_read_its_input(port: int) -> None:
     assert b"Traceback" not in replier.communicate(timeout=WAIT_S)[1]
 
 
-def test_a_program_that_is_not_there(port: int) -> None:
+def test_a_missing_program_is_reported(port: int) -> None:
     replier = command(port, "reply", TOPIC.name, "--command", "/no/such/program -x")
     assert b"/no/such/program': no such program" in replier.communicate(timeout=WAIT_S)[1]
     assert replier.returncode == 2
@@ -457,7 +457,7 @@ def test_closed_standard_streams(port: int, closed: str) -> None:
     assert publisher.returncode == 0
 
 
-def test_no_time_is_not_a_number(port: int) -> None:
+def test_times_that_are_not_a_number_are_refused(port: int) -> None:
     subscriber = command(port, "sub", TOPIC.name, "--timeout", "nan")
     assert b"nan is not a number" in subscriber.communicate(timeout=WAIT_S)[1]
     assert subscriber.returncode == 2

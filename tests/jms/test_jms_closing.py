@@ -56,7 +56,7 @@ async def timed(call: Any) -> float:
 
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "shared"])
-async def test_all_that_was_accepted_arrives_however_slow_the_rate(api: Api, is_shared: bool) -> None:
+async def test_all_accepted_messages_arrive_at_any_rate(api: Api, is_shared: bool) -> None:
     slow = await Slow(api).open()
     if is_shared:
         await api.connect(**slow.options)
@@ -66,7 +66,7 @@ async def test_all_that_was_accepted_arrives_however_slow_the_rate(api: Api, is_
     assert slow.errors == []
 
 
-async def test_a_timeout_bounds_the_close_and_what_is_lost_by_it_is_told(api: Api) -> None:
+async def test_a_timeout_bounds_the_close_and_losses_are_reported(api: Api) -> None:
     slow = await Slow(api).open()
     await slow.send()
     assert await timed(slow.connection.close(timeout=0.2)) < 0.2 + BUSY_S / 2
@@ -75,7 +75,7 @@ async def test_a_timeout_bounds_the_close_and_what_is_lost_by_it_is_told(api: Ap
     assert len(await slow.received()) < MESSAGES
 
 
-async def test_who_leaves_the_block_by_ctrl_c_waits_no_longer_than_for_the_dead(api: Api) -> None:
+async def test_leaving_the_block_by_ctrl_c_waits_no_longer_than_for_a_dead_peer(api: Api) -> None:
     slow = await Slow(api).open()
     await slow.send()
     assert await timed(api.leave(slow.connection.inner, KeyboardInterrupt, KeyboardInterrupt(), None)) < SENDING_S
@@ -83,7 +83,7 @@ async def test_who_leaves_the_block_by_ctrl_c_waits_no_longer_than_for_the_dead(
     await slow.received()
 
 
-async def test_who_leaves_the_block_by_another_exception_loses_nothing(api: Api) -> None:
+async def test_leaving_the_block_by_another_exception_loses_nothing(api: Api) -> None:
     context = await api.context(rate=RATE_BPS, close_timeout_s=STILL_S)
     slow = await Slow(api).open()
     producer = await context.create_producer()
@@ -95,7 +95,7 @@ async def test_who_leaves_the_block_by_another_exception_loses_nothing(api: Api)
 
 
 @pytest.mark.parametrize("api", [Asyncio], indirect=True)  # only Ctrl-C cancels a blocking call
-async def test_a_close_that_is_cancelled_ends_at_once_and_tells(api: Api) -> None:
+async def test_a_cancelled_close_ends_at_once_and_reports_losses(api: Api) -> None:
     slow = await Slow(api).open()
     await slow.send()
     closing = asyncio.create_task(slow.connection.close())

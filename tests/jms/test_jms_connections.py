@@ -85,7 +85,7 @@ async def test_c2_stop_waits_for_the_listener_and_ends_deliveries(api: Api) -> N
     await eventually(lambda: slow.ended == ["a", "b", "c"])
 
 
-async def test_c2_receives_stay_blocked_and_their_time_runs_on(api: Api) -> None:
+async def test_c2_receives_stay_blocked_and_their_timeouts_keep_running(api: Api) -> None:
     connection = await api.connect()
     session = await connection.create_session()
     consumer = await session.create_consumer(TOPIC)
@@ -102,7 +102,7 @@ async def test_c2_receives_stay_blocked_and_their_time_runs_on(api: Api) -> None
 
 
 @pytest.mark.parametrize("call", ["stop", "close", "session"])
-async def test_c2_c3_not_from_one_s_own_listener(api: Api, call: str) -> None:
+async def test_c2_c3_a_listener_cannot_stop_or_close_what_it_belongs_to(api: Api, call: str) -> None:
     connection = await api.connect()
     session = await connection.create_session()
     consumer = await session.create_consumer(TOPIC)
@@ -222,7 +222,7 @@ async def test_c4_a_listener_may_close_its_own_consumer(api: Api) -> None:
     assert heard == ["a"]
 
 
-async def test_c4_what_it_delivered_can_still_be_acknowledged(api: Api) -> None:
+async def test_c4_messages_of_a_closed_consumer_can_still_be_acknowledged(api: Api) -> None:
     session = await (await api.connect()).create_session(SessionMode.CLIENT_ACKNOWLEDGE)
     one, two = await session.create_consumer(TOPIC), await session.create_consumer(TOPIC)
     await send_texts(await (await api.connect()).create_session(), TOPIC, "a")
@@ -267,7 +267,7 @@ async def test_c5_a_client_id_of_the_factory_stays(api: Api) -> None:
     assert context.client_id == "context's"
 
 
-async def test_c6_the_exception_listener_hears_one_problem_at_a_time(api: Api) -> None:
+async def test_c6_the_exception_listener_gets_one_problem_at_a_time(api: Api) -> None:
     connection = await api.connect()
     session = await connection.create_session(SessionMode.CLIENT_ACKNOWLEDGE)
     consumer = await session.create_consumer(TOPIC)
@@ -320,7 +320,7 @@ async def test_c8_a_session_that_listens_belongs_to_its_listeners(api: Api) -> N
             await call()
 
 
-async def test_c8_a_connection_is_its_event_loop_s_or_any_thread_s(api: Api) -> None:
+async def test_c8_a_connection_belongs_to_its_event_loop_or_to_all_threads(api: Api) -> None:
     connection = await api.connect()
     session = await connection.create_session()
     consumer = await session.create_consumer(TOPIC)
@@ -345,7 +345,7 @@ async def test_c8_a_connection_is_its_event_loop_s_or_any_thread_s(api: Api) -> 
         assert len(raised) == 4
 
 
-async def test_who_sends_can_see_whether_anybody_listens(api: Api) -> None:
+async def test_senders_can_ask_for_the_number_of_subscribers(api: Api) -> None:
     listening = await api.connect(inactivity_s=50)  # a different setting, so another bus and another node
     await (await listening.create_session()).create_consumer(TOPIC)
     sending = await api.connect()
@@ -360,7 +360,7 @@ async def test_who_sends_can_see_whether_anybody_listens(api: Api) -> None:
         await context.subscribers("connections")
 
 
-async def test_objects_say_what_they_are(api: Api) -> None:
+async def test_objects_have_informative_representations(api: Api) -> None:
     connection = await api.connect(client_id="desk-7")
     session = await connection.create_session()
     producer, consumer = await session.create_producer(TOPIC), await session.create_consumer(TOPIC)
@@ -423,7 +423,7 @@ async def test_c9_one_listener_at_a_time_over_all_consumers_of_a_session(api: Ap
     assert sorted(slow.ended) == ["a"] * 4 + ["b"] * 4
 
 
-async def test_c9_sessions_listen_side_by_side(api: Api) -> None:
+async def test_c9_listeners_of_different_sessions_run_concurrently(api: Api) -> None:
     connection = await api.connect()
     slow = Slow(api, 0.1)
     for _ in range(2):
@@ -434,7 +434,7 @@ async def test_c9_sessions_listen_side_by_side(api: Api) -> None:
     assert slow.most_at_once == 2
 
 
-async def test_c10_no_receive_beside_a_listener_or_another_receive(api: Api) -> None:
+async def test_c10_receive_is_refused_beside_a_listener_or_another_receive(api: Api) -> None:
     session = await (await api.connect()).create_session()
     one, two = await session.create_consumer(TOPIC), await session.create_consumer(OTHER)
     waiting = asyncio.create_task(one.receive(0.3))

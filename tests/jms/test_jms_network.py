@@ -111,7 +111,7 @@ time.sleep(60)
 """
 
 
-async def test_m2_who_dies_does_not_confirm_and_the_sender_is_told(api: Api) -> None:
+async def test_m2_a_dead_subscriber_does_not_confirm_and_the_sender_is_informed(api: Api) -> None:
     connection = await api.connect(ack_timeout_s=0.3)
     errors: list[Exception] = []
     connection.exception_listener = errors.append
@@ -140,7 +140,7 @@ async def test_m2_who_dies_does_not_confirm_and_the_sender_is_told(api: Api) -> 
     assert raised.value.in_doubt
 
 
-async def test_u2_no_local_is_about_connections_and_not_about_nodes(api: Api) -> None:
+async def test_u2_no_local_applies_to_connections_not_to_nodes(api: Api) -> None:
     sending, receiving = await two_nodes(api)
     session = await receiving.create_session()
     consumer = await session.create_consumer(TOPIC, no_local=True)
@@ -169,7 +169,7 @@ async def test_x2_a_transaction_arrives_whole(api: Api, topic: Topic) -> None:
     assert sorted(found) == ["1", "2"]
 
 
-async def test_g1_replies_find_their_way_to_a_temporary_topic(api: Api) -> None:
+async def test_g1_replies_reach_a_temporary_topic(api: Api) -> None:
     asking, answering = await two_nodes(api)
     session = await answering.create_session()
     consumer = await session.create_consumer(TOPIC)

@@ -84,7 +84,7 @@ async def test_e1_expired_messages_are_not_delivered(api: Api) -> None:
     assert await texts(consumer, 2) == ["long", "for ever"]
 
 
-async def test_e1_listeners_get_none_either(api: Api) -> None:
+async def test_e1_expired_messages_do_not_reach_listeners(api: Api) -> None:
     connection = await api.connect(is_started=False)
     session = await connection.create_session()
     consumer = await session.create_consumer(TOPIC)
@@ -99,7 +99,7 @@ async def test_e1_listeners_get_none_either(api: Api) -> None:
     assert heard == ["long"]
 
 
-async def test_e2_in_a_transaction_life_runs_from_the_send(api: Api) -> None:
+async def test_e2_in_a_transaction_time_to_live_counts_from_the_send(api: Api) -> None:
     _, consumer = await session_and_consumer(api)
     session = await (await api.connect()).create_session(SessionMode.SESSION_TRANSACTED)
     await send_texts(session, TOPIC, "short", time_to_live=30)
@@ -127,7 +127,7 @@ async def test_m2_persistent_messages_are_confirmed(api: Api) -> None:
     assert await consumer.receive(QUIET_S) is None
 
 
-async def test_m2_a_subscriber_that_is_not_there_misses_it(api: Api) -> None:
+async def test_m2_an_absent_subscriber_misses_the_message(api: Api) -> None:
     session, consumer = await session_and_consumer(api)
     await consumer.close()
     await send_texts(session, TOPIC, "missed")
@@ -171,7 +171,7 @@ async def test_h5_timestamps_lie_between_call_and_return(api: Api) -> None:
     assert (await consumer.receive(WAIT_S)).timestamp == message.timestamp
 
 
-async def test_h11_priorities_of_other_numbers_are_refused(api: Api) -> None:
+async def test_h11_priorities_out_of_range_are_refused(api: Api) -> None:
     session, _ = await session_and_consumer(api)
     producer = await session.create_producer(TOPIC)
     for value in (-1, 10, 4.0, True, "4"):
@@ -179,7 +179,7 @@ async def test_h11_priorities_of_other_numbers_are_refused(api: Api) -> None:
             await producer.send(TextMessage("a"), priority=value)
 
 
-async def test_h16_what_was_sent_is_a_snapshot(api: Api) -> None:
+async def test_h16_a_send_takes_a_snapshot_of_the_message(api: Api) -> None:
     session, consumer = await session_and_consumer(api)
     producer = await session.create_producer(TOPIC)
     message = TextMessage("first")

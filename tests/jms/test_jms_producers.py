@@ -104,7 +104,7 @@ async def test_n2_bad_values_are_refused(api: Api, name: str, values: list[Any])
                 await producer.send(TextMessage("a"), **{name: value})
 
 
-async def test_n2_delays_are_not_in_this_release(api: Api) -> None:
+async def test_n2_delivery_delays_are_not_supported_yet(api: Api) -> None:
     producer = await (await (await api.connect()).create_session()).create_producer(TOPIC)
     producer.delivery_delay = 0
     with pytest.raises(ResourceAllocationError, match="needs a store"):
@@ -139,7 +139,7 @@ async def test_n4_bodies_become_messages(api: Api, body: Any, kind: type[Message
     assert found.get_body(type(value)) == value
 
 
-async def test_n4_setters_chain_and_override_what_the_message_says(api: Api) -> None:
+async def test_n4_setters_chain_and_override_the_message_s_values(api: Api) -> None:
     context = await api.context()
     consumer = await context.create_consumer(TOPIC)
     producer = (await context.create_producer()).inner
@@ -170,7 +170,7 @@ async def test_n4_setters_chain_and_override_what_the_message_says(api: Api) -> 
     assert found.expiration == found.timestamp + 5000
 
 
-async def test_properties_of_a_send_are_of_this_message_alone(api: Api) -> None:
+async def test_properties_of_a_send_apply_to_one_message_only(api: Api) -> None:
     context = await api.context()
     consumer = await context.create_consumer(TOPIC)
     producer = (await context.create_producer()).inner.set_property("a", 1)
@@ -228,7 +228,7 @@ async def test_n6_the_completion_listener_is_called_once(api: Api, mode: Deliver
     await finished(api, producer.inner.send_async(message, delivery_mode=mode))
 
 
-async def test_n6_it_is_not_called_if_the_send_raises(api: Api) -> None:
+async def test_n6_the_completion_listener_is_not_called_if_the_send_raises(api: Api) -> None:
     session = await (await api.connect()).create_session()
     outcomes = Outcomes()
     producer = await session.create_producer(TOPIC)
@@ -274,7 +274,7 @@ async def test_n8_closing_waits_for_asynchronous_sends(api: Api, what: str) -> N
 
 
 @pytest.mark.parametrize("what", ["producer", "session", "connection"])
-async def test_n8_not_from_a_callback(api: Api, what: str) -> None:
+async def test_n8_a_callback_cannot_close_what_it_belongs_to(api: Api, what: str) -> None:
     connection = await api.connect()
     session = await connection.create_session()
     producer = await session.create_producer(TOPIC)

@@ -59,7 +59,7 @@ async def test_u1_every_consumer_is_a_subscription_of_its_own(api: Api) -> None:
         assert await texts(consumer, 2) == ["a", "b"]
 
 
-async def test_u1_only_the_topic_s_messages_come(api: Api) -> None:
+async def test_u1_only_messages_of_the_topic_arrive(api: Api) -> None:
     session = await (await api.connect()).create_session()
     consumer = await session.create_consumer(TOPIC)
     temporary = await session.create_temporary_topic()
@@ -93,7 +93,7 @@ async def test_u3_copies_are_independent(api: Api) -> None:
     assert (second.text, second.redelivered) == ("a", False)
 
 
-async def test_u4_what_takes_a_store_or_a_coordinator_says_so(api: Api) -> None:
+async def test_u4_features_that_need_a_store_or_a_coordinator_raise_a_clear_error(api: Api) -> None:
     connection = await api.connect()
     session = await connection.create_session()
     context = await api.context(client_id="u4")
@@ -136,7 +136,7 @@ async def test_u10_topics_with_dots(api: Api) -> None:
     assert await texts(consumer, 1) == ["it"]
 
 
-async def test_g1_a_temporary_topic_is_its_connection_s(api: Api) -> None:
+async def test_g1_a_temporary_topic_belongs_to_its_connection(api: Api) -> None:
     connection, other = await api.connect(), await api.connect()
     one, two = await connection.create_session(), await connection.create_session()
     topic, second = await one.create_temporary_topic(), await one.create_temporary_topic()
@@ -172,7 +172,7 @@ async def test_g2_deleting_a_temporary_topic(api: Api) -> None:
         await session.create_producer(short)
 
 
-async def test_g2_a_topic_that_came_in_a_message_is_another_s(api: Api) -> None:
+async def test_g2_a_temporary_topic_from_a_message_belongs_to_another_connection(api: Api) -> None:
     connection, other = await api.connect(), await api.connect()
     session, others = await connection.create_session(), await other.create_session()
     consumer = await others.create_consumer(TOPIC)
@@ -206,7 +206,7 @@ async def test_g3_a_temporary_queue_keeps_messages_for_one_consumer_each(api: Ap
     await queue.delete()
 
 
-async def test_g3_what_a_selector_refuses_stays_in_the_queue(api: Api) -> None:
+async def test_g3_messages_that_do_not_match_a_selector_stay_in_the_queue(api: Api) -> None:
     session = await (await api.connect()).create_session()
     queue = await session.create_temporary_queue()
     high = await session.create_consumer(queue, "JMSPriority > 5")
@@ -216,7 +216,7 @@ async def test_g3_what_a_selector_refuses_stays_in_the_queue(api: Api) -> None:
     assert await texts(await session.create_consumer(queue), 1) == ["low"]
 
 
-async def test_g3_what_was_not_acknowledged_goes_back_to_the_front(api: Api) -> None:
+async def test_g3_unacknowledged_messages_return_to_the_front(api: Api) -> None:
     connection = await api.connect()
     session = await connection.create_session(SessionMode.CLIENT_ACKNOWLEDGE)
     queue = await session.create_temporary_queue()
@@ -268,7 +268,7 @@ async def test_r1_the_requestor_takes_the_first_reply(api: Api) -> None:
         await session.create_producer(TOPIC)
 
 
-async def test_r1_a_requestor_waits_no_longer_than_it_is_told(api: Api) -> None:
+async def test_r1_a_requestor_waits_no_longer_than_its_timeout(api: Api) -> None:
     session = await (await api.connect()).create_session()
     async with await api.make("TopicRequestor", session, TOPIC) as requestor:
         begin = time.monotonic()
@@ -276,7 +276,7 @@ async def test_r1_a_requestor_waits_no_longer_than_it_is_told(api: Api) -> None:
         assert 0.09 <= time.monotonic() - begin < 2
 
 
-async def test_r2_requests_of_a_context_are_told_apart(api: Api) -> None:
+async def test_r2_requests_of_a_context_get_their_own_replies(api: Api) -> None:
     await answer(api, await (await api.connect()).create_session())
     context = await api.context()
 

@@ -125,12 +125,12 @@ def parts_of(uri: str) -> tuple[str, set[str]]:
         ({"interface": object()}, "interface"),
     ],
 )
-def test_a_factory_refuses_what_makes_no_sense(options: dict[str, Any], words: str) -> None:
+def test_a_factory_refuses_invalid_options(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         jms.ConnectionFactory("fjm2://", **options)
 
 
-def test_what_a_factory_does_not_offer() -> None:
+def test_unsupported_calls_of_a_factory_raise() -> None:
     factory = jms.ConnectionFactory("fjm2://")
     for call in (factory.create_xa_connection, factory.create_xa_context):
         with pytest.raises(NotImplementedError):

@@ -31,7 +31,7 @@ async def test_x1_nothing_is_visible_before_the_commit(api: Api) -> None:
     assert await texts(consumer, 1) == ["c"]
 
 
-async def test_x2_rollback_drops_what_was_sent_and_brings_back_what_was_received(api: Api) -> None:
+async def test_x2_rollback_drops_sent_and_redelivers_received_messages(api: Api) -> None:
     session, plain, consumer = await sessions(api)
     input_ = await session.create_consumer(OTHER)
     await send_texts(plain, OTHER, "in 1", "in 2")
@@ -80,7 +80,7 @@ async def test_x3_only_transacted_sessions_have_transactions(api: Api, call: str
         await getattr(plain, call)()
 
 
-async def test_x4_a_commit_that_fails_before_anything_went_out_is_a_rollback(api: Api) -> None:
+async def test_x4_a_commit_that_fails_before_sending_is_a_rollback(api: Api) -> None:
     session, plain, consumer = await sessions(api)
     input_ = await session.create_consumer(OTHER)
     await send_texts(plain, OTHER, "in")
@@ -166,7 +166,7 @@ async def test_x8_commit_and_rollback_wait_for_completion_listeners(api: Api, ca
 
 
 @pytest.mark.parametrize("call", ["commit", "rollback"])
-async def test_x8_not_from_a_completion_listener(api: Api, call: str) -> None:
+async def test_x8_a_completion_listener_cannot_commit_or_roll_back(api: Api, call: str) -> None:
     session, _, _ = await sessions(api)
     raised: list[Exception] = []
 

@@ -112,7 +112,7 @@ async def test_a_coroutine_listener_works_within_its_span(api: Api) -> None:
     assert is_child(side.spans()["work"], side.spans()[f"process {TOPIC.name}"])
 
 
-async def test_what_a_listener_raises_is_noted_in_its_span(api: Api) -> None:
+async def test_an_exception_of_a_listener_is_recorded_in_its_span(api: Api) -> None:
     side, calls = Side(), []
 
     def listen(message: Message) -> None:
@@ -130,7 +130,7 @@ async def test_what_a_listener_raises_is_noted_in_its_span(api: Api) -> None:
     assert len(calls) == 1
 
 
-async def test_a_message_sent_on_goes_on_with_the_trace_and_carries_one_context(api: Api) -> None:
+async def test_a_forwarded_message_continues_the_trace_and_carries_one_context(api: Api) -> None:
     here, there = Side(), Side()
     relaying = await api.connect(telemetry=there.provider, dscp=8)
     on = await (await relaying.create_session()).create_consumer(TOPIC)
@@ -156,7 +156,7 @@ async def test_a_message_sent_on_goes_on_with_the_trace_and_carries_one_context(
     assert last._header[FRAME_BYTES] - len(NEXT.name) == size - len(TOPIC.name)
 
 
-async def test_selectors_see_the_context_and_are_not_disturbed_by_it(api: Api) -> None:
+async def test_selectors_work_on_messages_with_a_trace_context(api: Api) -> None:
     side = Side()
     connection = await api.connect(telemetry=side.provider)
     session = await connection.create_session()
@@ -170,7 +170,7 @@ async def test_selectors_see_the_context_and_are_not_disturbed_by_it(api: Api) -
     assert await none.receive_no_wait() is None
 
 
-async def test_transactions_and_other_senders_carry_it_likewise(api: Api) -> None:
+async def test_transactions_and_other_senders_carry_the_context_too(api: Api) -> None:
     side = Side()
     async with await api.context(telemetry=side.provider) as context:
         consumer = await context.create_consumer(TOPIC)
@@ -209,7 +209,7 @@ async def test_without_telemetry_nothing_is_added(api: Api) -> None:
         ("ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""),
     ],
 )
-def test_a_context_that_makes_no_sense_is_none(parent: str, state: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_context_is_ignored(parent: str, state: str, caplog: pytest.LogCaptureFixture) -> None:
     message = Message()
     message.set_string_property(TRACE_PARENT, parent)
     message.set_string_property(TRACE_STATE, state)
@@ -218,7 +218,7 @@ def test_a_context_that_makes_no_sense_is_none(parent: str, state: str, caplog: 
 
 
 @pytest.mark.parametrize("state", ["=", "a", "A=b", "a=b,,c", "a=b;c=d\n", "=" * 9000, "a=" + "x" * 600, "é=1"])
-def test_a_state_that_makes_no_sense_is_left_out(state: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_trace_state_is_left_out(state: str, caplog: pytest.LogCaptureFixture) -> None:
     message = Message()
     message.set_string_property(TRACE_PARENT, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     message.set_string_property(TRACE_STATE, state)
@@ -228,7 +228,7 @@ def test_a_state_that_makes_no_sense_is_left_out(state: str, caplog: pytest.LogC
     assert not caplog.records
 
 
-def test_a_good_state_is_kept() -> None:
+def test_a_valid_trace_state_is_kept() -> None:
     message = Message()
     message.set_string_property(TRACE_PARENT, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     message.set_string_property(TRACE_STATE, "rojo=00f067aa0ba902b7, congo@x=t61rcWkgMzE")
@@ -236,19 +236,19 @@ def test_a_good_state_is_kept() -> None:
     assert dict(state) == {"rojo": "00f067aa0ba902b7", "congo@x": "t61rcWkgMzE"}
 
 
-def test_properties_that_make_no_sense_are_sent_on_behind_the_context() -> None:
+def test_invalid_properties_are_forwarded_after_the_context() -> None:
     context = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
     broken = encode_properties({"traceparent": "x"})[:-1]
     assert _replaced(broken, context) == encode_properties(context) + broken
 
 
-def test_state_of_another_trace_does_not_travel_on() -> None:
+def test_the_state_of_another_trace_is_not_forwarded() -> None:
     context = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
     encoded = _replaced(encode_properties({"tracestate": "other=1", "kept": 2}), context)
     assert decode_properties(encoded, 0, len(encoded)) == {**context, "kept": 2}
 
 
-def test_a_property_of_another_type_is_none() -> None:
+def test_a_context_property_of_another_type_is_ignored() -> None:
     message = Message()
     message.set_int_property(TRACE_PARENT, 7)
     assert not trace.get_current_span(context_of(message)).get_span_context().is_valid
@@ -279,17 +279,17 @@ else:
 
 
 @pytest.mark.parametrize("is_missing", [False, True])
-def test_it_is_looked_for_only_where_it_is_asked_for(is_missing: bool) -> None:
+def test_opentelemetry_is_imported_only_if_requested(is_missing: bool) -> None:
     subprocess.run([sys.executable, "-c", WITHOUT.format(is_missing=is_missing)], check=True, timeout=WAIT_S)
 
 
 @pytest.mark.parametrize("value", [None, 1, "on", 0])
-def test_what_it_may_be_is_told(value: object) -> None:
+def test_a_wrong_telemetry_setting_lists_the_valid_ones(value: object) -> None:
     with pytest.raises(ConfigError, match="expected True, False or a tracer provider"):
         ConnectionFactory("fjm2://", telemetry=value)
 
 
-async def test_when_it_is_off_messages_go_the_short_way(api: Api) -> None:
+async def test_without_telemetry_messages_take_the_short_path(api: Api) -> None:
     connection = await api.connect()
     inner = connection.inner._inner if api.is_blocking else connection.inner
     assert type(inner._core.endpoint.writer) is FrameWriter

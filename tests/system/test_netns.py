@@ -12,7 +12,7 @@ from netns import CommandError, Network, run
 pytestmark = pytest.mark.root
 
 
-def test_a_failed_command_is_told_with_what_it_said(network: Network) -> None:
+def test_a_failed_command_is_reported_with_its_output(network: Network) -> None:
     host = network.namespace()
     with pytest.raises(CommandError, match=rf"`ip -n {host.name} link delete eth77` ended with 1: Cannot find device"):
         host.ip("link", "delete", "eth77")
@@ -66,7 +66,7 @@ def inside_for_a_minute(name: str) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def test_what_a_killed_run_left_behind_is_taken_away(require_root_and_netns: None) -> None:  # noqa: ARG001
+def test_leftovers_of_a_killed_run_are_removed(require_root_and_netns: None) -> None:  # noqa: ARG001
     gone = subprocess.Popen(["true"])
     gone.wait()
     name = f"fjm2-{gone.pid}-1"

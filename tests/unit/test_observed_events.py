@@ -142,7 +142,7 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-def test_an_event_stands_in_front_and_in_the_record(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_is_in_front_of_the_text_and_in_the_record(caplog: pytest.LogCaptureFixture) -> None:
     Log(NAME, Clock()).tell(logging.WARNING, "disk_refused", "the disk is full; make room", size=3)
     (record,) = caplog.records
     assert record.getMessage() == "disk_refused: the disk is full; make room"
@@ -159,7 +159,7 @@ def test_an_event_stands_in_front_and_in_the_record(caplog: pytest.LogCaptureFix
     assert TextLines().format(record)[12:] == " warning disk_refused: the disk is full; make room"
 
 
-def test_it_is_told_once_in_ten_seconds_about_each_thing(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_is_logged_once_in_ten_seconds_for_each_subject(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     log = Log(NAME, clock)
 
@@ -183,7 +183,7 @@ def test_it_is_told_once_in_ten_seconds_about_each_thing(caplog: pytest.LogCaptu
     assert messages(caplog)[3:] == ["full: a is full (1 more like it)", "full: a is full"]
 
 
-def test_what_nobody_listens_to_is_not_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_disabled_levels_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
     log = Log(NAME, Clock())
     with caplog.at_level(logging.ERROR, NAME):
         log.tell(logging.WARNING, "full", "a is full")
@@ -208,7 +208,7 @@ def test_the_memory_of_a_limiter_is_bounded() -> None:
     assert limiter.left_out(0, 10.0) == 0  # long forgotten
 
 
-def test_what_comes_often_is_remembered_though_much_else_comes() -> None:
+def test_frequent_subjects_are_remembered_among_many_others() -> None:
     limiter = Limiter(Clock())
     assert limiter.left_out("often", 10.0) == 0
     for number in range(10_000):
@@ -232,7 +232,7 @@ def test_what_comes_often_is_remembered_though_much_else_comes() -> None:
         (ValueError("no sense"), "problem"),
     ],
 )
-def test_each_problem_has_an_event_with_what_to_do(
+def test_each_problem_has_an_event_with_advice(
     error: Exception, event: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fjm2.bus.problems.log", Log("fjm2.jms"))
@@ -243,7 +243,7 @@ def test_each_problem_has_an_event_with_what_to_do(
     assert record.__dict__["fields"] == {"error_kind": type(error).__name__}
 
 
-def test_what_a_listener_raised_comes_with_its_traceback(
+def test_exceptions_of_listeners_are_logged_with_their_traceback(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fjm2.bus.problems.log", Log("fjm2.jms"))

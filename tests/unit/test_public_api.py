@@ -290,7 +290,7 @@ UNSEEN = {"Scene.kernel: Kernel", "Scene.place: Place"}
 REFERENCE = Path(__file__).parents[2] / "docs" / "api" / "index.md"
 
 
-def test_what_the_reference_promises_is_listed() -> None:
+def test_modules_in_the_reference_are_listed() -> None:
     promised = set(re.findall(r"^\| \[`([\w.]+)`\]", REFERENCE.read_text(), re.MULTILINE))
     assert promised | {"fjm2.errors", "fjm2.uri"} == set(MODULES)
 

@@ -210,7 +210,7 @@ def test_many_receivers_on_one_host(runner: Runner, tmp_path: Path) -> None:
 
 @pytest.mark.calm
 @pytest.mark.parametrize("sync", ["current", "stream", "all"])
-def test_who_comes_late(runner: Runner, tmp_path: Path, until_sending: Callable[[], None], sync: str) -> None:
+def test_a_late_receiver(runner: Runner, tmp_path: Path, until_sending: Callable[[], None], sync: str) -> None:
     sent = {name: make_file(tmp_path / name, 400_000 + ord(name)) for name in "abcd"}
     early = runner.recv(tmp_path / "early", "--count", 4)
     send = runner.send("--rate", "2.5e6", *[item for name in sent for item in ("--file", tmp_path / name)])
@@ -320,7 +320,7 @@ def test_interrupted_in_the_middle(
     assert left == []
 
 
-def test_a_node_that_is_not_there_is_not_waited_for(runner: Runner, tmp_path: Path) -> None:
+def test_send_does_not_wait_for_an_absent_node(runner: Runner, tmp_path: Path) -> None:
     make_file(tmp_path / "file", 1000)
     recv = runner.recv(tmp_path / "out", "--node-id", 2, "--count", 1)
     began = time.monotonic()
@@ -331,7 +331,7 @@ def test_a_node_that_is_not_there_is_not_waited_for(runner: Runner, tmp_path: Pa
     assert recv.end().code == 0
 
 
-def test_a_file_that_vanishes_is_sent_all_the_same(
+def test_a_file_deleted_while_it_is_sent_arrives_whole(
     runner: Runner, tmp_path: Path, until_sending: Callable[[], None]
 ) -> None:
     content = make_file(tmp_path / "file", 1_000_000)
@@ -419,7 +419,7 @@ def filled(tmp_path: Path) -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize(("line", "answer"), MISTAKES)
-def test_mistakes_are_answered_in_one_line(
+def test_mistakes_are_reported_in_one_line(
     filled: Callable[[str], str], tmp_path: Path, line: str, answer: str
 ) -> None:
     verb, *options = filled(line).split()

@@ -70,7 +70,7 @@ def test_a_message_reaches_all_subscribers(start: Start) -> None:
     assert other.end()[:2] == (1, b"")
 
 
-def test_nobody_is_waited_for_in_vain(start: Start) -> None:
+def test_a_publisher_does_not_wait_for_absent_subscribers(start: Start) -> None:
     began_at = time.monotonic()
     code, _, err = start("pub", TOPIC, "hello").end()
     assert (code, err) == (0, f"1 message of 5 bytes to topic://{TOPIC}; no known subscribers\n")
@@ -84,7 +84,7 @@ def test_lines_of_standard_input(start: Start) -> None:
     assert sub.end()[:2] == (0, b"\n".join(lines) + b"\n")
 
 
-def test_lines_go_out_as_they_come(start: Start) -> None:
+def test_lines_are_sent_as_they_come(start: Start) -> None:
     sub = start("sub", TOPIC)
     pub = start("pub", TOPIC, "-")
     assert pub.popen.stdin is not None
@@ -360,7 +360,7 @@ def test_commands_that_fail_do_not_answer(start: Start) -> None:
     assert replier.end()[2] == "warning: false failed with exit code 1: no reply\n0 replies to 1 request\n"
 
 
-def test_who_does_not_ask_for_a_reply_gets_none(start: Start) -> None:
+def test_messages_without_reply_to_get_no_reply(start: Start) -> None:
     replier = start("reply", TOPIC, "--echo", "--count", 1)
     assert start("pub", TOPIC, "x").end()[0] == 0
     assert re.fullmatch(r"warning: ID:\S+ has no reply-to\n0 replies to 1 request\n", replier.end()[2])
@@ -417,7 +417,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("line", "answer"), MISTAKES)
-def test_mistakes_are_answered_in_one_line(line: str, answer: str) -> None:
+def test_mistakes_are_reported_in_one_line(line: str, answer: str) -> None:
     result = CliRunner().invoke(main, line.split())
     assert result.exit_code == (1 if answer.startswith("interface") else 2)
     *usage, told = result.stderr.splitlines()
@@ -436,7 +436,7 @@ def test_a_topic_has_a_name() -> None:
     assert (result.exit_code, "is not a destination name" in result.stderr) == (2, True)
 
 
-def test_what_is_no_text_is_refused(start: Start) -> None:
+def test_input_that_is_not_text_is_refused(start: Start) -> None:
     code, _, err = start("pub", TOPIC, "-", "--quiet").end(b"\xff\n")
     assert (code, err) == (1, "Error: a body is not UTF-8 (invalid start byte): send it with --bytes\n")
 

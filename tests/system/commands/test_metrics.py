@@ -101,7 +101,7 @@ def test_without_arguments_it_is_all_that_is_open(port: int) -> None:
     asyncio.run(run())
 
 
-def test_names_are_used_again_so_that_there_are_few(port: int) -> None:
+def test_names_are_reused_so_that_there_are_few(port: int) -> None:
     async def run() -> None:
         for _ in range(5):
             async with Session(GROUP, port, interface="127.0.0.1", ttl=0) as session:
@@ -163,7 +163,9 @@ def server() -> Iterator[metrics.MetricsServer]:
         ("/metrics", {"headers": {"Host": "127.elsewhere.example"}}, 403),
     ],
 )
-def test_what_is_refused(server: metrics.MetricsServer, path: str, options: dict[str, Any], status: int) -> None:
+def test_other_requests_are_refused(
+    server: metrics.MetricsServer, path: str, options: dict[str, Any], status: int
+) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         get(server.address, path, **options)
     refused.value.close()
@@ -171,19 +173,19 @@ def test_what_is_refused(server: metrics.MetricsServer, path: str, options: dict
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]:9464"])
-def test_this_host_may_be_called_so(server: metrics.MetricsServer, host: str) -> None:
+def test_names_of_this_host_are_accepted(server: metrics.MetricsServer, host: str) -> None:
     assert "fjm2_info" in get(server.address, headers={"Host": host})
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\n", b"x" * 20_000, b"\r\n\r\n", b"\xff\xfe \r\n\r\n"])
-def test_a_client_that_makes_no_sense_holds_up_nobody(server: metrics.MetricsServer, sent: bytes) -> None:
+def test_a_misbehaving_client_does_not_block_others(server: metrics.MetricsServer, sent: bytes) -> None:
     host, _, number = server.address.partition(":")
     with socket.create_connection((host, int(number))) as client:
         client.sendall(sent)
         assert "fjm2_info" in get(server.address)
 
 
-def test_an_address_in_use_is_told_as_such(server: metrics.MetricsServer) -> None:
+def test_an_address_in_use_is_reported_as_such(server: metrics.MetricsServer) -> None:
     with pytest.raises(OSError, match=f"cannot serve metrics at {server.address}: ") as refused:
         metrics.serve_metrics(server.address)
     assert refused.value.errno == errno.EADDRINUSE
@@ -192,18 +194,18 @@ def test_an_address_in_use_is_told_as_such(server: metrics.MetricsServer) -> Non
 @pytest.mark.parametrize(
     "address", ["", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", ":-1", f"127.0.0.1:{'9' * 5000}", "\0:1"]
 )
-def test_what_is_no_address_is_told_with_an_example(address: str) -> None:
+def test_an_invalid_address_is_reported_with_an_example(address: str) -> None:
     with pytest.raises(ConfigError, match=r"expected HOST:PORT, such as 127\.0\.0\.1:9464"):
         metrics.serve_metrics(address)
 
 
 @pytest.mark.parametrize("address", [":0", "0", "localhost:0"])
-def test_without_a_host_it_is_this_one(address: str) -> None:
+def test_the_default_host_is_this_one(address: str) -> None:
     with metrics.serve_metrics(address) as made:
         assert made.address.startswith("127.0.0.1:")
 
 
-def test_what_counts_nothing_is_refused() -> None:
+def test_objects_without_counters_are_refused() -> None:
     with pytest.raises(ConfigError, match="expected a Session"):
         metrics.render("a text")
 
@@ -265,7 +267,7 @@ def test_any_program_serves_where_its_environment_says(port: int, served_by_envi
 
 
 @pytest.mark.parametrize("value", ["nonsense", "in use"])
-def test_a_program_runs_on_where_nothing_can_be_served(
+def test_a_program_continues_if_metrics_cannot_be_served(
     port: int,
     served_by_environment: Callable[[str], None],
     server: metrics.MetricsServer,

@@ -121,7 +121,7 @@ def test_topics_name_publishers_and_subscribers(start: Start) -> None:
     assert {tuple(one["subscribers"]) for one in told.values()} == {("desk",), ("listener",)}
 
 
-def test_nobody_on_the_bus_is_said(start: Start) -> None:
+def test_an_empty_bus_is_reported(start: Start) -> None:
     code, out, err = start("topics", "--duration", 0.3).end()
     assert (code, out) == (1, b"")
     assert "no member was heard" in err
@@ -157,7 +157,7 @@ def test_tail_of_all_in_short_lines(start: Start) -> None:
     assert re.fullmatch(rb"(%b){2}" % line, out), out
 
 
-def test_a_tail_that_is_cut_off_by_its_reader_ends_well(start: Start) -> None:
+def test_tail_ends_cleanly_when_its_reader_closes_the_pipe(start: Start) -> None:
     tail = start("tail", "prices")
     pub = start("pub", "prices", "--count", 200, "--rate", 100)
     tail.read_line()
@@ -187,7 +187,7 @@ def udp_sent(host: Namespace) -> int:
 
 
 @pytest.mark.root
-def test_onlookers_send_nothing_and_are_waited_for_by_nobody(network: Network) -> None:
+def test_observers_send_nothing_and_nobody_waits_for_them(network: Network) -> None:
     bus = f"fjm2://{GROUP}:5740?interface=veth0"
     publisher, lossy, onlooker = (network.namespace() for _ in range(3))
     network.switch(publisher, lossy, onlooker)
@@ -219,7 +219,7 @@ def test_onlookers_send_nothing_and_are_waited_for_by_nobody(network: Network) -
 
 
 @pytest.mark.root
-def test_an_onlooker_that_loses_says_so(network: Network) -> None:
+def test_an_observer_reports_its_losses(network: Network) -> None:
     bus = f"fjm2://{GROUP}:5740?interface=veth0"
     publisher, onlooker = network.namespace(), network.namespace()
     network.switch(publisher, onlooker)
@@ -252,7 +252,7 @@ def test_an_onlooker_that_loses_says_so(network: Network) -> None:
         (["topics", "--uri", "fjm2://?interface=nowhere0"], "nowhere0"),
     ],
 )
-def test_mistakes_are_told_in_a_line(arguments: list[str], told: str) -> None:
+def test_mistakes_are_reported_in_a_line(arguments: list[str], told: str) -> None:
     outcome = CliRunner().invoke(main, arguments)
     assert outcome.exit_code in (1, 2)
     assert told in outcome.output
@@ -402,7 +402,7 @@ def test_no_color_is_obeyed(terminal: Terminal, start: Start) -> None:
     terminal.wait_for(r"^code=0")
 
 
-def test_a_name_cannot_command_the_terminal(terminal: Terminal, start: Start) -> None:
+def test_a_name_cannot_send_control_codes_to_the_terminal(terminal: Terminal, start: Start) -> None:
     start("pub", "a\x1b[2Jb", "--count", 1000, "--rate", 50, "--client-id", "[bold]x[/]\x07")
     begin(terminal)
     lines = terminal.wait_for(r"^\[bold\]x\[/\]\\x07")
@@ -451,5 +451,5 @@ def test_lines_are_shared_out(wanted: list[int], room: int, given: list[int]) ->
         (one_line("a\tb\x1b[0m"), "a\\tb\\x1b[0m"),
     ],
 )
-def test_numbers_are_short(shown: str, expected: str) -> None:
+def test_numbers_are_abbreviated(shown: str, expected: str) -> None:
     assert shown == expected

@@ -208,7 +208,7 @@ def test_killed_programs_leave_whole_lines_and_go_on_counting(tmp_path: Path, po
 
 
 @pytest.mark.root
-def test_a_full_disk_hurts_nobody(tmp_path: Path, port: int) -> None:
+def test_a_full_disk_does_not_disturb_the_program(tmp_path: Path, port: int) -> None:
     """On a 16 KiB disk, in a mount namespace of its own, the trace stops but the program continues."""
     unshare = shutil.which("unshare")
     if unshare is None or os.geteuid() != 0:
@@ -227,7 +227,7 @@ def test_a_full_disk_hurts_nobody(tmp_path: Path, port: int) -> None:
     assert 8_000 < int(size.split()[0]) <= 16_384
 
 
-def test_wrong_settings_are_told_and_the_program_runs(tmp_path: Path, port: int) -> None:
+def test_wrong_settings_are_reported_and_the_program_continues(tmp_path: Path, port: int) -> None:
     (tmp_path / "file").write_text("")
     env = environment(tmp_path / "file") | {"FJM2_TRACE_LABELS": "{", "FJM2_TRACE_INTERVAL": "often"}
     with program(STEADY, GROUP, port, 5, env=env) as running:
@@ -404,7 +404,7 @@ def test_captures_come_packed_or_from_a_pipe(tmp_path: Path) -> None:
         (("--pcap", VECTORS / "cc-on.pcap", "--to", "/proc/traces"), "cannot be written"),
     ],
 )
-def test_mistakes_are_told_in_a_line(
+def test_mistakes_are_reported_in_a_line(
     arguments: tuple[object, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -441,7 +441,7 @@ def test_ctrl_c_keeps_what_was_read(tmp_path: Path) -> None:
     assert len(lines_of(tmp_path)) > 5
 
 
-def test_show_counts_what_makes_no_sense(tmp_path: Path) -> None:
+def test_show_counts_invalid_lines(tmp_path: Path) -> None:
     done = run("record", "--pcap", VECTORS / "cc-on.pcap", "--to", tmp_path)
     assert done.exit_code == 0
     (path,) = tmp_path.rglob("*.jsonl")

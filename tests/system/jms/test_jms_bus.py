@@ -118,7 +118,7 @@ async def test_a_full_low_lane_delays_no_high_one(port: int) -> None:
 
 
 @on("asyncio", "uvloop")
-async def test_who_comes_late_gets_what_is_sent_from_then_on(port: int) -> None:
+async def test_a_late_subscriber_gets_messages_sent_from_then_on(port: int) -> None:
     async with node(port) as sending:
         for number in range(500):
             await sending.publish(f"old {number}", number % 10)
@@ -139,7 +139,7 @@ async def test_who_comes_late_gets_what_is_sent_from_then_on(port: int) -> None:
 
 
 @on("uvloop")
-async def test_alone_one_is_ready_as_well(port: int) -> None:
+async def test_a_node_alone_on_the_bus_is_ready(port: int) -> None:
     async with node(port) as alone:
         alone.subscribe()
         began = time.monotonic()
@@ -234,7 +234,7 @@ async def test_publishing_to_a_full_subscription_of_the_same_process_is_slowed_d
 
 
 @on("uvloop")
-async def test_a_receiver_that_is_too_slow_is_told_what_it_lost(port: int) -> None:
+async def test_a_receiver_that_is_too_slow_gets_a_report_of_its_losses(port: int) -> None:
     slow_at = {"flow": "max", "stream_bytes": "128KiB", "rate": "400mbit"}
     async with node(port, stream_bytes_max="64KiB") as receiving, node(port, **slow_at) as sending:
         subscriber, second = receiving.subscribe(), receiving.subscribe(OTHER_TOPIC)

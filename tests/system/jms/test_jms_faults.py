@@ -56,9 +56,7 @@ def close(*closing: Peer) -> None:
 
 
 @pytest.mark.parametrize("harm", ["killed", "stopped"])
-def test_a_subscriber_that_falls_silent_holds_the_others_up_no_longer_than_said(
-    network: Network, port: int, harm: str
-) -> None:
+def test_a_silent_subscriber_blocks_others_no_longer_than_configured(network: Network, port: int, harm: str) -> None:
     left, right = pair(network)
     bad, good = (Peer(right, "jms_peer.py", "subscribe", uri(port)) for _ in range(2))
     publisher = Peer(left, "jms_peer.py", "publish", uri(port, **SMALL), 2000, 2000, "BEGIN")
@@ -147,7 +145,7 @@ def test_a_publisher_sends_on_while_its_link_is_down_and_all_of_it_arrives_after
             assert len(peer.all("error")) == 2
 
 
-def test_a_subscriber_whose_link_is_down_too_long_is_told_what_it_lost_and_goes_on(network: Network, port: int) -> None:
+def test_a_subscriber_whose_link_is_down_too_long_gets_a_loss_report_and_continues(network: Network, port: int) -> None:
     sending, cut, whole = (network.namespace() for _ in range(3))
     network.switch(sending, cut, whole)
     loser, good = (Peer(namespace, "jms_peer.py", "subscribe", uri(port)) for namespace in (cut, whole))

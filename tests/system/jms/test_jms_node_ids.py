@@ -53,7 +53,7 @@ def test_nodes_that_have_drawn_the_same_id_draw_others(loop: str, port: int, sam
     run_on(loop, main())
 
 
-def test_a_sender_whose_node_id_is_taken_goes_on_and_what_is_lost_is_told(
+def test_a_sender_whose_node_id_is_taken_continues_and_losses_are_reported(
     port: int, same_node_ids: Callable[[], None]
 ) -> None:
     async def main() -> None:

@@ -30,13 +30,13 @@ def test_the_loopback_is_found_by_name_address_and_route() -> None:
 
 
 @pytest.mark.parametrize("text", ["eth77", "192.0.2.77", "fe80::1", "::1"])
-def test_a_wrong_one_is_answered_with_what_there_is(text: str) -> None:
+def test_the_error_for_a_wrong_interface_lists_the_interfaces(text: str) -> None:
     expected = f"interface='{text}': expected the name or the IPv4 address of an interface; there are lo (127.0.0.1"
     with pytest.raises(ConfigError, match=f"^{re.escape(expected)}"):
         find_interface(text, V4)
 
 
-def test_where_there_is_no_netlink_names_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_netlink_interface_names_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interfaces, "HAS_NETLINK", False)
     lo = find_interface("lo", V4)
     assert (lo.name, lo.ipv4) == ("lo", ("127.0.0.1",))
@@ -72,7 +72,7 @@ def test_the_best_address_is_first(network: Network) -> None:
 
 
 @pytest.mark.root
-def test_what_cannot_be_decided_is_refused(network: Network) -> None:
+def test_an_interface_that_cannot_be_chosen_is_refused(network: Network) -> None:
     host, peer = network.namespace(), network.namespace()
     for name in ("veth1", "veth2"):
         network.link(host, peer, name)
@@ -98,7 +98,7 @@ def _poll_until(watch: InterfaceWatch, wanted: int) -> set[int]:
 
 
 @pytest.mark.root
-def test_the_watch_tells_what_is_removed(network: Network) -> None:
+def test_the_watch_reports_removed_interfaces(network: Network) -> None:
     host = network.namespace()
     switch = network.switch(host)
     with switch.entered():

@@ -18,7 +18,7 @@ def session(port: int) -> Session:
     return Session(GROUP, port, interface="127.0.0.1", ttl=0)
 
 
-def test_all_that_a_session_counts_is_in_its_statistics() -> None:
+def test_statistics_contain_all_counters_of_a_session() -> None:
     """`Stats` holds the engine's counters."""
     told = {item.name for item in dataclasses.fields(SessionStatistics)}
     assert {item.name for item in dataclasses.fields(Stats)} <= told
@@ -50,7 +50,7 @@ async def _pass_messages(port: int) -> None:
     assert sender.statistics().payload_bytes_sent == 300
 
 
-def test_what_passes_is_counted_and_stays_so_after_the_close(port: int) -> None:
+def test_data_is_counted_and_counters_remain_after_the_close(port: int) -> None:
     asyncio.run(_pass_messages(port))
 
 

@@ -169,7 +169,7 @@ async def test_more_than_the_cache_holds_goes_out_without_pauses(port: int) -> N
 
 
 @on_each_loop
-async def test_those_who_wait_for_room_get_it_in_turn(port: int) -> None:
+async def test_writers_that_wait_for_room_get_it_in_turn(port: int) -> None:
     config = SenderConfig(rate_bps=20e6, grtt_s=0.002, cache_objects=2)
     async with (
         listening(new_session(port)) as heard,
@@ -215,7 +215,7 @@ async def test_many_sessions_share_host_and_port(port: int) -> None:
 
 
 @on_each_loop
-async def test_who_only_sends_hears_nothing_of_others(port: int) -> None:
+async def test_a_session_that_only_sends_receives_nothing_from_others(port: int) -> None:
     async with (
         listening(new_session(port)) as heard,
         listening(new_session(port, is_sender_only=True)) as first,
@@ -240,7 +240,7 @@ async def test_a_node_id_in_use_is_noticed(port: int) -> None:
 
 
 @on_each_loop
-async def test_a_wrong_interface_is_answered_with_what_there_is(port: int) -> None:
+async def test_a_wrong_interface_error_lists_the_interfaces(port: int) -> None:
     session = new_session(port, interface="eth77")
     with pytest.raises(ConfigError, match=r"interface='eth77': expected .*; there are lo \(127\.0\.0\.1"):
         await session.__aenter__()
@@ -248,7 +248,7 @@ async def test_a_wrong_interface_is_answered_with_what_there_is(port: int) -> No
 
 
 @on_each_loop
-async def test_a_late_receiver_gets_what_it_asks_for(port: int) -> None:
+async def test_a_late_receiver_starts_where_its_settings_say(port: int) -> None:
     async with new_session(port, is_sender_only=True) as sender:
         stream = await sender.open_stream()
         early = [await sender.send_data(bytes([number])) for number in range(5)]
@@ -275,7 +275,7 @@ async def test_a_late_receiver_gets_what_it_asks_for(port: int) -> None:
 
 @pytest.mark.parametrize(("writes", "size"), [(100_000, 20), (300_000, 1), (3_000, 20_000)])
 @on_each_loop
-async def test_writing_in_a_loop_does_not_hold_others_up(port: int, writes: int, size: int) -> None:
+async def test_writing_in_a_loop_does_not_block_other_tasks(port: int, writes: int, size: int) -> None:
     """Measure the processor time between two turns of another task, which excludes other programs."""
     longest_s = 0.0
 

@@ -90,7 +90,7 @@ async def test_a_stream_that_runs_away_from_its_reader_says_so(port: int, monkey
 
 
 @on_each_loop
-async def test_what_is_cancelled_is_reported_lost(port: int) -> None:
+async def test_cancelled_objects_are_reported_as_lost(port: int) -> None:
     slow = SenderConfig(rate_bps=20e6, grtt_s=0.002, robust_factor=8)
     async with listening(new_session(port)) as heard, new_session(port, is_sender_only=True, sender=slow) as sender:
         object_id = await sender.send_data(noise(5_000_000))
@@ -189,7 +189,7 @@ async def _list(session: Session) -> list[Event]:
 
 
 @on_each_loop
-async def test_a_receiver_that_closes_reports_what_it_was_at(port: int, tmp_path: Path) -> None:
+async def test_a_closing_receiver_reports_unfinished_objects(port: int, tmp_path: Path) -> None:
     async with new_session(port, is_sender_only=True, sender=SenderConfig(rate_bps=10e6)) as sender:
         receiver = new_session(port, receiver=ReceiverConfig(file_directory=str(tmp_path)))
         async with receiver:

@@ -23,7 +23,7 @@ from fjm2.norm.events import (
 
 
 @on_each_loop
-async def test_a_watermark_is_confirmed_by_those_who_have_all(port: int) -> None:
+async def test_a_watermark_is_confirmed_by_receivers_that_have_everything(port: int) -> None:
     async with (
         listening(new_session(port, node_id=2)) as first,
         listening(new_session(port, node_id=3)) as second,
@@ -38,7 +38,7 @@ async def test_a_watermark_is_confirmed_by_those_who_have_all(port: int) -> None
 
 
 @on_each_loop
-async def test_a_watermark_tells_who_is_missing(port: int) -> None:
+async def test_a_watermark_names_the_missing_receivers(port: int) -> None:
     async with listening(new_session(port, node_id=2)), new_session(port, is_sender_only=True) as sender:
         await sender.send_data(noise(10_000))
         outcome = await soon(sender.watermark([2, 99]))
@@ -72,7 +72,7 @@ async def test_a_watermark_without_nodes_needs_to_know_some(port: int) -> None:
 
 
 @on_each_loop
-async def test_it_can_be_asked_how_far_an_object_is(port: int) -> None:
+async def test_the_progress_of_an_object_can_be_queried(port: int) -> None:
     size = 400_001
     sending = SenderConfig(rate_bps=8e6)
     receiver = new_session(port, node_id=2)
@@ -95,7 +95,7 @@ async def test_it_can_be_asked_how_far_an_object_is(port: int) -> None:
 
 
 @on_each_loop
-async def test_a_watermark_does_not_wait_for_who_has_left(port: int) -> None:
+async def test_a_watermark_does_not_wait_for_receivers_that_left(port: int) -> None:
     config = SenderConfig(rate_bps=100e6, robust_factor=1000, grtt_s=0.1)  # with these values, asking takes minutes
     async with (
         listening(new_session(port, node_id=2)),
@@ -111,7 +111,7 @@ async def test_a_watermark_does_not_wait_for_who_has_left(port: int) -> None:
 
 
 @on_each_loop
-async def test_a_watermark_covers_what_a_stream_was_just_given(port: int) -> None:
+async def test_a_watermark_covers_data_just_written_to_a_stream(port: int) -> None:
     config = SenderConfig(rate_bps=100e6, grtt_s=0.002, stream_bytes=1 << 20)
     async with (
         listening(new_session(port, node_id=2)) as heard,
@@ -138,7 +138,7 @@ async def test_watermarks_at_once_each_get_their_answer(port: int) -> None:
 
 
 @on_each_loop
-async def test_flushed_waits_for_what_was_just_written(port: int) -> None:
+async def test_flushed_waits_for_data_just_written(port: int) -> None:
     async with listening(new_session(port)) as heard, new_session(port, is_sender_only=True) as sender:
         await soon(sender.flushed())  # nothing to wait for
         stream = await sender.open_stream()

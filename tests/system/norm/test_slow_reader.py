@@ -82,7 +82,7 @@ def test_the_sender_waits_and_nothing_is_lost(network: Network) -> None:
     assert any(group.moving(good, STOPPED_S, STOPPED_S + 1.0))
 
 
-def test_who_stays_silent_is_evicted_and_the_rest_go_on(network: Network) -> None:
+def test_a_silent_receiver_is_evicted_and_the_rest_continue(network: Network) -> None:
     group = Group(network, "flow=min&ack_timeout_s=1")
     sent = result(group.sender)
     good = result(group.good)

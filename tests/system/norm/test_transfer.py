@@ -159,7 +159,7 @@ def test_an_interface_that_comes_back_in_the_middle(pair: Pair, tmp_path: Path, 
     pair.check(small_file)
 
 
-def test_who_only_listens_notices_that_the_interface_is_another(pair: Pair, small_file: Path) -> None:
+def test_a_receiver_notices_that_its_interface_was_replaced(pair: Pair, small_file: Path) -> None:
     recv = pair.recv()
     pair.receiver.ip("link", "delete", "veth0")
     assert next_line(recv) == "warning: interface veth0 is down; waiting for it"

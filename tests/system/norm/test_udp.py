@@ -125,7 +125,7 @@ def test_sessions_of_a_host_share_the_group(open_one: Open) -> None:
     assert sender.group.receive() is None  # it recognises its own datagrams
 
 
-def test_answers_find_the_one_they_are_for(open_one: Open) -> None:
+def test_unicast_answers_reach_their_session(open_one: Open) -> None:
     sender, receiver = open_one(), open_one()
     assert receiver.send(make_train(1, 40, 40, sender.address))
     train = receive_train(sender.transmit)
@@ -186,7 +186,7 @@ def test_empty_and_truncated_datagrams_are_dropped(open_one: Open, monkeypatch: 
 
 
 @pytest.mark.parametrize("offload", [True, False])
-def test_a_full_kernel_is_resumed_where_it_was(open_one: Open, offload: bool) -> None:
+def test_sending_resumes_where_the_full_kernel_stopped(open_one: Open, offload: bool) -> None:
     receiver = open_one()
     choose = random.Random(5)
     with FaultySocket() as kernel:
@@ -200,7 +200,7 @@ def test_a_full_kernel_is_resumed_where_it_was(open_one: Open, offload: bool) ->
         assert sender.stats.sends_blocked > 0
 
 
-def test_a_lone_datagram_may_overtake_what_is_held(open_one: Open, faulty: tuple[UdpSocket, FaultySocket]) -> None:
+def test_a_single_datagram_may_overtake_a_held_train(open_one: Open, faulty: tuple[UdpSocket, FaultySocket]) -> None:
     receiver, (sender, kernel) = open_one(offload=False), faulty
     answers = iter([None, errno.EAGAIN])
     kernel.fault = lambda _: next(answers, None)
@@ -236,7 +236,7 @@ def test_refused_segmentation_is_not_tried_again(
     assert sender.stats.offload_refused == 1
 
 
-def test_segmentation_is_not_blamed_for_what_fails_alone(
+def test_segmentation_stays_on_when_single_datagrams_fail_too(
     open_one: Open, faulty: tuple[UdpSocket, FaultySocket]
 ) -> None:
     receiver, (sender, kernel) = open_one(), faulty
@@ -265,7 +265,7 @@ def test_send_errors_are_counted(open_one: Open, faulty: tuple[UdpSocket, Faulty
 
 
 @pytest.mark.skipif(not Path("/proc/sys/net/core/rmem_max").exists(), reason="limits are in Linux's /proc")
-def test_capped_buffers_are_told_with_what_to_do(open_one: Open, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_about_capped_buffers_says_what_to_do(open_one: Open, caplog: pytest.LogCaptureFixture) -> None:
     wanted = 1 << 30
     is_root = os.geteuid() == 0
     if is_root:

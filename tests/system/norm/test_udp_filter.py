@@ -26,7 +26,7 @@ def bound(place: tuple[socket.AddressFamily, str]) -> socket.socket:
     return made
 
 
-def test_only_what_the_named_senders_send_is_cut(place: tuple[socket.AddressFamily, str]) -> None:
+def test_only_datagrams_of_the_named_senders_are_cut(place: tuple[socket.AddressFamily, str]) -> None:
     with bound(place) as receiver, bound(place) as first, bound(place) as second, bound(place) as other:
         shorten(receiver, [sender.getsockname()[:2] for sender in (first, second)])
         for sender in (first, second, other):
@@ -50,7 +50,7 @@ def test_a_train_is_cut_at_once(place: tuple[socket.AddressFamily, str]) -> None
         assert receiver.recv(1 << 16) == b"\0"
 
 
-def test_the_last_word_counts(place: tuple[socket.AddressFamily, str]) -> None:
+def test_the_last_filter_replaces_earlier_ones(place: tuple[socket.AddressFamily, str]) -> None:
     with bound(place) as receiver, bound(place) as sender:
         shorten(receiver, [sender.getsockname()[:2]])
         shorten(receiver, [])

@@ -219,7 +219,7 @@ def test_a_full_kernel_loses_nothing(network: Network, open_in: Open, offload: b
     assert sender.stats.sends_blocked > 0
 
 
-def test_loss_as_told(network: Network, open_in: Open) -> None:
+def test_loss_has_the_configured_probability(network: Network, open_in: Open) -> None:
     left, right = network.namespace(), network.namespace()
     network.link(left, right)
     left.cut_trains("veth0")

@@ -78,7 +78,7 @@ def test_no_value_can_look_like_another_line_or_field(kept: Kept, hostile: str) 
     assert json.loads(json_line)["peer"] == hostile
 
 
-def test_a_failure_is_told_once_a_minute_of_each_kind(kept: Kept) -> None:
+def test_a_failure_of_each_kind_is_logged_once_a_minute(kept: Kept) -> None:
     clock = Clock()
     log = Log(NAME, clock)
     for _ in range(5):
@@ -101,7 +101,7 @@ def test_a_failure_is_told_once_a_minute_of_each_kind(kept: Kept) -> None:
     assert "left_out" not in kept.entries[-1]
 
 
-def test_what_others_cause_is_told_seldom_about_each(kept: Kept) -> None:
+def test_events_caused_by_peers_are_rate_limited_for_each_peer(kept: Kept) -> None:
     clock = Clock()
     log = Log(NAME, clock)
     for _ in range(3):
@@ -111,7 +111,7 @@ def test_what_others_cause_is_told_seldom_about_each(kept: Kept) -> None:
     assert [entry["address"] for entry in kept.entries] == ["192.0.2.1", "192.0.2.2"]
 
 
-def test_what_is_remembered_of_it_is_bounded(kept: Kept) -> None:
+def test_the_memory_of_rate_limits_is_bounded(kept: Kept) -> None:
     log = Log(NAME, Clock())
     for number in range(5000):
         log.seldom(logging.INFO, "unauthorised", number)

@@ -37,7 +37,7 @@ def test_a_debt_is_paid_off_by_waiting() -> None:
     assert bucket.refill(0.5, 30.0) == pytest.approx(0)
 
 
-def test_what_is_there_is_ready_now() -> None:
+def test_available_credit_is_ready_now() -> None:
     bucket = TokenBucket(100.0, credit=30.0)
     bucket.refill(7.0, 30.0)
     assert bucket.ready_at(30, 7.0) == 7.0

@@ -29,7 +29,7 @@ def test_a_flood_of_transactions_that_never_end_is_dropped_at_little_cost() -> N
     assert len(transactions) > 9_000
 
 
-def test_after_a_flood_of_transactions_others_get_through() -> None:
+def test_after_a_flood_of_transactions_others_are_delivered() -> None:
     subscriber = Subscriber()
     bench = Bench(subscriber)
     for connection in range(60_000):

@@ -43,11 +43,11 @@ async def busy(turn_s: float) -> float:
 
 
 @pytest.mark.parametrize("turn_s", [0.0, 0.06, 0.11])
-def test_a_busy_loop_does_not_make_it_endless(turn_s: float) -> None:
+def test_a_busy_loop_does_not_extend_the_deadline(turn_s: float) -> None:
     assert 0.2 <= asyncio.run(busy(turn_s)) < 3
 
 
-def test_it_lasts_while_something_goes_on() -> None:
+def test_progress_extends_the_deadline() -> None:
     async def run() -> float:
         bus = Bus()
 
@@ -64,7 +64,7 @@ def test_it_lasts_while_something_goes_on() -> None:
     assert asyncio.run(run()) >= 0.85
 
 
-def test_repairs_without_end_do_not_make_it_endless() -> None:
+def test_endless_repairs_do_not_extend_the_deadline_forever() -> None:
     async def run() -> float:
         bus = Bus()
 
@@ -82,7 +82,7 @@ def test_repairs_without_end_do_not_make_it_endless() -> None:
     assert 0.3 <= asyncio.run(run()) < 3
 
 
-def test_it_is_bounded_in_all() -> None:
+def test_a_timeout_bounds_the_whole_wait() -> None:
     async def run() -> float:
         bus = Bus()
 

@@ -20,7 +20,7 @@ U32 = st.integers(0, 0xFFFFFFFF)
     flags=st.integers(0, 7),
     valid_s=st.integers(1, 600),
 )
-def test_what_is_announced_arrives(
+def test_announcements_survive_a_round_trip(
     connection: int,
     lanes: tuple[int, ...],
     client_id: str | None,
@@ -40,18 +40,18 @@ def test_anything_can_be_decoded_or_refused(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 19, -1])
-def test_what_is_cut_is_no_announcement(cut: int) -> None:
+def test_a_truncated_announcement_is_refused(cut: int) -> None:
     content = Announcement(1, (2, 0, 3), "client", frozenset((4, 5))).encode(1400)
     assert decode(content[:cut]) is None
 
 
-def test_another_version_is_not_understood() -> None:
+def test_another_version_is_refused() -> None:
     content = Announcement(1).encode(1400)
     assert decode(b"\x02" + content[1:]) is None
 
 
 @pytest.mark.parametrize("bytes_max", [64, 300, 1400])
-def test_what_does_not_fit_is_everything(bytes_max: int) -> None:
+def test_topics_that_do_not_fit_become_all_topics(bytes_max: int) -> None:
     announcement = Announcement(1, (2, 3, 4), "c" * 100, frozenset(range(1000)))
     content = announcement.encode(bytes_max)
     assert len(content) <= bytes_max
@@ -73,7 +73,7 @@ def test_a_long_client_id_is_left_out() -> None:
 # The table.
 
 
-def test_who_wants_what() -> None:
+def test_the_table_knows_the_receivers_of_a_topic() -> None:
     table = PresenceTable()
     table.update(10, Announcement(1, (10, 0, 12), "a", frozenset((100, 200))), 0.0)
     table.update(10, Announcement(2, (10, 0, 12), "b", frozenset((300,))), 0.0)
@@ -102,7 +102,7 @@ def test_updates_tell_whether_anything_changed() -> None:
     assert len(table) == 0
 
 
-def test_the_silent_are_forgotten() -> None:
+def test_silent_nodes_are_forgotten() -> None:
     table = PresenceTable()
     table.update(10, Announcement(1, valid_s=15), 0.0)
     table.update(20, Announcement(2, valid_s=30), 0.0)
@@ -114,7 +114,7 @@ def test_the_silent_are_forgotten() -> None:
     assert table.expire(59.0)
 
 
-def test_nobody_speaks_for_others() -> None:
+def test_a_node_cannot_announce_for_another() -> None:
     table = PresenceTable()
     table.update(10, Announcement(1, (), "me", frozenset((100,)), valid_s=15), 0.0)
     assert not table.update(66, Announcement(1, flags=Flag.GOODBYE), 1.0)
@@ -125,7 +125,7 @@ def test_nobody_speaks_for_others() -> None:
     assert table.receivers({200}) == {66}
 
 
-def test_a_flood_of_newcomers_finds_an_end() -> None:
+def test_a_flood_of_new_nodes_is_bounded() -> None:
     table = PresenceTable(peers_max=50, topics_max=1000)
     table.update(1, Announcement(1, (), "first", frozenset((5,)), valid_s=600), 0.0)
     for number in range(2, 2000):
@@ -217,7 +217,7 @@ def test_changes_are_collected_and_repeated() -> None:
     assert schedule.times[-1] < 2.0
 
 
-def test_then_it_is_announced_regularly_and_not_at_once_with_others() -> None:
+def test_announcements_repeat_regularly_at_random_times() -> None:
     schedule = Schedule()
     schedule.announcer.change()
     schedule.clock.advance(1000.0)
@@ -250,7 +250,7 @@ def test_answers_are_spread() -> None:
     assert max(first) - min(first) > 0.05
 
 
-def test_the_more_there_are_the_less_each_speaks() -> None:
+def test_announcements_are_rarer_when_there_are_more_nodes() -> None:
     schedule = Schedule(peers=4000)
     assert schedule.announcer.interval_s == pytest.approx(40.01)
     assert schedule.announcer.valid_s == 120
@@ -259,7 +259,7 @@ def test_the_more_there_are_the_less_each_speaks() -> None:
     assert len(schedule.times) <= 4 + 400 / 32
 
 
-def test_now_is_now_and_closed_is_closed() -> None:
+def test_announce_now_is_immediate_and_nothing_follows_the_close() -> None:
     schedule = Schedule()
     schedule.announcer.now()
     assert schedule.times == [0.0]

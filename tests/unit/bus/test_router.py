@@ -78,7 +78,7 @@ def test_a_removed_subscription_gets_no_more() -> None:
     assert (gone.texts, kept.texts) == (["a"], ["a", "b"])
 
 
-def test_what_is_kept_is_a_copy_of_the_frame_alone() -> None:
+def test_a_kept_message_is_a_copy_of_its_frame_only() -> None:
     subscriber = Subscriber()
     bench = Bench(subscriber)
     bench.take([message("x" * 10), message("y" * 1000, Topic("nobody"))])
@@ -185,7 +185,7 @@ def test_missed_streams_are_a_gap() -> None:
 
 
 @pytest.mark.parametrize("begin", [0, (1 << 32) - 150, 5 << 30])
-def test_what_was_read_of_a_sender_is_not_delivered_again(begin: int) -> None:
+def test_data_already_read_from_a_sender_is_not_delivered_again(begin: int) -> None:
     """The receiver has forgotten the sender, which repeats what it holds. Stream offsets on the wire have 32 bits."""
     subscriber = Subscriber()
     bench = Bench(subscriber)
@@ -235,7 +235,7 @@ def test_malformed_properties_are_counted_where_a_selector_reads_them() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.binary(max_size=300)), max_size=30))
-def test_nothing_that_comes_raises(runs: list[tuple[int, int, bytes]]) -> None:
+def test_no_received_bytes_raise(runs: list[tuple[int, int, bytes]]) -> None:
     subscriber = Subscriber(selector="price > 0")
     bench = Bench(subscriber)
     for sender, stream, data in runs:

@@ -33,7 +33,7 @@ def test_a_recorder_sees_every_run_before_consumers_do() -> None:
     assert subscriber.texts == ["a", "b", "c"]
 
 
-def test_a_tap_sees_what_nobody_subscribes_to_and_each_frame_once() -> None:
+def test_a_tap_sees_unsubscribed_messages_and_each_frame_once() -> None:
     bench, recorder = Bench(), Recorder()
     bench.router.add_tap(recorder)
     frame = b"".join(message("a"))
@@ -44,7 +44,7 @@ def test_a_tap_sees_what_nobody_subscribes_to_and_each_frame_once() -> None:
     assert len(recorder.hashes) == 1
 
 
-def test_a_tap_does_not_see_what_this_process_publishes() -> None:
+def test_a_tap_does_not_see_messages_published_in_this_process() -> None:
     subscriber = Subscriber()
     bench, recorder = Bench(subscriber), Recorder()
     bench.router.add_tap(recorder)

@@ -74,7 +74,7 @@ def test_batches_of_one_lane_keep_their_order() -> None:
     assert subscriber.texts == ["3.0", "1.0", "1.1", "2.0", "2.1"]
 
 
-def test_a_batch_whose_sender_is_gone_is_dropped_whole_and_told() -> None:
+def test_a_batch_whose_sender_is_gone_is_dropped_whole_and_reported() -> None:
     subscriber = Subscriber()
     bench = Bench(subscriber)
     bench.take([part(1, 0, 2), part(1, 1, 2), part(2, 0, 2), *batch(3, 1)])
@@ -129,7 +129,7 @@ def test_a_batch_that_does_not_go_on_is_dropped_some_time() -> None:
     assert dropped(bench.reports) == [(1, 1, TransactionDrop.STALLED.value)]
 
 
-def test_what_comes_of_a_dropped_batch_begins_no_new_one() -> None:
+def test_later_parts_of_a_dropped_batch_begin_no_new_one() -> None:
     subscriber = Subscriber()
     bench = Bench(subscriber)
     bench.take([part(1, 0, 2)])
@@ -149,7 +149,7 @@ def test_parts_that_disagree_are_refused() -> None:
     assert bench.router.transactions.refused == 2
 
 
-def test_own_batches_begin_with_their_beginning() -> None:
+def test_a_new_subscriber_gets_own_batches_only_from_their_start() -> None:
     """A subscriber that is added while a batch is published gets none of it, and none of it is kept."""
     bench = Bench()
     first, *rest = batch(1, 3)

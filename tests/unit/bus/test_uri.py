@@ -28,7 +28,7 @@ def sender(query: str) -> SenderConfig:
 
 
 @pytest.mark.parametrize("text", ["fjm2://", "fjm2://239.192.57.40", "fjm2://239.192.57.40:5740/", "fjm2://:5740?"])
-def test_what_is_left_out_is_the_default(text: str) -> None:
+def test_omitted_settings_have_their_defaults(text: str) -> None:
     assert BusConfig.from_uri(text) == BusConfig(group=DEFAULT_GROUP, port=DEFAULT_PORT)
     assert BusConfig.from_uri(text).to_uri() == "fjm2://239.192.57.40:5740"
 
@@ -123,7 +123,7 @@ def test_values_may_be_percent_encoded() -> None:
         ("file_directory=/no/such/place", "^file_directory=/no/such/place: expected an existing directory"),
     ],
 )
-def test_mistakes_are_told_with_name_value_and_what_is_expected(query: str, message: str) -> None:
+def test_mistakes_are_reported_with_name_value_and_expectation(query: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         BusConfig.from_uri(f"fjm2://239.192.57.40:5740?{query}")
 
@@ -147,12 +147,12 @@ def test_mistakes_are_told_with_name_value_and_what_is_expected(query: str, mess
         "fjm2://0.0.0.0",
     ],
 )
-def test_what_is_no_bus_is_refused(text: str) -> None:
+def test_other_uris_are_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         BusConfig.from_uri(text)
 
 
-def test_every_setting_can_be_said() -> None:
+def test_every_setting_has_a_name_in_uris() -> None:
     for config in (SenderConfig, ReceiverConfig):
         for setting in fields(config):
             assert setting.default is not MISSING

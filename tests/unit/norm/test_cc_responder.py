@@ -35,7 +35,7 @@ def test_losses_within_one_round_trip_are_one_event() -> None:
 
 
 @pytest.mark.parametrize("second", [(50, 100), (99, 1), (100, 10), (40_000, 10)])
-def test_what_comes_late_or_begins_anew_is_no_loss(second: tuple[int, int]) -> None:
+def test_late_messages_and_restarted_sequences_are_no_loss(second: tuple[int, int]) -> None:
     assert history((0, 100), second).fraction == 0.0
 
 
@@ -70,7 +70,7 @@ def flow(made: CcResponder, first: int, seconds: float, start: float) -> None:
         made.note_data(first + 10 * step, first + 10 * step + 9, 10, 10_000, start + 0.01 * step)
 
 
-def test_a_first_loss_lowers_the_rate_to_about_what_comes() -> None:
+def test_a_first_loss_lowers_the_rate_to_about_the_received_rate() -> None:
     """The rate does not fall to what the equation yields for the few messages of a fast start."""
     made = responder()
     made.rtt_s = 0.1
@@ -82,7 +82,7 @@ def test_a_first_loss_lowers_the_rate_to_about_what_comes() -> None:
     assert made.rate_bytes_per_s == pytest.approx(1e6, rel=0.2)
 
 
-def test_no_more_than_twice_what_comes_is_asked_for() -> None:
+def test_the_requested_rate_is_at_most_twice_the_received_rate() -> None:
     made = responder()
     made.rtt_s = 1e-4
     flow(made, 0, 1.0, 0.0)
@@ -102,5 +102,5 @@ def test_commands_fill_the_numbers_between_data() -> None:
     assert made.loss.fraction > 0.0
 
 
-def test_without_loss_the_equation_knows_no_limit() -> None:
+def test_without_loss_the_equation_has_no_limit() -> None:
     assert tfrc_rate(1400, RTT_S, 0.0) == math.inf

@@ -89,7 +89,7 @@ def test_locating_is_the_inverse_of_indexing(partition: ObjectPartition) -> None
 
 
 @given(partitions, st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1))
-def test_what_lies_beyond_a_block_or_the_object_has_no_index(
+def test_symbols_beyond_a_block_or_the_object_have_no_index(
     partition: ObjectPartition, places: list[tuple[int, int]]
 ) -> None:
     known = {place: index for index, place in enumerate(places_of(partition))}
@@ -138,7 +138,7 @@ def test_an_empty_object_has_neither_segments_nor_blocks() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(-1, 1, 1), (1, 0, 1), (1, 1, 0), (1, -5, 1)])
-def test_sizes_that_make_no_sense_are_named(sizes: tuple[int, int, int]) -> None:
+def test_errors_for_invalid_sizes_name_them(sizes: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match=re.escape(str(sizes))):
         ObjectPartition(*sizes)
 

@@ -169,7 +169,7 @@ def test_an_empty_set_has_no_first_and_no_last(name: str) -> None:
 
 
 @given(range_lists)
-def test_a_copy_goes_its_own_way(pairs: list[tuple[int, int]]) -> None:
+def test_a_copy_is_independent(pairs: list[tuple[int, int]]) -> None:
     ranges, model = RangeSet(pairs), model_of(pairs)
     twin = ranges.copy()
     assert twin == ranges

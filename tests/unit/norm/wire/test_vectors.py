@@ -254,7 +254,7 @@ def _packed(form: PayloadIdFormat, parts: dict[str, int]) -> int:
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
-def test_every_field_is_decoded_as_told(capture: str) -> None:
+def test_every_field_is_decoded_as_listed(capture: str) -> None:
     for packet in packets_of(capture):
         fields = described(decode(packet.wire), field_bits_of(capture))
         assert _rounded(fields) == _rounded(packet.decoded), packet.number
@@ -274,7 +274,7 @@ def _rounded(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
-def test_every_packet_is_encoded_as_it_was(capture: str) -> None:
+def test_every_packet_is_encoded_to_the_same_bytes(capture: str) -> None:
     for packet in packets_of(capture):
         assert decode(packet.wire).encode() == packet.wire, packet.number
 

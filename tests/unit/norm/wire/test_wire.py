@@ -60,7 +60,7 @@ FORMATS = {
 
 @pytest.mark.parametrize("kind", strategies.BY_KIND, ids=lambda kind: kind.__name__)
 @given(data=st.data())
-def test_messages_come_back_as_they_went(kind: type[Message], data: st.DataObject) -> None:
+def test_messages_survive_a_round_trip(kind: type[Message], data: st.DataObject) -> None:
     message = data.draw(strategies.BY_KIND[kind])
     assert isinstance(message, kind)
     wire = message.encode()
@@ -70,7 +70,7 @@ def test_messages_come_back_as_they_went(kind: type[Message], data: st.DataObjec
 
 @pytest.mark.parametrize("fec_id", FecId)
 @given(data=st.data())
-def test_fti_of_each_fec_id_comes_back_as_it_went(fec_id: FecId, data: st.DataObject) -> None:
+def test_fti_of_each_fec_id_survives_a_round_trip(fec_id: FecId, data: st.DataObject) -> None:
     fti = data.draw(strategies.ftis(fec_id))
     for message in (
         Info(**{**OBJECT, "fec_id": int(fec_id)}, content=b"", extensions=(fti,)),
@@ -84,7 +84,7 @@ def test_fti_of_each_fec_id_comes_back_as_it_went(fec_id: FecId, data: st.DataOb
         strategies.cc_feedbacks | strategies.rates | strategies.auths | strategies.unknowns({1, 3, 128}), max_size=6
     )
 )
-def test_extensions_come_back_as_they_went_and_in_their_order(extensions: list[Extension]) -> None:
+def test_extensions_survive_a_round_trip_in_order(extensions: list[Extension]) -> None:
     message = Nack(**RECEIVER, requests=(), extensions=tuple(extensions))
     wire = message.encode()
     assert wire[24:] == b"".join(extension.encode() for extension in extensions)
@@ -314,7 +314,7 @@ def test_authentication_is_recognised_by_its_scheme() -> None:
     assert message.extensions == (Auth(5, bytes.fromhex("5abc01020304")),)
 
 
-def test_an_fti_means_nothing_where_no_fec_id_is() -> None:
+def test_an_fti_is_ignored_without_a_fec_id() -> None:
     message = decode(bytes.fromhex(f"1307 0000 {CMD} 07 000000 40 03 00000000012c 0400 40 00"))
     assert message.extensions == (Unknown(64, bytes.fromhex("00000000012c04004000")),)
 
@@ -455,7 +455,7 @@ def test_a_message_cut_anywhere_is_a_message_or_a_wire_error(message: Message) -
         fuzz.check_datagram(wire[:length])
 
 
-def test_mutated_packets_of_real_captures_keep_the_promises() -> None:
+def test_mutated_packets_of_real_captures_keep_the_invariants() -> None:
     counts = Counter(fuzz.outcomes(20_000, seed=5740))
     assert counts.total() == 20_000
     # Otherwise the mutations are too wild, or not wild enough.
