@@ -6,12 +6,18 @@ Names of codes end in `_q`. Each pair of functions rounds: `value_of(code(v))` i
 import math
 
 RTT_MIN_S = 1e-6
+"""Shortest round-trip time that has a code (RFC 5740, 4.2)."""
 RTT_MAX_S = 1000.0
+"""Longest round-trip time that has a code (RFC 5740, 4.2)."""
 _RTT_LINEAR_BELOW_S = 33e-6
+"""Shorter times have linear codes, longer ones logarithmic codes (RFC 5740, 4.2)."""
 _RTT_LINEAR_CODES = 31
+"""Number of linear codes, one for each microsecond."""
 
 GROUP_SIZE_CODES = 16
+"""Number of group sizes: their field has 4 bits."""
 RATE_TINY_Q = 0x0001
+"""Code of rates below one byte per second."""
 
 
 def _rtt_of(code: int) -> float:

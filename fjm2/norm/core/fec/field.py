@@ -17,6 +17,7 @@ Words: TypeAlias = NDArray[np.uint8] | NDArray[np.uint16]
 # x^8+x^4+x^3+x^2+1 and x^16+x^12+x^3+x+1 (RFC 5510, Finite Field Construction)
 POLYNOMIALS = {8: 0x11D, 16: 0x1100B}
 GENERATOR = 2
+"""The element whose powers are all others but 0, in both fields."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

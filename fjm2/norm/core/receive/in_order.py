@@ -21,6 +21,7 @@ _PAYLOAD_ID_AT = 16
 """Offset of the payload id in the header of DATA (RFC 5740, 4.2.1)."""
 _SEQUENCE = struct.Struct(">H")
 _SEQUENCE_AT = 2
+"""Offset of the sequence in every NORM message."""
 _REST_AT = 4
 """Offset after the sequence. From here on, headers differ only in their payload ids; the two bytes before the sequence
 are the same in all."""

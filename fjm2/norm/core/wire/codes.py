@@ -3,6 +3,7 @@
 from enum import IntEnum, IntFlag
 
 VERSION = 1
+"""Version of NORM in every message."""
 NODE_NONE = 0x00000000
 """No node."""
 NODE_ANY = 0xFFFFFFFF

@@ -447,6 +447,7 @@ class Report(Message):
 
 
 _COMMAND_BYTES = 16
+"""Length of the fixed header of most commands: flavor and three more bytes follow the sender's fields."""
 _COMMANDS: dict[int, type[Command]] = {
     command.FLAVOR: command
     for command in (
