@@ -132,7 +132,7 @@ def decode_transaction(content: bytes) -> Transaction:
 
 def _unpack(layout: struct.Struct, content: bytes) -> tuple[Any, ...]:
     if len(content) != layout.size:
-        raise MessageFormatError(f"a section of {len(content)} bytes , expected {layout.size}")
+        raise MessageFormatError(f"a section of {len(content)} bytes: expected {layout.size}")
     return layout.unpack(content)
 
 

@@ -51,6 +51,7 @@ from fjm2.messages.header import (
     PERSISTENT,
     PRIORITY,
     Transaction,
+    decode_delay,
 )
 from fjm2.messages.message import snapshot
 
@@ -387,6 +388,11 @@ def test_malformed_sections_raise_format_errors(section: bytes) -> None:
             getattr(message, name)
     with pytest.raises(MessageFormatError):
         look_up(buffer, start, header, "JMSType")
+
+
+def test_a_section_of_another_length_is_named_in_the_error() -> None:
+    with pytest.raises(MessageFormatError, match=r"^a section of 3 bytes: expected 8$"):
+        decode_delay(b"abc")
 
 
 @pytest.mark.parametrize("body", [b"\xff", b"\x0a\0\0\0\1\xff", b"\x0a\0\0\0\2a", b"\x0a\0\0\0", b"\5\0\0\0", b"\x63"])
