@@ -73,7 +73,7 @@ class MessageConsumer:
         delivery = await self._dispatcher.receive(self._inbox, timeout)
         if delivery is None:
             return None
-        message = self._dispatcher.open(delivery)
+        message = self._dispatcher.opener.open(delivery)
         self._dispatcher.deliveries.consume(delivery)
         return message
 
@@ -91,7 +91,7 @@ class MessageConsumer:
         delivery = await self._dispatcher.receive(self._inbox, None)
         if delivery is None:
             raise StopAsyncIteration
-        message = self._dispatcher.open(delivery)
+        message = self._dispatcher.opener.open(delivery)
         self._dispatcher.deliveries.consume_in_loop(delivery)
         return message
 
@@ -121,7 +121,7 @@ class JMSConsumer(MessageConsumer):
         delivery = await self._dispatcher.receive(self._inbox, timeout)
         if delivery is None:
             return None
-        message = self._dispatcher.open(delivery)
+        message = self._dispatcher.opener.open(delivery)
         try:
             body = message.get_body(type)
             if body is None:

@@ -8,7 +8,6 @@ from typing import Any, Final
 from fjm2.base.done import DONE
 from fjm2.bus.inbox import Delivery, Inbox
 from fjm2.messages.errors import IllegalStateError
-from fjm2.messages.message import Message
 from fjm2.messages.object_codec import ObjectCodec
 
 from .deliveries import Deliveries, Opener
@@ -156,7 +155,7 @@ class Dispatcher:
     async def receive(self, inbox: Inbox, timeout_s: float | None) -> Delivery | None:
         """Return the next message, or None after `timeout_s`, or if the consumer is closed meanwhile.
 
-        The caller opens the delivery, and tells `deliveries` what becomes of it.
+        The caller has `opener` open the delivery, and tells `deliveries` what becomes of it.
         """
         self.check_open()
         if inbox.is_closed:
@@ -188,10 +187,6 @@ class Dispatcher:
             inbox.wake = self._receiving_at = None
             self._changed.set()
         return None
-
-    def open(self, delivery: Delivery) -> Message:
-        """Return the message of a delivery."""
-        return self.opener.open(delivery)
 
     def acknowledge(self) -> Awaitable[None]:
         """Acknowledge everything delivered so far, in CLIENT_ACKNOWLEDGE mode."""
