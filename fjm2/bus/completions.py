@@ -65,7 +65,7 @@ class Completions(Callbacks):
     def add(
         self, receipt: Receipt | None, message: object, listener: CompletionListener | None
     ) -> asyncio.Future[None]:
-        """Return a future of a send's outcome. A send without a receipt belongs to a transaction: it is done."""
+        """Return a future of a send's outcome. A send without a receipt belongs to a transaction: it succeeds."""
         self._added += 1
         future: asyncio.Future[None] = self._loop.create_future()
         self.post(self._complete, receipt, self._added, message, future, listener)
@@ -141,10 +141,21 @@ class Completions(Callbacks):
         await self.drained()
 
 
+async def wait_until_stored(stored: asyncio.Future[None]) -> None:
+    """Wait for a future of the gate. Raise the error that it holds, or UnconfirmedError if the gate cancelled it.
+
+    If the wait is cancelled, the future is not: other messages may share it.
+    """
+    await asyncio.wait([stored])
+    if stored.cancelled():
+        raise UnconfirmedError("the message may not have been stored: its gate gave up")
+    stored.result()
+
+
 async def _error_of(stored: asyncio.Future[None]) -> JMSError | None:
     """Return the JMSError that a gate raised."""
     try:
-        await stored
+        await wait_until_stored(stored)
     except JMSError as error:
         return error
     return None

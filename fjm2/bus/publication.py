@@ -26,7 +26,7 @@ from fjm2.messages.header import PERSISTENT, Transaction
 from fjm2.messages.message import Message
 from fjm2.messages.object_codec import ObjectCodec
 
-from .completions import CompletionListener, Completions, Receipt
+from .completions import CompletionListener, Completions, Receipt, wait_until_stored
 from .confirmation import Confirmation
 from .errors import UnconfirmedError
 
@@ -53,9 +53,9 @@ class Gate(Protocol):
         """Take note of a frame just before the network gets it.
 
         Called once for each frame, in the order of publication. The frame is final, and may be kept: nobody changes
-        it. Return None to let the message count as sent at once. Otherwise return a future: `send`, the outcome of an
-        asynchronous send, and `commit` wait for it, and pass on the JMSError that it may raise. Raise JMSError to
-        refuse the message: it is then not sent.
+        it. Return None to let the message count as sent at once. Otherwise return a future, which messages may share:
+        `send`, the outcome of an asynchronous send, and `commit` wait for it, and pass on the JMSError that it may
+        raise. Raise JMSError to refuse the message: it is then not sent.
         """
 
 
@@ -196,7 +196,7 @@ class GatedPublication(Publication):
     def publish(
         self, destination: Destination, priority: int, parts: Parts, flags: int = 0, receipt: Receipt | None = None
     ) -> Awaitable[None] | None:
-        """Show the frame to the gate, then publish it. Without a receipt, the gate's future is awaited as room is."""
+        """Show the frame to the gate, then publish it. Without a receipt, `send` waits for the gate's future, too."""
         stored = self._admit(destination, parts)
         waiting = super().publish(destination, priority, parts, flags, receipt)
         if stored is None:
@@ -210,7 +210,7 @@ class GatedPublication(Publication):
 async def _wait_for_both(waiting: Awaitable[None] | None, stored: "asyncio.Future[None]") -> None:
     if waiting is not None:
         await waiting
-    await stored
+    await wait_until_stored(stored)
 
 
 class Outbox:
@@ -333,7 +333,7 @@ class Outbox:
                 if waiting is not None:
                     await waiting
             for stored in receipt.stored:
-                await stored
+                await wait_until_stored(stored)
         except asyncio.CancelledError:
             # Receivers would wait for the rest, and hold back the next transactions.
             while sent < size:

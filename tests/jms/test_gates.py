@@ -157,6 +157,47 @@ async def test_a_message_that_is_never_stored_is_in_doubt(port: int) -> None:
     await close(sending, receiving)
 
 
+async def test_a_cancelled_send_leaves_a_shared_future_alone(port: int) -> None:
+    store = Store()
+    sending, receiving = await gated(port, store, confirm_timeout_s=0.2)
+    producer = sending.create_session().create_producer(TOPIC)
+    cancelled = asyncio.ensure_future(_send(producer))
+    await eventually(lambda: len(store.waiting) == 1)
+    store.admit = lambda *_: store.waiting[0]  # type: ignore[method-assign]
+    waiting = asyncio.ensure_future(_send(producer))
+    timed_out = producer.send_async(TextMessage("c"))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    with pytest.raises(UnconfirmedError):
+        await asyncio.wait_for(timed_out, WAIT_S)
+    assert not waiting.done()
+    store.store()
+    await asyncio.wait_for(waiting, WAIT_S)
+    await close(sending, receiving)
+
+
+async def test_what_the_gate_gives_up_is_in_doubt(port: int) -> None:
+    store = Store()
+    sending, receiving = await gated(port, store)
+    producer = sending.create_session().create_producer(TOPIC)
+    transacted = sending.create_session(SessionMode.SESSION_TRANSACTED)
+    await transacted.create_producer(TOPIC).send(TextMessage("a"))
+    outcomes = [
+        asyncio.ensure_future(_send(producer)),
+        asyncio.ensure_future(producer.send_async(TextMessage("a"))),
+        asyncio.ensure_future(transacted.commit()),
+    ]
+    await eventually(lambda: len(store.waiting) == 3)
+    for stored in store.waiting:
+        stored.cancel()
+    for outcome in outcomes:
+        with pytest.raises(UnconfirmedError):
+            await asyncio.wait_for(outcome, WAIT_S)
+    await close(sending, receiving)
+
+
 async def test_a_refused_message_is_not_sent(port: int) -> None:
     store = Store(is_slow=False)
     sending, receiving = await gated(port, store)
