@@ -425,7 +425,7 @@ def test_mistakes_are_reported_in_one_line(line: str, answer: str) -> None:
     assert all(part.startswith(("Usage:", "Try ")) or not part for part in usage)
 
 
-def test_a_selector_tells_where_it_is_wrong() -> None:
+def test_a_selector_error_shows_its_position() -> None:
     result = CliRunner().invoke(main, ["sub", "t", "--selector", "price > AND"])
     assert result.exit_code == 2
     assert result.stderr.rstrip().endswith(" at position 8")
@@ -459,7 +459,7 @@ def test_the_bus_is_that_of_the_environment_or_of_the_option(start: Start, uri: 
 # The demo.
 
 
-def test_the_demo_repairs_what_it_loses(port: int) -> None:
+def test_the_demo_repairs_its_losses(port: int) -> None:
     argv = [sys.executable, "-W", "error", str(DEMO), "--port", str(port), "--seconds", "1.5", "--loss", "0.05"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

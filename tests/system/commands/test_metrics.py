@@ -54,7 +54,7 @@ def read(text: str) -> Samples:
     return samples
 
 
-def test_a_scrape_says_what_connections_count(port: int) -> None:
+def test_a_scrape_returns_the_counters_of_connections(port: int) -> None:
     async def run() -> None:
         async with (
             asyncio.timeout(WAIT_S),
@@ -86,7 +86,7 @@ def test_a_scrape_says_what_connections_count(port: int) -> None:
     asyncio.run(run())
 
 
-def test_without_arguments_it_is_all_that_is_open(port: int) -> None:
+def test_without_arguments_all_open_objects_are_served(port: int) -> None:
     def sources() -> set[str]:
         return {source for name, source in read(metrics.render()) if name == "fjm2_sent_bytes_total"}
 
@@ -254,7 +254,9 @@ def free_address() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def test_any_program_serves_where_its_environment_says(port: int, served_by_environment: Callable[[str], None]) -> None:
+def test_any_program_serves_metrics_if_its_environment_says_so(
+    port: int, served_by_environment: Callable[[str], None]
+) -> None:
     async def run() -> None:
         for _ in range(2):  # only one server per process
             async with Session(GROUP, port, interface="127.0.0.1", ttl=0):

@@ -52,7 +52,7 @@ def by(rows: list[dict[str, Any]], name: str) -> dict[Any, dict[str, Any]]:
 # The figures.
 
 
-def test_the_figures_are_those_of_what_was_sent(start: Start) -> None:
+def test_the_figures_match_the_sent_messages(start: Start) -> None:
     top = start("top", "--json", "--interval", 0.5, "--topic", "orders")
     line_where(top, lambda report: not report["connections"])
     subs = [start("sub", topic, "--client-id", name) for topic, name in (("prices", "desk"), ("orders", "office"))]
@@ -85,7 +85,7 @@ def test_the_figures_are_those_of_what_was_sent(start: Start) -> None:
     assert (code, err) == (130, "")
 
 
-def test_lanes_and_publishers_are_told_apart(start: Start) -> None:
+def test_lanes_and_publishers_are_shown_separately(start: Start) -> None:
     start("sub", "alarms", "--client-id", "desk")
     top = start("top", "--json", "--interval", 0.5)
     top.read_line()
@@ -134,7 +134,7 @@ def test_an_empty_bus_is_reported(start: Start) -> None:
 # Tail.
 
 
-def test_tail_shows_what_sub_shows(start: Start) -> None:
+def test_tail_shows_the_same_messages_as_sub(start: Start) -> None:
     sub = start("sub", "prices", "--json", "--count", 20)
     tail = start("tail", "prices", "--json", "--count", 20)
     start("pub", "other", "no", "--count", 20)

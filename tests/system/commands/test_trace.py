@@ -118,7 +118,7 @@ def sums_of(lines: list[dict[str, Any]]) -> dict[str, Counter[str]]:
 # Programs.
 
 
-def test_commands_are_traced_where_the_environment_says_so(tmp_path: Path, port: int) -> None:
+def test_commands_are_traced_if_the_environment_says_so(tmp_path: Path, port: int) -> None:
     """Trace a publisher and a subscriber, each a node of its own."""
     command = [sys.executable, "-W", "error", "-m", "fjm2"]
     place = ("--uri", uri(port))
@@ -241,7 +241,7 @@ def test_wrong_settings_are_reported_and_the_program_continues(tmp_path: Path, p
 # Attached in code.
 
 
-def test_a_session_is_recorded_from_where_it_is_attached(tmp_path: Path, port: int) -> None:
+def test_a_session_is_recorded_from_when_it_is_attached(tmp_path: Path, port: int) -> None:
     async def scenario() -> dict[str, Any]:
         options: dict[str, Any] = {"interface": "127.0.0.1", "ttl": 0}
         with TraceRecorder(tmp_path, Labels(run="r", node="n"), interval_s=0.02) as recorder:
@@ -422,7 +422,7 @@ def test_a_capture_cut_short_is_read_and_warned_of(tmp_path: Path) -> None:
     assert 100 < sum(line["c"].get("packets", 0) for line in lines_of(tmp_path)) < 300
 
 
-def test_ctrl_c_keeps_what_was_read(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_packets_read_so_far(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "fjm2", "trace", "record", "--pcap", "-", "--to", str(tmp_path)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdin is not None

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.calm
 # Settings.
 
 
-def test_a_bus_waits_for_its_subscribers_unless_told_otherwise() -> None:
+def test_a_bus_waits_for_its_subscribers_by_default() -> None:
     config = BusConfig.from_uri("fjm2://", BUS_DEFAULTS)
     assert config.sender.flow is Flow.MIN
     assert config.sender.rate_bps is None

@@ -192,7 +192,7 @@ def on_veth(port: int, **settings: object) -> BusConfig:
 
 
 @pytest.mark.root
-def test_the_first_message_arrives_as_well_where_the_network_loses_much(network: Network, port: int) -> None:
+def test_the_first_message_arrives_too_over_a_very_lossy_network(network: Network, port: int) -> None:
     """The subscriber starts before the publisher, so it must get all messages, each once."""
 
     async def main() -> None:
@@ -219,7 +219,7 @@ def test_the_first_message_arrives_as_well_where_the_network_loses_much(network:
 
 
 @pytest.mark.root
-def test_nothing_is_lost_where_the_network_loses_some(network: Network, port: int) -> None:
+def test_nothing_is_lost_over_a_lossy_network(network: Network, port: int) -> None:
     async def main() -> None:
         with lossy(network, 0.02) as (left, right):
             with left.entered():

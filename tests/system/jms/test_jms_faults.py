@@ -1,4 +1,4 @@
-"""What becomes of a bus when processes die or stand still, when a link goes down, and when it ends at a bad time."""
+"""A bus when processes die or stop, when a link goes down, and when it is closed at a bad time."""
 
 import time
 from typing import Any

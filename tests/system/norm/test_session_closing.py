@@ -38,7 +38,7 @@ from fjm2.norm.net import event_queue
 
 
 @on_each_loop
-async def test_reception_pauses_while_nobody_takes_events(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reception_pauses_while_events_are_not_read(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_queue, "EVENT_BYTES_MAX", 1 << 20)
     size, count = 200_000, 30
     async with new_session(port) as receiver, new_session(port, is_sender_only=True) as sender:
@@ -58,7 +58,7 @@ async def test_reception_pauses_while_nobody_takes_events(port: int, monkeypatch
 
 
 @on_each_loop
-async def test_a_stream_that_runs_away_from_its_reader_says_so(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_reports_data_that_its_reader_missed(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_queue, "EVENT_BYTES_MAX", 1 << 19)
     config = SenderConfig(rate_bps=400e6, grtt_s=0.002, stream_bytes=1 << 20, robust_factor=8)
     async with new_session(port) as receiver, new_session(port, is_sender_only=True, sender=config) as sender:
@@ -140,7 +140,7 @@ async def test_a_file_that_shrinks_is_given_up(port: int, tmp_path: Path) -> Non
 
 
 @on_each_loop
-async def test_closing_in_the_middle_tells_receivers(port: int) -> None:
+async def test_closing_in_the_middle_informs_receivers(port: int) -> None:
     async with listening(new_session(port)) as heard:
         async with new_session(port, is_sender_only=True, sender=SenderConfig(rate_bps=10e6)) as sender:
             stream = await sender.open_stream()

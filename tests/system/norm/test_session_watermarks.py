@@ -48,7 +48,7 @@ async def test_a_watermark_names_the_missing_receivers(port: int) -> None:
 
 
 @on_each_loop
-async def test_a_watermark_without_nodes_asks_those_that_were_given_up_as_well(port: int) -> None:
+async def test_a_watermark_without_nodes_asks_evicted_nodes_too(port: int) -> None:
     config = SenderConfig(flow=Flow.NAMED, rate_bps=None, ack_timeout_s=0.2, grtt_s=0.002)
     async with (
         listening(new_session(port, node_id=2)),

@@ -105,7 +105,7 @@ def test_a_large_object_gets_through_loss(pair: Pair, large_file: Path, loss: fl
 
 
 @pytest.mark.alone
-def test_at_a_fixed_rate_loss_costs_little_more_than_what_is_lost(pair: Pair, large_file: Path) -> None:
+def test_at_a_fixed_rate_loss_costs_little_more_than_the_repairs(pair: Pair, large_file: Path) -> None:
     """Takes the best of a few transfers: other load on the machine can only slow them down."""
     seconds: dict[float, list[float]] = {0.0: [], 0.05: []}
     ratio = 2.0

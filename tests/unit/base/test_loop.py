@@ -188,7 +188,7 @@ def test_writers_hand_over_once_before_trains_are_sent(world: World) -> None:
     assert world.happened == ["handed over", "prepared", "sent", "dispatched"]
 
 
-def test_sending_stops_when_its_time_is_over_and_goes_on_after_others(world: World) -> None:
+def test_sending_stops_after_its_time_slice_and_continues_after_others(world: World) -> None:
     world.trains.extend(map(str, range(10)))
     world.settle()
     a_turn = int(SEND_BUDGET_S / TICK_S) + 1

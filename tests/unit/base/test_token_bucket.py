@@ -22,7 +22,7 @@ def test_a_bucket_may_begin_full() -> None:
     assert bucket.refill(1.0, 4.0) == 4
 
 
-def test_a_smaller_burst_cuts_what_is_there() -> None:
+def test_a_smaller_burst_reduces_the_credit() -> None:
     bucket = TokenBucket(100.0, credit=30.0)
     assert bucket.refill(0.0, 20.0) == 20
 
@@ -56,7 +56,7 @@ def test_an_unlimited_bucket_never_runs_out() -> None:
     assert bucket.ready_at(1e12, 3.0) == 3.0
 
 
-def test_a_bucket_that_was_unlimited_goes_on_with_its_credit() -> None:
+def test_a_bucket_that_was_unlimited_keeps_its_credit() -> None:
     bucket = TokenBucket(UNLIMITED)
     bucket.spend(1e12)
     bucket.per_s = 10.0

@@ -1,4 +1,4 @@
-"""How long a close waits."""
+"""The deadline of a close."""
 
 import asyncio
 import time

@@ -28,7 +28,7 @@ def test_a_message_goes_to_all_subscriptions_of_its_destination() -> None:
     assert bench.router.stats.deliveries == 5
 
 
-def test_equal_hashes_are_told_apart_by_name() -> None:
+def test_destinations_with_equal_hashes_are_distinguished_by_name() -> None:
     assert ALIKE[0].frame_hash == ALIKE[1].frame_hash
     subscribers = [Subscriber(topic) for topic in ALIKE]
     bench = Bench(*subscribers)
@@ -41,7 +41,7 @@ def test_equal_hashes_are_told_apart_by_name() -> None:
 
 
 @pytest.mark.parametrize("kind", [Queue, TemporaryTopic])
-def test_kinds_of_destinations_are_told_apart(kind: type[Topic]) -> None:
+def test_kinds_of_destinations_are_distinguished(kind: type[Topic]) -> None:
     topic, other = Subscriber(Topic("x")), Subscriber(kind("x"))
     bench = Bench(topic, other)
     bench.take([message("to the topic", Topic("x")), message("to the other", kind("x"))])
@@ -99,7 +99,7 @@ def test_own_messages_go_to_own_subscriptions_at_once() -> None:
     assert local_only.texts == []
 
 
-def test_publishing_to_a_full_subscription_says_so() -> None:
+def test_publishing_to_a_full_subscription_reports_it() -> None:
     subscriber, other = Subscriber(), Subscriber(Topic("other"))
     subscriber.most = 2
     bench = Bench(subscriber, other)
@@ -143,7 +143,7 @@ def test_a_full_subscription_that_is_removed_blocks_no_more() -> None:
 # Gaps.
 
 
-def test_each_subscription_is_told_of_a_gap_with_its_next_message() -> None:
+def test_each_subscription_learns_of_a_gap_with_its_next_message() -> None:
     first, second = Subscriber(), Subscriber(Topic("rare"))
     bench = Bench(first, second)
     bench.take([message("a")])
@@ -160,7 +160,7 @@ def test_each_subscription_is_told_of_a_gap_with_its_next_message() -> None:
     assert late.gaps == [False, False]  # the lost data was sent before it subscribed
 
 
-def test_reading_goes_on_at_a_mark_after_a_gap() -> None:
+def test_reading_continues_at_a_mark_after_a_gap() -> None:
     subscriber = Subscriber()
     bench = Bench(subscriber)
     whole, cut = (b"".join(message(text)) for text in ("whole", "cut"))
@@ -200,7 +200,7 @@ def test_data_already_read_from_a_sender_is_not_delivered_again(begin: int) -> N
     assert subscriber.gaps == [False, False, True, False]
 
 
-def test_a_sender_that_comes_back_later_in_its_stream_goes_on_there() -> None:
+def test_a_sender_that_returns_later_in_its_stream_continues_there() -> None:
     subscriber = Subscriber()
     bench = Bench(subscriber)
     bench.take([message("a")])

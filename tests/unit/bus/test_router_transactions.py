@@ -88,7 +88,7 @@ def test_a_batch_whose_sender_is_gone_is_dropped_whole_and_reported() -> None:
     assert str(bench.reports[0]).startswith(f"transaction 2 of connection {CONNECTION:016x} was dropped with 1 of 2")
 
 
-def test_another_lane_may_complete_what_a_lane_that_is_gone_began() -> None:
+def test_another_lane_may_complete_a_batch_begun_by_an_ended_lane() -> None:
     """A closing sender ends its lanes one by one, and the last lane may still be repaired."""
     subscriber = Subscriber()
     bench = Bench(subscriber)
@@ -103,7 +103,7 @@ def test_another_lane_may_complete_what_a_lane_that_is_gone_began() -> None:
     assert subscriber.texts == ["1.0", "1.1", "1.2"]
 
 
-def test_lost_bytes_drop_a_batch_unless_it_goes_on() -> None:
+def test_lost_bytes_drop_a_batch_unless_its_next_parts_follow() -> None:
     subscriber = Subscriber()
     bench = Bench(subscriber)
     bench.take([part(1, 0, 3), part(2, 0, 3)])

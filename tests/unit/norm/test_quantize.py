@@ -50,7 +50,7 @@ def test_rtts_out_of_range_are_clamped(rtt_s: float, code: int) -> None:
     assert quantize_rtt(rtt_s) == code
 
 
-def test_rtt_codes_stay_what_they_are() -> None:
+def test_rtt_codes_survive_a_round_trip() -> None:
     assert [quantize_rtt(rtt_of(code)) for code in range(256)] == list(range(256))
 
 
@@ -99,7 +99,7 @@ def test_group_sizes_of_the_reference(size: int, code: int, back: int) -> None:
     assert group_size_of(code) == back
 
 
-def test_group_size_codes_stay_what_they_are() -> None:
+def test_group_size_codes_survive_a_round_trip() -> None:
     assert [quantize_group_size(group_size_of(code)) for code in range(16)] == list(range(16))
 
 
@@ -145,7 +145,7 @@ def test_rates_beyond_the_last_exponent_are_the_largest(rate: float) -> None:
     assert quantize_rate(rate) == 0xFFFF
 
 
-def test_rate_codes_stay_what_they_are() -> None:
+def test_rate_codes_survive_a_round_trip() -> None:
     codes = [mantissa << 4 | exponent for mantissa in range(410, 4096) for exponent in range(16)]
     assert [quantize_rate(rate_of(code)) for code in codes] == codes
 
@@ -170,7 +170,7 @@ def test_losses_are_fractions_of_32_bits(fraction: float, code: int) -> None:
 
 
 @given(st.integers(0, 0xFFFFFFFF))
-def test_loss_codes_stay_what_they_are(code: int) -> None:
+def test_loss_codes_survive_a_round_trip(code: int) -> None:
     assert quantize_loss(loss_of(code)) == code
 
 

@@ -71,7 +71,7 @@ def test_of_two_numbers_exactly_one_is_first(first: int, second: int) -> None:
 
 
 @given(st.integers(0, 0xFFFF), st.integers(-0x7FFF, 0x7FFF))
-def test_adding_goes_as_far_as_distance_says(number: int, step: int) -> None:
+def test_adding_is_consistent_with_distance(number: int, step: int) -> None:
     assert 0 <= OBJECT_ID.add(number, step) <= 0xFFFF
     assert OBJECT_ID.distance(number, OBJECT_ID.add(number, step)) == step
 

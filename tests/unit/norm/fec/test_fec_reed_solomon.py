@@ -73,7 +73,7 @@ def slow_parity(code: ReedSolomon, words: list[int]) -> list[int]:
         (9, 12, 5, 16),
     ],
 )
-def test_parity_is_what_the_formula_says(k: int, of: int, p: int, bits: int) -> None:
+def test_parity_follows_the_formula(k: int, of: int, p: int, bits: int) -> None:
     code = ReedSolomon(of, p, bits)
     words = np.random.default_rng(k).integers(0, 1 << bits, (2, k, 3)).astype(f"<u{bits // 8}")
     parity = code.encode(words.view(np.uint8)).view(words.dtype)

@@ -148,7 +148,7 @@ def test_the_header_of_data_is_the_same_as_message_and_as_dtype(message: Data) -
     room=st.integers(0, 40),
     data=st.data(),
 )
-def test_stamps_write_what_messages_encode(
+def test_stamps_write_the_same_bytes_as_messages(
     header: Data, sequence: int, rows: int, room: int, data: st.DataObject
 ) -> None:
     is_stream = bool(header.flags & ObjectFlag.STREAM)
@@ -407,7 +407,7 @@ def test_arrays_are_views_into_the_train() -> None:
         assert np.shares_memory(array, train.data)
 
 
-def test_a_run_tells_its_object_transmission_information() -> None:
+def test_a_run_has_its_object_transmission_information() -> None:
     expected = HEADER.extensions[0]
     for extensions in (HEADER.extensions, (Unknown(0, bytes(2)), expected), (expected, Auth(1, b"\x10\x00"))):
         (run,) = runs_of(replace(HEADER, extensions=extensions).encode(), 100)
@@ -441,7 +441,7 @@ def test_a_reader_goes_once_over_trains_cut_at_wrong_places(parts: list[Sent | b
     fuzz.check_train(wire, segment_bytes, DataReader())
 
 
-def test_what_is_read_is_what_decode_reads() -> None:
+def test_readers_agree_with_decode() -> None:
     sent = sample(STREAM_OF_HEADER, tail_bytes=9)
     datagrams = fuzz.datagrams(sent.wire, sent.segment_bytes)
     assert read(sent.wire, sent.segment_bytes) == [decode(datagram) for datagram in datagrams]

@@ -288,7 +288,7 @@ def test_payload_starts_where_the_header_ends(capture: str) -> None:
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
-def test_pcap_holds_what_the_json_holds(capture: str) -> None:
+def test_pcap_and_json_files_have_the_same_packets(capture: str) -> None:
     frames = pcap.read(fuzz.VECTORS / f"{capture}.pcap")
     assert [frame.payload for frame in frames] == [packet.wire for packet in packets_of(capture)]
 

@@ -325,7 +325,7 @@ def test_requests_may_mix_fec_ids_and_be_empty() -> None:
     assert decode(message.encode()) == message
 
 
-def test_what_follows_the_position_of_an_acknowledgement_is_ignored() -> None:
+def test_bytes_after_the_position_of_an_acknowledgement_are_ignored() -> None:
     wire = bytes.fromhex(f"{ACK_FLUSH} 05 00 0001 00000205 ffff")
     message = decode(wire)
     assert isinstance(message, Ack)
