@@ -19,7 +19,6 @@ from .limits import (
     AMPLIFICATION_FREE,
     AMPLIFICATION_MOST,
     EVENTS_AT_ONCE,
-    HEADERS_BYTES,
     MEAN_MOST_S,
     RESIDENT_FREE,
     SLOWEST_PER_BYTE_S,
@@ -94,7 +93,7 @@ def _attack_once(
                 del under_way[at]
             shot = next(shots)
             fire(arena, name, shot)
-            arena.now += arena.step_s
+            arena.now += arena.settings.step_s
             arena.work()
             if number % 4096 == 4095:
                 check(arena)
@@ -118,8 +117,7 @@ def fire(arena: Arena, kind: str, shot: Shot) -> None:
     data = np.frombuffer(shot.data, np.uint8)
     train = Train(data, shot.segment_bytes or data.size, shot.address)
     target = arena.target
-    arena.bytes_in[shot.address] += data.size + HEADERS_BYTES * train.count
-    arena.group_in += data.size + HEADERS_BYTES * train.count
+    arena.tally.note_in(train)
     arena.sight.now = arena.now + 1.0  # as probes tell it
     decoded = target.stats.segments_decoded
     started = time.thread_time()
@@ -136,35 +134,35 @@ def fire(arena: Arena, kind: str, shot: Shot) -> None:
     slowest = SLOWEST_S + SLOWEST_PER_BYTE_S * data.size + 50e-6 * train.count
     slowest += 0.3 if target.stats.segments_decoded > decoded else 0.0
     arena.figures.note_time(kind, elapsed, slowest)
-    if target.memory_bytes > arena.receiver_config.total_bytes_max:
-        raise Broken(f"{target.memory_bytes:,} bytes used, {arena.receiver_config.total_bytes_max:,} allowed")
+    if target.memory_bytes > arena.settings.receiver.total_bytes_max:
+        raise Broken(f"{target.memory_bytes:,} bytes used, {arena.settings.receiver.total_bytes_max:,} allowed")
 
 
 def check(arena: Arena) -> None:
     """What need not be looked at after every datagram."""
-    figures = arena.figures
+    figures, tally = arena.figures, arena.tally
     elements, array_bytes = count_elements(arena.target)
-    config = arena.receiver_config
+    config = arena.settings.receiver
     if array_bytes > (config.senders_max + 2) * config.total_bytes_max:
         raise Broken(f"arrays of {array_bytes:,} bytes, {config.senders_max} senders may exist")
-    if (resident := resident_bytes() - arena.resident_at_start) > 1.5 * config.total_bytes_max + RESIDENT_FREE:
+    if (resident := resident_bytes() - tally.resident_at_start) > 1.5 * config.total_bytes_max + RESIDENT_FREE:
         raise Broken(f"{resident:,} bytes more are resident than at the start")
     figures.elements_most = max(figures.elements_most, elements)
     figures.used_most = max(figures.used_most, arena.target.memory_bytes)
     if elements > elements_allowed(arena.target.config):
         raise Broken(f"{elements:,} elements, {elements_allowed(arena.target.config):,} allowed")
-    kind = "unicast" if arena.is_unicast else "group"
-    group_in = arena.group_in + 10_000
-    for address, size in arena.bytes_out.items():
-        if address in arena.engines:
+    kind = "unicast" if config.unicast_nack else "group"
+    group_in = tally.bytes_in.total() + 10_000
+    for address, size in tally.bytes_out.items():
+        if address in arena.addresses.values():
             continue
-        came = group_in if address == GROUP else arena.bytes_in[address]
+        came = group_in if address == GROUP else tally.bytes_in[address]
         if size > AMPLIFICATION_FREE:
             figures.amplification[kind] = max(figures.amplification.get(kind, 0.0), size / max(came, 1))
         if size > AMPLIFICATION_MOST * came + AMPLIFICATION_FREE:
             raise Broken(f"{size:,} bytes to {address}, {came:,} came from there")
     sent, elapsed = arena.target.stats.bytes_sent, arena.now - START
-    rate = (arena.sender_config.rate_bps or 0) / 8
+    rate = (arena.settings.sender.rate_bps or 0) / 8
     # Commands and answers are not paced: those are few, or bounded by what came in.
-    if sent > rate * (elapsed + 0.1) + 2 * sum(arena.bytes_out.values()) + 50_000 + 30_000 * elapsed:
+    if sent > rate * (elapsed + 0.1) + 2 * sum(tally.bytes_out.values()) + 50_000 + 30_000 * elapsed:
         raise Broken(f"{sent:,} bytes sent in {elapsed:.2f} s")

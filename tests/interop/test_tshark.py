@@ -171,29 +171,8 @@ MESSAGES: dict[str, Message] = {
 
 
 def expected(message: Message) -> Fields:
-    """What tshark should show of a message: every field by its name, with the values in order."""
-    fields: dict[str, list[Any]] = {
-        "norm.version": [1],
-        "norm.type": [int(message.TYPE)],
-        "norm.hlen": [message.encode()[1]],
-        "norm.sequence": [message.sequence],
-        "norm.source_id": [_dotted(message.source_id)],
-    }
-    match message:
-        case FromSender():
-            fields |= {
-                "norm.instance_id": [message.instance_id],
-                "norm.grtt": [pytest.approx(rtt_of(message.grtt_q))],
-                "norm.backoff": [message.backoff],
-                "norm.gsize": [group_size_of(message.gsize_q)],
-            }
-        case FromReceiver():
-            kind = "nack" if isinstance(message, Nack) else "ack"
-            fields |= {
-                "norm.instance_id": [message.instance_id],
-                f"norm.{kind}.grtt_sec": [message.grtt_response_s],
-                f"norm.{kind}.grtt_usec": [message.grtt_response_us],
-            }
+    """Return what tshark should show of a message: every field by its name, with its values in order."""
+    fields = _header(message)
     match message:
         case Info() | Data():
             fields |= _object(message)
@@ -241,6 +220,33 @@ def expected(message: Message) -> Fields:
             fields["norm.payload"] = _payload(message.content)
         case _:
             raise AssertionError(message)
+    return fields
+
+
+def _header(message: Message) -> Fields:
+    """Return the fields that all messages of a kind have."""
+    fields: dict[str, list[Any]] = {
+        "norm.version": [1],
+        "norm.type": [int(message.TYPE)],
+        "norm.hlen": [message.encode()[1]],
+        "norm.sequence": [message.sequence],
+        "norm.source_id": [_dotted(message.source_id)],
+    }
+    match message:
+        case FromSender():
+            fields |= {
+                "norm.instance_id": [message.instance_id],
+                "norm.grtt": [pytest.approx(rtt_of(message.grtt_q))],
+                "norm.backoff": [message.backoff],
+                "norm.gsize": [group_size_of(message.gsize_q)],
+            }
+        case FromReceiver():
+            kind = "nack" if isinstance(message, Nack) else "ack"
+            fields |= {
+                "norm.instance_id": [message.instance_id],
+                f"norm.{kind}.grtt_sec": [message.grtt_response_s],
+                f"norm.{kind}.grtt_usec": [message.grtt_response_us],
+            }
     return fields
 
 
