@@ -52,6 +52,17 @@ def test_window_bounds_what_is_under_way() -> None:
     assert pub.stats.window_waits > 0
 
 
+def test_smallest_window_is_confirmed_once_and_then_left_alone() -> None:
+    net, pub, sub = pair(Flow.NAMED, window_bytes=2_000)
+    pub.engine.set_receivers(frozenset({sub.node_id}), net.now)
+    pub.write(PAYLOAD[:20_000])
+    net.run(until=5.0)
+    assert sub.received == PAYLOAD[:20_000]
+    flushes = pub.stats.flushes_sent
+    net.run(until=20.0)
+    assert pub.stats.flushes_sent == flushes
+
+
 @pytest.mark.parametrize("loss", [0.0, 0.01, 0.2])
 def test_nothing_is_lost_however_fast_the_sender_is(loss: float) -> None:
     net, pub, sub = pair(Flow.NAMED)

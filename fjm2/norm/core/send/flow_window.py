@@ -122,9 +122,9 @@ class FlowWindow:
         if self.mark is not None or not self.is_active:
             return False
         ahead = self.sent - self.confirmed
-        if ahead >= self._segments // _MARKS_PER_WINDOW:
-            return True
-        return ahead > 0 and (is_idle or self.acking_set.has_newcomers)
+        if ahead <= 0:
+            return False  # a third of the smallest window is no segment at all
+        return is_idle or ahead >= self._segments // _MARKS_PER_WINDOW or self.acking_set.has_newcomers
 
     def set_mark(self, position: Position, streams: dict[int, int], now: float) -> Mark:
         """Mark what has been sent so far."""
