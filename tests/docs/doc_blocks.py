@@ -14,15 +14,15 @@ _TITLE = re.compile(r'title="([^"]+)"')
 
 
 class Block(NamedTuple):
-    """A block of code, and where it is."""
+    """A block of code and its place."""
 
     page: str
     section: str
-    """The heading of the second level, or the page's title."""
+    """Second-level heading above the block, or the page's title."""
     line: int
     language: str
     title: str
-    """A file's name: who reads the page saves the block as that file."""
+    """Name of the file that a reader saves the block as."""
     code: str
 
     def __str__(self) -> str:
@@ -30,14 +30,14 @@ class Block(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A command line, and where it is."""
+    """A command line and its place."""
 
     block: Block
     text: str
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     name = page.relative_to(ROOT).as_posix()
     section, fence, code = page.stem, "", list[str]()
     opened: tuple[int, str, str] = (0, "", "")
@@ -59,7 +59,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
 
 
 def lines_of(block: Block) -> Iterator[Line]:
-    """The commands of a shell's block, continued lines put together. In a `console` they follow `$`, or root's `#`."""
+    """Return the commands of a shell block, continued lines joined. In a `console` they follow `$`, or root's `#`."""
     text = block.code.replace("\\\n", " ")
     for line in text.splitlines():
         if block.language == "console":
@@ -69,7 +69,7 @@ def lines_of(block: Block) -> Iterator[Line]:
 
 
 def indented_code(page: Path) -> Iterator[str]:
-    """Lines that Markdown shows as code for their indentation alone."""
+    """Return lines that Markdown shows as code only because they are indented."""
     before, is_fenced, is_listed = "", False, False
     for line in page.read_text().splitlines():
         if _FENCE.fullmatch(line):

@@ -1,4 +1,4 @@
-"""Command lines that are not run: they have to be ones that could be."""
+"""Check command lines that are not run: they must be valid."""
 
 import contextlib
 import importlib
@@ -31,16 +31,16 @@ OTHERS = frozenset(
         "useradd",
     ]
 )
-"""Programs that are not ours, and nothing of ours is said to them."""
+"""Programs of others whose arguments are not checked."""
 _SEPARATORS = {"&&", "||", "|", ";", "&"}
 _THIS_HOST = ("http://127.0.0.1:", "http://localhost:")
 _REDIRECTIONS = {"<", ">", ">>", "2>"}
 
 
 def is_safe(line: str) -> bool:
-    """Whether it may be run: one of our own commands, a program of the page, or a question to this very host.
+    """Return True if the tests may run a line: one of our commands, a program of the page, or a request to this host.
 
-    It leads to files below the folder where it runs, and to no other command.
+    It may name only files below the folder where it runs, and start no other command.
     """
     words = _words(line.removesuffix("&"))
     while words and (re.fullmatch(r"\w+=.*", words[0]) or words[:2] == ["sudo", "fjm2"]):
@@ -63,7 +63,7 @@ def is_safe(line: str) -> bool:
 
 
 def check_line(line: str) -> None:
-    """Its programs exist, own ones have the subcommands and options, and files of the repository are there."""
+    """Check that programs exist, that ours have the subcommands and options, and that files of the repository exist."""
     command: list[str] = []
     for word in [*_words(line), ";"]:
         if word in _SEPARATORS:
@@ -80,7 +80,7 @@ def _words(line: str) -> list[str]:
 
 
 def check_command(words: list[str]) -> None:
-    """A simple command, without what connects it to others."""
+    """Check a simple command, one without pipes or separators."""
     words = _without_redirections(words)
     while words and (re.fullmatch(r"\w+=.*", words[0]) or words[0] in ("sudo", "export")):
         words = words[1:]
@@ -112,12 +112,12 @@ def _without_redirections(words: list[str]) -> list[str]:
 
 
 def check_own(program: str, words: list[str]) -> None:
-    """The command takes them, by its own parser."""
+    """Check arguments with the parser of our own command."""
     command = importlib.import_module(MODULES[program]).main
     words = list(words)
     above = None
     while isinstance(command, click.Group) and words and words[0] in command.commands:
-        # Commands remember how they were first asked for help: -h is known to those that know what is above them.
+        # Commands cache their help option, and -h comes from the context above them.
         above = click.Context(command, above, **command.context_settings)
         command = command.commands[words.pop(0)]
     assert not isinstance(command, click.Group) or not words or words[0].startswith("-"), f"{program} {words[0]}"
@@ -136,7 +136,7 @@ def _check_targets(words: list[str]) -> None:
 
 
 def _check_extras(words: list[str]) -> None:
-    """The extras of an installation are among the package's, and requirements are there."""
+    """Check that the extras of an installation are among the package's."""
     known = set(importlib.metadata.metadata("fjm2").get_all("Provides-Extra") or ())
     for word in words:
         for names in re.findall(r"(?:fjm2|\.)\[([\w,]+)\]", word):
@@ -144,7 +144,7 @@ def _check_extras(words: list[str]) -> None:
 
 
 def _check_program(words: list[str]) -> None:
-    """A program of the repository is there."""
+    """Check that a program of the repository exists."""
     if words and words[0].startswith(("examples/", "tests/", "bench/")):
         assert (ROOT / words[0]).exists(), words[0]
     if words[:2] == ["-m", "pip"]:
@@ -152,7 +152,7 @@ def _check_program(words: list[str]) -> None:
 
 
 def _check_installed(words: list[str]) -> None:
-    """What is put somewhere is in the repository, or is a file that the reader has made."""
+    """Check that an installed file is in the repository, or is one that the reader has made."""
     source = words[-2]
     assert source.endswith((".toml", ".key", ".token", ".pem")) or (ROOT / source).exists(), source
 

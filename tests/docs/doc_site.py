@@ -1,4 +1,4 @@
-"""The site, built as `make docs` does."""
+"""Build the site as `make docs` does."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ BUILD_S = 200.0
 
 
 class Site:
-    """The documentation as built, and what building it said."""
+    """The built documentation, and the output of the build."""
 
     def __init__(self, folder: Path) -> None:
         words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]

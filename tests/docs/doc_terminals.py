@@ -1,4 +1,4 @@
-"""Sections of pages, run as a reader would: each line in a terminal of its own, on a host that reaches no other."""
+"""Run sections of pages as a reader would: each line in a terminal of its own, on an isolated host."""
 
 import contextlib
 import os
@@ -18,32 +18,32 @@ from netns import Namespace, Network
 
 DEADLINE_S = 60.0
 _STARTED_S = 1.5
-"""A program that has sockets and still says nothing after so long has begun."""
+"""A program that has opened sockets counts as started after this time, even if it prints nothing."""
 _STOP_S = 20.0
 _BEGUN = re.compile(r"listening|running|subscribed|registered|peer_up|is here")
 _ENDINGS = {0, 1, 130, -signal.SIGINT}
-"""Exit codes of what Ctrl-C ends. Click's own is 1."""
+"""Exit codes of programs ended by Ctrl-C. Click's own is 1."""
 
 
 class Command(NamedTuple):
-    """What one terminal is given."""
+    """A command for one terminal."""
 
     text: str
-    """For bash."""
+    """The text that bash runs."""
     name: str
-    """For messages."""
+    """The name in error messages."""
     goes_on: bool = False
-    """Until Ctrl-C. It may end by itself all the same."""
+    """True if it runs until Ctrl-C. It may still end by itself."""
     codes: frozenset[int] = frozenset({0})
-    """Exit codes that are right, if it ends by itself."""
+    """Exit codes that count as success if it ends by itself."""
     is_screen: bool = False
-    """It wants a terminal."""
+    """True if it needs a terminal."""
     says: str = ""
-    """Something that it is waited for to say."""
+    """Text that it must print."""
 
 
 class Terminal:
-    """A command that runs. What it says goes to a file."""
+    """A running command. Its output goes to a file."""
 
     def __init__(self, command: Command, namespace: Namespace, folder: Path, number: int) -> None:
         self.command = command
@@ -69,16 +69,16 @@ class Terminal:
 
     @property
     def said(self) -> str:
-        """So far."""
+        """Its output so far."""
         return self._file.read_text(errors="replace")
 
     @property
     def has_ended(self) -> bool:
-        """By itself or not."""
+        """True if the process has ended, for whatever reason."""
         return self.process.poll() is not None
 
     def has_begun(self) -> bool:
-        """Whether the next one may start: this one has ended, or serves, as it says or as its sockets tell."""
+        """Return True once the next command may start: this one has ended, or serves, by its output or its sockets."""
         if self.has_ended or _BEGUN.search(self.said):
             return True
         now = time.monotonic()
@@ -89,7 +89,7 @@ class Terminal:
         return since is not None and now > since + _STARTED_S
 
     def finish(self) -> None:
-        """Wait for what it has to say and, unless it goes on, for its end, which has to be a good one."""
+        """Wait for its expected output and, unless it runs until Ctrl-C, for its end. Check the exit code."""
         deadline = time.monotonic() + DEADLINE_S
         while self.command.says not in self.said:
             assert time.monotonic() < deadline, f"{self.command.name}: no {self.command.says!r} in {self.said!r}"
@@ -101,7 +101,7 @@ class Terminal:
         self._check(self.command.codes)
 
     def interrupt(self) -> None:
-        """By Ctrl-C, if it still runs. It takes that well."""
+        """Send Ctrl-C if it still runs, and check that it ends cleanly."""
         if not self.has_ended:
             os.killpg(self.process.pid, signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -116,7 +116,7 @@ class Terminal:
         assert "Traceback" not in self.said, f"{self.command.name}: {self.said}"
 
     def end(self) -> None:
-        """Whatever has happened."""
+        """Kill it, in whatever state it is."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate()
@@ -125,7 +125,7 @@ class Terminal:
 
 
 def run(commands: list[Command], namespace: Namespace, folder: Path) -> None:
-    """Run commands in the order given, each once the one before serves or is done."""
+    """Run commands in the given order. Each starts when the one before it serves or has ended."""
     terminals: list[Terminal] = []
     with contextlib.ExitStack() as started:
         for number, command in enumerate(commands):
@@ -142,7 +142,7 @@ def run(commands: list[Command], namespace: Namespace, folder: Path) -> None:
 
 @contextlib.contextmanager
 def hosts(count: int) -> Iterator[SimpleQueue[Namespace]]:
-    """Hosts with an interface eth0 whose cable ends in the same host: what they send gets nowhere else."""
+    """Make hosts with an interface eth0 whose cable ends in the same host, so that nothing they send leaves them."""
     made: SimpleQueue[Namespace] = SimpleQueue()
     with Network() as network:
         for _ in range(count):
@@ -183,7 +183,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _is_bound(pid: int) -> bool:
-    """Whether a process, or one that it has started, has a UDP or TCP socket."""
+    """Return True if a process or one of its descendants has a UDP or TCP socket."""
     with contextlib.suppress(OSError):
         links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
         inodes = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
@@ -195,6 +195,6 @@ def _is_bound(pid: int) -> bool:
 
 
 def _inodes(pid: int, kind: str) -> set[str]:
-    """Of all sockets of a kind that the host of a process has."""
+    """Return the inodes of all sockets of a kind on the host of a process."""
     path = Path(f"/proc/{pid}/net/{kind}")
     return {line.split()[9] for line in path.read_text().splitlines()[1:]} if path.exists() else set()

@@ -1,12 +1,11 @@
-"""Every program and every command of the pages runs, or could.
+"""Run every program and command of the pages, or check that it could run.
 
-The blocks of a section run together, in the order in which they are shown, on a host of their own that reaches no
-other:
+The blocks of a section run together, in the order shown, on a host of their own that is cut off from all others:
 
-- `python`: a block that begins with an import is a program. One that does not goes on where the one before it in the
-  section ended. One with a `title` is a file, which a command of the page runs.
-- `sh`, `console`: each line is a command in a terminal of its own. `export` and `cd` count for the lines after it.
-- What other languages say is for `test_other_blocks.py`.
+- `python`: a block that begins with an import is a program. Any other continues the block before it in the section. A
+  block with a `title` is a file, which a command of the page runs.
+- `sh`, `console`: each line is a command in a terminal of its own. `export` and `cd` apply to the lines after them.
+- Blocks in other languages are checked by `test_other_blocks.py`.
 """
 
 import re
@@ -37,9 +36,9 @@ NOT_RUN = {
     r"\. |source ": "the tests have the environment already",
     r"tcpdump ": "listens to an interface; what it writes is there already",
     r"fjm2d (check|run|status) --config (paris|lyon)": "two hosts; tests/gateway/test_gateway_sites.py runs it",
-    r"fjm2 (sub greetings|pub greetings \"hello, Lyon\") --uri": "two hosts; likewise",
+    r"fjm2 (sub greetings|pub greetings \"hello, Lyon\") --uri": "two hosts, as above",
 }
-"""Commands that are only looked at: their programs, options and files have to exist."""
+"""Commands that are only checked, with the reason: their programs, options and files must exist."""
 
 GOES_ON = (
     r"fjm2 (sub|reply|tail|top)\b",
@@ -51,7 +50,7 @@ GOES_ON = (
     r"python examples/jms_worker.py --threads",
     r"curl .*quotes --data",
 )
-"""Commands that go on until Ctrl-C."""
+"""Commands that run until Ctrl-C."""
 
 CODES = {
     r"fjm2 doctor": {0, 1, 2},
@@ -59,7 +58,7 @@ CODES = {
     r"fjm2 request inventory": {1},
     r"fjm2 norm send .*--ack-from 2,3": {1},
 }
-"""Exit codes that are right, where 0 is not the only one. On a lonely host some commands have nothing to find."""
+"""Accepted exit codes, if not just 0. On an isolated host some commands find nothing."""
 
 SCREENS = (r"fjm2 top(?!.*--once)",)
 
@@ -89,7 +88,7 @@ SAID = {
     ("docs/examples.md", "NORM streams"): ["1000 messages, the last is number 999", "1000 messages in"],
     ("docs/examples.md", "The bare engine"): ["ObjectCompleted", "TransmissionFlushed"],
 }
-"""Something of what each terminal of a section says, as the pages promise."""
+"""Part of what each terminal of a section prints, as the pages promise."""
 
 SIDE_BY_SIDE = 8
 CAPTURE = ROOT / "tests" / "vectors" / "data-one-segment.pcap"
@@ -107,15 +106,15 @@ READERS_FILES = {
         "    context.create_producer().send(Topic('prices'), '17.25')\n"
     ),
 }
-"""What pages take for granted."""
+"""Files that the pages assume the reader has."""
 
 
 Scene: TypeAlias = tuple[str, str]
-"""A page, and a section of it."""
+"""A page and one of its sections."""
 
 
 def scenes() -> dict[Scene, list[Block]]:
-    """The blocks that run."""
+    """Return the blocks that run, by section."""
     found: dict[Scene, list[Block]] = {}
     for block in BLOCKS:
         if block.language in (*SHELLS, "python"):
@@ -128,17 +127,17 @@ LINES = [line for block in BLOCKS if block.language in SHELLS for line in lines_
 
 
 def reason_not_to_run(line: str) -> str | None:
-    """Why a command is only looked at; None if it is run."""
+    """Return why a command is only checked, or None if it runs."""
     return next((reason for form, reason in NOT_RUN.items() if re.match(form, line)), None)
 
 
 def commands_of(blocks: list[Block], folder: Path) -> Iterator[Command]:
-    """What the terminals of a section are given."""
+    """Return the commands for the terminals of a section."""
     before = exports_before(blocks[0])
     program = ""
     for block in blocks:
         if block.title:
-            continue  # a file, which is there already
+            continue  # a file, already written
         if block.language == "python":
             program = block.code if is_whole(block) else f"{program}\n{block.code}"
             path = folder / f"block{block.line}.py"
@@ -148,29 +147,29 @@ def commands_of(blocks: list[Block], folder: Path) -> Iterator[Command]:
             if _SETS.fullmatch(line.text):
                 before.append(line.text)
             elif reason_not_to_run(line.text) is None:
-                assert is_safe(line.text), f"{block}: {line.text}: not run, and no reason given why not"
+                assert is_safe(line.text), f"{block}: {line.text}: neither run nor listed in NOT_RUN"
                 text = line.text.removesuffix("&").strip()
                 yield command(f"{block}: {text}", text.removeprefix("sudo "), before)
 
 
 def is_whole(block: Block) -> bool:
-    """Whether it is a program by itself."""
+    """Return True if a block is a whole program."""
     return block.code.startswith(("import ", "from "))
 
 
 _SETS = re.compile(r"(export )?\w+=('[^']*'|\"[^\"$`]*\"|[^\s$`;&|'\"]*)|cd \w[\w/-]*")
-"""What counts for the lines after it."""
+"""Settings that apply to the lines after them."""
 
 
 def exports_before(block: Block) -> list[str]:
-    """What the page has said before: readers set variables once for all of it."""
+    """Return the exports earlier on the page: readers set variables once."""
     earlier = [one for one in BLOCKS if one.page == block.page and one.line < block.line and one.language in SHELLS]
     lines = [line.text for one in earlier for line in lines_of(one)]
     return [text for text in lines if text.startswith("export ") and _SETS.fullmatch(text)]
 
 
 def command(name: str, text: str, before: list[str]) -> Command:
-    """With what is to be expected of it."""
+    """Return a command with what the tests expect of it."""
     plain = re.sub(r"^(\w+=('[^']*'|\S*) +)+", "", text).removeprefix(".venv/bin/")
     return Command(
         "\n".join([*before, text]),
@@ -286,7 +285,7 @@ def test_no_block_is_overlooked() -> None:
 
 
 def test_no_exception_is_left_over() -> None:
-    """What is said here of pages is still in them."""
+    """Every pattern above still matches a page."""
     assert SAID.keys() - SCENES.keys() == set()
     texts = [re.sub(r"^(\w+=('[^']*'|\S*) +)+", "", line.text) for line in LINES]
     plain = [text.removeprefix(".venv/bin/") for text in texts] + texts

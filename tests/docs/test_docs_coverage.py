@@ -35,12 +35,12 @@ def module_of(package: "Object", name: str) -> "Item":
 
 
 def exports_of(package: "Object", name: str) -> Iterator[tuple[str, "Item"]]:
-    """What `from module import *` gives or, where it does not say, what it defines itself. Modules are public alone."""
+    """Return what `from module import *` imports, or what the module defines if it has no `__all__`. Skip modules."""
     module = module_of(package, name)
     names = module.exports
     for member, item in module.members.items():
         if member in names if names is not None else not (member.startswith("_") or item.is_alias):
-            origin = module.imports.get(member)  # a module that has the name as well does not count
+            origin = module.imports.get(member)  # not a module of the same name
             found = target_of(item if origin is None else module_of(package, origin))
             if not found.is_module:
                 yield f"{name}.{member}", found
@@ -51,7 +51,7 @@ def target_of(item: "Item") -> "Item":
 
 
 def members_of(kind: "Item") -> Iterator["Item"]:
-    """The public ones, with those that it has from classes of FJM2's, public or not."""
+    """Return the public members of a class, including those inherited from any class of FJM2."""
     for name, item in kind.all_members.items():
         member = target_of(item)
         if not name.startswith("_") and member.path.startswith("fjm2."):

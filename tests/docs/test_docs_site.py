@@ -21,7 +21,7 @@ LOOKED_AT = ("index.html", "doctor.html", "benchmarks.html", "api/jms.html", "ap
 
 
 class Page(HTMLParser):
-    """What a page links to, loads, and can be linked to by."""
+    """Links of a page, the resources it loads, and its anchors."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What docs/troubleshooting.md quotes is what the code says: whoever searches the page for a message finds it."""
+"""Messages that docs/troubleshooting.md quotes are those of the code, so that searching the page for one finds it."""
 
 import ast
 import re
@@ -10,13 +10,13 @@ from doc_blocks import ROOT
 SOURCES = ("fjm2", "fjm2d", "fjm2admin")
 COMMANDS = ("fjm2 ", "fjm2d ", "fjm2admin ", "sysctl ", "ip ", "systemctl ")
 OTHERS = {"cannot join ... No such device"}
-"""What the kernel adds is longer than what is ours."""
+"""Quotes whose text comes mostly from the kernel."""
 _WORDS = 3
-"""A text of the code with fewer words of its own says too little, and one of the page with hardly more."""
+"""Fewest words for a text of the code to be compared. A quote must have more, or it could match by chance."""
 
 
 def quoted() -> list[str]:
-    """The messages on the page: its code of several words that is no command."""
+    """Return the messages on the page: inline code of several words, except commands."""
     page = re.sub(r"```.*?```", "", (ROOT / "docs" / "troubleshooting.md").read_text(), flags=re.DOTALL)
     spans = [double or single for double, single in re.findall(r"``(.+?)``(?!`)|`([^`]+)`", page)]
     return sorted({span.strip() for span in spans if span.count(" ") > _WORDS and not span.startswith(COMMANDS)})
@@ -24,7 +24,7 @@ def quoted() -> list[str]:
 
 @cache
 def texts() -> re.Pattern[str]:
-    """All that the code has to say, with anything in the place of what it fills in."""
+    """Return a pattern of all texts in the code, with wildcards where values are filled in."""
     found = {text for root in SOURCES for path in (ROOT / root).rglob("*.py") for text in texts_of(path.read_text())}
     page = "\n".join(path.read_text() for path in (ROOT / "fjm2admin" / "page").glob("*.js"))
     found |= {re.escape(text) for text in re.findall(r"[\"`]([A-Z][^\"`$]+)", page)}

@@ -98,7 +98,7 @@ def test_settings_of_a_proxy_are_whole(block: Block) -> None:
 
 
 def test_what_prometheus_reads_has_our_metrics(port: int) -> None:
-    """It is YAML of a kind that it takes, and the names of metrics are those that are served."""
+    """Examples for Prometheus are valid YAML, and name metrics that are served."""
     yaml = pytest.importorskip("yaml", reason="the extra `docs` is not installed")
     served = set(re.findall(r"^# TYPE (\w+)", asyncio.run(metrics_of_a_bus(port)), re.MULTILINE))
     for block in in_language("yaml"):
@@ -109,14 +109,14 @@ def test_what_prometheus_reads_has_our_metrics(port: int) -> None:
 
 
 async def metrics_of_a_bus(port: int) -> str:
-    """What is served while one is open."""
+    """Return the metrics that are served while a bus is open."""
     factory = ConnectionFactory(f"fjm2://239.192.57.40:{port}?interface=127.0.0.1&ttl=0")
     async with factory.create_context():
         return metrics.render()
 
 
 def test_java_is_java(tmp_path: Path, require_tool: Callable[[str], str]) -> None:
-    """It compiles. Of JMS 2.0, which the library here has not, no more is wrong than the names that are missing."""
+    """The examples compile. Those of JMS 2.0 fail only for missing names, as the installed library is JMS 1.1."""
     library = Path("/usr/share/java/geronimo-jms_1.1_spec.jar")
     javac = require_tool("javac")
     if not library.exists():
@@ -142,11 +142,11 @@ JAVA_FIELDS = """
 ConnectionFactory factory; Connection connection; Session session; Topic topic;
 MessageConsumer consumer; MessageProducer producer; TextMessage message;
 """
-"""What the blocks of a page have from those before."""
+"""Variables that earlier blocks of a page define."""
 
 
 def test_what_is_installed_is_what_the_service_expects() -> None:
-    """The files that the guides have root install, at their places in the units."""
+    """The guides install files where the systemd units expect them."""
     for page, unit in (("docs/gateway.md", "fjm2d"), ("docs/admin.md", "fjm2admin")):
         shells = [block for block in in_language("sh", "bash", "console") if block.page == page]
         lines = [line.text.split() for block in shells for line in lines_of(block)]

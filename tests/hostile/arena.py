@@ -56,11 +56,11 @@ class Settings:
     """How the nodes of one arena are configured, and how fast the attacker fires."""
 
     receiver: ReceiverConfig
-    """Of the target."""
+    """Settings of the target as a receiver."""
     sender: SenderConfig
-    """Of the target."""
+    """Settings of the target as a sender."""
     partner: SenderConfig
-    """Of the honest sender."""
+    """Settings of the honest sender."""
     step_s: float
     """Time between two hostile datagrams."""
 
@@ -83,7 +83,7 @@ class Settings:
 
 @dataclass(slots=True)
 class Tally:
-    """What the target was sent by attackers and what it answered, in bytes with headers, and memory at the start."""
+    """Bytes that attackers sent to the target and that it answered, with headers, and memory at the start."""
 
     bytes_in: Counter[Address] = field(default_factory=Counter)
     bytes_out: Counter[Address] = field(default_factory=Counter)
@@ -134,7 +134,7 @@ class Link:
 
 @dataclass(slots=True)
 class Transfer:
-    """What one honest sender has sent, and what has arrived of it at the other end."""
+    """Objects and stream of one honest sender, and the part of them that has arrived."""
 
     stream_id: int
     objects: dict[int, bytes] = field(default_factory=dict)

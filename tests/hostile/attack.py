@@ -1,7 +1,7 @@
-"""The attack: what is fired, and the invariants of the target that are looked at after each shot and now and then.
+"""Attack a target, and check its invariants: some after each shot, the expensive ones now and then.
 
-`attack` goes through epochs, each with an arena of its own, in which a few campaigns take turns; `fire` and `check` say
-Broken when the target does not stand it.
+`attack` runs in epochs. Each has an arena of its own, in which four campaigns take turns. `fire` and `check` raise
+Broken if an invariant does not hold.
 """
 
 import gc
@@ -31,7 +31,7 @@ from .limits import (
 from .target import GROUP, Shot
 
 EPOCH_CASES = 100_000
-"""So many datagrams one arena has to stand."""
+"""Datagrams of one arena."""
 
 
 def attack(
@@ -43,7 +43,7 @@ def attack(
     figures: Figures | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Figures:
-    """Fire so many datagrams or trains at targets. A Broken, with what reproduces it, where one does not stand it."""
+    """Fire `cases` datagrams or trains at targets. Raise Broken, with a command that reproduces it, if one fails."""
     figures = figures or Figures()
     done = 0
     for epoch in count():
@@ -70,7 +70,7 @@ def _attack_once(
     progress: Callable[[int], None] | None,
 ) -> None:
     gc.collect()
-    gc.freeze()  # what others have made is not to cost time here
+    gc.freeze()  # collecting the objects of other tests must not cost time here
     arena = Arena(seed, is_forging=is_forging, figures=figures)
     attacker = arena.attacker
     names = [only] if only else list(attacker.campaigns)
@@ -113,12 +113,12 @@ def _attack_once(
 
 
 def fire(arena: Arena, kind: str, shot: Shot) -> None:
-    """One hostile train, and a look at what it did."""
+    """Fire one train, and check what it caused."""
     data = np.frombuffer(shot.data, np.uint8)
     train = Train(data, shot.segment_bytes or data.size, shot.address)
     target = arena.target
     arena.tally.note_in(train)
-    arena.sight.now = arena.now + 1.0  # as probes tell it
+    arena.sight.now = arena.now + 1.0  # as probes announce it
     decoded = target.stats.segments_decoded
     started = time.thread_time()
     target.receive_train(train, arena.now, shot.by_unicast)
@@ -139,7 +139,7 @@ def fire(arena: Arena, kind: str, shot: Shot) -> None:
 
 
 def check(arena: Arena) -> None:
-    """What need not be looked at after every datagram."""
+    """Check the invariants that are too expensive to check after every datagram."""
     figures, tally = arena.figures, arena.tally
     elements, array_bytes = count_elements(arena.target)
     config = arena.settings.receiver
@@ -163,6 +163,6 @@ def check(arena: Arena) -> None:
             raise Broken(f"{size:,} bytes to {address}, {came:,} came from there")
     sent, elapsed = arena.target.stats.bytes_sent, arena.now - START
     rate = (arena.settings.sender.rate_bps or 0) / 8
-    # Commands and answers are not paced: those are few, or bounded by what came in.
+    # Commands and answers are not paced: they are few, or bounded by what came in.
     if sent > rate * (elapsed + 0.1) + 2 * sum(tally.bytes_out.values()) + 50_000 + 30_000 * elapsed:
         raise Broken(f"{sent:,} bytes sent in {elapsed:.2f} s")

@@ -1,6 +1,6 @@
-"""What all campaigns have in common: where their randomness comes from, and senders that are none.
+"""Base class of all campaigns: a source of randomness, and fake senders.
 
-A campaign is an endless stream of shots. Those of campaigns_*.py inherit from the class here.
+A campaign is an endless stream of shots. The classes of campaigns_*.py inherit from the class here.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from .target import Shot, Sight
 
 
 class Campaigns:
-    """The methods named `run_` of those who inherit from this are the campaigns."""
+    """Base class. Each method of a subclass named `run_...` is a campaign."""
 
     def __init__(self, random: Random, target: Sight, is_forging: bool) -> None:
         self.random = random
@@ -30,7 +30,7 @@ class Campaigns:
         }
 
     def fake(self, **fields: Any) -> Fake:
-        """A sender nobody has heard of."""
+        """Return a new sender, unknown to everyone."""
         number = next(self._ids)
         random = self.random
         if random.random() < 0.3:
@@ -41,12 +41,12 @@ class Campaigns:
         return Fake(number, random.getrandbits(16), address, **{"object_id": object_id, **fields})
 
     def some(self, most: int) -> int:
-        """A number below, more often at the ends."""
+        """Return a number below `most`, with a preference for both ends."""
         random = self.random
         return random.choice((0, 1, most - 1, most >> 1, random.randrange(most), random.randrange(most), 2 % most))
 
     def lie(self) -> tuple[int, bytes]:
-        """A FEC id and what an EXT_FTI may say of it."""
+        """Return a FEC id and an EXT_FTI for it, true or not."""
         random = self.random
         fec_id = random.choice((0, 2, 5, 129))
         size = random.choice((0, 1, 100, 5000, 1 << 20, 1 << 30, (1 << 30) + 1, (1 << 48) - 1, random.getrandbits(48)))

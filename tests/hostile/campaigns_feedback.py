@@ -77,7 +77,7 @@ class FeedbackCampaigns(Campaigns):
             )
 
     def run_overheard(self) -> Iterator[Shot]:
-        """What others ask of a sender that the target is about to ask, too."""
+        """Other receivers request what the target is about to request."""
         random = self.random
         while True:
             fake = self.fake(grtt_q=random.choice((166, 200, 255)), backoff_gsize=0xF2)

@@ -29,7 +29,7 @@ class NameCampaigns(ObjectCampaigns, SymbolCampaigns, StreamCampaigns, CommandCa
             yield Shot(fake.command(random.randrange(1, 9)), fake.address)
 
     def run_forged_replay(self) -> Iterator[Shot]:
-        """What the honest ones sent, altered."""
+        """Datagrams of the honest nodes, altered."""
         random, seen = self.random, self.target.seen
         while True:
             if not seen:

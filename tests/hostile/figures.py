@@ -1,6 +1,6 @@
-"""What came of it all: counters, the slowest of each kind, and the summary.
+"""Results of an attack: counters, the slowest of each kind, and the summary.
 
-They are filled in while the attack goes on, so that there is a summary of one that was interrupted, too.
+They are updated during the attack, so that an interrupted one has a summary too.
 """
 
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ TIMERS = "(timers)"
 
 @dataclass(slots=True)
 class Figures:
-    """What came of it all."""
+    """Results of an attack so far."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -24,7 +24,7 @@ class Figures:
     elements_most: int = 0
     used_most: int = 0
     objects: int = 0
-    """Honest ones, delivered under attack."""
+    """Honest objects delivered under attack."""
 
     def note_time(self, kind: str, elapsed: float, most: float) -> None:
         self.kinds[kind] += 1

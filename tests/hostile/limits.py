@@ -1,6 +1,6 @@
-"""What is promised, and what measures it: time, events, bytes out, memory, elements of containers.
+"""Limits that the engine promises, and functions that measure them: time, events, bytes out, memory, containers.
 
-`Broken` is what is raised where one is exceeded.
+`Broken` is raised when a limit is exceeded.
 """
 
 from collections import deque
@@ -18,24 +18,24 @@ from fjm2.norm.core.ranges import RangeSet
 
 SLOWEST_S = 0.05
 SLOWEST_PER_BYTE_S = 1.5e-6
-"""Of what is long on the wire: a datagram of 64 KiB may take longer than one of 100 bytes."""
+"""Extra time for each byte: a datagram of 64 KiB may take longer than one of 100 bytes."""
 MEAN_MOST_S = 200e-6
 EVENTS_AT_ONCE = 600
-"""Most events that one train of few datagrams leads to: all objects of a window may be lost at once."""
+"""Most events after one short train: all objects of a window may be lost at once."""
 AMPLIFICATION_MOST = 12.0
 AMPLIFICATION_FREE = 4096
-"""Bytes that may go to an address besides."""
+"""Bytes that may go to an address in addition."""
 HEADERS_BYTES = 28
-"""IP and UDP, which whoever sends has to pay for, too."""
+"""Headers of IP and UDP, which cost the sender as well."""
 RESIDENT_FREE = 150 << 20
 
 
 class Broken(Exception):  # noqa: N818 - what it is, is said by its text
-    """Something that was promised did not hold."""
+    """A promised limit did not hold."""
 
 
 def elements_allowed(config: SessionConfig) -> int:
-    """How many elements all containers of an engine together may have."""
+    """Return how many elements all containers of an engine may have together."""
     receiver, sender = config.receiver or ReceiverConfig(), config.sender
     own = 60 * sender.cache_objects + 8 * (sender.cache_bytes + 4 * sender.stream_bytes) // sender.segment_bytes
     remote = receiver.senders_max * (3 * 2048 + 40 * receiver.objects_max)
@@ -43,12 +43,12 @@ def elements_allowed(config: SessionConfig) -> int:
 
 
 def resident_bytes() -> int:
-    """Of this process."""
+    """Return the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def count_elements(engine: Engine) -> tuple[int, int]:
-    """Elements of all containers that an engine holds, however deep, and the bytes of its arrays, touched or not."""
+    """Return the number of elements in all containers of an engine, however deep, and the bytes of its arrays."""
     total = array_bytes = 0
     seen: set[int] = set()
     waiting: list[Any] = [engine]

@@ -1,7 +1,4 @@
-"""Who is there, what an attacker can see of them, and what is fired at the target.
-
-The node ids and addresses that all others share live here, too.
-"""
+"""Node ids, the group's address, an attacker's view of the nodes, and the shots fired at the target."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -10,12 +7,12 @@ from typing import NamedTuple
 from fjm2.norm.core.train import Address
 
 GROUP: Address = ("239.255.0.1", 6003)
-HONEST_SENDER, TARGET, HONEST_RECEIVER = 0xA5C39E71, 0xB6D48F62, 0xC7E5A053  # none that a mutation makes by chance
+HONEST_SENDER, TARGET, HONEST_RECEIVER = 0xA5C39E71, 0xB6D48F62, 0xC7E5A053  # unlikely to result from a mutation
 
 
 @dataclass(slots=True)
 class Sight:
-    """What an attacker can see."""
+    """Everything an attacker can observe."""
 
     instance_id: int
     object_id: int = 0
@@ -26,10 +23,10 @@ class Sight:
 
 
 class Shot(NamedTuple):
-    """What is fired at the target at once."""
+    """A datagram or a train fired at the target."""
 
     data: bytes
     address: Address
     segment_bytes: int = 0
-    """Of a train; 0 for a single datagram."""
+    """Length of a train's segments; 0 for a single datagram."""
     by_unicast: bool = False

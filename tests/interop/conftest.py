@@ -1,4 +1,4 @@
-"""What the interoperability tests run: a peer on libnorm, and cases that run several at a time."""
+"""Fixtures of the interoperability tests: a peer built on libnorm, and cases that run several at a time."""
 
 import os
 import shutil
@@ -57,7 +57,7 @@ class Case(Protocol):
 
     @property
     def is_slow(self) -> bool:
-        """Whether it takes far longer than most. Those begin first, so that nobody waits for them alone at the end."""
+        """True if it takes far longer than most. Slow cases start first, so that none is left alone at the end."""
 
     def run(self, libnorm_peer: str, directory: Path) -> None:
         """Raises AssertionError. `directory` is empty, and the case's own."""
@@ -79,7 +79,7 @@ class Cases:
     def _run(self, case: Case, place: Path) -> None:
         place.mkdir()
         case.run(self._libnorm_peer, place)
-        # What a failed case wrote stays, to be looked at.
+        # Files of a failed case stay, for debugging.
         shutil.rmtree(place)
 
     def check(self, case: Case) -> None:

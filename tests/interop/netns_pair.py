@@ -82,7 +82,7 @@ class Process:
         self._popen.wait()
 
     def describe(self) -> str:
-        """What to show of a program that failed: the command, how it ended, what it said last."""
+        """Describe a failed program: its command, exit status and last output."""
         said = self._stdout.read_text(errors="replace") + self._stderr.read_text(errors="replace")
         return f"$ {' '.join(self.argv)}\nexit status {self._popen.poll()}\n{said[-4000:]}"
 

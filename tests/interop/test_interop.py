@@ -143,7 +143,7 @@ class Scenario(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What a test does, with whom, and over what link."""
+    """A scenario, the programs that take part, and the link between them."""
 
     scenario: Scenario
     sender: str
@@ -267,7 +267,7 @@ def each(of: Iterable[Case | ParameterSet]) -> Callable[[Callable[..., None]], C
 
 
 def all_transfers() -> Iterator[ParameterSet]:
-    """All combinations. Every third one is for each run of the suite: among them is each pair of values."""
+    """Return all combinations. All but every third are nightly; that third still contains each pair of values."""
     for numbered in itertools.product(*map(enumerate, (PAIRS, CONTENTS, FECS, LOSSES, NACKS))):
         places, values = zip(*numbered, strict=True)
         (sender, receiver), content, fec, loss, nack = values

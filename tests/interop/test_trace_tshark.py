@@ -14,7 +14,7 @@ from fjm2.traces.capture import samples_of
 VECTORS = Path(__file__).parents[1] / "vectors"
 NAMES = ["cc-on", "loss-burst", "loss-heavy-all-nack-levels", "squelch", "fec129-stream"]
 KINDS = {"1": "info", "2": "data", "3": "cmd", "4": "nack", "5": "ack"}
-"""Of NORM's messages, by type."""
+"""Names of NORM's messages, by type."""
 
 
 @pytest.fixture(scope="module")

@@ -303,7 +303,7 @@ def _extensions(extensions: tuple[Extension, ...]) -> Fields:
 
 
 def _requests(requests: tuple[RepairRequest, ...]) -> Fields:
-    """Of each request the head and the first item: tshark shows no more."""
+    """Return the head and the first item of each request: tshark shows no more."""
     fields: defaultdict[str, list[Any]] = defaultdict(list)
     for request in requests:
         fields["norm.nack.form"].append(int(request.form))
@@ -341,7 +341,7 @@ def _payload(content: bytes) -> list[str]:
 
 @dataclass(frozen=True)
 class Dissection:
-    """What tshark shows of one packet."""
+    """Return what tshark shows of one packet."""
 
     protocols: list[str]
     fields: defaultdict[str, list[str]]
@@ -373,7 +373,7 @@ def _dissection(packet: ElementTree.Element) -> Dissection:
 
 
 def _value(shown: str, like: Any) -> Any:
-    """What tshark shows as text, as a number where one is expected."""
+    """Return a value that tshark shows as text, converted to a number if one is expected."""
     if isinstance(like, str):
         return shown
     return int(shown, 0) if isinstance(like, int) else float(shown)
@@ -400,7 +400,7 @@ def test_tshark_finds_nothing_wrong(name: str, dissections: Mapping[str, Dissect
 
 
 def _ends_in_payload_id_2(message: Message) -> bool:
-    """Whether tshark, which reads 6 of its 4 bytes, runs past the message."""
+    """Return True if tshark, which reads 6 bytes where there are 4, runs past the end of the message."""
     match message:
         case Flush(position=where, acking_nodes=()) | Squelch(position=where):
             return where.fec_id == FecId.REED_SOLOMON_M

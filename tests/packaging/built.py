@@ -1,8 +1,7 @@
 """The packages, built as for a release, and environments in which they are installed.
 
-`Environment` is what `python -m venv` makes, with the wheel and just what the wheel's metadata asks for, which is
-linked from the environment of the tests: so no network is needed, and nothing is there that was not asked for.
-`make packaging` lets pip fetch it all instead.
+`Environment` is a virtual environment with the wheel and exactly what the wheel's metadata requires. The requirements
+are linked from the environment of the tests, so no network is needed. `make packaging` has pip fetch them instead.
 """
 
 import os
@@ -85,11 +84,11 @@ class Environment:
 
     @property
     def activation(self) -> str:
-        """What a shell runs to be in it."""
+        """Assignment that a shell runs to activate the environment."""
         return f'PATH={shlex.quote(str(self.bin))}:"$PATH"'
 
     def run(self, *words: str | Path, extra: str = "", **more: str) -> subprocess.CompletedProcess[str]:
-        """A program of the environment, with an extra's requirements if one is named."""
+        """Run a program of the environment, with the requirements of an extra if one is named."""
         variables = environment() | {"PATH": f"{self.bin}:{os.environ['PATH']}"} | more
         if extra:
             variables["PYTHONPATH"] = str(self._folder_of(extra))
@@ -108,13 +107,13 @@ class Environment:
 
 
 def environment() -> dict[str, str]:
-    """Without what is set for the tests."""
+    """Return the environment variables without those set for the tests."""
     names = ("FJM2", "PYTHON", "VIRTUAL_ENV")
     return {name: value for name, value in os.environ.items() if not name.startswith(names)}
 
 
 def closure(requirements: Iterable[Requirement], extra: str) -> Iterator[metadata.Distribution]:
-    """What is installed here of the requirements, of theirs, and so on. AssertionError if a version does not do."""
+    """Return the installed distributions of the requirements and, recursively, of theirs. Fail on a wrong version."""
     found: set[tuple[str, str]] = set()
     left = [(one, extra) for one in requirements]
     while left:
@@ -132,7 +131,7 @@ def closure(requirements: Iterable[Requirement], extra: str) -> Iterator[metadat
 
 
 def link(distributions: Iterable[metadata.Distribution], folder: Path, but: Iterable[str] = ()) -> None:
-    """Put them where Python finds them."""
+    """Link distributions into a folder on Python's path."""
     for distribution in distributions:
         for name in {path.parts[0] for path in distribution.files or [] if path.parts[0] not in ("..", *but)}:
             target = folder / name

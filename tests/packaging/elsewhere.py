@@ -1,9 +1,9 @@
-"""Runs a program as another system would: without what Python, or the kernel, lacks there.
+"""Run a program as on another system: without the features that Python or the kernel lacks there.
 
     python elsewhere.py SYSTEM (-c CODE | MODULE) [ARGUMENT ...]
 
-SYSTEM is `darwin`, `win32`, `linux-without-uvloop`, or `linux-without-gso`, as a kernel before 4.18 would be. What is
-not ours is loaded before, as it has to work on the system that we are on. `os.name` is let alone: pathlib needs it.
+SYSTEM is `darwin`, `win32`, `linux-without-uvloop`, or `linux-without-gso`, which is a kernel before 4.18. Libraries
+are imported first, as they must work on the real system. `os.name` stays as it is: pathlib needs it.
 """
 
 import array
@@ -71,7 +71,7 @@ class Missing:
 
 
 class ForeignSocket(socket.socket):
-    """Knows none of Linux's own options."""
+    """A socket without Linux's own options."""
 
     def setsockopt(self, level: int, option: int, *value: Any) -> None:  # type: ignore[override]
         refuse(level, option)
@@ -88,7 +88,7 @@ def refuse(level: int, option: int) -> None:
 
 
 class ProactorLike(asyncio.SelectorEventLoop):
-    """What the loop of Windows cannot do."""
+    """An event loop that lacks what the loop of Windows lacks."""
 
     def _cannot(self, *_: object) -> NoReturn:
         raise NotImplementedError
@@ -112,7 +112,7 @@ def without(module: Any, names: tuple[str, ...]) -> None:
 
 
 def become(system: str) -> None:
-    """Nothing is given back."""
+    """Take away what the other system lacks, for the rest of this process."""
     system, _, lack = system.partition("-without-")
     if lack == "gso":
         refused.update(GSO_OPTIONS)

@@ -1,7 +1,7 @@
-"""Somebody who reads a page and does what it says: in one folder, on a host with nothing but a loopback.
+"""Follow a page as its reader would: in one folder, on a host with nothing but a loopback interface.
 
-Files are saved, and exports count from there on. The other blocks of a section are terminals side by side: each is
-begun when the one before has ended, or serves: it has opened a socket, and said something or had the time for it.
+Files are saved, and exports apply from then on. The other blocks of a section are terminals side by side. Each starts
+when the one before has ended, or serves: it has opened a socket, and has printed something or had time to.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ SILENT_S = 1.5
 _numbers = itertools.count(1)
 _NET = Path("/proc/thread-self/net")
 ANY_VERDICT = "fjm2 doctor"
-"""Its exit code is its verdict on the place of the test, and no fault of the page."""
+"""A command whose exit code is a verdict on the test's host, not a fault of the page."""
 
 
 def follow(page: Path, host: Namespace, folder: Path, activation: str) -> list[str]:
-    """What the terminals say. AssertionError if something fails, or warns."""
+    """Return the output of the terminals. Raise AssertionError if something fails or warns."""
     exports = [activation]
     said: list[str] = []
     for _, blocks in itertools.groupby(blocks_of(page), lambda one: one.section):
@@ -40,7 +40,7 @@ def follow(page: Path, host: Namespace, folder: Path, activation: str) -> list[s
 
 
 def text_of(block: Block, folder: Path, exports: list[str]) -> str:
-    """What a shell is given of a block; "" if nothing."""
+    """Return what a shell runs of a block, or "" if nothing."""
     if block.title:
         (folder / block.title).write_text(block.code)
     elif block.language == "python" and block.code.startswith(("import ", "from ")):
@@ -56,7 +56,7 @@ def text_of(block: Block, folder: Path, exports: list[str]) -> str:
 
 
 class Terminal:
-    """A shell with some commands."""
+    """A shell that runs commands."""
 
     def __init__(self, host: Namespace, folder: Path, exports: list[str], text: str) -> None:
         self.text = text
@@ -82,7 +82,7 @@ class Terminal:
             time.sleep(0.05)
 
     def finish(self) -> str:
-        """What it has said. It ends by itself."""
+        """Wait for its end, and return its output."""
         _, err = self._process.communicate(timeout=DEADLINE_S)
         said, problems, code = self._file.read_text(), err.decode(), self._process.returncode
         assert code == 0 or (self.text.strip() == ANY_VERDICT and code in (1, 2)), f"{self.text}: {code}: {problems}"
@@ -91,12 +91,12 @@ class Terminal:
         return said
 
     def end(self) -> None:
-        """Whatever has happened."""
+        """Kill it, in whatever state it is."""
         self._process.kill()
         self._process.wait()
 
 
 def sockets_of(host: Namespace) -> int:
-    """UDP sockets that are bound."""
+    """Return the number of bound UDP sockets."""
     with host.entered():
         return sum(len((_NET / name).read_text().splitlines()) - 1 for name in ("udp", "udp6"))

@@ -106,7 +106,7 @@ def example_lines(command: click.Command) -> Iterator[str]:
 
 
 def simple_commands(line: str) -> Iterator[list[str]]:
-    """What a shell would run, without what is assigned before and where the output goes."""
+    """Return the command of a line, without assignments and redirections."""
     plain = re.sub(r'"?\$\((.*?)\)"?', r"; \1 ;", line)
     lexer = shlex.shlex(plain, posix=True, punctuation_chars=";&|<>")
     lexer.whitespace_split = True

@@ -1,4 +1,4 @@
-"""What is released: the archives' contents, and the wheel installed elsewhere, where nothing else is."""
+"""The release: contents of the archives, and the wheel installed in an otherwise empty environment."""
 
 import ast
 import json
@@ -106,7 +106,7 @@ def is_wanted(requirement: Requirement, extra: str) -> bool:
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    """What a module imports from elsewhere, on whatever occasion."""
+    """Return the names of other packages that a module imports, anywhere in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.level == 0:

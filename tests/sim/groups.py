@@ -27,12 +27,12 @@ CODES = [
     replace(SMALL, backoff_factor=0),
 ]
 WIDE = SenderConfig(segment_bytes=100, block_segments=16, fec=Fec.RS, parity_segments=8, grtt_s=0.02)
-"""Knows from the start how long the way is."""
+"""Starts with the real round-trip time of these groups."""
 NAMES = ["none", "nocode", "rs", "rs-auto", "prompt"]
 
 
 class Tap:
-    """All messages that were sent, and by whom."""
+    """Records all messages sent, with time and sender."""
 
     def __init__(self, net: Network) -> None:
         self.messages: list[tuple[float, Node, Message]] = []
@@ -49,7 +49,7 @@ class Tap:
 
 
 def behind_router(net: Network, count: int, sender: SenderConfig = SMALL) -> tuple[Node, list[Node]]:
-    """A sender and its receivers, which share the link from the sender to a router."""
+    """Make a sender and receivers that share the link from the sender to a router."""
     pub, router = net.sender(sender), net.router()
     net.link(pub, router)
     subs = [net.receiver() for _ in range(count)]

@@ -1,4 +1,4 @@
-"""What cannot be repaired is reported, once, to everyone who lacks it."""
+"""Losses that cannot be repaired are reported, once, to every receiver that lacks the data."""
 
 from groups import PAYLOAD, SMALL, Chooser, Tap
 

@@ -15,7 +15,7 @@ DEADLINE_S = 40.0
 
 
 class Outcome:
-    """What the doctor found."""
+    """Findings and exit code of the doctor."""
 
     def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
         assert "Traceback" not in done.stderr, done.stderr

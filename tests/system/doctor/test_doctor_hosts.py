@@ -10,7 +10,7 @@ import pytest
 from doctoring import DEADLINE_S, FJM2, GROUP, PORT, URI, Outcome, doctor, listen, subscriber, two_hosts
 from netns import Network
 
-# Who is on the bus.
+# Nodes on the bus.
 
 
 @pytest.mark.root
