@@ -94,16 +94,18 @@ def fake() -> Fake:
     return next(fakes(1))
 
 
+@pytest.mark.parametrize("arenas", [2, pytest.param(5, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("is_forging", [False, True], ids=["honest", "forging"])
-def test_engine_stands_all_attacks(is_forging: bool) -> None:
+def test_engine_stands_all_attacks(is_forging: bool, arenas: int) -> None:
     print(f"seed {SEED}")
-    for number in range(5):
+    for number in range(arenas):
         attack(3000, SEED + number, is_forging=is_forging)
 
 
 @pytest.mark.parametrize("name", sorted(Attacker(Random(1), Sight(1), True).campaigns))
-def test_engine_stands_each_attack(name: str) -> None:
-    attack(800, SEED, only=name, is_forging=name.startswith("forged"))
+@pytest.mark.parametrize("cases", [300, pytest.param(800, marks=pytest.mark.nightly)])
+def test_engine_stands_each_attack(name: str, cases: int) -> None:
+    attack(cases, SEED, only=name, is_forging=name.startswith("forged"))
 
 
 # Nothing raises.
