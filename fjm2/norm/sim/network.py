@@ -59,9 +59,8 @@ class Network:
     def node(self, config: SessionConfig, *, random: Random | None = None) -> Node:
         """Add a node. `random` is the engine's generator, made from the network's seed unless it is given."""
         number = len(self.nodes) + 1
-        random = random or Random(
-            f"{self.seed}/{number}"
-        )  # one generator for each node: adding a node changes nothing for others
+        # One generator for each node: adding a node changes nothing for others.
+        random = random or Random(f"{self.seed}/{number}")
         node = Node(self, (f"node-{number}", 6003), config, GROUP, random)
         self.nodes.append(node)
         self._by_address[node.address] = node

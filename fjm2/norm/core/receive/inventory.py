@@ -83,9 +83,8 @@ class Inventory:
                 return None
             item = IncomingData(ObjectLayout(fti.fec_id, pid, object_id, partition), fti, code, stats, store, is_file)
         if not is_stream and count + 1 < self.window.end:
-            item.seen_end = item.askable_end = (
-                partition.segments
-            )  # newer objects have been sent, so this one was sent completely
+            # Newer objects have been sent, so this one was sent completely.
+            item.seen_end = item.askable_end = partition.segments
         item.is_info_expected = bool(flags & ObjectFlag.INFO)
         self.window.add(count, item)
         self.account(item)
