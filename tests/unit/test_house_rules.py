@@ -1,0 +1,183 @@
+"""Hold sizes, private names and the form of comments to the rules in CONTRIBUTING.md and docs/dev/writing.md."""
+
+import ast
+import io
+import re
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("fjm2", "fjm2d", "fjm2admin", "bench")
+EVERYTHING = (*SOURCES, "tests", "examples", "docs")
+FOLDER_MODULES_MAX = 20
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+CLASS_METHODS_MAX = 30
+CLASS_ATTRIBUTES_MAX = 15
+EXCEPTIONS: dict[str, str] = {
+    entry["class"]: entry["reason"]
+    for entry in tomllib.loads((ROOT / "docs/dev/house.toml").read_text()).get("exception", [])
+}
+"""Classes that may be larger, with the reason."""
+_OPENING = re.compile(r"(What|Whether|Who|Whom|Whose|Of|So many|So long|Likewise)\b")
+_SENTENCE_END = re.compile(r"[.!?:;](?=\s|$)")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def classes(*folders: str) -> Iterator[tuple[str, ast.ClassDef]]:
+    """Every class with its full name."""
+    for path in files(*folders):
+        module = name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                yield f"{module}.{node.name}", node
+
+
+def methods_of(node: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def attributes_of(node: ast.ClassDef) -> set[str]:
+    """Names that methods assign on `self`, and those in `__slots__`."""
+    names = {
+        item.attr
+        for method in methods_of(node)
+        for item in ast.walk(method)
+        if isinstance(item, ast.Attribute) and isinstance(item.ctx, ast.Store) and ast.unparse(item.value) == "self"
+    }
+    for item in node.body:
+        if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]) == "__slots__":
+            slots = ast.literal_eval(item.value)
+            names |= {slots} if isinstance(slots, str) else set(slots)
+    return names
+
+
+def test_folders_are_small() -> None:
+    counts: dict[Path, int] = {}
+    for path in files(*EVERYTHING):
+        counts[path.parent] = counts.get(path.parent, 0) + 1
+    assert {name_of(folder): count for folder, count in counts.items() if count > FOLDER_MODULES_MAX} == {}
+
+
+def test_files_are_short() -> None:
+    lengths = {name_of(path): len(path.read_text().splitlines()) for path in files(*EVERYTHING)}
+    assert {name: length for name, length in lengths.items() if length > FILE_LINES_MAX} == {}
+
+
+def test_functions_are_short() -> None:
+    lengths = {
+        f"{name_of(path)}: {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for path in files(*EVERYTHING)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: length for name, length in lengths.items() if length > FUNCTION_LINES_MAX} == {}
+
+
+def test_classes_are_small() -> None:
+    sizes = {
+        name: (len({method.name for method in methods_of(node)}), len(attributes_of(node)))
+        for name, node in classes(*SOURCES, "tests")
+    }
+    large = {
+        name: f"{methods} methods, {attributes} attributes"
+        for name, (methods, attributes) in sizes.items()
+        if methods > CLASS_METHODS_MAX or attributes > CLASS_ATTRIBUTES_MAX
+    }
+    assert {name: size for name, size in large.items() if name not in EXCEPTIONS} == {}
+    assert set(EXCEPTIONS) - set(large) == set(), "these exceptions are no longer needed: remove them"
+
+
+@pytest.mark.parametrize("path", files(*SOURCES, "examples"), ids=name_of)
+def test_private_names_of_others_are_not_used(path: Path) -> None:
+    tree = tree_of(path)
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    own |= {
+        item.target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for item in node.body
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+    }
+    own |= {
+        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
+    }
+    own |= {value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(value := node.value, str)}
+    used = {
+        f"{path.name}:{node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own
+    }
+    used |= {
+        f"{path.name}:{node.lineno}: import of {alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if is_private(alias.name)
+    }
+    assert used == set()
+
+
+NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
+"""Public methods of named tuples, which begin with an underscore so as not to collide with fields."""
+PYSPARK = {"_accumulatorServer", "_gateway", "_jsc"}
+"""The only way from Python to Spark's own virtual machine."""
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in NAMED_TUPLE | PYSPARK
+
+
+@pytest.mark.parametrize("path", files(*EVERYTHING), ids=name_of)
+def test_docstrings_and_comments_open_with_a_noun_or_a_verb(path: Path) -> None:
+    found = [f"{line}: {text[:70]}" for line, text in sentences(path) if is_clumsy(text)]
+    assert found == [], "see docs/dev/writing.md"
+
+
+def is_clumsy(text: str) -> bool:
+    """True for an opening that reads as if translated. Questions may open so."""
+    match = _SENTENCE_END.search(text)
+    return _OPENING.match(text) is not None and (match is None or match[0] != "?")
+
+
+def test_clumsy_openings_are_found() -> None:
+    assert is_clumsy("Whether it is open.")
+    assert is_clumsy("Of the caller's.")
+    assert not is_clumsy("What is a train?")
+    assert not is_clumsy("True while it is open.")
+
+
+def sentences(path: Path) -> Iterator[tuple[int, str]]:
+    """The first paragraph of every docstring and of every comment, with its line."""
+    text = path.read_text()
+    for node in ast.walk(tree_of(path)):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            match statement:
+                case ast.Expr(ast.Constant(str(docstring))):
+                    yield statement.lineno, " ".join(docstring.split("\n\n")[0].split())
+    previous_line = -1
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            is_alone = token.line.lstrip().startswith("#")
+            if not (is_alone and previous_line == token.start[0] - 1):
+                yield token.start[0], token.string.lstrip("#: ")
+            if is_alone:
+                previous_line = token.start[0]
