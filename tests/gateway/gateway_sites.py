@@ -1,4 +1,4 @@
-"""Sites for tests: LANs with hosts and gateways, each in a namespace of its own, joined by a switch for an Internet."""
+"""Sites for tests: LANs of hosts and gateways in separate namespaces, joined by a switch that acts as the Internet."""
 
 import json
 import signal
@@ -29,7 +29,7 @@ DEADLINE_S = 30.0
 
 
 def until(holds: Callable[[], Any], what: Callable[[], str], deadline_s: float = DEADLINE_S) -> Any:
-    """Wait until a condition holds, and return its value."""
+    """Return the first true value of `holds`. Fail with the text of `what` if there is none by the deadline."""
     deadline = time.monotonic() + deadline_s
     while not (found := holds()):
         assert time.monotonic() < deadline, what()
@@ -38,7 +38,7 @@ def until(holds: Callable[[], Any], what: Callable[[], str], deadline_s: float =
 
 
 class Gateway:
-    """A gateway's process in a namespace, with files of its own."""
+    """A gateway process in a namespace, with its own key, settings file and log."""
 
     def __init__(self, namespace: Namespace, folder: Path, name: str, wan_host: str, lan: str = "") -> None:
         self.namespace = namespace
@@ -54,7 +54,7 @@ class Gateway:
         self._log = self.folder / "log"
 
     def as_peer(self, *, is_found: bool = True) -> str:
-        """Its entry in the settings of others."""
+        """Return the `[[peer]]` table that other gateways have for this one, with its endpoint if `is_found`."""
         place = f'["{self.wan_host}:{WAN_PORT}"]' if is_found else "[]"
         return (
             f'[[peer]]\nname = "{self.name}"\npublic_key = "{self.keys.public.text}"\n'
@@ -111,7 +111,7 @@ address = "{GROUP}:{PORT}"
         self.running.send_signal(number)
 
     def kill(self) -> None:
-        """Kill it, so that it sends no goodbye."""
+        """Kill the process. As in a crash, it sends no goodbye."""
         self.running.kill()
         self.running.wait()
 
@@ -120,7 +120,7 @@ address = "{GROUP}:{PORT}"
         return self.running.wait(10)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Events logged under a name."""
+        """Return the log records of one event."""
         lines = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == name]
 
@@ -129,7 +129,7 @@ address = "{GROUP}:{PORT}"
         return self._log.read_text() if self._log.exists() else ""
 
     def get(self, path: str) -> tuple[int, str]:
-        """Request a page of its status server."""
+        """Return status code and body from its status server; (0, "") if it does not answer."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with self.namespace.entered():
             try:
@@ -142,29 +142,29 @@ address = "{GROUP}:{PORT}"
                 return 0, ""
 
     def status(self) -> dict[str, Any]:
-        """Its status; empty while it does not answer."""
+        """Return its `/status`, or an empty dict if it does not answer."""
         code, body = self.get("/status")
         return json.loads(body) if code == 200 else {}
 
     def wanted_by(self) -> int:
-        """Number of peers that want the group."""
+        """Return the number of peers that want the first group."""
         groups = self.status().get("groups", [])
         return len(groups[0]["wanted_by"]) if groups else 0
 
     def is_up(self, count: int = 1) -> bool:
-        """Return True if this many peers are connected and have sent their status."""
+        """Return True if at least `count` peers are connected and have reported that they forward."""
         peers = self.status().get("peers", [])
         return sum(peer["state"] == "up" and peer["is_forwarder"] for peer in peers) >= count
 
 
 class Peer:
-    """A JMS publisher or subscriber."""
+    """A JMS publisher or subscriber in its own process."""
 
     def __init__(self, namespace: Namespace, *arguments: str, uri: str = URI) -> None:
         role, *rest = arguments
         self.process = namespace.start(sys.executable, str(JMS_PEER), role, uri, *rest)
         self.said: list[dict[str, Any]] = []
-        """All lines so far."""
+        """Reports that it has printed so far."""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -175,7 +175,7 @@ class Peer:
                 self.said.append(json.loads(line))
 
     def last(self, key: str) -> Any:
-        """The newest line about something."""
+        """Return the newest reported value of a key, or None."""
         return next((line[key] for line in reversed(self.said) if key in line), None)
 
     @property
@@ -199,14 +199,14 @@ class Peer:
         self.process.stdin.flush()
 
     def close(self) -> None:
-        """Wait until it ends by itself."""
+        """Tell it to close, and wait until its process ends."""
         self.tell("close")
         until(lambda: self.process.poll() is not None, lambda: "it does not end")
         self._reader.join(DEADLINE_S)
 
 
 class Admin:
-    """The node-list service, reached by all gateways."""
+    """The node-list service, which all gateways can reach."""
 
     HOST, PORT = "10.200.0.250", 8750
 
@@ -221,7 +221,7 @@ class Admin:
         return f"http://{self.HOST}:{self.PORT}"
 
     def token(self, name: str) -> str:
-        """Make a token for a gateway."""
+        """Create a token for a gateway."""
         command = (sys.executable, "-m", "fjm2admin", "token", "create", "--name", name, "--data", self._data)
         said = self._namespace.run(*command)
         return next(word for word in said.split() if word.startswith("fjm2_"))
@@ -245,7 +245,7 @@ class Admin:
 
 
 class Internet:
-    """LANs joined only by their gateways."""
+    """LANs that only their gateways connect."""
 
     def __init__(self, network: Network, folder: Path) -> None:
         self.network = network
@@ -256,7 +256,7 @@ class Internet:
         self._switch.ip("link", "set", "br0", "up")
 
     def lan(self, name: str, hosts: int, gateways: int = 1, label: str = "") -> tuple[list[Namespace], list[Gateway]]:
-        """Add a LAN with this many hosts, and gateways called NAME1, NAME2."""
+        """Make a LAN, and return its hosts and its gateways. The gateways are called NAME1, NAME2, ..."""
         namespaces = [self.network.namespace() for _ in range(hosts + gateways)]
         self.network.switch(*namespaces, device="lan0")
         found = []
@@ -276,19 +276,19 @@ class Internet:
         return host
 
     def cut(self, gateway: Gateway, *, is_cut: bool) -> None:
-        """Cut a gateway off from the Internet in both directions, while its own cable stays up."""
+        """Cut a gateway off from the Internet in both directions, or reconnect it. Its own link stays up."""
         number = gateway.wan_host.rpartition(".")[2]
         self._switch.ip("link", "set", f"wan{number}", *(("nomaster",) if is_cut else ("master", "br0")))
 
     @cached_property
     def admin(self) -> Admin:
-        """The node-list service, on a host of its own."""
+        """The node-list service, on its own host."""
         namespace = self.network.namespace()
         self._join(namespace, Admin.HOST)
         return Admin(namespace, self.folder)
 
     def introduce_all(self, *more: str) -> None:
-        """Every gateway knows every other one."""
+        """Configure every gateway with all others as peers."""
         for gateway in self.gateways:
             others = (other.as_peer() for other in self.gateways if other is not gateway)
             gateway.configure(*more, *others)
@@ -305,13 +305,13 @@ class Internet:
             self.admin.kill()
 
     def logs(self) -> str:
-        """For messages of failed tests."""
+        """Return the end of each gateway's log, for the messages of failed tests."""
         return "\n".join(f"--- {gateway.name}\n{gateway.log[-2000:]}" for gateway in self.gateways)
 
 
 @contextmanager
 def internet_here(folder: Path) -> Iterator[Internet]:
-    """An empty Internet, removed afterwards. Skips the test where namespaces cannot be made."""
+    """Provide an empty Internet and remove it afterwards. Skip the test if namespaces cannot be made here."""
     skip_where_impossible("ip", "iptables", "sysctl")
     with Network() as network:
         made = Internet(network, folder)

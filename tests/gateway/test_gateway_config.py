@@ -1,4 +1,4 @@
-"""Settings: what is read, and what is said of what makes no sense."""
+"""Settings of the gateway: parsing, and the errors reported for wrong values."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def load(tmp_path: Path, text: str, **environment: str) -> GatewayConfig:
 
 
 def faults(tmp_path: Path, text: str, **environment: str) -> dict[str, str]:
-    """Key to the rest of what is said; the file is named by every one."""
+    """Load wrong settings. Return the problem and the allowed values by key; each error must name its source."""
     with pytest.raises(ConfigurationErrors) as caught:
         load(tmp_path, text, **environment)
     for error in caught.value.errors:
@@ -38,7 +38,7 @@ def faults(tmp_path: Path, text: str, **environment: str) -> dict[str, str]:
     return {error.key: f"{error.problem}; {error.allowed}" for error in caught.value.errors}
 
 
-def test_the_least_is_a_group(tmp_path: Path) -> None:
+def test_a_group_is_the_only_required_setting(tmp_path: Path) -> None:
     config = load(tmp_path, GROUP)
     assert config.groups[0].address == ("239.192.57.40", 5740)
     assert not config.groups[0].is_always
@@ -48,7 +48,7 @@ def test_the_least_is_a_group(tmp_path: Path) -> None:
     assert set(faults(tmp_path, "")) == {"group"}
 
 
-def test_everything_can_be_said(tmp_path: Path) -> None:
+def test_every_setting_can_be_given(tmp_path: Path) -> None:
     text = f"""
 name = "paris"
 key_file = "/tmp/key"
@@ -98,7 +98,7 @@ rate = "8.5mbit"
     assert config.peers[0].rate == Rate(8.5e6)
 
 
-def test_all_that_is_wrong_is_told_at_once_with_what_is_allowed(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_together_with_the_allowed_values(tmp_path: Path) -> None:
     text = """
 nmae = "paris"
 key_file = 7
@@ -183,16 +183,16 @@ def test_one_mistake_is_one_error(tmp_path: Path, text: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:5740", "[::]:5740"])
-def test_a_groups_port_may_be_listened_at_elsewhere(tmp_path: Path, listen: str) -> None:
+def test_the_port_of_a_group_may_be_used_on_an_address_that_does_not_clash(tmp_path: Path, listen: str) -> None:
     assert load(tmp_path, f'{GROUP}[wan]\nlisten = ["{listen}"]').wan.listen[0][1] == 5740
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_names_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationErrors, match=r"none\.toml: file: cannot be read \(No such file"):
         configuration.load(tmp_path / "none.toml", {})
 
 
-def test_without_a_file_that_is_what_is_said() -> None:
+def test_errors_without_a_settings_file_say_so() -> None:
     with pytest.raises(ConfigurationErrors, match=r"^no settings file: group: is missing; allowed: "):
         configuration.load(None, {})
 
@@ -218,7 +218,7 @@ def test_the_environment_wins(tmp_path: Path) -> None:
     assert [group.address for group in config.groups] == [("239.0.0.1", 1), ("239.0.0.2", 2)]
 
 
-def test_mistakes_of_the_environment_name_the_variable(tmp_path: Path) -> None:
+def test_errors_in_the_environment_name_the_variable(tmp_path: Path) -> None:
     found = faults(tmp_path, GROUP, FJM2D_LAN_TTL="x", FJM2D_NONSENSE="1", FJM2D_WAN_MTU="9000")
     assert set(found) == {"FJM2D_LAN_TTL", "FJM2D_NONSENSE", "FJM2D_WAN_MTU"}
     assert "0 to 255" in found["FJM2D_LAN_TTL"]
@@ -237,14 +237,14 @@ _fields = st.sampled_from(
 
 
 @given(st.dictionaries(_keys, st.one_of(_toml, st.dictionaries(_fields, _toml, max_size=4)), max_size=6))
-def test_whatever_a_file_holds_it_is_settings_or_errors(content: dict[str, object]) -> None:
+def test_any_content_gives_settings_or_errors(content: dict[str, object]) -> None:
     loading = configuration._Loading()
     config = loading.read_file("x.toml", content)
     loading.check(config)
     assert loading.errors or isinstance(config, GatewayConfig)
 
 
-def test_every_setting_is_told_and_has_a_variable() -> None:
+def test_every_variable_belongs_to_a_listed_setting() -> None:
     told = {key for key, _, _ in configuration.settings()}
     assert "group[].carry" in told
     for variable in VARIABLES:
@@ -259,6 +259,9 @@ def test_the_example_is_valid_and_names_every_setting() -> None:
     for key, _, _ in configuration.settings():
         name = key.rpartition(".")[2]
         assert f"\n{name} = " in text or f"\n# {name} = " in text, f"{key} is not in the example"
+
+
+# Peers and mates.
 
 
 def test_gateways_are_peers_or_mates() -> None:
@@ -278,7 +281,7 @@ def test_gateways_are_peers_or_mates() -> None:
     assert sides_of(own, "", frozenset({"239.1.1.1:1"}), [], listed).peers == {}
 
 
-def test_of_a_list_that_is_too_long_all_take_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_gateways_choose_the_same_peers_from_a_list_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roster, "PEERS_MAX", 5)
     keys = [KeyPair(bytes([number]) * 32).public for number in range(1, 13)]
     own, named = keys[0], keys[1]
@@ -301,7 +304,7 @@ def run(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_key_is_made_once_and_its_public_half_printed(tmp_path: Path) -> None:
+def test_keygen_prints_the_public_key_and_never_overwrites_a_file(tmp_path: Path) -> None:
     file = tmp_path / "key"
     code, output = run("keygen", str(file))
     assert code == 0
@@ -312,7 +315,7 @@ def test_a_key_is_made_once_and_its_public_half_printed(tmp_path: Path) -> None:
     assert "not overwritten" in output
 
 
-def test_check_says_what_is_fine_and_what_is_not(tmp_path: Path) -> None:
+def test_check_reports_mistakes_and_valid_settings(tmp_path: Path) -> None:
     key, file = tmp_path / "key", tmp_path / "fjm2d.toml"
     file.write_text(f'key_file = "{key}"\n{GROUP}[[peer]]\nname = "x"\npublic_key = "{OTHER_KEY}"\n')
     code, output = run("check", "--config", str(file))
@@ -341,7 +344,7 @@ def test_check_says_what_is_fine_and_what_is_not(tmp_path: Path) -> None:
     assert "Traceback" not in output
 
 
-def test_help_shows_how_and_every_setting() -> None:
+def test_help_shows_examples_and_every_setting() -> None:
     assert "fjm2d keygen /etc/fjm2/fjm2d.key" in run("--help")[1]
     output = run("run", "--help")[1]
     for key, _, _ in configuration.settings():

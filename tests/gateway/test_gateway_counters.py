@@ -1,4 +1,4 @@
-"""A gateway tells of every counter in its lists: in its status, to Prometheus and to traces."""
+"""A gateway reports every counter in its lists: in its status, to Prometheus and in traces."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ OWN, OTHER = KeyPair(bytes([1]) * 32), KeyPair(bytes([2]) * 32)
 
 
 def settings(folder: Path, port: int) -> Path:
-    """Write settings by which nothing leaves the host."""
+    """Write settings under which no datagram leaves the host."""
     file = folder / "fjm2d.toml"
     file.write_text(
         f'key_file = "{folder / "key"}"\n[wan]\nlisten = ["127.0.0.1:{port}"]\n'
@@ -59,7 +59,7 @@ def check(gateway: Gateway) -> None:
 
     text = metrics_of(gateway, None)
     for one in (*LINK_INSTRUMENTS, *LAN_INSTRUMENTS, *GATEWAY_INSTRUMENTS):
-        if one.metric and one.field not in {"rtt_ms", "rate_bps"}:  # neither is known of a peer that is not connected
+        if one.metric and one.field not in {"rtt_ms", "rate_bps"}:  # unknown until the peer is connected
             assert f"# HELP {one.metric} {one.sentence}\n# TYPE {one.metric} {one.kind}\n{one.metric}" in text
     listed = {one.metric for one in (*LINK_INSTRUMENTS, *LAN_INSTRUMENTS, *GATEWAY_INSTRUMENTS)}
     counters = set(re.findall(r"^# TYPE (\w+) counter$", text, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""Elections in virtual time: gateways that come, die, are torn apart and lied to."""
+"""Elections in virtual time: gateways that join, die, are partitioned and receive forged beacons."""
 
 import hashlib
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ def key_of(one: int, other: int) -> bytes:
 
 
 class Lan:
-    """Gateways that hear each other's beacons, unless they are lost or cut off."""
+    """Gateways that hear each other's beacons, apart from lost beacons and cut pairs."""
 
     def __init__(self, ids: Iterable[int], *, seed: int = 57, loss: float = 0.0, has_label: bool = True) -> None:
         self.random = Random(seed)
@@ -43,11 +43,11 @@ class Lan:
         self.ids = list(ids)
         self.has_label = has_label
         self.unknown: set[frozenset[int]] = set()
-        """Pairs that do not know each other, where there is no label."""
+        """Pairs that do not know each other's keys, on a LAN without a label."""
         self.alive: dict[int, Election] = {}
         self.cut: set[frozenset[int]] = set()
         self.heard: list[tuple[int, bytes]] = []
-        """All beacons so far, as anybody on the LAN could keep them."""
+        """All beacons so far with their senders, as anyone on the LAN could record them."""
         for identity in self.ids:
             self.start(identity)
 
@@ -86,7 +86,7 @@ class Lan:
         return sorted(identity for identity, election in self.alive.items() if election.is_forwarder)
 
     def until_one(self, within_s: float) -> float:
-        """How long it takes until one forwards."""
+        """Run until exactly one gateway forwards. Return the seconds this took."""
         began = self.now
         while len(self.forwarders) != 1:
             assert self.now - began < within_s, self.forwarders
@@ -94,7 +94,7 @@ class Lan:
         return self.now - began
 
 
-def test_who_has_no_mates_forwards_at_once_and_says_nothing() -> None:
+def test_a_gateway_without_mates_forwards_at_once_and_sends_no_beacons() -> None:
     election = Election(1, Random(1).randbytes, 0.0)
     election.handle_timeout(0.0)
     assert election.is_forwarder
@@ -115,7 +115,9 @@ def test_the_lowest_id_is_elected_and_stays_when_a_lower_one_comes() -> None:
 
 
 @given(st.sets(st.integers(1, 2**32 - 1), min_size=2, max_size=5), st.integers(0, 2**32), st.sampled_from([0.0, 0.1]))
-def test_one_forwards_and_another_does_within_three_seconds_of_its_death(ids: set[int], seed: int, loss: float) -> None:
+def test_one_gateway_forwards_and_is_replaced_within_three_seconds_of_its_death(
+    ids: set[int], seed: int, loss: float
+) -> None:
     lan = Lan(ids, seed=seed)
     lan.run(SETTLED_S)
     assert len(lan.forwarders) == 1
@@ -126,7 +128,7 @@ def test_one_forwards_and_another_does_within_three_seconds_of_its_death(ids: se
         lan.until_one(TAKEOVER_S)
 
 
-def test_who_leaves_is_followed_at_once() -> None:
+def test_a_gateway_that_says_goodbye_is_replaced_at_once() -> None:
     lan = Lan([1, 2])
     lan.run(SETTLED_S)
     leaving = lan.alive.pop(1)
@@ -134,7 +136,7 @@ def test_who_leaves_is_followed_at_once() -> None:
     assert lan.forwarders == [2]
 
 
-def test_a_torn_lan_has_a_forwarder_in_each_part_and_one_again_when_it_is_whole() -> None:
+def test_a_partitioned_lan_has_one_forwarder_in_each_part_and_one_after_it_heals() -> None:
     lan = Lan([1, 2, 3])
     lan.run(SETTLED_S)
     lan.cut = {frozenset((1, 2)), frozenset((1, 3))}
@@ -145,7 +147,7 @@ def test_a_torn_lan_has_a_forwarder_in_each_part_and_one_again_when_it_is_whole(
     assert lan.forwarders == [1]
 
 
-def test_who_has_no_peer_up_leaves_it_to_one_who_has() -> None:
+def test_a_gateway_without_connected_peers_yields_to_one_that_has_some() -> None:
     lan = Lan([1, 2])
     lan.run(SETTLED_S)
     lan.alive[1].is_usable = False
@@ -156,7 +158,7 @@ def test_who_has_no_peer_up_leaves_it_to_one_who_has() -> None:
     assert len(lan.forwarders) == 1
 
 
-def test_mates_know_where_the_others_multicast_from() -> None:
+def test_mates_know_the_addresses_that_the_others_multicast_from() -> None:
     lan = Lan([1, 2])
     lan.run(SETTLED_S)
     assert lan.alive[2].addresses(77) == {("10.0.0.1", 40_001)}
@@ -164,7 +166,7 @@ def test_mates_know_where_the_others_multicast_from() -> None:
     assert lan.alive[1].addresses(79) == frozenset()
 
 
-def test_a_stranger_silences_nobody() -> None:
+def test_forged_beacons_do_not_stop_the_forwarder() -> None:
     lan = Lan([1, 2])
     lan.run(SETTLED_S)
     stranger = Election(3, lan.random.randbytes, lan.now)
@@ -187,7 +189,7 @@ def test_a_stranger_silences_nobody() -> None:
     assert drops[BeaconDrop.FORGED] > 2
 
 
-def test_old_beacons_of_the_dead_keep_nobody_from_taking_over() -> None:
+def test_old_beacons_of_a_dead_gateway_do_not_prevent_a_takeover() -> None:
     lan = Lan([1, 2])
     lan.run(30.0)
     old = [beacon for identity, beacon in lan.heard if identity == 1]
@@ -200,7 +202,7 @@ def test_old_beacons_of_the_dead_keep_nobody_from_taking_over() -> None:
         lan.run(STEP_S)
     assert lan.forwarders == [2]
     assert lan.alive[2].drops[BeaconDrop.STALE] > 20
-    # Nor those of before its own start.
+    # A gateway that starts now does not believe these old beacons either.
     del lan.alive[2]
     fresh = lan.start(2)
     for beacon in old:
@@ -222,7 +224,7 @@ def test_a_beacon_counts_once_wherever_it_comes_from() -> None:
     assert standby.drops[BeaconDrop.REPLAYED]
 
 
-def test_the_last_beacon_of_the_dead_does_not_keep_it_alive() -> None:
+def test_the_last_beacon_of_a_dead_gateway_does_not_keep_it_alive() -> None:
     lan = Lan([1, 2])
     lan.run(SETTLED_S)
     last = next(beacon for identity, beacon in reversed(lan.heard) if identity == 1)
@@ -247,8 +249,8 @@ def test_damaged_beacons_are_dropped_and_counted(noise: bytes, place: int, flip:
     assert lan.forwarders == [1]
 
 
-def test_a_beacon_that_is_not_for_us_is_not_believed() -> None:
-    """A mate whose settings do not name us would not hear us either."""
+def test_a_beacon_that_does_not_name_us_is_not_trusted() -> None:
+    """A mate whose settings do not name us would ignore our beacons too, so we ignore its own."""
     election = Election(1, Random(1).randbytes, 0.0)
     election.set_mates({2: key_of(1, 2)}, 0.0)
     other = Election(2, Random(2).randbytes, 0.0)
@@ -261,7 +263,7 @@ def test_a_beacon_that_is_not_for_us_is_not_believed() -> None:
     assert election.is_forwarder
 
 
-def test_as_many_mates_and_groups_as_there_may_be_fit_into_a_beacon() -> None:
+def test_the_maximum_of_mates_and_groups_fits_into_a_beacon() -> None:
     lan = Lan(range(1, MATES_MAX + 2))
     groups = [(number, number) for number in range(1, 65)]
     beacon = lan.alive[1].poll_beacon(groups, lan.now)
@@ -284,10 +286,10 @@ def test_the_mac_covers_every_flag() -> None:
     assert lan.alive[2].live_mates(lan.now) == [1]
 
 
-# Without a label.
+# LANs without a label.
 
 
-def test_peers_on_one_lan_find_out_within_a_second_and_one_forwards() -> None:
+def test_peers_on_one_lan_find_each_other_within_a_second_and_one_forwards() -> None:
     lan = Lan([5, 9, 3], has_label=False)
     assert lan.forwarders == []
     lan.run(1.0)
@@ -297,7 +299,7 @@ def test_peers_on_one_lan_find_out_within_a_second_and_one_forwards() -> None:
     del lan.alive[3]
     lan.run(TAKEOVER_S)
     assert lan.forwarders == [5]
-    # Whoever comes finds it done, before it has forwarded anything.
+    # A gateway that joins later finds the forwarder before it has forwarded anything itself.
     latest = lan.start(3)
     for _ in range(round(5.0 / STEP_S)):
         lan.run(STEP_S)
@@ -305,7 +307,7 @@ def test_peers_on_one_lan_find_out_within_a_second_and_one_forwards() -> None:
     assert lan.forwarders == [5]
 
 
-def test_who_is_alone_forwards_nearly_at_once_and_says_little() -> None:
+def test_a_lone_gateway_forwards_almost_at_once_and_sends_few_beacons() -> None:
     lan = Lan([1], has_label=False)
     lan.run(GREET_S + STEP_S)
     assert lan.forwarders == [1]
@@ -314,7 +316,7 @@ def test_who_is_alone_forwards_nearly_at_once_and_says_little() -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0.1, 0.3]))
-def test_lost_beacons_make_nobody_forget_who_is_here(seed: int, loss: float) -> None:
+def test_lost_beacons_do_not_make_gateways_forget_each_other(seed: int, loss: float) -> None:
     lan = Lan([1, 2, 3], seed=seed, loss=loss, has_label=False)
     lan.run(10.0)
     for _ in range(100):
@@ -323,7 +325,7 @@ def test_lost_beacons_make_nobody_forget_who_is_here(seed: int, loss: float) -> 
             assert election.here(lan.now) == {1, 2, 3} - {identity}
 
 
-def test_who_is_gone_is_no_mate_any_more_and_no_beacons_are_said_for_it() -> None:
+def test_a_gateway_that_vanished_is_no_mate_and_its_peer_stops_sending_beacons() -> None:
     lan = Lan([1, 2], has_label=False)
     lan.run(SETTLED_S)
     del lan.alive[2]
@@ -337,7 +339,7 @@ def test_who_is_gone_is_no_mate_any_more_and_no_beacons_are_said_for_it() -> Non
     assert len(lan.heard) - before <= 1 + 20.0 / ALONE_S
 
 
-def test_who_leaves_is_not_here_from_then_on() -> None:
+def test_a_gateway_that_says_goodbye_is_gone_at_once() -> None:
     lan = Lan([1, 2], has_label=False)
     lan.run(SETTLED_S)
     leaving = lan.alive.pop(1)
@@ -346,7 +348,7 @@ def test_who_leaves_is_not_here_from_then_on() -> None:
     assert lan.alive[2].here(lan.now) == frozenset()
 
 
-def test_gateways_that_do_not_know_each_other_are_told_of_and_not_believed() -> None:
+def test_unknown_gateways_are_reported_but_not_trusted() -> None:
     lan = Lan([1, 2], has_label=False)
     lan.unknown = {frozenset((1, 2))}
     lan.run(SETTLED_S)
@@ -359,8 +361,8 @@ def test_gateways_that_do_not_know_each_other_are_told_of_and_not_believed() -> 
     assert lan.alive[1].others(lan.now) == []
 
 
-def test_beacons_that_anybody_could_make_prove_nothing_and_fill_nothing_for_good() -> None:
-    """Even in the names of peers."""
+def test_beacons_that_anyone_could_forge_prove_nothing_and_use_bounded_memory() -> None:
+    """Not even beacons that carry the ids of peers."""
     lan = Lan(range(1, 100), has_label=False)
     lan.alive = {1: lan.alive[1], 2: lan.alive[2]}
     lan.cut = {frozenset((1, 2))}
@@ -385,7 +387,7 @@ def test_beacons_that_anybody_could_make_prove_nothing_and_fill_nothing_for_good
     assert lan.alive[1].here(lan.now) == {2}
 
 
-def test_our_own_voice_is_nobody_elses_but_another_with_our_key_is() -> None:
+def test_our_own_beacons_are_ignored_but_another_gateway_with_our_key_is_reported() -> None:
     lan = Lan([1, 2], has_label=False)
     lan.run(ALONE_S + 1.0)
     for _, beacon in [one for one in lan.heard if one[0] == 1][-3:]:

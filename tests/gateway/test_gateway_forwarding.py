@@ -1,4 +1,4 @@
-"""Forwarding between three gateways with real tunnels between them, in memory and in virtual time."""
+"""Forwarding between three gateways connected by real tunnels, in memory and in virtual time."""
 
 import hashlib
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ WALL_NS = 1_700_000_000_000_000_000
 
 
 class Site:
-    """A gateway's decisions and its tunnel."""
+    """One gateway: its forwarding rules and its tunnel."""
 
     def __init__(self, world: "World", number: int) -> None:
         self.world = world
@@ -42,13 +42,13 @@ class Site:
         self.inward: list[Inward] = []
 
     def lan(self, *datagrams: bytes, group: int = GROUP, host: str = "10.0.0.9") -> list[Outward]:
-        """These are multicast on the LAN."""
+        """Multicast datagrams on the LAN. Return what the gateway sends through the tunnel."""
         content, segment_bytes = joined(*datagrams)
         train = Train(content, segment_bytes, (host, 40_000))
         return self._send(self.forwarder.from_lan(group, train, self.world.now))
 
     def receiver(self, *datagrams: bytes, group: int = GROUP) -> list[Outward]:
-        """These are sent to the gateway."""
+        """Send datagrams to the gateway by unicast, as receivers do. Return what it sends through the tunnel."""
         content, segment_bytes = joined(*datagrams)
         train = Train(content, segment_bytes, ("10.0.0.10", 40_001))
         return self._send(self.forwarder.from_receivers(group, train, self.world.now))
@@ -64,7 +64,7 @@ class Site:
         return found
 
     def tell(self) -> None:
-        """Its peers get its status."""
+        """Send its status to all connected peers."""
         content = self.forwarder.status().encode()
         peers = [peer for peer in self.endpoint.peers.values() if peer.is_up]
         self.endpoint.send(peers, Kind.CONTROL, GROUP_NONE, content, len(content), self.world.now)
@@ -77,7 +77,7 @@ class Site:
                 self.inward.append(inward._replace(data=copy))
 
     def take(self) -> list[bytes]:
-        """The datagrams that have come into the LAN since the last time."""
+        """Return the datagrams put onto the LAN since the last call."""
         found, self.inward = self.inward, []
         return [
             one.data[start : start + one.segment_bytes].tobytes()
@@ -91,7 +91,7 @@ class Site:
 
 
 class World:
-    """Three sites that are all connected, and know what the others carry."""
+    """Three sites that are all connected and have exchanged their status."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -140,7 +140,7 @@ def subscribe(site: Site, node: int = 900) -> None:
         other.take()
 
 
-def test_data_go_where_somebody_subscribes_and_nowhere_else(world: World) -> None:
+def test_data_go_only_to_lans_with_subscribers(world: World) -> None:
     left, middle, right = world.sites
     left.lan(data(1))
     assert left.refusals == {Refusal.NOT_WANTED: 1}
@@ -158,7 +158,7 @@ def test_data_go_where_somebody_subscribes_and_nowhere_else(world: World) -> Non
     assert left.lan(data(1)) == []
 
 
-def test_announcements_go_to_all_that_carry_the_group_and_count_as_a_wish_before_any_status(world: World) -> None:
+def test_announcements_go_to_every_lan_of_the_group_and_count_as_interest_before_any_status(world: World) -> None:
     left, middle, right = world.sites
     message = presence(900, {1})
     right.lan(message)
@@ -173,13 +173,13 @@ def test_announcements_go_to_all_that_carry_the_group_and_count_as_a_wish_before
     assert left.take() == []
 
 
-def test_a_group_that_is_always_carried_asks_nobody(world: World) -> None:
+def test_a_group_that_is_always_carried_needs_no_subscriber(world: World) -> None:
     left, middle, right = world.sites
     left.lan(data(1), group=ALWAYS)
     assert middle.take() == right.take() == [data(1)]
 
 
-def test_feedback_goes_to_the_lan_of_its_sender_and_there_to_the_sender(world: World) -> None:
+def test_feedback_goes_to_the_sender_in_its_lan(world: World) -> None:
     left, middle, right = world.sites
     subscribe(right)
     left.lan(data(1), host="10.0.0.77")
@@ -190,7 +190,7 @@ def test_feedback_goes_to_the_lan_of_its_sender_and_there_to_the_sender(world: W
         (inward,) = left.inward
         assert inward.address == ("10.0.0.77", 40_000)
         assert left.take() == [message]
-    # One that was multicast is multicast there, and in no third LAN.
+    # Feedback that was multicast is multicast on that LAN, and on no third one.
     right.lan(nack(900, 1))
     (inward,) = left.inward
     assert inward.address is None
@@ -206,13 +206,13 @@ def test_feedback_goes_to_the_lan_of_its_sender_and_there_to_the_sender(world: W
     assert left.take() == []
 
 
-def test_what_comes_back_of_the_other_side_is_a_loop_and_goes_no_further(world: World) -> None:
+def test_a_datagram_that_comes_back_is_a_loop_and_goes_no_further(world: World) -> None:
     left, middle, right = world.sites
     subscribe(right)
     subscribe(middle, 800)
     left.lan(data(1))
     assert right.take() == middle.take() == [data(1)]
-    # As if another gateway, or a cable, brought it back.
+    # Another gateway, or a cable, brings the datagram back.
     assert right.lan(data(1)) == []
     assert right.refusals[Refusal.LOOP] == 1
     middle.lan(data(1))
@@ -238,7 +238,7 @@ def test_a_node_moves_at_once_between_gateways_of_one_lan_and_away_from_one_that
     assert right.forwarder.groups[GROUP].table.peer_of(1) == world.id_of(middle)
 
 
-def test_who_does_not_forward_learns_and_says_nothing(world: World) -> None:
+def test_a_standby_learns_nodes_but_forwards_nothing(world: World) -> None:
     left, _, right = world.sites
     subscribe(right)
     left.forwarder.is_forwarder = False
@@ -251,14 +251,14 @@ def test_who_does_not_forward_learns_and_says_nothing(world: World) -> None:
     assert left.refusals == {Refusal.NOT_FORWARDER: 2}
     right.tell()
     left.tell()
-    assert right.lan(data(3)) == []  # it says that another forwards
+    assert right.lan(data(3)) == []  # its status says that another gateway forwards
     right.forwarder.is_forwarder = False
     left.forwarder.is_forwarder = True
     left.lan(data(1))
     assert right.take() == []
 
 
-def test_groups_that_are_not_allowed_stay_outside(world: World) -> None:
+def test_groups_that_are_not_configured_are_refused(world: World) -> None:
     left, _, right = world.sites
     right.forwarder.set_groups({GROUP: False})
     left.lan(data(1), group=ALWAYS)
@@ -269,7 +269,7 @@ def test_groups_that_are_not_allowed_stay_outside(world: World) -> None:
     assert right.refusals == {Refusal.GROUP_NOT_ALLOWED: 1}
 
 
-def test_who_falls_silent_is_sent_nothing(world: World) -> None:
+def test_a_peer_whose_status_expired_is_sent_nothing(world: World) -> None:
     left, _, right = world.sites
     subscribe(right)
     left.lan(data(1))
@@ -279,7 +279,7 @@ def test_who_falls_silent_is_sent_nothing(world: World) -> None:
     assert left.lan(data(1)) == []
 
 
-def test_trains_that_the_kernel_joined_are_taken_apart_and_each_part_goes_its_way(world: World) -> None:
+def test_joined_trains_are_split_and_each_part_is_forwarded_by_itself(world: World) -> None:
     left, middle, right = world.sites
     subscribe(right)
     message = presence(1, set())
@@ -287,16 +287,16 @@ def test_trains_that_the_kernel_joined_are_taken_apart_and_each_part_goes_its_wa
     assert len(message) < len(train[0])
     left.lan(*train)
     assert right.take() == train
-    assert middle.take() == [message]  # though the data are not for it
+    assert middle.take() == [message]  # the data do not go there
     # Datagrams of two senders, joined on the way.
     both = [data(1), data(2), data(2), data(1)]
     outwards = left.lan(*both)
     assert [one.source for one in outwards] == [1, 2, 1]
-    assert sorted(right.take()) == sorted(both)  # they take turns on the link
+    assert sorted(right.take()) == sorted(both)  # the senders take turns on the link
 
 
 @given(st.binary(min_size=1, max_size=300), st.integers(1, 80))
-def test_whatever_comes_raises_nothing_and_rubbish_goes_nowhere(content: bytes, segment_bytes: int) -> None:
+def test_any_content_raises_nothing_and_rubbish_is_not_forwarded(content: bytes, segment_bytes: int) -> None:
     world = World()
     left, _, right = world.sites
     subscribe(right)
@@ -317,8 +317,8 @@ def test_whatever_comes_raises_nothing_and_rubbish_goes_nowhere(content: bytes, 
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), st.sampled_from(["data", "presence", "end"])), max_size=40)
 )
-def test_nothing_comes_twice_nor_back(said: list[tuple[int, int, str]]) -> None:
-    """Whoever speaks where: another LAN hears it once or not at all, and its own LAN never from outside."""
+def test_nothing_arrives_twice_or_comes_back(said: list[tuple[int, int, str]]) -> None:
+    """A datagram reaches every other LAN once, and never comes back to its own."""
     world = World()
     for number, site in enumerate(world.sites):
         subscribe(site, 900 + number)
@@ -337,7 +337,7 @@ def test_nothing_comes_twice_nor_back(said: list[tuple[int, int, str]]) -> None:
     assert not any(site.refusals.get(Refusal.LOOP) for site in world.sites)
 
 
-def test_a_node_moves_at_once_from_a_gateway_that_has_left_forwarding_to_another(world: World) -> None:
+def test_a_node_moves_at_once_away_from_a_gateway_that_stopped_forwarding(world: World) -> None:
     left, middle, right = world.sites
     subscribe(right)
     left.lan(data(1))
@@ -350,12 +350,12 @@ def test_a_node_moves_at_once_from_a_gateway_that_has_left_forwarding_to_another
     assert right.forwarder.groups[GROUP].table.peer_of(1) == world.id_of(middle)
 
 
-def test_a_peer_on_this_lan_gets_nothing_by_the_tunnel_and_what_it_sends_there_goes_nowhere(world: World) -> None:
+def test_nothing_is_exchanged_through_the_tunnel_with_a_peer_on_the_same_lan(world: World) -> None:
     left, middle, right = world.sites
     subscribe(right)
     subscribe(middle, 800)
     middle.lan(data(5))
-    assert left.forwarder.groups[GROUP].table.peer_of(5) is None  # nobody wants it there
+    assert left.forwarder.groups[GROUP].table.peer_of(5) is None  # the left LAN does not want the group
     left.lan(presence(700, {1}))
     left.tell()
     middle.lan(data(5))
@@ -374,7 +374,7 @@ def test_a_peer_on_this_lan_gets_nothing_by_the_tunnel_and_what_it_sends_there_g
     assert left.take() == [data(6)]
 
 
-def test_a_loop_is_told_with_its_node_and_where_it_came_from(world: World) -> None:
+def test_a_loop_is_reported_with_its_node_and_where_it_came_from(world: World) -> None:
     left, _, right = world.sites
     subscribe(right)
     left.lan(data(1))

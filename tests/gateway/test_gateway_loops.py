@@ -1,4 +1,4 @@
-"""LANs that are joined twice by mistake: what a gateway itself says comes round, and has to end where it began."""
+"""LANs that are joined twice by mistake: a gateway's own question must not circulate between them."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ TURN_S = 0.0005
 
 @dataclass
 class Link:
-    """All that the rules want to know of a peer."""
+    """The attributes of a peer that the forwarding rules use."""
 
     id: int
     name: str
@@ -29,7 +29,7 @@ class Link:
 
 
 class Gateway:
-    """One gateway's rules, with one peer."""
+    """One gateway's forwarding rules, with one peer."""
 
     def __init__(self, number: int, lan: str) -> None:
         self.node = 0xA0 + number
@@ -52,13 +52,13 @@ class Gateway:
 
     @property
     def question(self) -> bytes:
-        """As a gateway asks its LAN who is there."""
+        """The datagram with which the gateway asks its LAN for announcements."""
         content = Announcement(self.node, flags=Flag.ASKS | Flag.GOODBYE).encode(1024)
         return Application(source_id=self.node, instance_id=1, grtt_q=0, backoff=4, gsize_q=0, content=content).encode()
 
 
 def travel(gateways: list[Gateway], asking: Gateway) -> int:
-    """How many steps a gateway's question makes, until it is heard no more."""
+    """Return how often a gateway's question is forwarded before it dies out, at most `STEPS_MAX`."""
     now, steps = 0.0, 0
     heard = deque([(asking.lan, asking.question, asking)])
     while heard and steps < STEPS_MAX:
@@ -75,7 +75,7 @@ def travel(gateways: list[Gateway], asking: Gateway) -> int:
     return steps
 
 
-def test_a_question_does_not_go_round_two_lans_that_are_joined_twice() -> None:
+def test_a_question_does_not_circulate_between_two_lans_that_are_joined_twice() -> None:
     gateways = [Gateway(number, lan) for number, lan in enumerate("AABB", 1)]
     for near, far in ((0, 2), (1, 3), (2, 0), (3, 1)):
         gateways[near].join(gateways[far])
@@ -84,7 +84,7 @@ def test_a_question_does_not_go_round_two_lans_that_are_joined_twice() -> None:
     assert gateways[0].forwarder.refusals[Refusal.LOOP]
 
 
-def test_a_question_does_not_go_round_between_two_gateways_of_one_lan() -> None:
+def test_a_question_does_not_circulate_between_two_gateways_of_one_lan() -> None:
     one, other = gateways = [Gateway(1, "A"), Gateway(2, "A")]
     one.join(other)
     other.join(one)
@@ -92,11 +92,11 @@ def test_a_question_does_not_go_round_between_two_gateways_of_one_lan() -> None:
         assert travel(gateways, asking) <= 1
 
 
-@pytest.mark.parametrize("door", ["lan", "wan"])
-def test_nobody_else_speaks_with_a_gateways_node_id(door: str) -> None:
+@pytest.mark.parametrize("side", ["lan", "wan"])
+def test_datagrams_with_the_gateways_own_node_id_are_refused(side: str) -> None:
     one, other = Gateway(1, "A"), Gateway(2, "B")
     one.join(other)
-    if door == "lan":
+    if side == "lan":
         train = Train(np.frombuffer(one.question, np.uint8), len(one.question), ("10.0.0.66", 9))
         assert not list(one.forwarder.from_lan(GROUP, train, 0.0))
     else:

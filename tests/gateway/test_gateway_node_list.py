@@ -1,4 +1,4 @@
-"""The node list as a gateway follows it: lists, tokens, certificates and advertisements."""
+"""The node list on the gateway's side: lists, tokens, certificates and advertisements."""
 
 import asyncio
 import hashlib
@@ -46,11 +46,11 @@ def settings(folder: Path | None, url: str = "http://127.0.0.1:9", **more: Any) 
 
 
 class Web:
-    """An HTTP server that answers what it is told to, whatever sense that makes."""
+    """An HTTP server that gives the configured answers, valid or not."""
 
     def __init__(self, answers: dict[str, tuple[int, Any]], tls: ssl.SSLContext | None = None) -> None:
         self.answers = answers
-        """By method."""
+        """Status and content, by HTTP method."""
         self.asked: list[str] = []
         self.asked_at: list[float] = []
         self._tls = tls
@@ -76,13 +76,13 @@ class Web:
 
 
 async def followed(config: GatewayConfig, until: Any, sample: dict[str, Any] | None = None) -> tuple[Directory, Any]:
-    """A directory that has run until something holds, and the last list it gave."""
+    """Run a directory until a condition holds. Return it with the last list it delivered."""
     lists: list[list[Member]] = []
     directory = Directory(config, OWN.public, lambda members: lists.append(list(members)), lambda: sample or {})
     directory.open()
     try:
         async with asyncio.timeout(10):
-            while not until(directory, lists):  # noqa: ASYNC110, it tells nobody
+            while not until(directory, lists):  # noqa: ASYNC110, it sets no event
                 await asyncio.sleep(0.01)
     finally:
         await directory.close()
@@ -92,7 +92,7 @@ async def followed(config: GatewayConfig, until: Any, sample: dict[str, Any] | N
 REGISTERED = {"id": OWN.public.id_text, "list_version": 5, "heartbeat_s": 10, "advert": {"port": 0}}
 
 
-def test_a_list_is_taken_kept_and_found_again(tmp_path: Path) -> None:
+def test_a_list_is_used_saved_and_loaded_again(tmp_path: Path) -> None:
     async def first() -> None:
         answers = {"POST": (200, REGISTERED), "GET": (200, {"version": 5, "nodes": [ENTRY, {"nonsense": 1}, 7]})}
         web = Web(answers)
@@ -108,7 +108,7 @@ def test_a_list_is_taken_kept_and_found_again(tmp_path: Path) -> None:
         directory, members = await followed(settings(tmp_path), lambda d, lists: lists and d.problem)
         assert [member.name for member in members] == ["lyon"]
         assert (directory.is_reached, directory.is_from_file) == (False, True)
-        # That of another service means nothing.
+        # A file from another service is ignored.
         directory, members = await followed(settings(tmp_path, "http://127.0.0.2:9"), lambda d, _: d.problem)
         assert members is None
 
@@ -134,7 +134,9 @@ def test_a_damaged_file_is_no_obstacle(tmp_path: Path, content: bytes) -> None:
         {"POST": (401, {"code": "unauthorised", "message": "no"}), "GET": (401, b"")},
     ],
 )
-def test_a_service_that_answers_nonsense_is_away(tmp_path: Path, answers: dict[str, tuple[int, Any]]) -> None:
+def test_a_service_that_answers_nonsense_counts_as_unreachable(
+    tmp_path: Path, answers: dict[str, tuple[int, Any]]
+) -> None:
     async def scenario() -> None:
         async with Web(answers) as url:
             directory, members = await followed(settings(tmp_path, url), lambda d, _: d.problem)
@@ -145,7 +147,7 @@ def test_a_service_that_answers_nonsense_is_away(tmp_path: Path, answers: dict[s
     asyncio.run(scenario())
 
 
-def test_why_a_token_is_not_taken_is_told(tmp_path: Path) -> None:
+def test_the_reason_for_refusing_a_token_is_reported(tmp_path: Path) -> None:
     async def scenario() -> None:
         answers = {"POST": (409, {"code": "taken", "message": "the name is somebody else's"}), "GET": (401, b"")}
         async with Web(answers) as url:
@@ -155,8 +157,8 @@ def test_why_a_token_is_not_taken_is_told(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_token_that_is_made_good_is_soon_taken(tmp_path: Path) -> None:
-    """Also one that the file holds by then."""
+def test_a_corrected_token_is_used_soon(tmp_path: Path) -> None:
+    """This includes a new token that replaces the old one in the file."""
 
     async def scenario() -> None:
         file = tmp_path / "token"
@@ -170,9 +172,9 @@ def test_a_token_that_is_made_good_is_soon_taken(tmp_path: Path) -> None:
             began_at = time.monotonic()
             posts = lambda: [at for head, at in zip(web.asked, web.asked_at, strict=True) if head[0] == "P"]  # noqa: E731
             async with asyncio.timeout(10):
-                while len(posts()) < 4:  # noqa: ASYNC110, it tells nobody
+                while len(posts()) < 4:  # noqa: ASYNC110, it sets no event
                     await asyncio.sleep(0.01)
-                # After about 0.5, 1 and 2 s.
+                # Retries come after about 0.5, 1 and 2 s.
                 assert 2.5 < posts()[-1] - began_at < 6
                 assert directory.problem == "401: no"
                 file.write_text(TOKEN[0])
@@ -182,15 +184,15 @@ def test_a_token_that_is_made_good_is_soon_taken(tmp_path: Path) -> None:
             await directory.close()
         assert "fjm2_of_old" in web.asked[0]
         assert TOKEN[0] in next(head for head in reversed(web.asked) if head[0] == "P")
-        # The key of advertisements is that of the token that counts.
+        # Advertisements are verified with the key of the new token.
         directory.receive_advert(advert.pack(advert.ADVERT, 8, TOKEN[1].advert_key))
         assert directory._is_newer.is_set()
 
     asyncio.run(scenario())
 
 
-def test_a_token_file_that_goes_away_while_the_list_changes_stops_nothing(tmp_path: Path) -> None:
-    """The heartbeats go on by the token that was read, and tell of a newer list again and again."""
+def test_a_token_file_that_vanishes_while_the_list_changes_does_no_harm(tmp_path: Path) -> None:
+    """Heartbeats continue with the token already read, and their answers keep announcing a newer list."""
 
     async def scenario() -> None:
         file = tmp_path / "token"
@@ -203,7 +205,7 @@ def test_a_token_file_that_goes_away_while_the_list_changes_stops_nothing(tmp_pa
             directory.open()
             gets = lambda: sum(head[0] == "G" for head in web.asked)  # noqa: E731
             async with asyncio.timeout(20):
-                while directory.version != 5:  # noqa: ASYNC110, it tells nobody
+                while directory.version != 5:  # noqa: ASYNC110, it sets no event
                     await asyncio.sleep(0.01)
                 web.answers["GET"] = (503, b"")
                 file.unlink()
@@ -221,7 +223,7 @@ def test_a_token_file_that_goes_away_while_the_list_changes_stops_nothing(tmp_pa
     def wake(*_: object) -> None:
         raise AssertionError("the loop was stuck")
 
-    # A loop that is stuck is not ended by a timeout of its own.
+    # A blocked event loop cannot run its own timeout, so a signal ends it.
     before = signal.signal(signal.SIGALRM, wake)
     signal.alarm(25)
     try:
@@ -231,7 +233,9 @@ def test_a_token_file_that_goes_away_while_the_list_changes_stops_nothing(tmp_pa
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_certificate_authority_of_ones_own_may_be_changed(tmp_path: Path, require_tool: Callable[[str], str]) -> None:
+def test_a_private_certificate_authority_can_be_replaced_while_running(
+    tmp_path: Path, require_tool: Callable[[str], str]
+) -> None:
     form = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x"
     for name in ("own", "other"):
         words = [require_tool("openssl"), *form.split(), "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -263,7 +267,7 @@ def test_a_certificate_authority_of_ones_own_may_be_changed(tmp_path: Path, requ
     asyncio.run(scenario())
 
 
-def test_advertisements_are_believed_by_their_seal_only() -> None:
+def test_only_authenticated_advertisements_count() -> None:
     async def scenario() -> None:
         directory = Directory(settings(None), OWN.public, lambda _: None, dict)
         directory._client.refresh()
@@ -295,7 +299,7 @@ def test_advertisements_are_believed_by_their_seal_only() -> None:
         lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=2)),
     ),
 )
-def test_whatever_an_entry_holds_it_is_a_gateway_or_nothing(key: str, value: Any) -> None:
+def test_any_entry_gives_a_gateway_or_none(key: str, value: Any) -> None:
     member = member_of({**ENTRY, key: value})
     assert member is None or member.public_key == OTHER.public
     assert member_of(value) is None

@@ -1,4 +1,4 @@
-"""Faulty files, disks and node-list services: no gateway crashes because of them, or uses up a processor."""
+"""Malformed files, full disks and misbehaving services: none of them may stop a gateway or keep it busy."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ REGISTERED = {"list_version": 5, "heartbeat_s": 10}
     ],
     ids=["port", "number", "depth", "no key file"],
 )
-def test_what_python_cannot_read_is_told_as_any_other_mistake(tmp_path: Path, text: str, key: str) -> None:
+def test_input_that_python_cannot_parse_is_reported_like_any_other_mistake(tmp_path: Path, text: str, key: str) -> None:
     file = tmp_path / "fjm2d.toml"
     file.write_text(text)
     with pytest.raises(ConfigurationErrors) as caught:
@@ -61,18 +61,18 @@ def test_a_key_that_does_not_fit_on_the_disk_leaves_no_file(tmp_path: Path, monk
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
-def test_root_may_look_at_the_services_key(tmp_path: Path) -> None:
+def test_root_may_read_a_key_that_belongs_to_another_user(tmp_path: Path) -> None:
     KEYS.save(tmp_path / "key")
     os.chown(tmp_path / "key", 12_345, -1)
     assert KeyPair.load(tmp_path / "key").public == KEYS.public
 
 
-# Asking for the status.
+# The status command.
 
 
 @pytest.fixture
-def talker() -> Iterator[tuple[list[bytes], int]]:
-    """Something that is no gateway: it says what it is told to, whatever it is asked. And its port."""
+def odd_server() -> Iterator[tuple[list[bytes], int]]:
+    """A server that is not a gateway. It sends the first item of the list to any request; the number is its port."""
     says: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -98,10 +98,10 @@ def talker() -> Iterator[tuple[list[bytes], int]]:
     ],
     ids=["ssh", "other JSON", "cut short", "deep"],
 )
-def test_the_status_of_something_else_is_no_status(
-    tmp_path: Path, talker: tuple[list[bytes], int], answer: bytes
+def test_an_answer_that_is_no_gateways_status_is_an_error(
+    tmp_path: Path, odd_server: tuple[list[bytes], int], answer: bytes
 ) -> None:
-    says, port = talker
+    says, port = odd_server
     says.append(answer)
     file = tmp_path / "fjm2d.toml"
     file.write_text(f'[status]\nlisten = "127.0.0.1:{port}"\n[[group]]\naddress = "239.192.57.40:5740"\n')
@@ -115,8 +115,8 @@ def test_the_status_of_something_else_is_no_status(
 # The node list.
 
 
-class Oddity:
-    """A node-list service of our own making: `answers` has a body for each method, or how to send one."""
+class OddService:
+    """A fake node-list service: `answers` has the body for each method, or None for a body that never ends."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self._answers = answers
@@ -159,21 +159,21 @@ class Oddity:
             await writer.drain()
 
     async def _drip(self, writer: asyncio.StreamWriter) -> None:
-        """An answer that goes on and on."""
+        """Send an answer that never ends, a byte at a time."""
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
         while not writer.is_closing():
             writer.write(b" ")
             await asyncio.sleep(0.05)
 
 
-Holds = Callable[[Oddity, Directory], bool]
+Holds = Callable[[OddService, Directory], bool]
 
 
 async def followed(
     answers: dict[str, Any], seconds: float, folder: Path | None = None, until: Holds = lambda *_: False
-) -> tuple[Oddity, Directory]:
-    """Run a directory for some seconds, or until a condition holds. Both of its tasks must still run."""
-    web = Oddity(answers)
+) -> tuple[OddService, Directory]:
+    """Run a directory against a fake service, for some seconds or until a condition holds. Its tasks must survive."""
+    web = OddService(answers)
     async with web as url:
         config = GatewayConfig(
             name="paris",
@@ -184,7 +184,7 @@ async def followed(
         directory = Directory(config, KEYS.public, lambda _: None, dict)
         directory.open()
         end = time.monotonic() + seconds
-        while time.monotonic() < end and not until(web, directory):  # noqa: ASYNC110, it tells nobody
+        while time.monotonic() < end and not until(web, directory):  # noqa: ASYNC110, it sets no event
             await asyncio.sleep(0.02)
         assert not [task for task in directory._tasks if task.done()]
         await directory.close()
@@ -204,35 +204,35 @@ EMPTY_LIST = {"version": 5, "nodes": []}
     ],
     ids=["deep", "huge", "not a number", "infinite"],
 )
-def test_no_nonsense_ends_what_asks_the_service(answers: dict[str, Any]) -> None:
+def test_nonsense_from_the_service_does_not_stop_the_directory(answers: dict[str, Any]) -> None:
     web, _ = asyncio.run(followed(answers, 30.0, until=lambda web, _: web.count("POST") >= 2))
     assert web.count("POST") >= 2, "it has been given up"
 
 
-def test_a_service_that_never_waits_is_not_asked_without_end() -> None:
+def test_a_service_that_answers_at_once_is_not_polled_in_a_busy_loop() -> None:
     web, directory = asyncio.run(followed({"POST": REGISTERED, "GET": EMPTY_LIST}, 2.0))
     assert directory.is_reached
     assert 2 <= web.count("GET") <= 6
 
 
-def test_an_answer_that_goes_on_and_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_never_ends_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin_client, "_ANSWER_S", 0.5)
 
-    def is_asked_again(web: Oddity, directory: Directory) -> bool:
+    def is_asked_again(web: OddService, directory: Directory) -> bool:
         return bool(directory.problem) and web.count("POST") >= 2 and web.count("GET") >= 2
 
     web, directory = asyncio.run(followed({"POST": None, "GET": None}, 30.0, until=is_asked_again))
     assert is_asked_again(web, directory), (directory.problem, web.asked)
 
 
-def test_a_deep_file_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_deeply_nested_file_is_ignored(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(DEEP)
     answers = {"POST": REGISTERED, "GET": EMPTY_LIST}
     _, directory = asyncio.run(followed(answers, 30.0, tmp_path, lambda _, directory: directory.version == 5))
     assert directory.version == 5
 
 
-def test_one_bad_entry_does_not_spoil_the_list() -> None:
+def test_a_bad_endpoint_only_discards_its_entry() -> None:
     entry = {"name": "a", "public_key": KEYS.public.text, "groups": []}
     assert member_of({**entry, "endpoints": [f"host:{LONG}"]}) is None
     assert member_of({**entry, "endpoints": ["host:1"]}) is not None

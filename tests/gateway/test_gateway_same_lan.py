@@ -1,4 +1,4 @@
-"""Two LANs with two gateways each, in virtual time, where multicasts get lost: nothing may go round, label or not."""
+"""LANs with several gateways and lost multicasts, in virtual time: nothing may circulate, with or without labels."""
 
 import hashlib
 import heapq
@@ -31,7 +31,7 @@ NEAR, FAR = 99, 77
 
 @dataclass
 class Link:
-    """All that the rules want to know of a peer."""
+    """The attributes of a peer that the forwarding rules use."""
 
     id: int
     name: str
@@ -39,7 +39,7 @@ class Link:
 
 
 class Gateway:
-    """The rules and the election of one."""
+    """One gateway: its forwarding rules and its election."""
 
     def __init__(self, world: "World", number: int, lan: str) -> None:
         self.id, self.lan = number, lan
@@ -50,7 +50,7 @@ class Gateway:
         self.election = Election(number, world.random.randbytes, world.now, self.key_of)
         self.election.is_usable = True
         self.sent = 0
-        """Datagrams multicast."""
+        """Datagrams multicast on its LAN."""
 
     def key_of(self, other: int) -> bytes | None:
         return hashlib.sha256(f"{sorted((self.id, other))}".encode()).digest() if other in self.links else None
@@ -62,7 +62,7 @@ class Gateway:
 
 
 class World:
-    """LANs and what is under way in and between them."""
+    """LANs, their gateways, and the datagrams in flight within and between them."""
 
     def __init__(self, lans: str, loss: float, seed: int) -> None:
         self.random = Random(seed)
@@ -74,7 +74,7 @@ class World:
         self._told: dict[int, Status] = {}
 
     def join(self, *pairs: tuple[int, int]) -> None:
-        """These know each other, by number; without any, all do."""
+        """Make pairs of gateways, given by number, know each other. Without pairs, all do."""
         for one, other in pairs or itertools.combinations(range(1, len(self.gateways) + 1), 2):
             first, second = self.gateways[one - 1], self.gateways[other - 1]
             first.join([second], self.now)
@@ -82,11 +82,11 @@ class World:
 
     @property
     def under_way(self) -> int:
-        """Datagrams of nodes."""
+        """Number of datagrams of nodes in flight; beacons and status do not count."""
         return sum(one[2] in ("lan", "wan") for one in self._due)
 
     def run(self, seconds: float, sources: dict[int, str] | None = None) -> Counter[int]:
-        """Nodes, with their LANs, that send by turns; how much each has sent."""
+        """Let time pass while the given nodes send in turn on their LANs. Return how many datagrams each sent."""
         end, tick_at, status_at, send_at = self.now + seconds, self.now, self.now, self.now
         sent: Counter[int] = Counter()
         turns = itertools.cycle((sources or {}).items())
@@ -105,10 +105,10 @@ class World:
                 self._arrive(*heapq.heappop(self._due)[2:])
         return sent
 
-    def multicast(self, lan: str, datagram: bytes, address: Address, door: str = "lan", by: int = 0) -> None:
+    def multicast(self, lan: str, datagram: bytes, address: Address, channel: str = "lan", by: int = 0) -> None:
         for gateway in self.gateways:
             if gateway.lan == lan and gateway.id != by and self.random.random() >= self.loss:
-                self._put(LAN_S, door, gateway.id, by, datagram, address)
+                self._put(LAN_S, channel, gateway.id, by, datagram, address)
 
     def _put(self, after_s: float, *what: object) -> None:
         heapq.heappush(self._due, (self.now + after_s, next(self._order), *what))  # type: ignore[arg-type]
@@ -131,18 +131,18 @@ class World:
         if beacon is not None:
             self.multicast(gateway.lan, beacon, gateway.address, "beacon", gateway.id)
 
-    def _arrive(self, door: str, to: int, by: int, datagram: bytes, address: Address) -> None:
+    def _arrive(self, channel: str, to: int, by: int, datagram: bytes, address: Address) -> None:
         gateway, content = self.gateways[to - 1], np.frombuffer(datagram, np.uint8)
-        if door == "beacon":
+        if channel == "beacon":
             gateway.election.receive(datagram, address, self.now)
             self._elect(gateway)
-        elif door == "lan":
+        elif channel == "lan":
             if address not in gateway.election.addresses(GROUP):
                 for outward in gateway.forwarder.from_lan(GROUP, Train(content, content.size, address), self.now):
                     for peer in outward.peers:
                         self._put(WAN_S, "wan", peer.id, to, outward.data.tobytes(), address)
         elif by in gateway.links:
-            kind = Kind.CONTROL if door == "control" else Kind.NORM
+            kind = Kind.CONTROL if channel == "control" else Kind.NORM
             received = Received(gateway.links[by], kind, GROUP, 1, content, content.size)
             for inward in gateway.forwarder.from_wan(received, self.now):
                 gateway.sent += 1
@@ -153,13 +153,13 @@ class World:
 
     @property
     def carried(self) -> int:
-        """Datagrams that gateways have multicast so far."""
+        """Datagrams that all gateways have multicast so far."""
         return sum(gateway.sent for gateway in self.gateways)
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.05, 0.3])
 @pytest.mark.parametrize("lans", ["AAB", "AABB", "AAABBC"])
-def test_gateways_of_a_lan_without_label_find_each_other_and_carry_everything_once(lans: str, loss: float) -> None:
+def test_gateways_of_a_lan_without_a_label_find_each_other_and_carry_everything_once(lans: str, loss: float) -> None:
     world = World(lans, loss, seed=57)
     world.join()
     world.run(SETTLED_S)
@@ -177,7 +177,7 @@ def test_gateways_of_a_lan_without_label_find_each_other_and_carry_everything_on
     assert (world.carried, world.under_way) == (began, 0)
 
 
-def test_nothing_goes_to_a_mate_by_the_tunnel_and_it_is_a_peer_again_when_it_is_elsewhere() -> None:
+def test_a_mate_gets_nothing_through_the_tunnel_until_it_moves_to_another_lan() -> None:
     world = World("AAB", 0.0, seed=57)
     world.join()
     world.run(SETTLED_S, {NEAR: "A"})
@@ -196,15 +196,13 @@ def test_nothing_goes_to_a_mate_by_the_tunnel_and_it_is_a_peer_again_when_it_is_
 
 @pytest.mark.parametrize("loss", [0.0, 0.01, 0.1, 0.3])
 @pytest.mark.parametrize("seed", range(3))
-def test_lans_that_are_joined_twice_by_gateways_that_do_not_know_each_other_have_no_storm(
-    loss: float, seed: int
-) -> None:
+def test_lans_joined_twice_by_gateways_unknown_to_each_other_have_no_storm(loss: float, seed: int) -> None:
     world = World("AABB", loss, seed)
     world.join((1, 3), (2, 4))
     world.run(SETTLED_S)
-    # With this many nodes, each is missed now and then by the gateway that should hear it first.
+    # There are so many nodes that the gateway which should hear a node first misses each of them now and then.
     sent = world.run(20.0, {node: "AB"[node % 2] for node in range(1, 101)})
-    # Everything comes twice, and what has come round once more: but that ends there.
+    # Everything arrives twice, and what came back arrives once more. It must end there.
     assert world.carried <= 3 * sent.total()
     world.run(1.0)
     began = world.carried
@@ -213,7 +211,7 @@ def test_lans_that_are_joined_twice_by_gateways_that_do_not_know_each_other_have
     assert all(gateway.election.others(world.now) for gateway in world.gateways)
 
 
-def test_a_node_that_has_another_address_is_heard_again_soon() -> None:
+def test_a_node_that_changed_its_address_is_carried_again_soon() -> None:
     world = World("AB", 0.0, seed=57)
     world.join()
     world.run(SETTLED_S, {NEAR: "A"})

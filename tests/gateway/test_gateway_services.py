@@ -42,7 +42,7 @@ async def ask(port: int, request: bytes) -> bytes:
     return answer
 
 
-def test_the_status_server_answers_what_it_should_and_nothing_else(port: int) -> None:
+def test_the_status_server_answers_valid_local_requests_only(port: int) -> None:
     faults: list[str] = []
 
     async def scenario() -> None:
@@ -69,7 +69,7 @@ def test_the_status_server_answers_what_it_should_and_nothing_else(port: int) ->
         assert (await ask(port, b"GET /etc/passwd HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404")
         assert (await ask(port, b"\x16\x03\x01\r\n\r\n")).startswith(b"HTTP/1.1 400")
         assert await ask(port, b"x" * 20_000) == b""
-        # A silent client holds up no other.
+        # Idle connections do not block other requests.
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
         assert b'"name": "x"' in await ask(port, b"GET / HTTP/1.1\r\n\r\n")
         for _, writer in idle:
@@ -84,7 +84,7 @@ def test_the_status_server_answers_what_it_should_and_nothing_else(port: int) ->
     asyncio.run(scenario())
 
 
-def test_a_report_is_what_prometheus_and_the_service_take() -> None:
+def test_reports_have_the_formats_of_prometheus_and_the_service() -> None:
     gateway = Gateway(GatewayConfig(name='a "name"\\'), OWN)
     gateway.endpoint.add_peer(PeerConfig(public_key=OTHER.public, name="b\n", addresses=()), gateway.now())
     Sample.model_validate(sample_of(gateway))
@@ -98,7 +98,7 @@ def test_a_report_is_what_prometheus_and_the_service_take() -> None:
         assert line.startswith(("# HELP fjm2d_", "# TYPE fjm2d_", "fjm2d_"))
 
 
-def test_the_service_is_told_of_the_busiest_links() -> None:
+def test_the_service_gets_the_busiest_links() -> None:
     gateway = Gateway(GatewayConfig(name="x"), OWN)
     for number in range(100):
         key = KeyPair(bytes([number, 1]) * 16).public
@@ -109,7 +109,7 @@ def test_the_service_is_told_of_the_busiest_links() -> None:
     assert [link["bytes_out"] for link in links] == list(range(99, 35, -1))
 
 
-def test_endpoints_are_found_for_the_families_that_there_are_sockets_for(port: int) -> None:
+def test_endpoints_are_resolved_for_the_families_with_sockets(port: int) -> None:
     both = frozenset({socket.AF_INET, socket.AF_INET6})
     only_ipv4 = frozenset({socket.AF_INET})
 
@@ -129,7 +129,7 @@ def test_endpoints_are_found_for_the_families_that_there_are_sockets_for(port: i
     wan.close()
 
 
-def test_what_the_kernel_does_with_datagrams_of_the_internet_is_told(port: int, tmp_path: Path) -> None:
+def test_datagrams_that_the_kernel_drops_on_the_wan_side_are_counted(port: int, tmp_path: Path) -> None:
     file = on_this_host(tmp_path, port)
 
     async def scenario() -> None:
@@ -137,7 +137,7 @@ def test_what_the_kernel_does_with_datagrams_of_the_internet_is_told(port: int, 
         gateway.open()
         try:
             assert status_of(gateway, None)["drops"]["wan"] == {}
-            # To where a socket of this host's has no way.
+            # A socket bound to the loopback address cannot send there.
             gateway.wan.send(Train(np.zeros(64, np.uint8), 64, ("192.0.2.1", 9)))
             (wan,) = gateway.wan.sockets
             wan.kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -154,7 +154,7 @@ def test_what_the_kernel_does_with_datagrams_of_the_internet_is_told(port: int, 
     asyncio.run(scenario())
 
 
-def test_a_resolver_that_does_not_answer_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resolver_that_does_not_answer_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     never = threading.Event()
 
@@ -186,7 +186,7 @@ def test_a_resolver_that_does_not_answer_holds_up_nothing(monkeypatch: pytest.Mo
 
 
 DEAD_RESOLVER = """
-# As with name servers that are not reached: each question takes a minute.
+# Simulate unreachable name servers: each lookup takes a minute.
 import socket, time
 resolve = socket.getaddrinfo
 def ask(host, *arguments, **options):
@@ -197,7 +197,7 @@ main()
 """
 
 
-def test_ctrl_c_ends_it_at_once_whatever_the_resolver_does(port: int, tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_gateway_at_once_even_if_the_resolver_hangs(port: int, tmp_path: Path) -> None:
     file = on_this_host(tmp_path, port)
     OWN.save(tmp_path / "key")
     keys = [KeyPair(bytes([number, 1]) * 16).public.text for number in range(12)]
@@ -223,7 +223,7 @@ def test_ctrl_c_ends_it_at_once_whatever_the_resolver_does(port: int, tmp_path: 
 
 
 def on_this_host(folder: Path, port: int) -> Path:
-    """Settings that nothing leaves the host by."""
+    """Write settings under which no datagram leaves the host."""
     file = folder / "fjm2d.toml"
     file.write_text(
         f'key_file = "{folder / "key"}"\n[wan]\nlisten = ["127.0.0.1:{port}"]\n'
@@ -234,7 +234,7 @@ def on_this_host(folder: Path, port: int) -> Path:
 
 
 @pytest.mark.parametrize("taken", ["wan", "interface"])
-def test_what_is_in_the_way_is_told_in_a_line(taken: str, port: int, tmp_path: Path) -> None:
+def test_a_failure_to_start_is_reported_in_one_line(taken: str, port: int, tmp_path: Path) -> None:
     file = on_this_host(tmp_path, port)
     OWN.save(tmp_path / "key")
     if taken == "interface":
@@ -249,7 +249,7 @@ def test_what_is_in_the_way_is_told_in_a_line(taken: str, port: int, tmp_path: P
     assert ("wan.listen: cannot listen at UDP" if taken == "wan" else "interface='none7'") in line
 
 
-def test_an_operator_is_told_how_the_gateway_is(port: int, tmp_path: Path) -> None:
+def test_the_status_command_shows_peers_rates_and_groups(port: int, tmp_path: Path) -> None:
     file = on_this_host(tmp_path, port)
     file.write_text(
         file.read_text().replace('listen = ""', f'listen = "127.0.0.1:{port}"')
@@ -277,7 +277,7 @@ def test_an_operator_is_told_how_the_gateway_is(port: int, tmp_path: Path) -> No
     assert f"239.192.57.90:{port + 1}" in told
 
 
-def test_no_two_questions_to_the_lan_are_the_same_datagram(port: int, tmp_path: Path) -> None:
+def test_each_question_to_the_lan_is_a_different_datagram(port: int, tmp_path: Path) -> None:
     file = on_this_host(tmp_path, port)
 
     async def scenario() -> None:
@@ -301,7 +301,7 @@ def test_no_two_questions_to_the_lan_are_the_same_datagram(port: int, tmp_path: 
     asyncio.run(scenario())
 
 
-def test_the_whole_of_a_gateway_closes_again(port: int, tmp_path: Path) -> None:
+def test_a_gateway_closes_completely_and_can_open_again(port: int, tmp_path: Path) -> None:
     file = on_this_host(tmp_path, port)
 
     async def scenario() -> None:

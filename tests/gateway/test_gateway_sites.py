@@ -21,22 +21,22 @@ pytestmark = [pytest.mark.root, pytest.mark.calm]
 
 @pytest.fixture
 def internet(tmp_path: Path) -> Iterator[Internet]:
-    """Nothing in it yet; gone after the test."""
+    """Provide an empty Internet, and remove it after the test."""
     with internet_here(tmp_path) as made:
         yield made
 
 
 def begin_publishing(publisher: Peer, subscribers: list[Peer], gateway: Gateway, beyond: int = 1) -> Peer:
-    """Once everyone is there, and known to be."""
+    """Start publishing once all peers are ready and `gateway` knows of interest in `beyond` other LANs."""
     until(lambda: all(peer.is_ready for peer in (publisher, *subscribers)), lambda: "not all are ready")
     until(lambda: gateway.wanted_by() >= beyond, lambda: f"{gateway.name} knows of {gateway.wanted_by()} LANs")
-    time.sleep(0.5)  # the publisher has asked who is there, and learns of it within this time
+    time.sleep(0.5)  # the publisher has asked for announcements, and gets them within this time
     publisher.tell("begin")
     return publisher
 
 
 def flow(subscribers: list[Peer], publisher: Peer, count: int, internet: Internet) -> None:
-    """Wait until this many more messages arrive at each subscriber."""
+    """Wait until every subscriber has received `count` more messages."""
     goals = [subscriber.received + count for subscriber in subscribers]
     until(
         lambda: all(subscriber.received >= goal for subscriber, goal in zip(subscribers, goals, strict=True)),
@@ -45,7 +45,7 @@ def flow(subscribers: list[Peer], publisher: Peer, count: int, internet: Interne
 
 
 def finish(subscribers: list[Peer], publisher: Peer) -> None:
-    """All that was sent has come to everyone, in order and once."""
+    """Close all, and check that every subscriber received everything that was sent, in order and once."""
     publisher.close()
     until(
         lambda: all(subscriber.received >= publisher.sent for subscriber in subscribers),
@@ -57,7 +57,7 @@ def finish(subscribers: list[Peer], publisher: Peer) -> None:
         assert not subscriber.faults()
 
 
-def test_two_lans_carry_a_bus_and_repair_what_the_way_loses(internet: Internet) -> None:
+def test_two_lans_share_a_bus_and_repair_losses_between_them(internet: Internet) -> None:
     (publishing, beside), (left,) = internet.lan("left", 2)
     (listening,), (right,) = internet.lan("right", 1)
     right.namespace.cut_trains("wan0")
@@ -74,7 +74,7 @@ def test_two_lans_carry_a_bus_and_repair_what_the_way_loses(internet: Internet) 
     assert peer["datagrams_sent"] > 2000
     refusals = {**left.status()["drops"]["lan"], **right.status()["drops"]["lan"]}
     assert not refusals.get("loop")
-    # Losses are repaired by NACKs that the gateway receives by unicast.
+    # Lost datagrams are repaired by requests that receivers send to the gateway by unicast.
     assert right.status()["peers"][0]["datagrams_sent"] > 50
 
 
@@ -87,14 +87,14 @@ def test_a_standby_takes_over_within_three_seconds_and_nothing_is_lost(internet:
     first, second = sorted(rights, key=lambda gateway: gateway.keys.public.id)
     until(lambda: left.is_up() and first.is_up() and len(first.status()["mates"]) == 1, internet.logs)
     until(lambda: [g.status()["is_forwarder"] for g in (first, second)] == [True, False], internet.logs)
-    # Gateways of one LAN are no peers: nothing could go from one to the other.
+    # Gateways of one LAN are not peers, so nothing can go from one to the other.
     assert [peer["name"] for peer in first.status()["peers"]] == [left.name]
     subscribers = [Peer(listening, "subscribe")]
     publisher = begin_publishing(Peer(publishing, "publish", "300", "500", "BEGIN"), subscribers, left)
     flow(subscribers, publisher, 500, internet)
     sent_before = first.status()["peers"][0]["datagrams_received"]
     assert sent_before > 100
-    assert not second.status()["groups"][0]["datagrams_sent"] > 20  # its own questions who is there
+    assert not second.status()["groups"][0]["datagrams_sent"] > 20  # its own questions for announcements
     first.kill()
     killed_at, killed_wall = time.monotonic(), time.time()
     until(lambda: second.status().get("is_forwarder"), internet.logs)
@@ -106,11 +106,11 @@ def test_a_standby_takes_over_within_three_seconds_and_nothing_is_lost(internet:
     assert began["mates"] == []
     assert datetime.fromisoformat(began["time"]).timestamp() - killed_wall < 3.0
     flow(subscribers, publisher, 500, internet)
-    # Whoever comes back finds that it is done already.
+    # The first gateway comes back, and leaves forwarding to the second.
     first.start()
     until(lambda: first.is_up() and len(first.status()["mates"]) == 1, internet.logs)
     assert [g.status()["is_forwarder"] for g in (first, second)] == [False, True]
-    # A clean stop is no wait.
+    # After a clean stop the takeover does not wait for a timeout.
     second.stop()
     until(lambda: first.status()["is_forwarder"], internet.logs, deadline_s=2.0)
     finish(subscribers, publisher)
@@ -186,7 +186,7 @@ def test_three_lans_get_everything_once_and_nothing_loops(internet: Internet) ->
     until(lambda: all(gateway.is_up(2) for gateway in gateways), internet.logs)
     subscribers = [Peer(host, "subscribe") for host in (beside, listening, watching)]
     publisher = begin_publishing(Peer(publishing, "publish", "300", "500", "BEGIN"), subscribers, left, beyond=2)
-    # One on the gateway's own host is as good as any.
+    # A subscriber on the gateway's own host works like any other.
     subscribers.append(Peer(right.namespace, "subscribe"))
     until(lambda: subscribers[3].is_ready, internet.logs)
     flow(subscribers, publisher, 1000, internet)
@@ -196,14 +196,14 @@ def test_three_lans_get_everything_once_and_nothing_loops(internet: Internet) ->
         subscriber.close()
         assert not subscriber.faults()
     assert [s.received for s in subscribers[:3]] == [publisher.sent] * 3
-    # No gateway sends on what came from outside. From the middle, feedback alone goes out, and that goes to the left.
+    # Nothing that came into a LAN from outside went out again. Feedback of the listening LANs goes to the left one.
     sent = {peer["name"]: peer["bytes_sent"] for peer in middle.status()["peers"]}
     assert sent[right.name] < left.status()["peers"][0]["bytes_sent"] / 10
     for gateway in gateways:
         assert not gateway.status()["drops"]["lan"].get("loop")
 
 
-def test_nothing_is_carried_that_nobody_beyond_wants(internet: Internet) -> None:
+def test_data_without_subscribers_elsewhere_stay_on_their_lan(internet: Internet) -> None:
     (publishing, beside), (left,) = internet.lan("left", 2)
     (listening,), (right,) = internet.lan("right", 1)
     internet.introduce_all()
@@ -247,7 +247,7 @@ def test_a_broken_file_keeps_the_configuration_and_a_good_one_replaces_it(intern
     status = left.status()
     assert [group["group"] for group in status["groups"]] == [f"{GROUP}:{PORT}", "239.192.57.77:5777"]
     assert status["peers"][0]["rate_bps"] == 8e6
-    assert status["peers"][0]["state"] == "up"  # the session went on
+    assert status["peers"][0]["state"] == "up"  # the session survived the reload
     left.file.write_text(good[: good.index("[[peer]]")])
     left.send_signal(signal.SIGHUP)
     until(lambda: not left.status()["peers"], internet.logs)
@@ -256,7 +256,7 @@ def test_a_broken_file_keeps_the_configuration_and_a_good_one_replaces_it(intern
     assert right.events("stopped")
 
 
-def test_it_tells_how_it_is(internet: Internet) -> None:
+def test_health_metrics_and_status_reflect_the_gateway(internet: Internet) -> None:
     _, (left,) = internet.lan("left", 0)
     _, (right,) = internet.lan("right", 0)
     internet.introduce_all()
@@ -279,7 +279,7 @@ def test_it_tells_how_it_is(internet: Internet) -> None:
     until(lambda: left.get("/healthz")[0] == 200, lambda: str(left.get("/healthz")))
 
 
-def test_over_ipv6_the_path_is_measured_and_nothing_fragmented(internet: Internet) -> None:
+def test_over_ipv6_the_path_mtu_is_measured_and_nothing_is_fragmented(internet: Internet) -> None:
     (host_a,), (left,) = internet.lan("a", 1)
     (host_b,), (right,) = internet.lan("b", 1)
     for number, gateway in enumerate((left, right), 1):
@@ -304,7 +304,7 @@ def test_over_ipv6_the_path_is_measured_and_nothing_fragmented(internet: Interne
     for gateway in (left, right):
         counts = dict(line.split() for line in gateway.namespace.run("cat", "/proc/net/snmp6").splitlines())
         assert {counts[name] for name in ("Ip6FragCreates", "Ip6ReasmReqds")} == {"0"}
-    # Datagrams in one direction are lost: both sides notice.
+    # Datagrams from left to right get lost: both gateways notice.
     rule = ("OUTPUT", "-p", "udp", "-j", "DROP")
     left.namespace.run("ip6tables", "-A", *rule)
     until(lambda: not left.is_up() and not right.is_up(), internet.logs, 8)
@@ -315,7 +315,7 @@ def test_over_ipv6_the_path_is_measured_and_nothing_fragmented(internet: Interne
     finish([subscriber], publisher)
 
 
-def test_gateways_that_know_only_the_node_list_find_each_other_and_go_on_without_it(internet: Internet) -> None:
+def test_gateways_find_each_other_by_the_node_list_and_continue_without_it(internet: Internet) -> None:
     (publishing,), (left,) = internet.lan("left", 1)
     (listening,), (right,) = internet.lan("right", 1)
     admin = internet.admin
@@ -323,7 +323,7 @@ def test_gateways_that_know_only_the_node_list_find_each_other_and_go_on_without
         token_file = gateway.folder / "token"
         token_file.write_text(f"{admin.token(gateway.name)}\n")
         gateway.configure(f'[admin]\nurl = "{admin.url}"\ntoken_file = "{token_file}"\n')
-    # Whoever comes first waits for nobody.
+    # The first gateway starts without waiting for the service.
     left.start()
     until(lambda: left.events("admin_away"), internet.logs)
     assert left.get("/healthz")[0] == 200
@@ -338,7 +338,7 @@ def test_gateways_that_know_only_the_node_list_find_each_other_and_go_on_without
     subscribers = [Peer(listening, "subscribe")]
     publisher = begin_publishing(Peer(publishing, "publish", "300", "500", "BEGIN"), subscribers, left)
     flow(subscribers, publisher, 500, internet)
-    # Started again without the service, it knows what it knew.
+    # Restarted without the service, the gateway uses the saved list.
     left.kill()
     left.start()
     until(left.is_up, internet.logs)
@@ -387,7 +387,7 @@ def test_a_flood_of_rubbish_and_of_nodes_changes_nothing(internet: Internet) -> 
 def test_after_a_blackout_and_a_crash_everything_arrives(internet: Internet) -> None:
     (publishing,), (left,) = internet.lan("left", 1)
     (listening,), (right,) = internet.lan("right", 1)
-    # Whoever is behind a NAT cannot be called, only call.
+    # A gateway behind a NAT can call others but cannot be called.
     left.configure(right.as_peer(is_found=False))
     right.configure(left.as_peer())
     internet.start_all()
@@ -413,7 +413,7 @@ def test_after_a_blackout_and_a_crash_everything_arrives(internet: Internet) -> 
 
 
 def test_the_guide_joins_two_sites(internet: Internet, tmp_path: Path) -> None:
-    """Every command and file of the guide's first section, in the order in which they stand there."""
+    """Run every command and use every file of the guide's first section, in order."""
     guide = Guide(internet, tmp_path)
     guide.run("paris", "fjm2d keygen paris.key")
     guide.run("lyon", "fjm2d keygen lyon.key")
@@ -438,7 +438,7 @@ def test_the_guide_joins_two_sites(internet: Internet, tmp_path: Path) -> None:
 
 
 class Guide:
-    """The section that tells how to join two sites, with its two hosts."""
+    """The section of the guide on joining two sites, and the two hosts to run it on."""
 
     ADDRESSES: ClassVar = {"paris": "203.0.113.1", "lyon": "198.51.100.1"}
 
@@ -469,7 +469,7 @@ class Guide:
         return self._hosts[place].start("sh", "-c", line)
 
     def run(self, place: str, command: str) -> str:
-        """Return the output of a command."""
+        """Run a command of the guide to its end, and return its output."""
         assert command in self.left_out or command in self._done
         self._done.add(command)
         out, err = self.start(place, command).communicate(timeout=20)

@@ -1,4 +1,4 @@
-"""Knowledge of a forwarder: locations of nodes, interest of LANs and peers, and headers of datagrams."""
+"""The tables of a forwarder: locations of nodes, interest of LANs and peers, and headers of datagrams."""
 
 import numpy as np
 from gateway_datagrams import nack
@@ -15,7 +15,7 @@ from fjm2d.forwarding.interest import HINT_S, LanInterest, PeerInterest, Status
 from fjm2d.forwarding.node_table import FORGET_S, HOLD_S, MOVE_S, NodeTable
 
 
-def test_a_table_holds_the_side_where_a_node_was_heard_first() -> None:
+def test_a_node_stays_on_the_side_where_it_was_heard_first() -> None:
     table = NodeTable()
     assert table.note_lan(1, ("10.0.0.1", 1), 0.0)
     assert not table.note_wan(1, 50, HOLD_S - 0.1, lambda *_: True)
@@ -27,7 +27,7 @@ def test_a_table_holds_the_side_where_a_node_was_heard_first() -> None:
     assert len(table) == 0
 
 
-def test_a_flood_of_nodes_pushes_out_nobody_that_is_heard() -> None:
+def test_a_flood_of_nodes_displaces_no_active_node() -> None:
     table = NodeTable(nodes_max=200)
     for node in range(100):
         table.note_lan(node, ("10.0.0.1", node), 0.0)
@@ -51,7 +51,7 @@ def test_neither_side_fills_more_than_half_of_the_table() -> None:
     for node in range(100):
         table.note_lan(node, ("10.0.0.1", node), 1.0)
     assert table.counts() == (100, 100)
-    # Nor by nodes that go over from one side to the other, again and again.
+    # Nodes that change sides again and again do not fill more than half either.
     for turn in range(1, 5):
         now = turn * HOLD_S
         for node in range(1000, 1100):
@@ -74,7 +74,7 @@ def test_a_peer_that_invents_nodes_leaves_room_for_others() -> None:
         table.note_wan(100 + node, 52, 1.0, lambda *_: False)
     assert [table.peer_of(node) for node in range(16)] == [51] * 16
     assert [table.peer_of(100 + node) for node in range(16)] == [52] * 16
-    # Nodes that are gone leave their room to others.
+    # A peer that is gone leaves its room to others.
     table.forget_behind(frozenset([50]))
     for node in range(3000, 3050):
         table.note_wan(node, 53, 2.0, lambda *_: False)
@@ -86,7 +86,7 @@ def test_a_node_is_at_one_address_of_the_lan_until_it_has_been_silent_there() ->
     table = NodeTable()
     assert table.note_lan(1, ("10.0.0.1", 1), 0.0)
     assert not table.note_lan(1, ("10.0.0.66", 1), MOVE_S - 0.1)
-    # Unicast to the gateway may come from another address, and does not keep the node at the old one.
+    # Unicast to the gateway may come from another address, and does not extend the hold on the multicast address.
     assert table.note_receiver(1, ("10.0.0.1", 2), MOVE_S - 0.1)
     assert table.address_of(1) == ("10.0.0.1", 1)
     assert table.note_lan(1, ("10.0.0.66", 1), MOVE_S)
@@ -96,7 +96,7 @@ def test_a_node_is_at_one_address_of_the_lan_until_it_has_been_silent_there() ->
     assert table.note_receiver(3, ("10.0.0.1", 2), 1.0)
 
 
-def test_a_mate_is_no_node_of_the_lan() -> None:
+def test_nodes_at_the_address_of_a_mate_are_forgotten() -> None:
     table = NodeTable()
     table.note_lan(1, ("10.0.0.2", 40_002), 0.0)
     table.note_lan(2, ("10.0.0.3", 40_002), 0.0)
@@ -106,7 +106,7 @@ def test_a_mate_is_no_node_of_the_lan() -> None:
 
 
 @given(st.booleans(), st.sets(st.integers(1, 0xFFFF), max_size=64), st.data())
-def test_a_status_comes_back_as_it_was(is_forwarder: bool, groups: set[int], draw: st.DataObject) -> None:
+def test_a_status_survives_encoding_and_decoding(is_forwarder: bool, groups: set[int], draw: st.DataObject) -> None:
     wanted = draw.draw(st.sets(st.sampled_from(sorted(groups)))) if groups else set()
     status = Status(is_forwarder, frozenset(groups), frozenset(wanted))
     assert Status.decode(status.encode()) == status
@@ -114,7 +114,7 @@ def test_a_status_comes_back_as_it_was(is_forwarder: bool, groups: set[int], dra
     assert Status.decode(b"\2" + status.encode()[1:]) is None
 
 
-def test_what_peers_want_is_forgotten_when_they_go() -> None:
+def test_the_interest_of_a_peer_is_forgotten_with_it() -> None:
     interest = PeerInterest()
     assert interest.note(1, Status(True, frozenset({5, 6}), frozenset({5})), 0.0)
     assert not interest.note(1, Status(True, frozenset({5, 6}), frozenset({5})), 1.0)
@@ -148,7 +148,7 @@ def test_a_group_is_wanted_while_anyone_on_the_lan_subscribes() -> None:
     assert not interest.is_wanted
 
 
-def test_a_group_is_wanted_while_there_is_no_room_to_know_who_subscribes() -> None:
+def test_a_group_counts_as_wanted_while_the_table_of_subscribers_is_full() -> None:
     interest = LanInterest(is_always=False)
     crowd = [Announcement(number, valid_s=60).encode(1000) for number in range(1, PEERS_MAX + 1)]
     news = [interest.note(number, announced, 0.0) for number, announced in enumerate(crowd)]
@@ -160,7 +160,7 @@ def test_a_group_is_wanted_while_there_is_no_room_to_know_who_subscribes() -> No
     assert not interest.is_wanted
 
 
-def test_a_head_says_who_and_what() -> None:
+def test_a_head_has_the_type_source_and_sender() -> None:
     content = np.frombuffer(nack(5, 6), np.uint8)
     head = head_of(content)
     assert head is not None
@@ -180,7 +180,7 @@ def test_a_head_says_who_and_what() -> None:
     st.lists(st.tuples(st.sampled_from([1, 2, 3, 4, 5]), st.integers(0, 3)), min_size=1, max_size=20),
     st.integers(0, 30),
 )
-def test_parts_are_of_one_kind_and_together_the_whole(kinds: list[tuple[int, int]], tail: int) -> None:
+def test_parts_have_one_kind_and_add_up_to_the_train(kinds: list[tuple[int, int]], tail: int) -> None:
     segments = [bytes([16 | kind, 4, 0, 0, 0, 0, 0, source]) + bytes(22) for kind, source in kinds]
     segments[-1] = segments[-1][: max(8, tail)]
     content = np.frombuffer(b"".join(segments), np.uint8)

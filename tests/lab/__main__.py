@@ -1,4 +1,4 @@
-"""The lab, to be tried out by hand: `python -m tests.lab`, as root. Ctrl-C ends it."""
+"""Run the lab by hand: `python -m tests.lab`, as root. Ctrl-C ends it."""
 
 import argparse
 import contextlib
@@ -19,13 +19,13 @@ _NAMES = "a1 a2 b1 c1"
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__)
     parser.add_argument(
-        "--rate", type=float, metavar="MBIT", help="of the Internet towards each LAN [default: no limit]"
+        "--rate", type=float, metavar="MBIT", help="rate of the Internet towards each LAN [default: no limit]"
     )
-    parser.add_argument("--delay", type=float, metavar="MS", default=0.0, help="one way [default: none]")
-    parser.add_argument("--loss", type=float, metavar="PART", default=0.0, help="of datagrams [default: 0]")
-    parser.add_argument("--no-gateways", action="store_true", help="nothing but hosts and cables")
+    parser.add_argument("--delay", type=float, metavar="MS", default=0.0, help="one-way delay [default: none]")
+    parser.add_argument("--loss", type=float, metavar="PART", default=0.0, help="share of datagrams lost [default: 0]")
+    parser.add_argument("--no-gateways", action="store_true", help="make only hosts and links")
     options = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGINT):  # a shell may have had the latter ignored
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell may start it with SIGINT ignored
         signal.signal(number, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         lab = stack.enter_context(Internet())
@@ -37,7 +37,7 @@ def main() -> None:
             stack.enter_context(lab.loss(options.loss))
         if not options.no_gateways:
             _start_gateways(lab, stack, f"{options.rate:g}mbit" if options.rate else "none")
-        _tell(lab)
+        _print_guide(lab)
         while True:
             signal.pause()
 
@@ -54,7 +54,7 @@ def _start_gateways(lab: Internet, stack: contextlib.ExitStack, rate: str) -> No
     print(f"admin runs at http://{admin.address}:{ADMIN_PORT} in its namespace")
 
 
-def _tell(lab: Internet) -> None:
+def _print_guide(lab: Internet) -> None:
     for site in lab.sites.values():
         lan = f"LAN {site.name.upper()}"
         for number, host in enumerate(site.hosts, start=1):

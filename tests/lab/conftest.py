@@ -1,4 +1,4 @@
-"""The lab is made once for all of its tests, where it can be made."""
+"""The lab, made once for all of its tests, or skipped where it cannot be made."""
 
 import sys
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# Networks and programs of tests are made there.
+# `netns` and `peers` are in that folder.
 sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 
 from internet import Internet
@@ -15,7 +15,7 @@ from netns import skip_where_impossible
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Internet]:
-    """Three LANs and an Internet, with nothing running there."""
+    """Provide three LANs and an Internet, without any running programs."""
     skip_where_impossible("ip", "tc", "iptables", "sysctl")
     if not Path("/dev/net/tun").exists():
         pytest.skip("no TUN devices here, for the delay line")

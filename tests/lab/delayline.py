@@ -1,9 +1,9 @@
-"""A delay line: a TUN device whose packets come out of it again, unaltered, a fixed time later.
+"""A delay line: a TUN device that returns each packet unaltered after a fixed time.
 
     python delayline.py DEVICE DELAY_S [--reorder PART] [--duplicate PART]
 
-Whoever routes packets into the device gets them back from it. Trains of UDP_SEGMENT pass whole. It says in a line of
-JSON when it is there, ends when its stdin does, and then says what it did.
+Packets routed into the device come back out of it. Trains of UDP_SEGMENT pass whole. The program prints a line of JSON
+when the device is ready, stops at the end of its stdin, and then prints a report.
 """
 
 import argparse
@@ -20,24 +20,24 @@ import time
 from random import Random
 
 QUEUE_BYTES_MAX = 64 << 20
-"""Most packets kept; more are dropped and counted."""
+"""Most bytes queued. Packets beyond this are dropped and counted."""
 _REORDER_S = 0.002
-"""Extra delay of a packet that is to be overtaken."""
+"""Extra delay of a packet that later ones overtake."""
 _SEED = 57
 _READS_PER_TURN = 64
 _PACKET_BYTES_MAX = (64 << 10) + 64
 _PRIORITY = -15
-"""Priority: it does little, but must be on time."""
+"""Nice value: the program uses little CPU time, but must be punctual."""
 
-# Linux's numbers (linux/if_tun.h).
+# Constants from linux/if_tun.h.
 _TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 _IFF_TUN, _IFF_NO_PI, _IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
 _OFFLOADS = 0x01 | 0x02 | 0x04 | 0x20 | 0x40
-"""Checksums, TCP's trains of IPv4 and IPv6, UDP's of both. The last came with Linux 6.2."""
+"""Checksums, TCP trains over IPv4 and IPv6, UDP trains over both. The latter came with Linux 6.2."""
 
 
 def open_tun(name: str) -> int:
-    """Open a new TUN device that passes trains whole. Each packet has a header of 10 bytes that describes its train."""
+    """Open a new TUN device that accepts whole trains. A 10-byte header before each packet describes the train."""
     file = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(file, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR))
     fcntl.ioctl(file, _TUNSETOFFLOAD, _OFFLOADS)
@@ -45,7 +45,7 @@ def open_tun(name: str) -> int:
 
 
 class DelayLine:
-    """Packets that wait, by the time they are due."""
+    """Packets that wait, ordered by the time they are due."""
 
     def __init__(self, file: int, delay_s: float, reorder: float, duplicate: float) -> None:
         self._file = file
@@ -60,16 +60,16 @@ class DelayLine:
         self.late_s_max = 0.0
         self.late_s_sum = 0.0
 
-    def take_all(self) -> None:
-        """Read packets, up to a bound."""
+    def receive_arrived(self) -> None:
+        """Read the packets that have arrived, up to a bound."""
         for _ in range(_READS_PER_TURN):
             try:
                 packet = os.read(self._file, _PACKET_BYTES_MAX)
             except BlockingIOError:
                 return
-            self._take(packet, time.monotonic() + self._delay_s)
+            self._enqueue(packet, time.monotonic() + self._delay_s)
 
-    def _take(self, packet: bytes, due: float) -> None:
+    def _enqueue(self, packet: bytes, due: float) -> None:
         if self._bytes + len(packet) > QUEUE_BYTES_MAX:
             self.dropped += 1
             return
@@ -84,8 +84,8 @@ class DelayLine:
         self._bytes += len(packet)
         heapq.heappush(self._waiting, (due, self.packets, packet))
 
-    def give_due(self) -> None:
-        """Write the packets that have waited long enough."""
+    def send_due(self) -> None:
+        """Send the packets that are due."""
         while self._waiting and (late_s := time.monotonic() - self._waiting[0][0]) >= 0:
             packet = heapq.heappop(self._waiting)[2]
             self._bytes -= len(packet)
@@ -101,15 +101,15 @@ class DelayLine:
         return max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
 
     def run(self) -> None:
-        """Run until stdin ends."""
+        """Forward packets until stdin ends."""
         stdin = sys.stdin.fileno()
         while True:
             readable, _, _ = select.select((self._file, stdin), (), (), self.wait_s())
             if stdin in readable and not os.read(stdin, 1):
                 return
             if self._file in readable:
-                self.take_all()
-            self.give_due()
+                self.receive_arrived()
+            self.send_due()
 
     def report(self) -> dict[str, float]:
         mean_s = self.late_s_sum / self.packets if self.packets else 0.0

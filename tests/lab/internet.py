@@ -1,8 +1,8 @@
-"""Three LANs, each with two hosts and a gateway host, around an Internet whose links are as bad as they are told to be.
+"""Three LANs, each with two hosts and a gateway host, around an Internet with configurable delay, rate and loss.
 
-Gateway hosts have a cable into their LAN (`lan0`) and one into the Internet, where a router forwards between them. LANs
-have no route to each other: what crosses has been carried by a gateway. LAN A has a second gateway host, for those who
-need one. The admin service's host is on the Internet as well.
+Gateway hosts have one link into their LAN (`lan0`) and one into the Internet, where a router forwards between them.
+LANs have no route to each other: gateways carry all traffic between them. LAN A has a second gateway host, for tests
+that need one. The host of the node-list service is on the Internet as well.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ _HOSTS = 2
 _DELAY_DEVICE = "delay0"
 _DELAY_TABLE = "57"
 _DELAY_PACKETS = 20_000
-"""Packets that the kernel keeps for the delay line while it does not run."""
+"""Packets that the kernel queues for the delay line while that is not running."""
 _DELAY_LINE = Path(__file__).with_name("delayline.py")
 _ROUTER_SETTINGS = ("ip_forward=1", "conf.all.rp_filter=0", "conf.default.rp_filter=0", "conf.all.send_redirects=0")
 _QUEUE_S = 0.05
 _BURST_BYTES = 1 << 16
-"""Burst of a rate limit. Longer trains are cut by it."""
+"""Burst of a rate limit. Longer trains are cut."""
 _SEGMENTS_ALL = 65_535
 
 
@@ -39,14 +39,14 @@ class GatewayHost:
     name: str
     namespace: Namespace
     wan_device: str
-    """Name of the cable into the Internet, at both ends."""
+    """Name of the link into the Internet, at both ends."""
     address: str = ""
-    """Its address on the Internet."""
+    """Address on the Internet."""
 
 
 @dataclass(slots=True)
 class Site:
-    """A LAN with its hosts."""
+    """A LAN with its switch, hosts and gateway hosts."""
 
     name: str
     switch: Namespace
@@ -55,19 +55,19 @@ class Site:
 
     @property
     def gateway(self) -> GatewayHost:
-        """The first host."""
+        """The first gateway host."""
         return self.gateways[0]
 
 
 @dataclass(slots=True)
 class Delay:
-    """Counters of a delay line, once it has ended."""
+    """The report of a delay line, filled once it has ended."""
 
     result: dict[str, float] = field(default_factory=dict)
 
 
 class Internet:
-    """A context manager that makes everything, and removes it at the end. Impairments are context managers too."""
+    """A context manager that makes the lab and removes it at the end. Its faults are context managers too."""
 
     def __init__(self) -> None:
         self._network = Network()
@@ -103,7 +103,7 @@ class Internet:
         self.admin_address = self._connect(self.admin, "wan-admin")
 
     def _connect(self, host: Namespace, device: str) -> str:
-        """Connect a host to the router. Return the host's address."""
+        """Link a host to the router, and return the host's address on that link."""
         self._network.link(host, self.router, device)
         address = address_of(host, device)
         host.ip("route", "add", "default", "via", address_of(self.router, device))
@@ -115,7 +115,7 @@ class Internet:
 
     @property
     def _ports(self) -> list[str]:
-        """Device of the router."""
+        """Devices of the router."""
         return [gateway.wan_device for gateway in self.gateway_hosts] + ["wan-admin"]
 
     def __getitem__(self, name: str) -> Site:
@@ -123,7 +123,7 @@ class Internet:
 
     @contextlib.contextmanager
     def rate(self, mbit: float) -> Iterator[None]:
-        """Limit the router's rate to each gateway. What would wait for more than 50 ms is lost."""
+        """Limit the rate from the router to each gateway, with a queue of 50 ms."""
         queue_bytes = _BURST_BYTES + math.ceil(mbit * 1e6 / 8 * _QUEUE_S)
         devices = [gateway.wan_device for gateway in self.gateway_hosts]
         for device in devices:
@@ -135,7 +135,7 @@ class Internet:
                 self.router.run("tc", "qdisc", "del", "dev", device, "root")
 
     def queue_drops(self) -> dict[str, int]:
-        """Packets dropped by rate limits, by gateway."""
+        """Return the number of packets dropped by rate limits, by gateway."""
         found = {}
         for gateway in self.gateway_hosts:
             entries = json.loads(self.router.run("tc", "-s", "-j", "qdisc", "show", "dev", gateway.wan_device))
@@ -144,7 +144,7 @@ class Internet:
 
     @contextlib.contextmanager
     def loss(self, probability: float) -> Iterator[None]:
-        """Lose this part of the datagrams between gateways, each independently."""
+        """Drop each datagram between gateways with this probability, independently."""
         rule = f"FORWARD -o wan-+ -p udp -m statistic --mode random --probability {probability} -j DROP".split()
         with self.trains_cut():
             self.router.run("iptables", "-A", *rule)
@@ -155,7 +155,7 @@ class Internet:
 
     @contextlib.contextmanager
     def trains_cut(self) -> Iterator[None]:
-        """Split trains into single datagrams on every cable, as most network cards do."""
+        """Make every datagram cross every link by itself, as with most network cards."""
         ends = [(host, LAN_DEVICE) for site in self.sites.values() for host in site.hosts]
         for gateway in self.gateway_hosts:
             ends += [(gateway.namespace, LAN_DEVICE), (gateway.namespace, gateway.wan_device)]
@@ -169,7 +169,7 @@ class Internet:
 
     @contextlib.contextmanager
     def blackout(self) -> Iterator[None]:
-        """Cut all traffic between gateways."""
+        """Drop everything between gateways."""
         self.router.run("iptables", "-I", "FORWARD", "-j", "DROP")
         try:
             yield
@@ -178,7 +178,7 @@ class Internet:
 
     @contextlib.contextmanager
     def translated(self, gateway: GatewayHost) -> Iterator[str]:
-        """Put a gateway behind NAT, and yield its public address. Only answers get in."""
+        """Put a gateway behind a NAT of the router, and yield the address that others see. Only answers get in."""
         shown = address_of(self.router, gateway.wan_device)
         port = gateway.wan_device
         rules = (
@@ -195,8 +195,8 @@ class Internet:
 
     @contextlib.contextmanager
     def delay(self, one_way_s: float, *, reorder: float = 0.0, duplicate: float = 0.0) -> Iterator[Delay]:
-        """Delay all traffic, reorder a part of it, and duplicate a part of it."""
-        told = Delay()
+        """Delay all traffic; let parts of it be overtaken or duplicated. Yield the report."""
+        report = Delay()
         line = Program(
             self.router,
             sys.executable,
@@ -215,12 +215,12 @@ class Internet:
             for port in self._ports:
                 self.router.ip("rule", "add", "iif", port, "table", _DELAY_TABLE)
             try:
-                yield told
+                yield report
             finally:
                 for port in self._ports:
                     self.router.ip("rule", "del", "iif", port, "table", _DELAY_TABLE)
                 line.end_input()
-                told.result.update(line.wait_for("result"))
+                report.result.update(line.wait_for("result"))
 
 
 def address_of(namespace: Namespace, device: str) -> str:

@@ -1,6 +1,6 @@
-"""Plain UDP between hosts of the lab: what a link carries and how long it takes, without anything of FJM2's in between.
+"""Plain UDP between hosts of the lab: capacity and delay of links, without any part of FJM2.
 
-Sockets belong to the namespace that they were opened in, so all of it happens in the test's own process, by one clock.
+A socket stays in the namespace where it was opened, so one process can measure both ends with one clock.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _TICK_S = 0.002
 
 @contextlib.contextmanager
 def udp(namespace: Namespace, address: str = "", port: int = 0) -> Iterator[socket.socket]:
-    """Open a socket in a namespace."""
+    """Open a UDP socket in a namespace."""
     with namespace.entered():
         opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with opened:
@@ -38,9 +38,9 @@ def udp(namespace: Namespace, address: str = "", port: int = 0) -> Iterator[sock
 
 
 def capacity_bps(left: GatewayHost, right: GatewayHost, at_most_mbit: float) -> float:
-    """UDP payload that a link carries in a second, measured by sending more than it can.
+    """Return the bits of UDP payload a link carries in a second, measured by sending more than it can carry.
 
-    The best of a few tries: a machine that is busy with something else makes a link look slow, never fast.
+    The result is the best of a few tries: a busy machine makes a link look slower, never faster.
     """
     return max(_measure(left, right, at_most_mbit) for _ in range(_TRIES))
 
@@ -52,7 +52,7 @@ def _measure(left: GatewayHost, right: GatewayHost, at_most_mbit: float) -> floa
         reader.start()
         _send_at(outlet, (right.address, PORT), at_most_mbit * _EXCESS, _TRY_S)
         reader.join()
-    # Leave out the burst that a rate limit allows at the beginning.
+    # The burst that a rate limit passes at the start is not part of its rate.
     begin, end = arrivals[0][0] + 0.2 * _TRY_S, arrivals[0][0] + 0.95 * _TRY_S
     return 8 * sum(size for at, size in arrivals if begin <= at < end) / (end - begin)
 
@@ -77,7 +77,7 @@ def _send_at(outlet: socket.socket, address: tuple[str, int], mbit: float, secon
 
 
 def one_way_s(left: GatewayHost, right: GatewayHost, count: int, every_s: float = 0.002) -> list[float]:
-    """Return the travel times of some datagrams. Lost ones are left out."""
+    """Return the one-way delays of `count` datagrams, without those that were lost."""
     times: list[float] = []
 
     def read() -> None:
@@ -97,9 +97,9 @@ def one_way_s(left: GatewayHost, right: GatewayHost, count: int, every_s: float 
 
 
 def reaches(left: Namespace, right: Namespace, address: str) -> bool:
-    """Return True if a datagram reaches a host with this address."""
+    """Return True if a datagram reaches a host at this address."""
     with udp(right, address, PORT) as inlet, udp(left) as outlet:
-        with contextlib.suppress(OSError):  # no route
+        with contextlib.suppress(OSError):  # there is no route
             outlet.sendto(b"there", (address, PORT))
         with contextlib.suppress(TimeoutError):
             return inlet.recv(100) == b"there"

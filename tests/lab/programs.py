@@ -1,4 +1,4 @@
-"""Programs in network namespaces. Their output is kept, lines of JSON as values, and they are ended with the block."""
+"""A program in a network namespace: keeps its output, parses lines of JSON, and stops the program at the end."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ STOP_S = 10.0
 
 
 class Program:
-    """A running program. As a context manager, it is ended with the block."""
+    """A running program. A context manager that stops it at the end of the block."""
 
     def __init__(self, namespace: Namespace, *command: object, environment: dict[str, str] | None = None) -> None:
         self._command = [str(word) for word in command]
@@ -31,12 +31,12 @@ class Program:
             text=True,
             cwd=_ROOT,
             env=os.environ | (environment or {}),
-            start_new_session=True,  # Ctrl-C is for whoever started the lab
+            start_new_session=True,  # Ctrl-C must reach only the process that started the lab
         )
         self.lines: list[str] = []
-        """Lines that it wrote, to stdout or stderr."""
+        """Lines that it wrote to stdout or stderr."""
         self.reports: list[dict[str, Any]] = []
-        """Lines of stdout that are JSON objects."""
+        """JSON objects among the lines of stdout."""
         self._threads = [
             threading.Thread(target=self._read, args=(stream, keep), daemon=True)
             for stream, keep in ((self._process.stdout, self._report), (self._process.stderr, None))
@@ -77,19 +77,19 @@ class Program:
         return self._process.poll() is None
 
     def wait_for(self, name: str, timeout_s: float = READY_S) -> Any:
-        """Return the first value that it reports under a name."""
+        """Wait for a report with this name, and return its first value."""
         return self.wait_until(
             lambda: next((report for report in list(self.reports) if name in report), None), name, timeout_s
         )[name]
 
     def wait_for_line(self, part: str, *, after: int = 0, timeout_s: float = READY_S) -> str:
-        """Return the first line after the given number of lines that contains a text."""
+        """Wait for a line that contains `part`, and return it. Skip the first `after` lines."""
         return str(
             self.wait_until(lambda: next((line for line in self.lines[after:] if part in line), None), part, timeout_s)
         )
 
     def wait_until(self, find: Callable[[], Any], what: str, timeout_s: float) -> Any:
-        """Wait for a match, and return it. Raise AssertionError if the program ends first, or takes too long."""
+        """Return the first value that `find` gives. Raise AssertionError if the program ends first or time runs out."""
         found: list[Any] = []
 
         def is_there() -> bool:
@@ -116,19 +116,19 @@ class Program:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill it at once (SIGKILL)."""
+        """Kill it with SIGKILL, so that it cannot clean up."""
         self._process.kill()
         self._process.wait()
 
     def wait(self, timeout_s: float = READY_S) -> int:
-        """Wait for its end. Return the exit status."""
+        """Wait for its end, and return its exit status."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running: {self}") from None
 
     def close(self) -> None:
-        """End it with SIGTERM, or with SIGKILL if that does not help."""
+        """Send SIGTERM, then SIGKILL if it is still running after `STOP_S`."""
         if self.is_running:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -138,5 +138,5 @@ class Program:
         for thread in self._threads:
             thread.join()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            with contextlib.suppress(OSError):  # what was not written any more
+            with contextlib.suppress(OSError):  # buffered input that could not be written
                 stream.close()  # type: ignore[union-attr]

@@ -15,13 +15,13 @@ pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 RECOVERY_S = 3.0
 REPORT_S = 0.3
-"""Time between a message and the report of it, on a busy machine."""
+"""Most time between a message and the report of it, on a busy machine."""
 START_S = 1.5
 """Time that a gateway's process takes to start on a busy machine."""
 BLACKOUT_S = 20.0
 BACK_S = 10.0
 ADMIN_BACK_S = 25.0
-"""Longest interval at which gateways ask for a service that does not answer: 15 s and a fifth."""
+"""Time to find the node-list service again: gateways retry less and less often, down to every 18 s."""
 
 
 def test_admin_may_be_down_and_come_back(lab: Internet, tmp_path: Path) -> None:
@@ -38,9 +38,9 @@ def test_admin_may_be_down_and_come_back(lab: Internet, tmp_path: Path) -> None:
         admin.kill()
         killed_at = time.monotonic()
         time.sleep(4)
-        # One that starts meanwhile goes by the list it had.
+        # A gateway that starts meanwhile uses its saved list.
         gateways["b1"].kill()
-        gateways["b1"].again()
+        gateways["b1"].restart()
         gateways["b1"].wait_until_up(1)
         assert flow.longest_silence_s("b", killed_at) < RECOVERY_S + START_S
         flow.end()
@@ -57,9 +57,9 @@ def test_the_other_gateway_of_a_lan_takes_over(lab: Internet, tmp_path: Path) ->
         forwarder.kill()
         time.sleep(RECOVERY_S + 1)
         assert flow.longest_silence_s("b", killed_at) < RECOVERY_S + REPORT_S
-        # The one that was killed comes back, and forwards again: nobody notices.
+        # The killed gateway comes back and forwards again, without an interruption.
         back_at = time.monotonic()
-        forwarder.again()
+        forwarder.restart()
         forwarder.wait_until_up(1)
         time.sleep(RECOVERY_S)
         assert flow.longest_silence_s("b", back_at) < RECOVERY_S + REPORT_S
@@ -67,7 +67,7 @@ def test_the_other_gateway_of_a_lan_takes_over(lab: Internet, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["a1", "b1"])
-def test_a_gateway_that_is_killed_and_started_again_is_back_in_three_seconds(
+def test_a_gateway_that_is_killed_and_restarted_is_back_in_three_seconds(
     lab: Internet, tmp_path: Path, name: str
 ) -> None:
     with static_gateways(lab, tmp_path, "a1 b1") as gateways, traffic(lab, "b") as flow:
@@ -75,13 +75,13 @@ def test_a_gateway_that_is_killed_and_started_again_is_back_in_three_seconds(
         time.sleep(1)
         before = flow.received("b")
         back_at = time.monotonic()
-        gateways[name].again()
+        gateways[name].restart()
         until(lambda: flow.received("b") > before, RECOVERY_S + START_S, lambda: f"{flow}")
         print(f"{name} was back after {time.monotonic() - back_at:.2f} s")
         flow.end()
 
 
-def test_after_a_blackout_all_that_was_sent_meanwhile_arrives(lab: Internet, tmp_path: Path) -> None:
+def test_messages_sent_during_a_blackout_arrive_afterwards(lab: Internet, tmp_path: Path) -> None:
     with static_gateways(lab, tmp_path, "a1 b1") as gateways, traffic(lab, "b") as flow:
         with lab.blackout():
             dark_at = time.monotonic()
@@ -97,7 +97,7 @@ def test_after_a_blackout_all_that_was_sent_meanwhile_arrives(lab: Internet, tmp
         flow.end()
 
 
-def test_a_broken_file_leaves_the_running_configuration_and_is_explained(lab: Internet, tmp_path: Path) -> None:
+def test_a_broken_file_is_explained_and_keeps_the_running_configuration(lab: Internet, tmp_path: Path) -> None:
     with static_gateways(lab, tmp_path, "a1 b1") as gateways, traffic(lab, "b") as flow:
         gateway = gateways["a1"]
         good = gateway.config_path.read_text()
@@ -133,7 +133,7 @@ def test_traffic_follows_a_gateway_whose_address_changes(lab: Internet, tmp_path
             flow.end()
 
 
-def test_a_gateway_behind_a_translator_calls_and_is_found_again(lab: Internet, tmp_path: Path) -> None:
+def test_a_gateway_behind_a_nat_calls_its_peer(lab: Internet, tmp_path: Path) -> None:
     gateways = make_gateways(lab, tmp_path, "a1 b1")
     caller, called = gateways["b1"], gateways["a1"]
     called.know_peers([caller], has_endpoints=False)
@@ -148,7 +148,7 @@ def test_a_gateway_behind_a_translator_calls_and_is_found_again(lab: Internet, t
 
 @contextmanager
 def moved(lab: Internet, host: GatewayHost) -> Iterator[str]:
-    """Give a host another address in the same net. The old one is removed."""
+    """Give a host another address in the same subnet, and restore the old one afterwards."""
     other = f"{host.address}77"  # 10.57.N.1 becomes 10.57.N.177
     readdress(lab, host, host.address, other)
     try:

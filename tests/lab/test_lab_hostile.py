@@ -19,7 +19,7 @@ from fjm2d.tunnel import Endpoint, EndpointConfig, PeerConfig
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 STRANGER: Address = ("10.57.4.77", 40_000)
-"""On the first gateway's net, so that an answer would go out by the same cable."""
+"""An address in the first gateway's subnet, so that an answer would leave by the tapped link."""
 COUNT = 100
 UNSEEN_S = 1.5
 COUNTED_S = 5.0
@@ -28,21 +28,21 @@ RANDOM = Random(57)
 
 @dataclass(slots=True)
 class Scene:
-    """Two gateways with traffic from one to the other, and a stranger that recorded it."""
+    """Two gateways with traffic from left to right, and a stranger that has recorded it."""
 
     left: Gateway
     right: Gateway
     flow: Traffic
     inject: Injector
     tap: Tap
-    """Tap of the cable to the right gateway."""
+    """Tap on the link to the right gateway."""
     recorded: list[bytes]
     """Datagrams sent to the right gateway, from the first handshake on."""
     unseen: list[bytes]
-    """Datagrams sent to the right gateway that did not arrive."""
+    """Datagrams sent to the right gateway that it did not receive."""
 
     def drops(self) -> dict[str, float]:
-        """Drops of the right gateway, by reason."""
+        """Return the drops of the right gateway, by reason."""
         found: dict[str, float] = {}
         metrics = self.right.metrics()
         by_peer, by_side = metrics.get("fjm2d_peer_drops_total", []), metrics.get("fjm2d_drops_total", [])
@@ -51,7 +51,7 @@ class Scene:
         return found
 
     def attack(self, datagrams: list[bytes], source: Address) -> dict[str, int]:
-        """Drops since then, by reason."""
+        """Send datagrams to the right gateway, and return how many it dropped, by reason."""
         before = self.drops()
         expected = sum(before.values()) + len(datagrams)
         for number, datagram in enumerate(datagrams):
@@ -63,7 +63,7 @@ class Scene:
         return {reason: int(gain) for reason in after if (gain := after[reason] - before.get(reason, 0))}
 
     def answers(self) -> int:
-        """Datagrams that went to the stranger."""
+        """Return the number of datagrams that went to the stranger."""
         return sum(each.destination[0] == STRANGER[0] for each in list(self.tap.datagrams))
 
 
@@ -77,7 +77,7 @@ def scene(lab: Internet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         for gateway, other in ((right, left), (left, right)):
             gateway.know_peers([other])
             stack.enter_context(gateway)
-            # Start the right gateway first, so that the left one's first handshake is answered.
+            # The right gateway runs before the left one sends its first handshake.
             gateway.program.wait_for_line("started")
         left.wait_until_up(1)
         flow = stack.enter_context(traffic(lab, "b"))
@@ -94,12 +94,12 @@ def _sent(tap: Tap, gateway: Gateway) -> list[bytes]:
 
 
 def _large(datagrams: list[bytes]) -> list[bytes]:
-    """Datagrams that contain messages."""
+    """Return the datagrams that are long enough to carry messages."""
     return [datagram for datagram in datagrams if len(datagram) > 200]
 
 
 def _record_unseen(lab: Internet, left: Gateway, right: Gateway) -> list[bytes]:
-    """Record what the left gateway sends while nothing arrives, for too short a time to be given up."""
+    """Record what the left gateway sends during a blackout that is too short to end the session."""
     with lab.blackout(), Tap(lab.router, left.host.wan_device) as tap:
         time.sleep(UNSEEN_S)
     return [each.payload for each in tap.to(right.wan)]
@@ -111,7 +111,7 @@ def test_replays_are_dropped(scene: Scene, source: str) -> None:
     before = scene.flow.received("b")
     drops = scene.attack(replayed, scene.left.wan if source == "the peer" else STRANGER)
     assert drops == {"replayed": len(replayed)}
-    _assert_unimpressed(scene, before)
+    _assert_unaffected(scene, before)
 
 
 def test_replayed_handshakes_are_dropped(scene: Scene) -> None:
@@ -121,11 +121,11 @@ def test_replayed_handshakes_are_dropped(scene: Scene) -> None:
     drops = scene.attack(handshakes * 10, STRANGER)
     assert sum(drops.values()) == 10 * len(handshakes)
     assert set(drops) <= {"handshake_replayed", "handshake_stale", "unknown_index", "handshake_too_soon"}
-    _assert_unimpressed(scene, before)
+    _assert_unaffected(scene, before)
 
 
 def test_altered_datagrams_are_dropped(scene: Scene) -> None:
-    """Datagrams altered in any way, which would be accepted unaltered."""
+    """The datagrams would be accepted if unaltered."""
     before = scene.flow.received("b")
     datagrams = [datagram for datagram in _large(scene.unseen) if len(datagram) < 1_400][:COUNT]
     assert len(datagrams) > COUNT / 5
@@ -141,7 +141,7 @@ def test_altered_datagrams_are_dropped(scene: Scene) -> None:
         drops = scene.attack(altered, scene.left.wan)
         assert sum(drops.values()) == len(altered)
         assert drops.keys() <= {"forged", "unknown_index", "malformed", "replayed", "too_old", "handshake_forged"}
-    _assert_unimpressed(scene, before)
+    _assert_unaffected(scene, before)
 
 
 def test_a_gateway_that_is_not_on_the_list_gets_no_answer(scene: Scene) -> None:
@@ -151,10 +151,10 @@ def test_a_gateway_that_is_not_on_the_list_gets_no_answer(scene: Scene) -> None:
     initiation = unlisted.poll_train(now)
     assert initiation is not None
     assert scene.attack([initiation.data.tobytes()], STRANGER) == {"unknown_peer": 1}
-    _assert_unimpressed(scene, before)
+    _assert_unaffected(scene, before)
 
 
-def test_what_comes_out_of_order_or_twice_is_sorted_out(lab: Internet, scene: Scene) -> None:
+def test_reordered_and_duplicated_datagrams_are_sorted_out(lab: Internet, scene: Scene) -> None:
     """Gateways and NORM together deliver each message once."""
     before, replayed = scene.flow.received("b"), scene.drops().get("replayed", 0)
     with lab.delay(0.002, reorder=0.1, duplicate=0.1):
@@ -166,7 +166,7 @@ def test_what_comes_out_of_order_or_twice_is_sorted_out(lab: Internet, scene: Sc
     assert scene.drops()["replayed"] - replayed > 10
 
 
-def test_all_of_it_has_changed_nothing(scene: Scene) -> None:
+def test_the_attacks_changed_nothing(scene: Scene) -> None:
     assert scene.answers() == 0
     scene.flow.publisher.tell("begin")
     time.sleep(1)
@@ -181,8 +181,8 @@ def _with_a_bit_flipped(datagram: bytes) -> bytes:
     return bytes(changed)
 
 
-def _assert_unimpressed(scene: Scene, received: int) -> None:
-    """Assert that no message was delivered, nothing was answered, and the peer did not move."""
+def _assert_unaffected(scene: Scene, received: int) -> None:
+    """Check that no message arrived, the stranger got no answer, and the gateway is still running."""
     assert scene.flow.received("b") == received
     assert scene.answers() == 0
     assert scene.right.program.is_running

@@ -1,4 +1,4 @@
-"""The lab is what it says: links as slow, lossy and far as they were told, and nothing crosses by itself."""
+"""The lab itself: links have the configured rate, loss and delay, and LANs have no direct route to each other."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ def test_a_delay_line_is_on_time_and_passes_trains_whole(lab: Internet) -> None:
     assert min(times) >= 0.020
     assert plain.median(times) < 0.021 + direct_s
     assert delay.result["dropped"] == 0
-    # A train counts once here.
+    # A train counts as one packet.
     assert delay.result["packets"] < 250
     assert plain.median(plain.one_way_s(a, b, 50)) < 0.005
 
@@ -57,7 +57,7 @@ def test_a_rate_limit_holds_with_and_without_delay(lab: Internet) -> None:
         assert lab.queue_drops()["b1"] > 0
 
 
-def test_loss_takes_datagrams_of_trains_one_by_one(lab: Internet) -> None:
+def test_loss_applies_to_each_datagram_of_a_train(lab: Internet) -> None:
     a, b = lab["a"].gateway, lab["b"].gateway
     with lab.loss(0.2):
         arrived = sum(plain.arrivals_of_train(a, b, 40, 1_000) for _ in range(3))
@@ -73,8 +73,8 @@ def test_nothing_crosses_in_a_blackout(lab: Internet) -> None:
 
 
 @pytest.mark.parametrize(("number", "options"), [(signal.SIGTERM, ()), (signal.SIGINT, ("--no-gateways",))])
-def test_the_interactive_lab_is_gone_when_it_is_told_to_end(
-    lab: Internet,  # noqa: ARG001, where it cannot be made this is skipped
+def test_the_interactive_lab_removes_everything_when_it_ends(
+    lab: Internet,  # noqa: ARG001, skips the test if the lab cannot be made
     number: signal.Signals,
     options: tuple[str, ...],
 ) -> None:

@@ -1,4 +1,4 @@
-"""A topic over three LANs, whose gateways know only the address of the node-list service and a token."""
+"""A topic on three LANs whose gateways know only the address of the node-list service and a token."""
 
 import time
 from collections import Counter
@@ -14,18 +14,18 @@ from wiretap import Datagram, Tap
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 FIRST_S = 5.0
-"""Time from the start to the first message that arrives in another LAN."""
+"""Most time from the start of the gateways to the first message in another LAN."""
 PER_S = 100
 SENT_S = 2.0
 QUIET_S = 2.0
 PAUSE_S = 0.5
-OWN_WORDS_PER_S = 15
+OWN_MESSAGES_PER_S = 15
 NORM_DATA = 0x12
-"""The first byte. No two such datagrams of a sender are alike; a gateway's question to its LAN always is."""
+"""First byte of NORM_DATA. A sender never repeats such a datagram, so a duplicate is a loop."""
 
 
 class ThreeLans:
-    """A publisher in LAN A, a subscriber on each host."""
+    """A publisher in LAN A, and a subscriber on each host."""
 
     def __init__(self, lab: Internet, gateways: dict[str, Gateway]) -> None:
         self.lab = lab
@@ -48,7 +48,7 @@ class ThreeLans:
         return {name: count - before[name] for name, count in self.received().items()}
 
     def pause(self) -> None:
-        """Stop the publisher, and wait until everything it sent has arrived."""
+        """Pause the publisher, and wait until no more messages arrive."""
         self.publisher.tell("pause")
         before: dict[str, int] = {}
         while before != (now := self.received()):
@@ -58,7 +58,7 @@ class ThreeLans:
 
 @pytest.fixture(scope="module")
 def lans(lab: Internet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeLans]:
-    """Everything but the gateways runs, and the gateways are configured."""
+    """Run everything but the gateways, which are configured."""
     folder = tmp_path_factory.mktemp("three")
     gateways = make_gateways(lab, folder, "a1 b1 c1")
     with ExitStack() as stack:
@@ -77,7 +77,7 @@ def lans(lab: Internet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Th
         yield made
 
 
-def test_the_first_message_is_across_five_seconds_after_nothing(lans: ThreeLans) -> None:
+def test_the_first_message_crosses_within_five_seconds_of_the_start(lans: ThreeLans) -> None:
     assert all(lans.received()[name] == 0 for name in ("b1", "b2", "c1", "c2"))
     began = time.monotonic()
     for gateway in lans.gateways.values():
@@ -93,18 +93,18 @@ def test_every_subscriber_gets_every_message_once(lans: ThreeLans) -> None:
     until(lambda: min(lans.gained(before).values()) >= PER_S, READY_S, lambda: f"{lans.received()}")
     lans.pause()
     after = lans.received()
-    # Each subscriber says so if a message comes twice, out of order, or not at all after the first.
+    # Each subscriber reports messages that are duplicated, out of order, or missing after the first.
     for name, peer in lans.subscribers.items():
         assert peer.all("fault") == [], name
         assert peer.last("gaps") == 0
     assert after["a1"] == after["a2"]
-    # A late subscriber begins with the messages of that time.
+    # Subscribers that joined later start with the messages current then.
     assert after["b1"] <= after["a1"]
     assert after["c1"] <= after["a1"]
 
 
 def test_nothing_loops(lans: ThreeLans) -> None:
-    """Each datagram is on each LAN once, and crosses the Internet once to each other LAN."""
+    """Every datagram appears once on each LAN, and crosses the Internet once to each other LAN."""
     lans.pause()
     switches = {name: site.switch for name, site in lans.lab.sites.items()}
     with lans.lab.trains_cut(), ExitStack() as stack:
@@ -131,7 +131,7 @@ def test_nothing_loops(lans: ThreeLans) -> None:
     for name in "bc":
         missing = len(data - seen[name].keys())
         assert missing <= 0.02 * len(data), f"{missing} of {len(data)} datagrams are not in LAN {name}"
-    # LAN A's gateway sends to each other gateway, and none passes it on.
+    # The other gateways do not pass on what they get from LAN A's gateway.
     flows = {
         (left, right): len(_between(ports[left].datagrams, lans.gateways[f"{left}1"], lans.gateways[f"{right}1"]))
         for left in "abc"
@@ -139,15 +139,15 @@ def test_nothing_loops(lans: ThreeLans) -> None:
         if left != right
     }
     for left, right in flows:
-        # Besides the LANs' datagrams, only messages of the gateways themselves cross.
-        assert flows[left, right] < len(seen[left]) + OWN_WORDS_PER_S * (SENT_S + QUIET_S + PAUSE_S), f"{flows}"
+        # Apart from the datagrams of the LAN, only the gateways' own messages cross.
+        assert flows[left, right] < len(seen[left]) + OWN_MESSAGES_PER_S * (SENT_S + QUIET_S + PAUSE_S), f"{flows}"
     assert flows["a", "b"] >= len(data)
     assert flows["a", "c"] >= len(data)
     assert flows["b", "c"] < sent
     assert flows["c", "b"] < sent
 
 
-def test_nothing_moves_when_nobody_publishes(lans: ThreeLans) -> None:
+def test_little_is_sent_while_no_one_publishes(lans: ThreeLans) -> None:
     lans.publisher.tell("close")
     assert lans.publisher.wait() == 0
     time.sleep(QUIET_S)

@@ -1,4 +1,4 @@
-"""How much of a WAN's capacity JMS fills from LAN to LAN: with a round trip of 40 ms, and with loss besides."""
+"""Share of a WAN's capacity that JMS fills from LAN to LAN, with a round trip of 40 ms, with and without loss."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ WAN_MBIT = 100
 ONE_WAY_S = 0.020
 SECONDS = 10
 SETTINGS = {"rate": "94mbit"}
-"""Rate of the publisher, as a part of the capacity. Headers take the rest."""
+"""Settings of the publisher. Headers of the tunnel use the rest of the capacity."""
 QUEUE_DROPS_MOST = 0.001
 _BENCH = (sys.executable, "-m", "fjm2bench")
 
@@ -27,7 +27,7 @@ def test_jms_fills_a_wan(lab: Internet, tmp_path: Path, loss: float, share: floa
     with lab.rate(WAN_MBIT), lab.delay(ONE_WAY_S):
         capacity_bps = plain.capacity_bps(left, right, WAN_MBIT)
         assert capacity_bps > 0.95e6 * WAN_MBIT, "the machine is too busy to measure anything"
-        overflown = lab.queue_drops()["b1"]
+        link_drops = lab.queue_drops()["b1"]
         with static_gateways(lab, tmp_path, "a1 b1", rate=f"{WAN_MBIT}mbit") as gateways:
             if loss:
                 with lab.loss(loss):
@@ -35,36 +35,36 @@ def test_jms_fills_a_wan(lab: Internet, tmp_path: Path, loss: float, share: floa
             else:
                 sent = transfer(lab)
             drops, datagrams = queue_drops(gateways["a1"])
-        overflown = lab.queue_drops()["b1"] - overflown
+        link_drops = lab.queue_drops()["b1"] - link_drops
     reached = sent["gbit_per_s"] * 1e9 / capacity_bps
     print(
         f"{sent['gbit_per_s'] * 1e3:.1f} of {capacity_bps / 1e6:.1f} Mbit/s = {reached:.1%} at {loss:.0%} loss; "
-        f"of {datagrams:.0f} datagrams {drops:.0f} dropped by the gateway, {overflown} by the link"
+        f"of {datagrams:.0f} datagrams {drops:.0f} dropped by the gateway, {link_drops} by the link"
     )
     assert reached >= share
     assert drops < QUEUE_DROPS_MOST * datagrams
-    assert overflown < QUEUE_DROPS_MOST * datagrams
+    assert link_drops < QUEUE_DROPS_MOST * datagrams
 
 
-def test_jms_fills_a_wan_whose_rate_nobody_has_said(lab: Internet, tmp_path: Path) -> None:
-    """Includes the start, in which the gateway measures the rate."""
+def test_jms_fills_a_wan_whose_rate_is_measured(lab: Internet, tmp_path: Path) -> None:
+    """The result includes the start, while the gateway measures the rate."""
     left, right = lab["a"].gateway, lab["b"].gateway
     with lab.rate(WAN_MBIT), lab.delay(ONE_WAY_S):
         capacity_bps = plain.capacity_bps(left, right, WAN_MBIT)
         assert capacity_bps > 0.95e6 * WAN_MBIT, "the machine is too busy to measure anything"
-        overflown = lab.queue_drops()["b1"]
+        link_drops = lab.queue_drops()["b1"]
         with static_gateways(lab, tmp_path, "a1 b1", rate="measure") as gateways:
             sent = transfer(lab)
             datagrams = queue_drops(gateways["a1"])[1]
-        overflown = lab.queue_drops()["b1"] - overflown
+        link_drops = lab.queue_drops()["b1"] - link_drops
     reached = sent["gbit_per_s"] * 1e9 / capacity_bps
-    print(f"{reached:.1%} of {capacity_bps / 1e6:.1f} Mbit/s; {overflown} of {datagrams:.0f} dropped by the link")
+    print(f"{reached:.1%} of {capacity_bps / 1e6:.1f} Mbit/s; {link_drops} of {datagrams:.0f} dropped by the link")
     assert reached >= 0.7
-    assert overflown < 10 * QUEUE_DROPS_MOST * datagrams
+    assert link_drops < 10 * QUEUE_DROPS_MOST * datagrams
 
 
 def transfer(lab: Internet) -> dict[str, Any]:
-    """Return the report of a publisher in LAN A, once a subscriber in LAN B has confirmed everything."""
+    """Send from LAN A to LAN B. Return the publisher's result, after the subscriber has confirmed everything."""
     ends = ("--layer", "jms", "--uri", uri(**SETTINGS), "--size", "8192", "--json", "--timeout", 90)
     with Program(lab["b"].hosts[0], *_BENCH, "sub", *ends) as subscriber:
         subscriber.wait_for("ready")
@@ -77,6 +77,6 @@ def transfer(lab: Internet) -> dict[str, Any]:
 
 
 def queue_drops(gateway: Gateway) -> tuple[float, float]:
-    """Return the datagrams that found its queues full, and all that it sent."""
+    """Return the datagrams that a gateway dropped because a queue was full, and all that it sent."""
     dropped = sum(gateway.metric("fjm2d_peer_drops_total", reason=reason) for reason in ("queue_full", "urgent_full"))
     return dropped, gateway.metric("fjm2d_peer_sent_datagrams_total")

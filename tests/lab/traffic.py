@@ -1,4 +1,4 @@
-"""Traffic from a publisher in LAN A to subscribers in other LANs, and checks of its delivery."""
+"""A publisher in LAN A, subscribers in other LANs, and the delivery of the messages between them."""
 
 import itertools
 import time
@@ -15,7 +15,7 @@ PER_S = 100
 
 
 class Traffic:
-    """Traffic from LAN A's first host to one host in each of some LANs."""
+    """Messages from the first host of LAN A to one host in each of some LANs."""
 
     def __init__(self, lab: Internet, to: str, settings: dict[str, object]) -> None:
         self.subscribers = {name: Peer(lab[name].hosts[-1], "jms_peer.py", "subscribe", uri(**settings)) for name in to}
@@ -24,7 +24,7 @@ class Traffic:
         )
 
     def begin(self) -> Self:
-        """Publish until a message has arrived everywhere."""
+        """Start publishing, and wait until every subscriber has received something."""
         for peer in (*self.subscribers.values(), self.publisher):
             peer.wait_for("ready")
         self.publisher.tell("begin")
@@ -42,13 +42,13 @@ class Traffic:
         return int(sum(self.subscribers[name].last("received", {}).values()))
 
     def longest_silence_s(self, name: str, since: float) -> float:
-        """Longest time between two arrivals of something new."""
+        """Return the longest time since `since` without a report of new messages."""
         times = [report["_at"] for report in list(self.subscribers[name].reports) if "received" in report]
         later = [since, *(at for at in times if at > since), time.monotonic()]
         return float(max(after - before for before, after in itertools.pairwise(later)))
 
     def end(self, timeout_s: float = READY_S) -> None:
-        """Stop publishing, and assert that everything sent has arrived once and in order."""
+        """Stop publishing, and check that everything arrived once and in order."""
         self.publisher.tell("pause")
         time.sleep(0.2)
         self.publisher.tell("close")
@@ -63,7 +63,7 @@ class Traffic:
 
 @contextmanager
 def traffic(lab: Internet, to: str, **settings: object) -> Iterator[Traffic]:
-    """Run until the end of the block, or until `end`."""
+    """Run traffic for the block, or until `end` is called."""
     made = Traffic(lab, to, settings)
     with peers(*made.subscribers.values(), made.publisher):
         yield made.begin()

@@ -1,4 +1,4 @@
-"""A tap that records the datagrams on a cable, and an injector of forged ones."""
+"""Tap for the datagrams on a link, and injection of forged ones."""
 
 import contextlib
 import socket
@@ -24,18 +24,18 @@ _KEPT = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """A recorded datagram. A train that crosses the cable whole counts as one."""
+    """A datagram that passed. A train that crosses the link whole counts as one."""
 
     at: float
     is_outgoing: bool
-    """True if the device sent it, False if it received it."""
+    """True if the device sent it, False if it arrived there."""
     source: Address
     destination: Address
     payload: bytes
 
 
 class Tap:
-    """A context manager that records the UDP datagrams that pass a device, up to a bound."""
+    """A context manager that records the UDP datagrams passing a device, up to a bound."""
 
     def __init__(self, namespace: Namespace, device: str) -> None:
         with namespace.entered():
@@ -86,7 +86,7 @@ class Tap:
 
 
 class Injector:
-    """Sends datagrams from any address, by way of a namespace that can reach their destination."""
+    """Sends datagrams with any source address, from a namespace that can reach their destination."""
 
     def __init__(self, namespace: Namespace) -> None:
         with namespace.entered():

@@ -1,4 +1,4 @@
-"""Several peers of one tunnel: how they share its uplink, and which gateways may be a peer."""
+"""Several peers of one tunnel: how they share its uplink, and which gateways may be peers."""
 
 import pytest
 from tunnel_sim import GROUP, WALL_NS, Net, connected
@@ -27,7 +27,7 @@ def test_peers_share_the_uplink() -> None:
     assert max(got) < 1.05 * min(got)
 
 
-def test_short_datagrams_for_one_peer_do_not_keep_long_ones_for_another_from_the_uplink() -> None:
+def test_short_datagrams_for_one_peer_do_not_starve_long_ones_for_another() -> None:
     net = Net()
     a, others = net.node("a", EndpointConfig(uplink_bps=1e6)), [net.node(name) for name in "bc"]
     for other in others:
@@ -45,7 +45,7 @@ def test_short_datagrams_for_one_peer_do_not_keep_long_ones_for_another_from_the
     assert min(trains) > 0.8 * max(trains), "they take turns"
 
 
-def test_one_copy_goes_to_all() -> None:
+def test_one_copy_is_sent_to_all_peers() -> None:
     net = Net()
     a, b, c = (net.node(name) for name in "abc")
     for other in (b, c):
@@ -60,7 +60,7 @@ def test_one_copy_goes_to_all() -> None:
     assert b.contents == c.contents == [b"x" * 100]
 
 
-def test_who_is_removed_is_told_and_not_let_in_again() -> None:
+def test_a_removed_peer_is_notified_and_cannot_return() -> None:
     net, a, b = connected()
     peer = a.peer(b)
     a.endpoint.remove_peer(peer, net.now)
@@ -81,7 +81,7 @@ def test_peers_must_differ() -> None:
     assert net
 
 
-def test_a_clock_that_is_behind_is_named_once_and_the_peer_found_all_the_same() -> None:
+def test_a_clock_that_is_behind_is_reported_once_and_the_peer_can_still_be_called() -> None:
     net = Net()
     a, b = net.node("a"), net.node("b")
     b.wall_ns = lambda: 1_600_000_000_000_000_000 + int(net.now * 1e9)  # type: ignore[method-assign]
@@ -97,7 +97,7 @@ def test_a_clock_that_is_behind_is_named_once_and_the_peer_found_all_the_same() 
     assert net.until(lambda: b.peer(a).is_up, 5) < 1, "but it can call"
 
 
-def test_a_clock_that_was_ahead_before_the_peer_was_restarted_is_named_too() -> None:
+def test_a_clock_that_was_ahead_before_a_restart_is_reported_too() -> None:
     net = Net()
     a, b = net.node("a"), net.node("b")
     ahead_s = 86_400.0
@@ -123,7 +123,7 @@ def test_a_clock_that_was_ahead_before_the_peer_was_restarted_is_named_too() -> 
     assert a.peer(b).is_up
 
 
-def test_up_and_down_are_told_in_turn() -> None:
+def test_up_and_down_events_alternate() -> None:
     net, a, b = connected()
     for is_cut in (True, False) * 3:
         for path in net.both(a, b):

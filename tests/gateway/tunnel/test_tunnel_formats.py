@@ -1,4 +1,4 @@
-"""Wire formats, the replay window against a simple model, and single sessions."""
+"""Wire formats, the handshake pattern, the replay window against a simple model, and sessions by themselves."""
 
 import itertools
 from collections import Counter
@@ -40,13 +40,13 @@ RESPONSES = st.builds(Response, UINT32, blob(32), blob(28), blob(16))
 
 
 @given(INITIATIONS)
-def test_initiations_come_back(message: Initiation) -> None:
+def test_initiations_survive_encoding_and_decoding(message: Initiation) -> None:
     assert len(message.encode()) == INITIATION_BYTES == 96
     assert Initiation.decode(message.encode()) == message
 
 
 @given(RESPONSES)
-def test_responses_come_back(message: Response) -> None:
+def test_responses_survive_encoding_and_decoding(message: Response) -> None:
     assert len(message.encode()) == RESPONSE_BYTES == 84
     assert Response.decode(message.encode()) == message
 
@@ -60,14 +60,14 @@ def test_any_bytes_are_a_message_or_none(data: bytes) -> None:
 
 
 @given(st.builds(Probe, st.integers(0, 255), UINT32, UINT64, UINT64), st.integers(0, 1500))
-def test_probes_come_back_from_any_padding(probe: Probe, size: int) -> None:
+def test_probes_survive_encoding_with_any_padding(probe: Probe, size: int) -> None:
     content = probe.encode(size)
     assert len(content) == max(size, PROBE_BYTES)
     assert Probe.decode(content) == probe
 
 
 @given(st.integers(0, 15), st.integers(0, 3), st.integers(0, 65_535), UINT32)
-def test_prefixes_come_back(kind: int, hops: int, group: int, index: int) -> None:
+def test_prefixes_survive_encoding_and_decoding(kind: int, hops: int, group: int, index: int) -> None:
     prefix = Prefix(kind, hops, group, index)
     assert Prefix.of_number(int.from_bytes(prefix.encode())) == prefix
 
@@ -92,11 +92,11 @@ def test_group_hashes() -> None:
     assert all(0 < group_hash("239.0.0.1", port) < 65_536 for port in range(2000))
 
 
-# The handshake's pattern.
+# The handshake pattern.
 
 
 def test_the_handshake_is_noise_kk() -> None:
-    """Messages and keys as another implementation of the Noise framework makes them of the same keys."""
+    """Compare messages and keys with those of another implementation of the Noise framework for the same key pairs."""
     ours, theirs = KeyPair(b"\1" * 32), KeyPair(b"\2" * 32)
     initiator = Initiator(ours, theirs.public, b"\3" * 32, b"a prologue")
     first = b"".join(initiator.write(b"first"))
@@ -115,7 +115,7 @@ def test_the_handshake_is_noise_kk() -> None:
 
 
 @pytest.mark.parametrize("what", ["other initiator", "other responder", "other prologue", "low order"])
-def test_a_handshake_with_anybody_else_fails(what: str) -> None:
+def test_a_handshake_with_another_key_or_prologue_fails(what: str) -> None:
     a, b, c = (KeyPair.generate() for _ in range(3))
     initiator = Initiator(c if what == "other initiator" else a, b.public, b"\3" * 32, b"x")
     responder = Responder(
@@ -129,14 +129,14 @@ def test_a_handshake_with_anybody_else_fails(what: str) -> None:
 # The replay window.
 
 
-class ObviousWindow:
-    """Remembers everything."""
+class ModelWindow:
+    """A simple model of the replay window that remembers every counter."""
 
     def __init__(self) -> None:
         self.seen: set[int] = set()
 
     def take(self, counters: list[int]) -> list[bool]:
-        """Which are new, as of before the train, and marks them."""
+        """Mark the counters of a train. Return for each whether it was new before the train."""
         newest = max(self.seen, default=-1)
         fresh, here = [], set()
         for counter in counters:
@@ -152,8 +152,8 @@ TRAINS = st.lists(
 
 
 @given(TRAINS, st.integers(0, 1 << 30))
-def test_the_window_is_the_obvious_one(trains: list[tuple[int, list[int]]], start: int) -> None:
-    window, obvious = ReplayWindow(), ObviousWindow()
+def test_the_window_agrees_with_the_model(trains: list[tuple[int, list[int]]], start: int) -> None:
+    window, model = ReplayWindow(), ModelWindow()
     base = start
     for jump, offsets in trains:
         base = max(0, base + jump)
@@ -161,13 +161,13 @@ def test_the_window_is_the_obvious_one(trains: list[tuple[int, list[int]]], star
         array = np.array(counters, np.int64)
         fresh = window.are_new(array)
         assert window.is_new(counters[0]) == fresh[0]
-        assert fresh.tolist() == obvious.take(counters)
+        assert fresh.tolist() == model.take(counters)
         assert (window.is_too_old(array) & fresh).sum() == 0
         if len(counters) == 1 and fresh[0]:
             window.mark_one(counters[0])
         elif fresh.any():
             window.mark(array[fresh])
-        assert window.newest == max(obvious.seen)
+        assert window.newest == max(model.seen)
 
 
 def test_the_window_is_wide_enough_and_wraps() -> None:
@@ -184,7 +184,7 @@ def test_the_window_is_wide_enough_and_wraps() -> None:
 
 
 @pytest.mark.parametrize("jump", [1, WINDOW - 1, WINDOW, WINDOW + 1, WINDOW + 10, 5 * WINDOW + 3])
-def test_a_leap_leaves_nothing_behind_but_what_is_still_in_the_window(jump: int) -> None:
+def test_after_a_jump_only_counters_still_in_the_window_stay_marked(jump: int) -> None:
     window = ReplayWindow()
     window.mark(np.arange(2 * WINDOW))
     window.mark_one(2 * WINDOW - 1 + jump)
@@ -226,7 +226,7 @@ def test_trains_are_sealed_and_opened(content: bytes, segment_bytes: int, kind: 
 
 
 @given(st.data())
-def test_of_damaged_trains_the_rest_is_taken(data: st.DataObject) -> None:
+def test_the_intact_datagrams_of_a_damaged_train_are_accepted(data: st.DataObject) -> None:
     here, there = pair()
     count = data.draw(st.integers(1, 30))
     tail = data.draw(st.integers(1, 50))
@@ -244,7 +244,7 @@ def test_of_damaged_trains_the_rest_is_taken(data: st.DataObject) -> None:
     assert there.received == len(left)
 
 
-def test_counters_end_for_good() -> None:
+def test_an_exhausted_counter_stays_exhausted() -> None:
     here, there = pair()
     here._counter = COUNTER_END - 3
     last = here.seal_train(array(bytes(30)), 10, Kind.NORM, 1).copy()
@@ -259,7 +259,7 @@ def test_counters_end_for_good() -> None:
 
 
 def test_no_nonce_is_used_twice() -> None:
-    """Not even for other kinds, groups or lengths: a nonce is the whole header."""
+    """A nonce includes the whole header, so the counter must be unique across kinds, groups and lengths."""
     here, _ = pair()
     nonces = set()
     total = 0

@@ -1,4 +1,4 @@
-"""Datagrams in parts, and how they come together again."""
+"""Splitting of datagrams into parts, and their reassembly."""
 
 from collections import Counter
 from random import Random
@@ -34,7 +34,7 @@ def split(splitter: Splitter, datagrams: list[bytes], room: int) -> list[Parts]:
 
 
 @given(st.integers(1, 65_535), st.integers(9, 9000))
-def test_parts_are_as_few_and_as_equal_as_can_be(length: int, room: int) -> None:
+def test_parts_are_as_few_and_as_equal_as_possible(length: int, room: int) -> None:
     part = part_bytes_of(length, room)
     most = room - PART_HEADER_BYTES
     if not part:
@@ -48,7 +48,7 @@ def test_parts_are_as_few_and_as_equal_as_can_be(length: int, room: int) -> None
 
 
 @given(st.data())
-def test_trains_come_back_in_any_order(data: st.DataObject) -> None:
+def test_trains_are_reassembled_in_any_order(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 4000))
     number = data.draw(st.integers(1, 8))
     room = data.draw(st.integers(size // 40 + PART_HEADER_BYTES + 1, 2000))
@@ -71,7 +71,7 @@ def test_trains_come_back_in_any_order(data: st.DataObject) -> None:
     assert not drops
 
 
-def test_numbers_wrap() -> None:
+def test_datagram_numbers_wrap() -> None:
     splitter = Splitter()
     splitter._next_id = (1 << 32) - 2
     (parts,) = split(splitter, [bytes([number]) * 100 for number in range(4)], 60)
@@ -90,7 +90,7 @@ def test_parts_of_different_sessions_and_kinds_are_not_mixed() -> None:
     assert reassembler.count == 2
 
 
-def test_what_stays_incomplete_is_given_up() -> None:
+def test_incomplete_datagrams_are_dropped_after_a_timeout() -> None:
     drops: Counter[Drop] = Counter()
     reassembler = Reassembler(drops)
     (parts,) = split(Splitter(), [bytes(300)], 110)
@@ -103,7 +103,7 @@ def test_what_stays_incomplete_is_given_up() -> None:
     reassembler.expire(11.0)
     assert (reassembler.count, reassembler.size) == (0, 0)
     assert drops == {Drop.REASSEMBLY_TIMEOUT: 2}
-    assert not reassembler.join(third, parts.segment_bytes, 1, 3, 11.1), "the last comes too late"
+    assert not reassembler.join(third, parts.segment_bytes, 1, 3, 11.1), "the last part comes too late"
 
 
 @given(st.lists(st.tuples(st.integers(2, 64), st.integers(100, 60_000)), min_size=1, max_size=400))
@@ -120,7 +120,7 @@ def test_memory_is_bounded(kinds: list[tuple[int, int]]) -> None:
     assert reassembler.count + drops[Drop.REASSEMBLY_FULL] >= len(kinds) - drops[Drop.BAD_CONTENT] - 1
 
 
-def test_the_newest_parts_take_the_room_of_the_oldest() -> None:
+def test_new_parts_displace_the_oldest() -> None:
     drops: Counter[Drop] = Counter()
     reassembler, splitter = Reassembler(drops), Splitter()
     trains = [split(splitter, [bytes(100)], 60)[0] for _ in range(REASSEMBLY_COUNT_MAX + 10)]

@@ -1,4 +1,4 @@
-"""Key pairs, their texts and their files."""
+"""Key pairs, their text form and their files."""
 
 import base64
 import os
@@ -11,7 +11,7 @@ from fjm2d.errors import ConfigurationError, ConfigurationErrors, KeyFileError, 
 from fjm2d.keys import KeyPair, PublicKey
 
 
-def test_a_pair_survives_its_file(tmp_path: Path) -> None:
+def test_a_key_pair_survives_saving_and_loading(tmp_path: Path) -> None:
     keys, path = KeyPair.generate(), tmp_path / "key"
     before = os.umask(0)
     try:
@@ -34,7 +34,7 @@ def test_a_key_is_not_overwritten(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_nor_is_it_written_through_a_link(tmp_path: Path) -> None:
+def test_a_key_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(KeyFileError):
         KeyPair.generate().save(tmp_path / "link")
@@ -42,7 +42,7 @@ def test_nor_is_it_written_through_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666, 0o610])
-def test_a_file_that_others_can_get_at_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_key_file_that_others_can_access_is_refused(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "key"
     KeyPair.generate().save(path)
     path.chmod(mode)
@@ -59,7 +59,7 @@ def test_a_file_without_a_key_says_so(tmp_path: Path, content: bytes) -> None:
         KeyPair.load(path)
 
 
-def test_a_file_that_is_none(tmp_path: Path) -> None:
+def test_missing_files_and_directories_are_explained(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match="no such file; make one"):
         KeyPair.load(tmp_path / "key")
     with pytest.raises(KeyFileError, match="is not a regular file"):
@@ -81,18 +81,18 @@ def test_public_keys_as_text() -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", "é", base64.b64encode(bytes(31)).decode(), base64.b64encode(bytes(33)).decode(), "A" * 43]
 )
-def test_what_is_no_public_key_is_named(text: str) -> None:
+def test_text_that_is_no_public_key_is_refused(text: str) -> None:
     with pytest.raises(KeyTextError, match="expected 32 bytes in base64"):
         PublicKey.from_text(text)
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_keys_that_give_everybody_the_same_secret_are_refused(first: int) -> None:
+def test_keys_that_give_everyone_the_same_secret_are_refused(first: int) -> None:
     with pytest.raises(KeyTextError, match="same secret"):
         PublicKey.from_text(base64.b64encode(bytes([first]) + bytes(31)).decode())
 
 
-def test_errors_name_what_is_to_be_changed() -> None:
+def test_errors_name_the_setting_to_change() -> None:
     errors = [ConfigurationError("/etc/fjm2d.toml", f"peers[{n}].rate", "'fast'", "a number") for n in range(2)]
     assert str(errors[0]) == "/etc/fjm2d.toml: peers[0].rate: 'fast'; allowed: a number"
     assert str(ConfigurationErrors(errors)).splitlines() == [str(error) for error in errors]

@@ -1,4 +1,4 @@
-"""Queues before links, in virtual time: never faster than told, fair to senders, bounded, and nothing uncounted."""
+"""Queues before links, in virtual time: never above the rate, fair to senders, bounded, and every drop counted."""
 
 from collections import Counter, defaultdict
 
@@ -21,7 +21,7 @@ def parcel(count: int, source: int = 1, urgent: bool = False, segment: int = SEG
 def drain(
     queue: LinkQueue, start: float, end: float, step: float | None = None, *, is_kept_busy: bool = False
 ) -> list[tuple[float, Parcel]]:
-    """Return what leaves in this time, polled when the queue asks for it, or every `step` seconds."""
+    """Return what leaves the queue between two times. Poll when it is ready, or late, at least `step` seconds apart."""
     sent, now = [], start
     while now <= end:
         count = min(45, queue.bound_bytes // (2 * COST))
@@ -36,7 +36,7 @@ def drain(
 
 
 def most_in_a_window(sent: list[tuple[float, Parcel]], window_s: float) -> int:
-    """The most bytes that left within any window of this length."""
+    """Return the most bytes that left within any window of this length."""
     times = [at for at, _ in sent]
     sums = np.concatenate(([0], np.cumsum([item.cost for _, item in sent])))
     ends = np.searchsorted(times, [at + window_s for at in times], side="left")
@@ -45,7 +45,7 @@ def most_in_a_window(sent: list[tuple[float, Parcel]], window_s: float) -> int:
 
 @pytest.mark.parametrize("rate_bps", [64e3, 1e6, 10e6, 100e6, 1e9])
 @pytest.mark.parametrize("late_s", [None, 0.0013, 0.02])
-def test_no_window_sees_more_than_the_rate_and_one_burst(rate_bps: float, late_s: float | None) -> None:
+def test_no_window_has_more_than_the_rate_and_one_burst(rate_bps: float, late_s: float | None) -> None:
     queue = LinkQueue(rate_bps, Counter(), queue_bytes=1 << 30)
     sent = drain(queue, 0.0, 0.9, late_s, is_kept_busy=True)
     burst = max(rate_bps / 8 * BURST_S, 2 * COST)
@@ -89,7 +89,7 @@ def test_without_a_limit_trains_leave_whole_and_at_once() -> None:
     assert queue.poll(0.0) is None
 
 
-def test_contents_stay_in_their_order() -> None:
+def test_contents_stay_in_order() -> None:
     queue = LinkQueue(1e6, Counter())
     data = np.arange(100 * 4, dtype=np.uint32).view(np.uint8)
     queue.offer(Parcel(data, 16, 3, 7, 1, 1, False, 100))
@@ -98,8 +98,8 @@ def test_contents_stay_in_their_order() -> None:
     assert b"".join(item.data.tobytes() for _, item in sent) == data.tobytes()
 
 
-def test_senders_share_alike_whatever_they_offer() -> None:
-    """One offers much more than the link takes, one as much in short datagrams, one a little less than its share."""
+def test_senders_get_equal_shares_whatever_they_offer() -> None:
+    """One sender floods the link, one floods it with short datagrams, and one offers a little less than its share."""
     rate_bps = 30e6
     queue = LinkQueue(rate_bps, Counter())
     got: dict[int, int] = defaultdict(int)
@@ -115,12 +115,12 @@ def test_senders_share_alike_whatever_they_offer() -> None:
             got[item.source] += item.cost
         now += 0.005
     share = rate_bps / 8 * 3 / 3
-    assert got[3] == pytest.approx(0.9 * share, rel=0.03), "who wants less than its share gets it all"
+    assert got[3] == pytest.approx(0.9 * share, rel=0.03), "a sender that wants less than its share gets all of it"
     assert got[1] == pytest.approx(1.05 * share, rel=0.03)
     assert got[2] == pytest.approx(1.05 * share, rel=0.03)
 
 
-def test_whoever_has_most_waiting_loses_its_tail() -> None:
+def test_the_sender_with_the_longest_queue_loses_its_tail() -> None:
     drops: Counter[Drop] = Counter()
     queue = LinkQueue(1e6, drops, queue_bytes=100 * COST)
     queue.offer(parcel(10, source=1))
@@ -133,7 +133,7 @@ def test_whoever_has_most_waiting_loses_its_tail() -> None:
     assert left == {1: 10, 2: 70, 3: 20}
 
 
-def test_a_quiet_senders_datagram_waits_for_one_turn_of_each_only() -> None:
+def test_a_quiet_senders_datagram_waits_for_only_one_turn_of_each_other_sender() -> None:
     rate_bps = 10e6
     queue = LinkQueue(rate_bps, Counter())
     for source in range(4):
@@ -144,7 +144,7 @@ def test_a_quiet_senders_datagram_waits_for_one_turn_of_each_only() -> None:
     assert waited < 0.01, "a fifth of a queue that takes 180 ms"
 
 
-def test_feedback_goes_first_but_not_alone() -> None:
+def test_feedback_goes_first_but_does_not_starve_data() -> None:
     rate_bps = 8e6
     queue = LinkQueue(rate_bps, Counter())
     queue.offer(parcel(60, source=1))
@@ -164,7 +164,7 @@ def test_feedback_goes_first_but_not_alone() -> None:
     assert 0.45 < got[False] / got.total() < 0.65, "a flood of it takes half"
 
 
-def test_a_flood_of_feedback_has_a_bound_of_its_own() -> None:
+def test_feedback_has_its_own_bound() -> None:
     drops: Counter[Drop] = Counter()
     queue = LinkQueue(1e6, drops, queue_bytes=100_000)
     for _ in range(100):
@@ -210,7 +210,7 @@ def test_several_links_share_an_uplink() -> None:
     assert got[0] == pytest.approx(got[1], rel=0.05)
 
 
-def test_another_rate_takes_hold_at_once() -> None:
+def test_a_new_rate_applies_at_once() -> None:
     queue = LinkQueue(1e6, Counter())
     first = sum(item.cost for _, item in drain(queue, 0, 1, is_kept_busy=True))
     queue.set_rate(10e6, 1)
@@ -239,7 +239,7 @@ def test_another_rate_takes_hold_at_once() -> None:
         (1e6, 100_000, 100_000),
     ],
 )
-def test_a_quarter_of_a_second_may_wait_and_two_of_a_slow_link(
+def test_the_queue_holds_a_quarter_of_a_second_or_two_seconds_of_a_slow_link(
     rate_bps: float | None, most: int | None, bound: int
 ) -> None:
     drops: Counter[Drop] = Counter()
@@ -250,7 +250,7 @@ def test_a_quarter_of_a_second_may_wait_and_two_of_a_slow_link(
     assert drops.total() * COST + queue.queued_bytes == (bound // (40 * COST) + 2) * 40 * COST
 
 
-def test_what_waits_is_not_dropped_because_the_rate_falls() -> None:
+def test_queued_datagrams_are_not_dropped_when_the_rate_falls() -> None:
     drops: Counter[Drop] = Counter()
     queue = LinkQueue(100e6, drops)
     while queue.queued_bytes < 3_000_000:

@@ -1,4 +1,4 @@
-"""Trains that pass a gateway without being queued or copied: complete, within the rate, and in order."""
+"""Trains that pass through a gateway without queueing or copying: same content, same limits as the queue."""
 
 from collections import Counter
 
@@ -27,7 +27,7 @@ def passed(node: Node, other: Node, content: bytes, segment_bytes: int = SIZE, k
 
 @pytest.mark.parametrize("count", [1, 2, 44])
 @pytest.mark.parametrize("last", [SIZE, 1])
-def test_what_passes_through_arrives_as_it_was(count: int, last: int) -> None:
+def test_trains_that_pass_through_arrive_unchanged(count: int, last: int) -> None:
     net, a, b = connected()
     contents = [*datagrams(count, SIZE)]
     contents[-1] = contents[-1][:last]
@@ -43,8 +43,8 @@ def test_what_passes_through_arrives_as_it_was(count: int, last: int) -> None:
     assert not after["drops"]
 
 
-def test_it_is_not_copied_but_sealed_at_once() -> None:
-    """The buffer may be overwritten afterwards."""
+def test_a_train_is_sealed_at_once_without_a_copy() -> None:
+    """The caller may reuse its buffer afterwards."""
     net, a, b = connected()
     buffer = np.frombuffer(bytearray(b"x" * 3 * SIZE), np.uint8)
     train = a.endpoint.pass_through(a.peer(b), Kind.NORM, GROUP, buffer, SIZE, net.now)
@@ -55,14 +55,14 @@ def test_it_is_not_copied_but_sealed_at_once() -> None:
     assert b.contents == [b"x" * SIZE] * 3
 
 
-def test_nothing_overtakes_what_waits() -> None:
+def test_nothing_overtakes_queued_datagrams() -> None:
     _, a, b = connected(rate_bps=1e6)
     a.endpoint.send([a.peer(b)], Kind.NORM, GROUP, bytes(50 * SIZE), SIZE, a.net.now)
     assert passed(a, b, b"later") is None
     assert passed(a, b, b"later", kind=Kind.FEEDBACK) is None
 
 
-def test_nothing_overtakes_what_waits_for_the_same_uplink() -> None:
+def test_nothing_overtakes_datagrams_queued_for_the_same_uplink() -> None:
     net, a, b = connected(config=EndpointConfig(uplink_bps=1e6))
     c = net.node("c")
     a.add(c)
@@ -75,8 +75,8 @@ def test_nothing_overtakes_what_waits_for_the_same_uplink() -> None:
     assert passed(a, b, b"not free") is None
 
 
-def test_a_rate_holds_for_what_passes() -> None:
-    """As much as the rate allows, and in no period more than the rate plus one burst."""
+def test_the_rate_limits_trains_that_pass_through() -> None:
+    """In a second the link carries at least nine tenths of its rate, and at most the rate and one burst."""
     net, a, b = connected(rate_bps=10e6)
     began_at, went = net.now, 0
     while net.now < began_at + 1:
@@ -88,7 +88,7 @@ def test_a_rate_holds_for_what_passes() -> None:
     assert 0.9 * 10e6 / 8 < went < 10e6 / 8 * 1.005 + 2 * (SIZE + 100)
 
 
-def test_a_train_that_is_longer_than_a_turn_waits() -> None:
+def test_a_train_that_is_longer_than_a_turn_is_queued() -> None:
     net, a, b = connected(rate_bps=10e6)
     passed(a, b, b"the bucket begins to fill")
     net.run(1)
@@ -97,7 +97,7 @@ def test_a_train_that_is_longer_than_a_turn_waits() -> None:
 
 
 @pytest.mark.parametrize(("size", "segment_bytes"), [(1473, 1473), (45 * 1444, 1444), (65 * 100, 100)])
-def test_what_is_too_long_for_one_sealed_train_waits(size: int, segment_bytes: int) -> None:
+def test_a_train_that_is_too_long_to_seal_at_once_is_queued(size: int, segment_bytes: int) -> None:
     net, a, b = connected()
     assert passed(a, b, bytes(size), segment_bytes) is None
     a.endpoint.send([a.peer(b)], Kind.NORM, GROUP, bytes(size), segment_bytes, net.now)
@@ -119,7 +119,7 @@ def test_nothing_passes_to_a_peer_that_is_down() -> None:
 
 
 def test_a_train_that_the_kernel_has_no_room_for_stays_whole() -> None:
-    """Probes are answered meanwhile, and do not overwrite it."""
+    """The caller still holds the sealed train while the tunnel sends probes; these must not overwrite it."""
     net, a, b = connected()
     contents = [*datagrams(20, SIZE)]
     train = passed(a, b, b"".join(contents))
@@ -135,6 +135,9 @@ def test_a_train_that_the_kernel_has_no_room_for_stays_whole() -> None:
     assert not b.peer(a).stats.as_dict()["drops"]
 
 
+# Trains that arrive one after another in the same memory.
+
+
 def sessions() -> tuple[Session, Session]:
     one, two = bytes(range(32)), bytes(range(32, 64))
     return Session(one, two, 7, 8), Session(two, one, 8, 7)
@@ -146,7 +149,7 @@ TRAINS = st.lists(
 
 
 @given(TRAINS)
-def test_places_and_lengths_may_change_from_train_to_train(trains: list[tuple[int, int, int, bool]]) -> None:
+def test_offsets_and_lengths_may_change_from_train_to_train(trains: list[tuple[int, int, int, bool]]) -> None:
     here, there = sessions()
     plain_room, sealed_room = np.zeros(2000, np.uint8), np.zeros(60_000, np.uint8)
     drops: Counter[Drop] = Counter()
@@ -164,8 +167,8 @@ def test_places_and_lengths_may_change_from_train_to_train(trains: list[tuple[in
 
 
 @given(st.data())
-def test_of_trains_in_any_order_each_datagram_is_taken_once(data: st.DataObject) -> None:
-    """Trains as the kernel joins them: with gaps, duplicates, late and forged datagrams."""
+def test_each_datagram_is_accepted_once_whatever_the_order_of_trains(data: st.DataObject) -> None:
+    """Trains as the kernel may join them: with gaps, duplicates, late and forged datagrams."""
     here, there = sessions()
     step = 20 + OVERHEAD_BYTES
     total = 60
@@ -196,7 +199,7 @@ def test_of_trains_in_any_order_each_datagram_is_taken_once(data: st.DataObject)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3 * WINDOW), st.integers(1, 70)), max_size=30))
-def test_a_row_is_marked_as_its_counters_are_one_by_one(rows: list[tuple[int, int]]) -> None:
+def test_marking_a_row_equals_marking_its_counters_one_by_one(rows: list[tuple[int, int]]) -> None:
     together, single = ReplayWindow(), ReplayWindow()
     for ahead, count in rows:
         first = together.newest + 1 + ahead
@@ -208,7 +211,7 @@ def test_a_row_is_marked_as_its_counters_are_one_by_one(rows: list[tuple[int, in
         assert (together.are_new(last) == single.are_new(last)).all()
 
 
-def test_micro_measures_what_goes_through_whole() -> None:
+def test_micro_benchmark_measures_trains_that_pass_through() -> None:
     micro = pytest.importorskip("fjm2bench.micro.tunnel", reason="the package is not installed")
     costs = {cost.step: cost for cost in micro.run(1)}
     assert len(costs) == 9

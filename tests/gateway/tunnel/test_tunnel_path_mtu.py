@@ -1,4 +1,4 @@
-"""The length of packets between two tunnels, in virtual time: the search for the path MTU, and parts."""
+"""Packet lengths between two tunnels, in virtual time: the search for the path MTU, and splitting into parts."""
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +18,7 @@ def test_the_path_mtu_is_found(mtu: int) -> None:
     b.add(a)
     net.run(15)
     assert mtu - 4 <= a.peer(b).path.mtu_bytes <= mtu
-    assert b.peer(a).path.mtu_bytes == 1500, "the other way it is another"
+    assert b.peer(a).path.mtu_bytes == 1500, "the reverse path has its own MTU"
     before = net.path(a, b).dropped["too long"]
     a.send(b, *datagrams(10, 1444))
     net.run(0.5)
@@ -47,7 +47,7 @@ def test_a_fixed_mtu_is_not_probed() -> None:
     assert a.peer(b).stats.split == 1
 
 
-def test_a_path_that_swallows_long_packets_is_noticed() -> None:
+def test_a_path_that_silently_drops_long_packets_is_noticed() -> None:
     net, a, b = connected()
     assert a.peer(b).path.mtu_bytes == 1500
     net.path(a, b).mtu = 1420
@@ -64,7 +64,7 @@ def test_a_path_that_swallows_long_packets_is_noticed() -> None:
     assert b.contents == [bytes(1444)]
 
 
-def test_the_kernels_word_on_lengths_counts_at_once() -> None:
+def test_a_length_error_from_the_kernel_applies_at_once() -> None:
     net, a, b = connected()
     net.path(a, b).mtu = 1300
     a.endpoint.note_too_long(b.address, 1500 - 28, net.now)
@@ -85,7 +85,7 @@ def over_ipv6() -> tuple[Net, Node, Node]:
 
 @pytest.mark.parametrize(("size", "parts"), [(1444, 2), (1424, 1), (1344, 1)])
 def test_over_ipv6_there_is_less_room(size: int, parts: int) -> None:
-    """The longest default datagrams of JMS go in two parts; those of `segment_bytes=1300` fit."""
+    """The longest datagrams that JMS sends by default need two parts; those of `segment_bytes=1300` fit."""
     net, a, b = over_ipv6()
     peer = a.peer(b)
     assert (peer.path.mtu_bytes, peer.path.datagram_bytes) == (1500, 1424)
@@ -99,7 +99,7 @@ def test_over_ipv6_there_is_less_room(size: int, parts: int) -> None:
     assert not net.path(a, b).dropped["too long"]
 
 
-def test_a_length_that_the_kernel_refuses_is_that_of_the_udp_datagram() -> None:
+def test_the_length_that_the_kernel_refuses_excludes_ip_and_udp_headers() -> None:
     for net, a, b, ip_bytes in ((*connected(), 28), (*over_ipv6(), 48)):
         peer = a.peer(b)
         for path in net.both(a, b):
@@ -112,7 +112,7 @@ def test_a_length_that_the_kernel_refuses_is_that_of_the_udp_datagram() -> None:
         assert peer.path.datagram_bytes == peer.path.mtu_bytes - ip_bytes - 28
 
 
-def test_a_dead_path_says_nothing_about_lengths() -> None:
+def test_a_dead_path_does_not_lower_the_mtu() -> None:
     net, a, b = connected()
     chatter(a, b, 60)
     net.run(5)
@@ -126,7 +126,7 @@ def test_a_dead_path_says_nothing_about_lengths() -> None:
 @given(
     size=st.integers(1, 20_000), number=st.integers(1, 40), mtu=st.sampled_from([576, 1280, 1500]), tail=st.booleans()
 )
-def test_any_length_gets_across(size: int, number: int, mtu: int, tail: bool) -> None:
+def test_datagrams_of_any_length_arrive(size: int, number: int, mtu: int, tail: bool) -> None:
     net, a, b = connected(config=EndpointConfig(mtu_bytes=mtu))
     for path in net.both(a, b):
         path.mtu = mtu
@@ -139,7 +139,7 @@ def test_any_length_gets_across(size: int, number: int, mtu: int, tail: bool) ->
     assert not net.path(a, b).dropped
 
 
-def test_parts_that_come_in_disorder_are_joined() -> None:
+def test_parts_that_arrive_out_of_order_are_joined() -> None:
     net, a, b = connected(config=EndpointConfig(mtu_bytes=1280))
     net.path(a, b).jitter_s = 0.01
     sent = list(datagrams(100, 3000))

@@ -1,4 +1,4 @@
-"""Two tunnels in virtual time: sessions, liveness, moves and measurements."""
+"""Two tunnels in virtual time: sessions, liveness, address changes and measurements."""
 
 import math
 from random import Random
@@ -28,7 +28,7 @@ def test_a_session_takes_one_round_trip() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_both_may_begin_at_once_and_end_with_one_session(seed: int) -> None:
+def test_both_may_call_at_once_and_end_with_one_session(seed: int) -> None:
     net = Net(seed)
     a, b = net.node("a"), net.node("b")
     for path in net.both(a, b):
@@ -40,13 +40,13 @@ def test_both_may_begin_at_once_and_end_with_one_session(seed: int) -> None:
     assert exchange(a, b)
     completed = {a.peer(b).stats.handshakes_completed, b.peer(a).stats.handshakes_completed}
     net.run(100)
-    assert exchange(a, b), "and it is the same one on both sides when overlaps are long over"
+    assert exchange(a, b), "both sides still share one session after all overlaps ended"
     assert completed == {a.peer(b).stats.handshakes_completed, b.peer(a).stats.handshakes_completed}
     assert not a.events_of(PeerDown)
     assert not b.events_of(PeerDown)
 
 
-def test_datagrams_arrive_as_they_were() -> None:
+def test_datagrams_arrive_unchanged() -> None:
     net, a, b = connected()
     sent = [*datagrams(200, 1444), b"the last one is shorter"]
     for start in range(0, 200, 50):
@@ -58,7 +58,7 @@ def test_datagrams_arrive_as_they_were() -> None:
     assert a.peer(b).stats.split == 0, "1,444 bytes fit into 1,500 exactly"
 
 
-def test_lost_handshakes_are_repeated_for_ever_with_backoff_and_jitter() -> None:
+def test_lost_handshakes_are_repeated_forever_with_backoff_and_jitter() -> None:
     net = Net()
     a, b = net.node("a"), net.node("b")
     paths = net.both(a, b)
@@ -80,14 +80,14 @@ def test_every_address_is_tried() -> None:
     a, b = net.node("a"), net.node("b")
     b.add(a, knows=False)
     peer = a.add(b, knows=False)
-    assert math.isinf(net.until(lambda: peer.is_up, 3)), "nobody knows where anybody is"
+    assert math.isinf(net.until(lambda: peer.is_up, 3)), "neither knows the address of the other"
     peer.set_addresses((("198.51.100.1", 1), ("198.51.100.2", 2), b.address), net.now)
     a.settle()
     assert net.until(lambda: peer.is_up, 5) < 2.5
 
 
 @pytest.mark.parametrize("good", range(3))
-def test_every_address_is_tried_for_ever(good: int) -> None:
+def test_every_address_is_tried_forever(good: int) -> None:
     net = Net()
     a, b = net.node("a"), net.node("b")
     b.add(a, knows=False)
@@ -102,12 +102,12 @@ def test_every_address_is_tried_for_ever(good: int) -> None:
     assert net.until(lambda: peer.is_up, 30) < 3 * 6.2
 
 
-def test_heavy_weather() -> None:
-    """Loss, reordering and duplicates: a datagram arrives at most once, and complete."""
+def test_a_path_with_loss_reordering_and_duplicates() -> None:
+    """With loss, reordering and duplicates, every datagram that arrives does so once and unchanged."""
     net = Net(4)
     a, b = net.node("a"), net.node("b")
     for path in net.both(a, b):
-        path.loss, path.double, path.jitter_s = 0.1, 0.1, 0.03
+        path.loss, path.duplicate, path.jitter_s = 0.1, 0.1, 0.03
     a.add(b)
     b.add(a)
     assert net.until(lambda: a.peer(b).is_up and b.peer(a).is_up, 10) < 5
@@ -131,16 +131,16 @@ def test_heavy_weather() -> None:
 @given(
     seed=st.integers(0, 1 << 32),
     loss=st.floats(0, 0.3),
-    double=st.floats(0, 0.3),
+    duplicate=st.floats(0, 0.3),
     jitter=st.floats(0, 0.1),
     delay=st.floats(0.001, 0.3),
     outages=st.lists(st.tuples(st.floats(0, 60), st.floats(0.5, 20), st.sampled_from(["a", "b", "both"])), max_size=3),
     restarts=st.lists(st.tuples(st.floats(0, 60), st.sampled_from(["a", "b"])), max_size=3),
 )
-def test_whatever_happens_they_find_each_other_again(
+def test_peers_reconnect_after_any_outages_and_restarts(
     seed: int,
     loss: float,
-    double: float,
+    duplicate: float,
     jitter: float,
     delay: float,
     outages: list[tuple[float, float, str]],
@@ -150,7 +150,7 @@ def test_whatever_happens_they_find_each_other_again(
     a, b = net.node("a"), net.node("b")
     paths = {"a": net.path(a, b), "b": net.path(b, a)}
     for path in paths.values():
-        path.loss, path.double, path.jitter_s, path.delay_s = loss, double, jitter, delay
+        path.loss, path.duplicate, path.jitter_s, path.delay_s = loss, duplicate, jitter, delay
 
     def cut(which: str, is_cut: bool) -> None:
         for name, path in paths.items():
@@ -172,7 +172,7 @@ def test_whatever_happens_they_find_each_other_again(
         net.at(net.now + at, lambda which=which: restart(which))
     net.run(90)
     for path in paths.values():
-        path.loss = path.double = 0.0
+        path.loss = path.duplicate = 0.0
         path.is_cut = False
     net.run(12)
     assert exchange(a, b, 2)
@@ -214,8 +214,8 @@ def test_an_old_epoch_is_accepted_for_a_short_time_only() -> None:
     assert b.endpoint.drops[Drop.UNKNOWN_INDEX] == before + 1
 
 
-def test_keys_that_cannot_be_renewed_end() -> None:
-    """The link carries sealed datagrams but no handshakes."""
+def test_keys_that_cannot_be_renewed_expire() -> None:
+    """The link carries sealed datagrams, but no handshakes."""
     net, a, b = connected(config=EndpointConfig(rekey_s=20))
     for node in (a, b):
         node.endpoint._receive_handshake = lambda *_: None  # type: ignore[method-assign]
@@ -237,7 +237,7 @@ def test_an_idle_tunnel_sends_a_keepalive_every_ten_seconds() -> None:
     sent = [
         node.peer(other).stats.datagrams_sent - n for (node, other), n in zip(((a, b), (b, a)), before, strict=True)
     ]
-    # One question every ten seconds, and an answer to each of the peer's.
+    # Each sends a probe every ten seconds, and an answer to each probe of the other.
     assert all(55 <= n <= 62 for n in sent), sent
 
 
@@ -255,8 +255,8 @@ def test_a_peer_that_dies_is_noticed_within_three_seconds() -> None:
 
 
 @pytest.mark.parametrize("is_measured", [False, True])
-def test_who_is_heard_but_does_not_hear_is_down(is_measured: bool) -> None:
-    """Nothing arrives from a at b, everything from b at a: neither can use the other."""
+def test_a_peer_that_cannot_hear_us_is_down(is_measured: bool) -> None:
+    """Only the way from a to b fails. The session is useless to both, so both must give it up."""
     net, a, b = connected(is_measured=is_measured)
     chatter(a, b, 30)
     chatter(b, a, 30)
@@ -264,7 +264,7 @@ def test_who_is_heard_but_does_not_hear_is_down(is_measured: bool) -> None:
     net.path(a, b).is_cut = True
     heard = len(a.received)
     took = net.until(lambda: not a.peer(b).is_up, 10)
-    assert 2 < took <= 4.1, "b says for a second what it heard before"
+    assert 2 < took <= 4.1, "for a second b still reports what it heard before"
     assert len(a.received) > heard + 10, "though it hears it all the time"
     assert [event.reason for _, event in a.events_of(PeerDown)] == ["deaf"]
     net.run(0.5)
@@ -279,7 +279,7 @@ def test_who_is_heard_but_does_not_hear_is_down(is_measured: bool) -> None:
     assert exchange(b, a)
 
 
-def test_a_path_that_loses_a_third_either_way_is_no_dead_one() -> None:
+def test_a_path_that_loses_a_third_each_way_is_not_dead() -> None:
     net, a, b = connected()
     chatter(a, b, 60)
     for path in net.both(a, b):
@@ -298,7 +298,7 @@ def test_an_idle_peer_that_dies_is_noticed_too() -> None:
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_restarted_peer_is_back_soon(knows: bool) -> None:
-    """The restarted peer calls if it knows an address; otherwise the other side calls when it hears nothing."""
+    """It calls if it knows the address; otherwise the other side calls as soon as it notices the silence."""
     net, a, b = connected()
     chatter(a, b, 30)
     net.run(5)
@@ -314,7 +314,7 @@ def test_a_restarted_peer_is_back_soon(knows: bool) -> None:
     assert exchange(a, b)
 
 
-def test_a_blackout_ends_within_a_second_where_the_keys_outlive_it() -> None:
+def test_a_session_resumes_within_a_second_of_a_blackout_shorter_than_its_keys() -> None:
     net, a, b = connected()
     chatter(a, b, 60)
     net.run(2)
@@ -328,7 +328,7 @@ def test_a_blackout_ends_within_a_second_where_the_keys_outlive_it() -> None:
     assert exchange(a, b)
 
 
-def test_what_waits_for_a_dead_peer_is_dropped_and_counted() -> None:
+def test_datagrams_queued_for_a_dead_peer_are_dropped_and_counted() -> None:
     net, a, b = connected(rate_bps=10_000)
     b.is_running = False
     a.send(b, *[bytes(1000)] * 60)
@@ -369,7 +369,7 @@ def test_an_answer_counts_once() -> None:
     assert meter.rtt_s == 0.5
 
 
-def test_a_clean_stop_is_told() -> None:
+def test_a_clean_stop_sends_a_goodbye() -> None:
     net, a, b = connected()
     b.endpoint.close(net.now)
     b.settle()
@@ -381,7 +381,7 @@ def test_a_clean_stop_is_told() -> None:
     assert net.until(lambda: a.peer(b).is_up, 5) < 0.1
 
 
-def test_a_peer_that_moves_is_followed_by_its_newest_datagram() -> None:
+def test_the_newest_datagram_sets_the_address_of_a_peer() -> None:
     net, a, b = connected()
     old = b.address
     b.records = True
@@ -401,7 +401,7 @@ def test_a_peer_that_moves_is_followed_by_its_newest_datagram() -> None:
     assert a.peer(b).stats.moves == 1
 
 
-def test_who_moves_while_idle_is_found_by_its_keepalive() -> None:
+def test_an_idle_peer_that_changes_its_address_is_found_by_its_keepalive() -> None:
     net, a, b = connected()
     net.run(20)
     b.address = ("203.0.113.9", 999)
@@ -423,7 +423,7 @@ def test_round_trip_and_loss_are_measured() -> None:
     assert b.peer(a).loss_sent == 0
 
 
-def test_flow_is_what_goes_now() -> None:
+def test_flow_is_the_current_rate() -> None:
     net, a, b = connected(config=EndpointConfig(mtu_bytes=1500))
     peer = a.peer(b)
     peer.flow.look(peer.stats, net.now)

@@ -1,4 +1,4 @@
-"""Measurement of a link's rate, over simulated links with a queue."""
+"""Measuring the rate of a link, over simulated links with a queue."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -15,7 +15,7 @@ TRAIN_BYTES = 64_000
 
 
 class Flood:
-    """A gateway that always has data to send, with its throughput and the queueing on the way."""
+    """A gateway that always has data to send. Measures the goodput and the queue of the path."""
 
     def __init__(self, a: Node, b: Node, size: int = 1400) -> None:
         self.a, self.b, self.size = a, b, size
@@ -48,7 +48,7 @@ class Flood:
         return 8 * (self.b.received_bytes - before) / seconds
 
     def use(self, seconds: float) -> tuple[float, float, float]:
-        """Return the part of the capacity that is used, the average queue in seconds, and the part that is dropped."""
+        """Return the share of the link's rate in use, its mean queue in seconds, and the share of dropped datagrams."""
         net, stats = self.a.net, self.a.peer(self.b).stats
         sent, dropped, began = stats.datagrams_sent, self.path.dropped["queue"], len(self.queues_s)
         whole = (self.size + OVERHEAD_BYTES + IP_BYTES) / self.size
@@ -78,7 +78,7 @@ def measured(
 
 
 def cases() -> Iterator[ParameterSet]:
-    """All combinations. Half of them, in which each pair of values occurs, run with every suite."""
+    """Generate all combinations. Half of them cover each pair of values; the other half is left to nightly runs."""
     rates_bps, trips_s, losses = (1e6, 10e6, 100e6, 1e9), (0.001, 0.04, 0.2), (0.0, 0.01)
     for numbered in product(*map(enumerate, (rates_bps, trips_s, losses))):
         places, values = zip(*numbered, strict=True)
@@ -87,7 +87,7 @@ def cases() -> Iterator[ParameterSet]:
 
 @pytest.mark.parametrize(("rate_bps", "trip_s", "loss"), list(cases()))
 def test_a_links_rate_is_found_within_seconds_and_kept(rate_bps: float, trip_s: float, loss: float) -> None:
-    """Within 2 s and 15 round trips. From then on, in nine tenths of the time, the link is busy and its queue short."""
+    """After 2 s and 15 round trips, the link is well used, its queue is short, and it drops little."""
     net, flood = measured(rate_bps, trip_s / 2, loss=loss, size=8800 if rate_bps > 50e6 else 1400)
     net.run(2 + 15 * trip_s)
     used, queue_s, drops = flood.use(5)
@@ -98,8 +98,8 @@ def test_a_links_rate_is_found_within_seconds_and_kept(rate_bps: float, trip_s: 
 
 @pytest.mark.parametrize("rate_bps", [10e6, 100e6])
 @pytest.mark.parametrize("trip_s", [0.001, 0.04])
-def test_hosts_that_are_busy_for_a_while_are_no_queue(rate_bps: float, trip_s: float) -> None:
-    """Both hosts pause for 10 to 30 ms, three times a second, from the start."""
+def test_stalls_of_hosts_are_not_taken_for_a_queue(rate_bps: float, trip_s: float) -> None:
+    """From the start, both hosts stall for 10 to 30 ms about three times a second."""
     net, flood = measured(rate_bps, trip_s / 2, size=8800 if rate_bps > 50e6 else 1400)
     random = Random(5)
 
@@ -111,14 +111,14 @@ def test_hosts_that_are_busy_for_a_while_are_no_queue(rate_bps: float, trip_s: f
         hiccup(node)
     net.run(2.5)
     used, queue_s, drops = flood.use(5)
-    assert used >= 0.75, "a tenth of the time one of them does nothing"
+    assert used >= 0.75, "one of the hosts stalls for a tenth of the time"
     assert queue_s < 0.06
     assert drops < 0.01
 
 
 @pytest.mark.parametrize("seed", [5, 9, 11])
-def test_senders_that_come_and_go_on_busy_hosts_keep_the_rate(seed: int) -> None:
-    """Senders send for a tenth of a second, then pause for longer. Both hosts pause now and then."""
+def test_intermittent_senders_on_busy_hosts_keep_the_rate(seed: int) -> None:
+    """Senders alternate between about 0.12 s of data and 0.18 s of silence, while both hosts stall now and then."""
     net, flood = measured(100e6, size=8800)
     random = Random(seed)
 
@@ -170,7 +170,7 @@ def test_a_link_that_gets_slower_and_faster_is_followed() -> None:
 
 
 @pytest.mark.parametrize("trip_s", [0.001, 0.04, 0.2])
-def test_half_the_capacity_and_twice_as_much_are_found_within_seconds(trip_s: float) -> None:
+def test_halved_and_doubled_capacity_are_found_within_seconds(trip_s: float) -> None:
     net, flood = measured(20e6, trip_s / 2)
     net.run(5)
     flood.path.rate_bps = 10e6
@@ -187,7 +187,7 @@ def test_half_the_capacity_and_twice_as_much_are_found_within_seconds(trip_s: fl
     assert drops < 0.01
 
 
-def test_after_a_second_of_little_capacity_the_rate_is_soon_back() -> None:
+def test_the_rate_recovers_soon_after_a_second_of_low_capacity() -> None:
     net, flood = measured(50e6)
     net.run(5)
     flood.path.rate_bps = 5e6
@@ -211,21 +211,21 @@ def test_a_tenth_of_the_capacity_is_found_within_three_seconds() -> None:
     assert drops < 0.01
 
 
-def test_what_a_path_loses_by_itself_is_not_obeyed() -> None:
+def test_loss_without_congestion_does_not_lower_the_rate() -> None:
     net, flood = measured(20e6, loss=0.04)
     net.run(8)
     assert flood.use(5)[0] >= 0.75
 
 
-def test_one_datagram_in_a_hundred_lost_is_the_links_own_matter() -> None:
+def test_one_percent_of_loss_does_not_lower_the_rate() -> None:
     net, flood = measured(5e6, loss=0.01)
     net.run(15)
     assert flood.goodput_bps(5) > 0.6 * 5e6
 
 
 @pytest.mark.parametrize("delay_s", [0.002, 0.02])
-def test_a_link_that_drops_what_is_too_much_at_once(delay_s: float) -> None:
-    """A policer drops the excess at once, so the round trip never grows."""
+def test_a_link_that_drops_the_excess_at_once_is_filled(delay_s: float) -> None:
+    """The link is a policer: it drops the excess at once, so the round trip never grows."""
     net, flood = measured(20e6, delay_s)
     flood.path.queue_s = 0.004
     net.run(6)
@@ -234,7 +234,7 @@ def test_a_link_that_drops_what_is_too_much_at_once(delay_s: float) -> None:
     assert drops < 0.03
 
 
-def test_a_path_that_becomes_longer_is_no_queue() -> None:
+def test_a_longer_path_is_not_taken_for_a_queue() -> None:
     net, flood = measured(20e6, 0.01)
     net.run(4)
     for path in net.both(flood.a, flood.b):
@@ -247,8 +247,8 @@ def test_a_path_that_becomes_longer_is_no_queue() -> None:
 
 
 @pytest.mark.parametrize(("wave_s", "every_s"), [(0.01, 0.01), (0.02, 0.01), (0.02, 0.05)])
-def test_a_path_that_takes_now_more_now_less_time_is_filled_all_the_same(wave_s: float, every_s: float) -> None:
-    """Jitter as on radio and cable links, without reordering."""
+def test_a_path_with_varying_delay_is_filled(wave_s: float, every_s: float) -> None:
+    """The delay varies as on radio or cable links, without reordering."""
     net, flood = measured(20e6)
     random = Random(3)
 
@@ -266,8 +266,8 @@ def test_a_path_that_takes_now_more_now_less_time_is_filled_all_the_same(wave_s:
     assert drops < 0.01
 
 
-class Cross:
-    """Traffic of others over the same link, which does not react to anything."""
+class CrossTraffic:
+    """Traffic of others over the same link, which does not react to congestion."""
 
     def __init__(self, net: Net, path: Path) -> None:
         self.net, self.path = net, path
@@ -282,9 +282,9 @@ class Cross:
         self.net.at(now + 0.002, self._speak)
 
 
-def test_others_traffic_comes_and_goes() -> None:
+def test_the_rate_adapts_to_traffic_of_others() -> None:
     net, flood = measured(50e6)
-    cross = Cross(net, flood.path)
+    cross = CrossTraffic(net, flood.path)
     net.run(4)
     cross.bps = 25e6
     net.run(2)
@@ -313,15 +313,15 @@ def test_two_gateways_share_a_link() -> None:
     assert 0.2 < first / (first + second) < 0.8
 
 
-def test_no_more_than_the_rate_that_is_allowed() -> None:
+def test_the_rate_never_exceeds_the_configured_limit() -> None:
     net, flood = measured(50e6, most_bps=5e6)
     net.run(15)
     assert flood.rate_bps == 5e6
     assert flood.goodput_bps(5) < 5e6
 
 
-class Story:
-    """Reports of a sender with 1,000 bytes a datagram, one after the other."""
+class ReportFeed:
+    """Feeds a rate estimate with reports of a sender whose datagrams have 1,000 bytes."""
 
     def __init__(self, sends_bps: float, trip_s: float = 0.04) -> None:
         self.estimate = RateEstimate(None)
@@ -330,12 +330,12 @@ class Story:
         self.sent = self.received = 0
 
     def cruise(self) -> float:
-        """Let the start end."""
-        self.tell(40)
-        self.tell(8, queue_s=0.03)
-        return self.tell(10)
+        """End the start phase with a short queue, and return the rate."""
+        self.report(40)
+        self.report(8, queue_s=0.03)
+        return self.report(10)
 
-    def tell(self, reports: int, queue_s: float = 0.0, loss: float = 0.0, is_limited: bool = True) -> float:
+    def report(self, reports: int, queue_s: float = 0.0, loss: float = 0.0, is_limited: bool = True) -> float:
         for _ in range(reports):
             self.now += 0.025
             sent = round(self.sends_bps * 0.025 / 8000)
@@ -346,84 +346,84 @@ class Story:
         return self.estimate.bps
 
 
-def test_who_does_not_use_the_rate_does_not_raise_it() -> None:
-    story = Story(3e6)
-    before = story.estimate.bps
-    assert story.tell(200, is_limited=False) == before
+def test_a_sender_that_does_not_use_the_rate_does_not_raise_it() -> None:
+    feed = ReportFeed(3e6)
+    before = feed.estimate.bps
+    assert feed.report(200, is_limited=False) == before
 
 
-def test_the_rate_grows_to_twice_what_gets_across_only() -> None:
-    story = Story(20e6)
-    assert story.tell(200) == pytest.approx(40e6, rel=0.01)
+def test_the_rate_grows_to_at_most_twice_the_throughput() -> None:
+    feed = ReportFeed(20e6)
+    assert feed.report(200) == pytest.approx(40e6, rel=0.01)
 
 
-def test_there_is_a_floor() -> None:
-    story = Story(20e6)
-    story.tell(100)
+def test_the_rate_never_falls_below_the_floor() -> None:
+    feed = ReportFeed(20e6)
+    feed.report(100)
     for _ in range(200):
-        story.tell(20, queue_s=0.05, loss=0.5)
-        story.tell(2)
-        story.tell(20, loss=0.5)
-        story.tell(2)
-    assert story.estimate.bps >= FLOOR_BPS
-    story.sends_bps = 0.05e6
+        feed.report(20, queue_s=0.05, loss=0.5)
+        feed.report(2)
+        feed.report(20, loss=0.5)
+        feed.report(2)
+    assert feed.estimate.bps >= FLOOR_BPS
+    feed.sends_bps = 0.05e6
     for _ in range(2000):
-        story.tell(100, queue_s=0.5, loss=0.8)
-        story.tell(2)
-    assert story.estimate.bps == FLOOR_BPS
+        feed.report(100, queue_s=0.5, loss=0.8)
+        feed.report(2)
+    assert feed.estimate.bps == FLOOR_BPS
 
 
 def test_two_late_answers_in_a_row_do_not_lower_the_rate_for_long() -> None:
-    story = Story(20e6)
-    before = story.tell(40)
-    story.tell(2, queue_s=0.03)
-    assert story.tell(1) == pytest.approx(before, rel=0.01)
+    feed = ReportFeed(20e6)
+    before = feed.report(40)
+    feed.report(2, queue_s=0.03)
+    assert feed.report(1) == pytest.approx(before, rel=0.01)
 
 
-def test_one_fall_for_one_queue() -> None:
-    story = Story(20e6)
-    before = story.cruise()
+def test_one_queue_lowers_the_rate_once() -> None:
+    feed = ReportFeed(20e6)
+    before = feed.cruise()
     for queue_s in (0.012, 0.014, 0.016, 0.018, 0.02, 0.022):
-        story.tell(1, queue_s=queue_s)
-    fallen = story.estimate.bps
+        feed.report(1, queue_s=queue_s)
+    fallen = feed.estimate.bps
     assert fallen == pytest.approx(0.7 * before, rel=0.1)
-    assert story.tell(12, queue_s=0.02) == fallen, "it gets shorter only slowly"
-    assert story.tell(1) == pytest.approx(0.92 * before, rel=0.1)
-    assert story.tell(8) >= 0.92 * before, "and that was all"
+    assert feed.report(12, queue_s=0.02) == fallen, "the queue shrinks only slowly"
+    assert feed.report(1) == pytest.approx(0.92 * before, rel=0.1)
+    assert feed.report(8) >= 0.92 * before, "and that was all"
 
 
-def test_one_late_answer_says_nothing_of_a_rate_that_is_hardly_used() -> None:
-    story = Story(20e6)
-    before = story.tell(40)
-    story.sends_bps = 2e6
-    story.tell(20, is_limited=False)
-    assert story.tell(1, queue_s=0.03) > 0.7 * before
+def test_one_late_answer_does_not_lower_a_rate_that_is_hardly_used() -> None:
+    feed = ReportFeed(20e6)
+    before = feed.report(40)
+    feed.sends_bps = 2e6
+    feed.report(20, is_limited=False)
+    assert feed.report(1, queue_s=0.03) > 0.7 * before
 
 
-def test_growth_is_slow_after_a_fall_and_fast_when_the_last_is_long_ago() -> None:
-    story = Story(20e6)
-    start = story.cruise()
-    second = story.tell(40) / start
-    story.tell(120)
-    before = story.estimate.bps
-    fifth = story.tell(40) / before
+def test_growth_is_slow_after_a_fall_and_speeds_up_later() -> None:
+    feed = ReportFeed(20e6)
+    start = feed.cruise()
+    second = feed.report(40) / start
+    feed.report(120)
+    before = feed.estimate.bps
+    fifth = feed.report(40) / before
     assert 1 < second < 1.15
     assert fifth > 1.3
 
 
-def test_a_queue_that_does_not_care_is_somebody_elses() -> None:
-    story = Story(20e6)
-    story.cruise()
-    before = story.tell(120, queue_s=0.04)
+def test_a_queue_that_does_not_react_to_our_rate_is_not_ours() -> None:
+    feed = ReportFeed(20e6)
+    feed.cruise()
+    before = feed.report(120, queue_s=0.04)
     assert before > 0.7 * 20e6
-    assert story.tell(20, queue_s=0.04) >= before, "from now on the path is that long"
+    assert feed.report(20, queue_s=0.04) >= before, "the longer trip is now that of the path"
 
 
-def test_a_host_without_time_to_send_is_no_slow_path() -> None:
-    """The rate allows 20 Mbit/s. The host sends 2, late but complete."""
-    story = Story(20e6)
-    before = story.cruise()
-    story.sends_bps = 2e6
-    story.tell(20)
-    story.tell(10, queue_s=0.06)
-    assert story.tell(10) > 0.6 * before
+def test_a_busy_host_is_not_taken_for_a_slow_path() -> None:
+    """The path carries 20 Mbit/s, the host sends 2 Mbit/s late, and nothing is lost."""
+    feed = ReportFeed(20e6)
+    before = feed.cruise()
+    feed.sends_bps = 2e6
+    feed.report(20)
+    feed.report(10, queue_s=0.06)
+    assert feed.report(10) > 0.6 * before

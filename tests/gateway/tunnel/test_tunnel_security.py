@@ -1,4 +1,4 @@
-"""Attacks by strangers. Nothing that does not authenticate is answered, or changes anything but counters."""
+"""Attacks by strangers. Datagrams that do not authenticate get no answer, and change nothing but the counters."""
 
 import pickle
 import time
@@ -25,7 +25,7 @@ STRANGER = ("198.51.100.66", 666)
 
 
 def state_of(thing: Any, seen: set[int] | None = None) -> Any:
-    """Return the whole state of an object as plain values, without drop counters and buffers."""
+    """Return the state of an object as plain values, without drop counters, scratch space and random generators."""
     seen = set() if seen is None else seen
     if isinstance(thing, np.ndarray):
         return thing.tobytes()
@@ -57,7 +57,7 @@ def drops_of(node: Node) -> Counter[Drop]:
 
 
 def attack(victim: Node, messages: Iterable[bytes], allowed: set[Drop], source: tuple[str, int] = STRANGER) -> int:
-    """Assert that each message is dropped for an allowed reason, changes nothing and is not answered."""
+    """Check that each message is dropped for an allowed reason, without a change or an answer. Return their number."""
     endpoint, now = victim.endpoint, victim.net.now
     before, drops = state_of(endpoint), drops_of(victim)
     number = 0
@@ -77,7 +77,7 @@ def attack(victim: Node, messages: Iterable[bytes], allowed: set[Drop], source: 
 
 
 def flips(message: bytes) -> Iterator[bytes]:
-    """Yield the message with each bit flipped in turn."""
+    """Generate copies of a message, each with one bit flipped."""
     for place in range(8 * len(message)):
         turned = bytearray(message)
         turned[place // 8] ^= 1 << place % 8
@@ -90,7 +90,7 @@ def truncations(message: bytes) -> Iterator[bytes]:
 
 
 def recorded(seconds: float = 0.0, config: EndpointConfig | None = None) -> tuple[Net, Node, Node, dict[str, bytes]]:
-    """Two gateways with a session, and one of each kind of datagram, recorded on their way from a to b."""
+    """Return two gateways with a session, and a recorded datagram of each kind. Only the response goes from b to a."""
     net = Net(3)
     a, b = net.node("a", config), net.node("b", config)
     a.records = b.records = True
@@ -123,8 +123,8 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("kind", ["INITIATION", "RESPONSE", "PROBE", "NORM", "FEEDBACK", "NORM_PART"])
-def test_every_bit_turned_of_every_kind_of_datagram(kind: str) -> None:
-    """Fresh datagrams are altered, which would be accepted unaltered."""
+def test_datagrams_of_any_kind_with_a_flipped_bit_are_dropped(kind: str) -> None:
+    """The datagrams have not arrived before, and would be accepted if unaltered."""
     net = Net(3)
     a, b = net.node("a"), net.node("b")
     a.records = b.records = True
@@ -149,17 +149,17 @@ def test_every_bit_turned_of_every_kind_of_datagram(kind: str) -> None:
         message = train.data.tobytes()[: train.segment_bytes]
     assert Kind(message[0] & 15).name == kind
     source = a.address if victim is b else b.address
-    # A datagram altered in the counter alone does not authenticate either, so no window moves.
+    # A datagram altered only in its counter does not authenticate either, so the replay window does not move.
     assert attack(victim, flips(message), TAMPERED, source) == 8 * len(message)
     attack(victim, truncations(message), TAMPERED, source)
     attack(victim, (message + b"\0", message + message[:27], b"\0" + message), TAMPERED, source)
     before = state_of(victim.endpoint)
     victim.endpoint.receive_train(Train(np.frombuffer(message, np.uint8), len(message), source), net.now)
-    assert state_of(victim.endpoint) != before, "unaltered it does something"
+    assert state_of(victim.endpoint) != before, "unaltered it is accepted"
 
 
-def test_replays_of_everything_from_anywhere() -> None:
-    """Replay both gateways' datagrams to both: to their destination, and to their sender."""
+def test_replays_of_any_datagram_from_any_address_are_dropped() -> None:
+    """Replay all datagrams of both gateways to both, so that some are reflected to their sender."""
     net, a, b, _ = recorded()
     net.run(30)
     wires = [
@@ -176,7 +176,7 @@ def test_replays_of_everything_from_anywhere() -> None:
     assert a.peer(b).path.address == b.address
 
 
-def test_replays_after_the_keys_are_gone() -> None:
+def test_replays_after_the_keys_expired_are_dropped() -> None:
     net, a, b, kinds = recorded(config=EndpointConfig(rekey_s=10))
     net.run(60)
     allowed = {Drop.UNKNOWN_INDEX, Drop.HANDSHAKE_REPLAYED}
@@ -197,11 +197,11 @@ def test_a_restarted_gateway_does_not_answer_old_handshakes() -> None:
     assert drops_of(b)[Drop.HANDSHAKE_STALE] == 1
     assert isinstance(b.endpoint.poll_event(), ClockBehind)
     b.endpoint.receive_train(train, now)
-    assert b.endpoint.poll_event() is None, "and says so once"
+    assert b.endpoint.poll_event() is None, "the report comes once"
 
 
-def test_a_handshake_is_of_use_once_even_to_those_who_delay_it() -> None:
-    """An initiation is held back and sent twice from a stranger's address: one shorter answer, and no move."""
+def test_a_delayed_handshake_is_answered_once() -> None:
+    """Sent twice from a stranger's address, it gets one answer, no longer than itself, and does not move the peer."""
     net, a, b = connected()
     a.records = True
     net.paths["a", "b"].is_cut = True
@@ -216,8 +216,8 @@ def test_a_handshake_is_of_use_once_even_to_those_who_delay_it() -> None:
     attack(b, [message.tobytes()], {Drop.HANDSHAKE_REPLAYED})
 
 
-def test_what_a_gateway_began_before_the_present_session_is_never_answered() -> None:
-    """The initiation never arrived; the session came from the other side's handshake."""
+def test_handshakes_from_before_the_current_session_are_never_answered() -> None:
+    """The old handshakes never arrived, and the session was made by a handshake of the other side."""
     net = Net(3)
     a, b = net.node("a"), net.node("b")
     a.records = True
@@ -232,7 +232,7 @@ def test_what_a_gateway_began_before_the_present_session_is_never_answered() -> 
     b.add(a)
     net.run(1)
     assert b.peer(a).is_up
-    assert not any(train.segment_bytes == INITIATION_BYTES for train in a.sent), "the session is of b's making"
+    assert not any(train.segment_bytes == INITIATION_BYTES for train in a.sent), "b made the session"
     where = b.peer(a).path.address
     attack(b, recorded, {Drop.HANDSHAKE_REPLAYED})
     assert b.peer(a).path.address == where
@@ -256,8 +256,8 @@ def test_answers_are_never_longer_than_questions() -> None:
         assert max(sizes[3:]) <= min(sizes[:3])
 
 
-def test_who_names_addresses_of_others_has_less_sent_there_than_he_sends() -> None:
-    """A peer, with a session. Long probes go only where a short one was answered."""
+def test_a_peer_that_spoofs_addresses_cannot_amplify_traffic() -> None:
+    """The attacker is a peer with a session. Long probes go only to an address that answered a short one."""
     net, a, b = connected()
     home = b.address
     net.run(12)
@@ -276,7 +276,7 @@ def test_who_names_addresses_of_others_has_less_sent_there_than_he_sends() -> No
     assert net.until(lambda: a.peer(b).path.mtu_bytes == 1500, 5) < 5
 
 
-def test_old_answers_prove_no_new_address() -> None:
+def test_old_answers_do_not_prove_a_new_address() -> None:
     net, a, b = connected()
     b.records = True
     a.peer(b)._prober.ask(net.now)
@@ -294,7 +294,7 @@ def test_old_answers_prove_no_new_address() -> None:
     assert max(train.data.size for train in a.sent if train.address == STRANGER) <= INITIATION_BYTES
 
 
-def test_goodbye_over_and_over_makes_no_storm() -> None:
+def test_repeated_goodbyes_cause_no_storm() -> None:
     net, a, b = connected()
 
     def leave() -> None:
@@ -311,8 +311,8 @@ def test_goodbye_over_and_over_makes_no_storm() -> None:
     assert len(a.events_of(PeerDown)) <= 50
 
 
-def test_a_stranger_with_a_key_of_his_own_gets_nowhere() -> None:
-    """A stranger knows both public keys, and is a gateway in all respects but not on the list."""
+def test_a_stranger_with_its_own_key_is_refused() -> None:
+    """The stranger knows both public keys, and lacks only an entry in the list of peers."""
     _, a, b = connected()
     eve = key_of("eve")
     random = Random(1)
@@ -326,7 +326,7 @@ def test_a_stranger_with_a_key_of_his_own_gets_nowhere() -> None:
 
 
 def test_public_keys_alone_do_not_make_a_mac() -> None:
-    """So a sender without a private key cannot cause the costly part of a handshake."""
+    """Without one of the private keys, no one can trigger the expensive part of a handshake."""
     _, a, b = connected()
     eve = key_of("eve")
     as_a, as_b = Pair(eve, b.keys.public), Pair(eve, a.keys.public)
@@ -334,11 +334,13 @@ def test_public_keys_alone_do_not_make_a_mac() -> None:
     for pair in (as_a, as_b):
         assert not b.endpoint.peers[a.keys.public.id]._handshakes.pair.is_genuine(pair.stamp(message))
     assert b.endpoint.peers[a.keys.public.id]._handshakes.pair.is_genuine(message)
-    assert not a.endpoint.peers[b.keys.public.id]._handshakes.pair.is_genuine(message), "nor is it good the other way"
+    assert not a.endpoint.peers[b.keys.public.id]._handshakes.pair.is_genuine(message), (
+        "it is not valid in the other direction"
+    )
 
 
-def test_a_mac_without_the_rest_is_not_enough() -> None:
-    """A thief of b's key can make MACs as if from a, but cannot complete a handshake with b as a."""
+def test_a_valid_mac_alone_is_not_enough() -> None:
+    """A thief of b's key can make MACs as from a, but cannot complete a handshake with b as a."""
     _, a, b = connected()
     thief = Pair(b.keys, a.keys.public)
     stolen = Opening(Pair(b.keys, a.keys.public), 9, a.wall_ns() + 10**9, Random(2).randbytes).message
@@ -364,7 +366,7 @@ def test_genuine_handshakes_are_answered_no_more_than_twenty_times_a_second() ->
 
 
 @given(st.binary(min_size=1, max_size=3000), st.integers(1, 2000))
-def test_noise_in_trains(garbage: bytes, segment_bytes: int) -> None:
+def test_trains_of_noise_are_dropped(garbage: bytes, segment_bytes: int) -> None:
     endpoint = NOISE_VICTIM.endpoint
     before, drops = state_of(endpoint), drops_of(NOISE_VICTIM)
     segment_bytes = min(segment_bytes, len(garbage))
@@ -379,16 +381,16 @@ NOISE_VICTIM = connected()[2]
 
 
 @given(st.integers(0, 255), st.integers(1, 1500), st.integers(0, 3), st.binary(max_size=64))
-def test_forgeries_for_a_session_that_there_is(first: int, size: int, hops: int, content: bytes) -> None:
-    """Anyone can read the index on the wire."""
+def test_forgeries_for_an_existing_session_are_dropped(first: int, size: int, hops: int, content: bytes) -> None:
+    """The index of a session is readable on the wire."""
     index = next(iter(NOISE_VICTIM.endpoint.indexes)).to_bytes(4)
     header = bytes([first]) + b"\0\7" + index + bytes(4) + bytes([hops])
     message = (header + content).ljust(size + OVERHEAD_BYTES, b"\0")
     attack(NOISE_VICTIM, [message], TAMPERED)
 
 
-def test_good_and_bad_in_one_train() -> None:
-    """The kernel joins datagrams by address, so an attacker may get into a peer's train."""
+def test_the_good_datagrams_of_a_mixed_train_are_accepted() -> None:
+    """The kernel joins datagrams by address, so an attacker's may be in one train with those of a peer."""
     net, a, b = connected()
     a.records = True
     net.path(a, b).is_cut = True
@@ -398,7 +400,7 @@ def test_good_and_bad_in_one_train() -> None:
     step = a.sent[-1].segment_bytes
     wire[3 * step + 20] ^= 1  # content
     wire[5 * step + 4] ^= 1  # index
-    wire[7 * step : 8 * step] = wire[6 * step : 7 * step]  # twice
+    wire[7 * step : 8 * step] = wire[6 * step : 7 * step]  # replay
     wire[9 * step] ^= 0xC0  # version
     before = drops_of(b)
     b.receive(bytes(wire), step, a.address)
@@ -407,7 +409,7 @@ def test_good_and_bad_in_one_train() -> None:
     assert [drops[reason] for reason in (Drop.FORGED, Drop.UNKNOWN_INDEX, Drop.REPLAYED, Drop.MALFORMED)] == [1] * 4
 
 
-def test_reordered_trains_are_all_taken_once() -> None:
+def test_reordered_trains_are_all_accepted_once() -> None:
     net, a, b = connected()
     a.records = True
     net.path(a, b).is_cut = True
@@ -423,7 +425,7 @@ def test_reordered_trains_are_all_taken_once() -> None:
 
 
 def test_garbage_takes_bounded_time_and_memory() -> None:
-    """A core keeps up with a flood of half a million short datagrams a second of any kind, as the kernel joins them."""
+    """The time for each datagram of a flood is bounded, whatever check rejects it. State does not grow."""
     net, a, b = connected()
     index = next(iter(b.endpoint.indexes)).to_bytes(4)
     a_id = a.keys.public.id.to_bytes(4)
@@ -449,10 +451,10 @@ def test_garbage_takes_bounded_time_and_memory() -> None:
     assert b.endpoint.poll_train(net.now) is None
     assert state_of(b.endpoint) == before
     reached = (Drop.MALFORMED, Drop.UNKNOWN_INDEX, Drop.FORGED, Drop.HANDSHAKE_FORGED)
-    assert all(drops_of(b)[reason] >= 1000 for reason in reached), "each came as far as it could"
+    assert all(drops_of(b)[reason] >= 1000 for reason in reached), "each kind of flood reached its check"
 
 
-def test_secrets_are_in_no_repr_and_no_pickle() -> None:
+def test_secrets_do_not_appear_in_repr_or_pickle() -> None:
     keys = KeyPair.generate()
     _, a, b = connected()
     secret = a.keys._private.private_bytes_raw()
@@ -473,8 +475,8 @@ def test_secrets_are_in_no_repr_and_no_pickle() -> None:
         pickle.dumps(keys)
 
 
-def test_a_content_without_sense_is_counted_though_authentic() -> None:
-    """A compromised peer, or one of another version, does no harm either."""
+def test_authentic_but_invalid_content_is_counted() -> None:
+    """A compromised peer, or one with another version, does no harm either."""
     _, a, b = connected()
     session = a.peer(b)._epochs.current.session  # type: ignore[union-attr]
     here = b.peer(a)

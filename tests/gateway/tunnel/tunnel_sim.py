@@ -1,4 +1,4 @@
-"""Tunnels in virtual time, over links that lose, duplicate, delay and reorder, reproducible by a seed."""
+"""Gateways' tunnels in virtual time, over links that lose, duplicate, delay and reorder. Runs repeat for a seed."""
 
 import hashlib
 import heapq
@@ -24,13 +24,13 @@ GROUP = 77
 
 @dataclass(slots=True)
 class Path:
-    """One direction between two nodes."""
+    """The link from one node to another, in one direction."""
 
     delay_s: float = 0.02
     loss: float = 0.0
-    double: float = 0.0
+    duplicate: float = 0.0
     jitter_s: float = 0.0
-    """Most extra delay, drawn for each datagram, so that they overtake each other; 0 keeps their order."""
+    """Most extra delay, drawn for each datagram, so that they overtake each other. With 0 they keep their order."""
     mtu: int = 1500
     rate_bps: float = math.inf
     queue_s: float = 0.1
@@ -42,12 +42,12 @@ class Path:
 
 
 def key_of(name: str) -> KeyPair:
-    """Return the key of a gateway, always the same for a name."""
+    """Return the key pair of a gateway, always the same for a name."""
     return KeyPair(hashlib.sha256(name.encode()).digest())
 
 
 class Node:
-    """A tunnel with its address, and everything that it has put out."""
+    """A gateway's tunnel with its address, and everything that came out of it."""
 
     def __init__(self, net: "Net", name: str, config: EndpointConfig, address: Address) -> None:
         self.net = net
@@ -55,19 +55,19 @@ class Node:
         self.config = config
         self.keys = key_of(name)
         self.address = address
-        """Source of its packets. A NAT may change it."""
+        """Source address of its packets. Changing it simulates a NAT."""
         self.received: list[tuple[int, bytes]] = []
         """Group and content of each datagram received for the LAN."""
         self.keeps = True
-        """True to fill `received`."""
+        """True if `received` is filled."""
         self.received_bytes = 0
         self.events: list[tuple[float, Event]] = []
         self.sent: list[Train] = []
-        """Copies of the trains sent, if `records` is set."""
+        """Copies of the trains it sent while `records` is set."""
         self.records = False
         self.is_running = True
         self.busy_until = -math.inf
-        """Until then its host does not run it: it does nothing, and then everything at once."""
+        """Time until which the host is too busy to run the node. Arrivals wait and are then handled at once."""
         self.endpoint = self._endpoint()
 
     def _endpoint(self) -> Endpoint:
@@ -78,7 +78,7 @@ class Node:
         return WALL_NS + int(self.net.now * 1e9)
 
     def restart(self) -> None:
-        """Replace it by a new process with the same key and no peers."""
+        """Start a new process with the same key, which has no peers yet."""
         self.endpoint = self._endpoint()
         self.is_running = True
 
@@ -133,7 +133,7 @@ class Node:
 
 
 class Net:
-    """The network between nodes, in virtual time."""
+    """A network of nodes and paths, with virtual time."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -159,7 +159,7 @@ class Net:
         heapq.heappush(self._due, (when, next(self._numbers), do))
 
     def carry(self, sender: Node, train: Train) -> None:
-        """Carry a train: in runs where the path keeps datagrams together."""
+        """Put a train on its path. Datagrams that arrive in order are delivered as one train."""
         receiver = next((node for node in self.nodes.values() if node.address == train.address), None)
         if receiver is None:
             return
@@ -168,7 +168,7 @@ class Net:
         run: list[bytes] = []
         last_at = self.now
         for content in (whole[at : at + step] for at in range(0, len(whole), step)):
-            for times in range(1 + (self.random.random() < path.double)):
+            for times in range(1 + (self.random.random() < path.duplicate)):
                 arrives = self._arrival(path, content, IPV6_BYTES if ":" in train.address[0] else IP_BYTES)
                 if arrives is None:
                     continue
@@ -229,7 +229,7 @@ class Net:
         raise AssertionError("the nodes keep each other busy without end")
 
     def until(self, condition: Callable[[], bool], seconds: float) -> float:
-        """Let time pass until a condition holds. Return how long that took; infinite if it never held."""
+        """Let time pass until a condition holds. Return the seconds this took, or infinity if it never held."""
         start = self.now
         while self.now < start + seconds:
             if condition():
@@ -239,7 +239,7 @@ class Net:
 
 
 def connected(seed: int = 0, config: EndpointConfig | None = None, **options: object) -> tuple[Net, Node, Node]:
-    """Return two gateways with a session that have found the path MTU."""
+    """Return two gateways with a session, after their search for the path MTU."""
     net = Net(seed)
     a, b = net.node("a", config), net.node("b", config)
     a.add(b, **options)
@@ -251,7 +251,7 @@ def connected(seed: int = 0, config: EndpointConfig | None = None, **options: ob
 
 
 def datagrams(number: int, size: int, seed: int = 0) -> Iterator[bytes]:
-    """Yield random datagrams."""
+    """Generate datagrams with random content, the same for a seed."""
     random = Random(seed)
     return (random.randbytes(size) for _ in range(number))
 
