@@ -27,9 +27,11 @@ _DELAY_PACKETS = 20_000
 _DELAY_LINE = Path(__file__).with_name("delayline.py")
 _ROUTER_SETTINGS = ("ip_forward=1", "conf.all.rp_filter=0", "conf.default.rp_filter=0", "conf.all.send_redirects=0")
 _QUEUE_S = 0.05
+"""Length of the queue before a rate limit."""
 _BURST_BYTES = 1 << 16
 """Burst of a rate limit. Longer trains are cut."""
-_SEGMENTS_ALL = 65_535
+_SEGMENTS_MAX = 65_535
+"""Linux's default for `gso_max_segs`, which passes trains whole."""
 
 
 @dataclass(slots=True)
@@ -165,7 +167,7 @@ class Internet:
             yield
         finally:
             for namespace, device in ends:
-                namespace.ip("link", "set", device, "gso_max_segs", str(_SEGMENTS_ALL))
+                namespace.ip("link", "set", device, "gso_max_segs", str(_SEGMENTS_MAX))
 
     @contextlib.contextmanager
     def blackout(self) -> Iterator[None]:

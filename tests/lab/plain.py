@@ -15,13 +15,17 @@ from netns import Namespace
 
 PORT = 5799
 _PAYLOAD_BYTES = 1472
+"""UDP payload of a full packet with an MTU of 1,500 bytes."""
 _LINK_BYTES = 1514
-_TRAIN = 8
+"""The same packet with its UDP, IPv4 and Ethernet headers, as a rate limit counts it."""
+_TRAIN_DATAGRAMS = 8
 _UDP_SEGMENT, _SO_RCVBUFFORCE = 103, 33
 _STAMP_BYTES = 8
 _QUIET_S = 0.3
+"""Silence after which no more datagrams are expected."""
 _TRIES, _TRY_S = 3, 0.6
-_EXCESS = 1.25
+_EXCESS_FACTOR = 1.25
+"""Rate of the measurement as a multiple of the expected rate: enough to keep the queue full."""
 _TICK_S = 0.002
 
 
@@ -50,7 +54,7 @@ def _measure(left: GatewayHost, right: GatewayHost, at_most_mbit: float) -> floa
     with udp(right.namespace, right.address, PORT) as inlet, udp(left.namespace) as outlet:
         reader = threading.Thread(target=_read_all, args=(inlet, arrivals))
         reader.start()
-        _send_at(outlet, (right.address, PORT), at_most_mbit * _EXCESS, _TRY_S)
+        _send_at(outlet, (right.address, PORT), at_most_mbit * _EXCESS_FACTOR, _TRY_S)
         reader.join()
     # The burst that a rate limit passes at the start is not part of its rate.
     begin, end = arrivals[0][0] + 0.2 * _TRY_S, arrivals[0][0] + 0.95 * _TRY_S
@@ -66,11 +70,11 @@ def _read_all(inlet: socket.socket, arrivals: list[tuple[float, int]]) -> None:
 
 def _send_at(outlet: socket.socket, address: tuple[str, int], mbit: float, seconds: float) -> None:
     outlet.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, _PAYLOAD_BYTES)
-    payload = bytes(_TRAIN * _PAYLOAD_BYTES)
+    payload = bytes(_TRAIN_DATAGRAMS * _PAYLOAD_BYTES)
     begin = time.monotonic()
     sent = 0
     while (elapsed := time.monotonic() - begin) < seconds:
-        for _ in range(int(elapsed * mbit * 1e6 / 8 / (_TRAIN * _LINK_BYTES)) - sent):
+        for _ in range(int(elapsed * mbit * 1e6 / 8 / (_TRAIN_DATAGRAMS * _LINK_BYTES)) - sent):
             outlet.sendto(payload, address)
             sent += 1
         time.sleep(_TICK_S)

@@ -22,7 +22,9 @@ STRANGER: Address = ("10.57.4.77", 40_000)
 """An address in the first gateway's subnet, so that an answer would leave by the tapped link."""
 COUNT = 100
 UNSEEN_S = 1.5
+"""Length of the blackout: peers give each other up after about 3 s of silence."""
 COUNTED_S = 5.0
+"""Most time until the metrics include all datagrams of an attack."""
 RANDOM = Random(57)
 
 

@@ -19,7 +19,8 @@ _ETHERNET_BYTES = 14
 _BUFFER_BYTES = 32 << 20
 _SO_RCVBUFFORCE = 33
 _POLL_S = 0.05
-_KEPT = 200_000
+_DATAGRAMS_MAX = 200_000
+"""Most datagrams recorded, to bound the memory of a tap that is left open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Tap:
         self._socket.close()
 
     def _read(self) -> None:
-        while self._is_open and len(self.datagrams) < _KEPT:
+        while self._is_open and len(self.datagrams) < _DATAGRAMS_MAX:
             with contextlib.suppress(TimeoutError):
                 frame, (_, protocol, kind, *_) = self._socket.recvfrom(1 << 17)
                 if protocol == _IPV4:
