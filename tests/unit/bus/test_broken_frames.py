@@ -14,17 +14,18 @@ from fjm2.messages.object_codec import SAFE_CODEC
 
 _HASH_MODULUS = (1 << 61) - 1
 PROMPTLY_S = 5.0
+"""Processor time, so that a busy machine makes no difference."""
 
 
 def test_a_flood_of_transactions_that_never_end_is_dropped_at_little_cost() -> None:
     reports: list[BusReport] = []
     bytes_max = 12 << 20
     transactions: Transactions[str] = Transactions(lambda _: None, reports.append, bytes_max)
-    begin = time.perf_counter()
+    begin = time.process_time()
     for connection in range(25_000):
         transactions.add(connection, Transaction(1, 0, 2), None, 0, 5, 0.0)
         assert transactions.held_bytes <= bytes_max
-    assert time.perf_counter() - begin < PROMPTLY_S
+    assert time.process_time() - begin < PROMPTLY_S
     assert len(transactions) + len(reports) == 25_000
     assert len(transactions) > 9_000
 
@@ -45,10 +46,10 @@ def test_integers_of_the_same_hash_are_refused_before_they_are_compared() -> Non
     # Joined from pieces, since encoding this in one piece would take minutes, as decoding without the check would.
     pairs = [SAFE_CODEC.encode(number * _HASH_MODULUS)[1:] + b"\0" for number in range(1, 50_000)]
     hostile = bytes((0, 9)) + len(pairs).to_bytes(4, "big") + b"".join(pairs)
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(MessageFormatError, match="same hash"):
         SAFE_CODEC.decode(hostile)
-    assert time.perf_counter() - begin < PROMPTLY_S
+    assert time.process_time() - begin < PROMPTLY_S
 
 
 def test_dicts_of_many_keys_pass() -> None:

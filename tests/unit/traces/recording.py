@@ -56,8 +56,10 @@ class Counting:
         self.drops: Counter[str] = Counter()
         self.gauges: dict[str, float | None] = {}
         self.error: Exception | None = None
+        self.times_read = 0
 
     def readings(self) -> list[Reading]:
+        self.times_read += 1
         if self.error is not None:
             raise self.error
         return [
