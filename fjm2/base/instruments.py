@@ -9,8 +9,8 @@ Every counter and gauge of FJM2 is one `Instrument` in one list, which stands be
 - `fjm2d/instruments.py`: a gateway's links and LANs
 
 The rest follows from the lists: the families for Prometheus and the columns of the Spark pipeline at run time; the
-fields of the dataclasses and the tables of the documentation by `make counters`. docs/dev/recipe-counter-notes.md says
-how to add a counter.
+fields of the dataclasses and the tables of the documentation by `make counters`. docs/dev/recipes.md says how to add a
+counter.
 """
 
 from collections.abc import Iterable

@@ -110,6 +110,13 @@ def test_files_named_in_the_pages_exist() -> None:
             assert (ROOT / name).exists(), f"{page.name}: {name}"
 
 
+def test_pages_named_in_the_code_exist() -> None:
+    sources = (path for folder in ("fjm2", "fjm2admin", "fjm2d", "bench") for path in (ROOT / folder).rglob("*.py"))
+    for path in sources:
+        for name in re.findall(r"\bdocs/[\w/.-]+\.md\b", path.read_text()):
+            assert (ROOT / name).exists(), f"{path.relative_to(ROOT)}: {name}"
+
+
 def test_every_example_is_in_the_table() -> None:
     page = (ROOT / "docs" / "examples.md").read_text()
     table = {name for line in page.splitlines() if line.startswith("| `") for name in re.findall(r"`(.*?)`", line)}

@@ -5,8 +5,10 @@ of dataclasses, and tables of the documentation.
 """
 
 import dataclasses
+import difflib
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -149,7 +151,12 @@ BLOCKS: Final = (
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.path} {block.begin}")
 def test_files_show_the_present_lists(block: Block) -> None:
     content = (ROOT / block.path).read_text()
-    assert content == block.written(content), f"{block.path} does not show the present counters: run `make counters`"
+    texts = content.splitlines(), block.written(content).splitlines()
+    difference = "\n".join(difflib.unified_diff(*texts, block.path, "as the list has it", lineterm="", n=0))
+    if difference:
+        pytest.fail(
+            f"{block.path} does not show the present counters: run `make counters`\n{difference}", pytrace=False
+        )
 
 
 # Every entry appears everywhere.
@@ -157,18 +164,27 @@ def test_files_show_the_present_lists(block: Block) -> None:
 
 @every_instrument
 def test_every_instrument_is_described(name: str, one: Instrument) -> None:
-    assert one.field or one.trace, name
-    assert one.unit
-    assert re.fullmatch(r"[A-Z][^\n]*\.", one.sentence)
-    assert one.metric is None or re.fullmatch(r"fjm2d?_[a-z_]+", one.metric)
-    assert one.metric is None or one.metric.endswith("_total") == (one.kind == "counter")
+    assert one.field or one.trace, f"an entry of {name} has neither a field nor a key in traces: {one}"
+    assert one.unit, f"{one.name}: expected a unit"
+    assert re.fullmatch(r"[A-Z][^\n]*\.", one.sentence), (
+        f"{one.name}: expected one line from a capital letter to a full stop: {one.sentence!r}"
+    )
+    if one.metric:
+        assert re.fullmatch(r"fjm2d?_[a-z_]+", one.metric), f"{one.name}: expected fjm2_... in lower case: {one.metric}"
+        assert one.metric.endswith("_total") == (one.kind == "counter"), (
+            f"{one.name}: {one.metric}: names of counters end in _total, those of gauges do not"
+        )
 
 
 @pytest.mark.parametrize("name", LISTS)
 def test_no_name_comes_twice_in_a_list(name: str) -> None:
     for names in zip(*((one.field, one.metric, one.trace) for one in LISTS[name]), strict=True):
-        given = [each for each in names if each]
-        assert len(set(given)) == len(given)
+        assert not twice(names)
+
+
+def twice(names: Iterable[str | None]) -> set[str]:
+    """Return the names that come more than once."""
+    return {name for name, count in Counter(names).items() if name and count > 1}
 
 
 def names_of(kind: type) -> list[str]:
@@ -192,8 +208,7 @@ def test_every_field_of_the_statistics_has_a_metric() -> None:
 
 
 def test_no_metric_stands_for_two_things() -> None:
-    names = [one.metric for _, one in EVERY if one.metric]
-    assert len(set(names)) == len(names)
+    assert not twice(one.metric for _, one in EVERY)
 
 
 def statistics(kind: type, instruments: Iterable[Instrument], **more: object) -> object:

@@ -49,7 +49,8 @@ MADE_BY_OTHERS = {
 MADE_BY_OTHERS |= {name.replace(".jms.", ".jms.blocking.") for name in MADE_BY_OTHERS}
 """Classes whose objects the library makes for applications: their constructors are not public."""
 ADVICE = """
-The public surface is not what tests/unit/public_api.txt says. If that is meant: `make api`, and a line in CHANGELOG.md.
+The public surface is not what tests/unit/public_api.txt says. If that is meant:
+`make api`, and a file in docs/changes/ if users notice.
 """
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
