@@ -254,7 +254,7 @@ def test_commands_that_are_not_run_could_be(line: Line, tmp_path: Path, monkeypa
         "make demo",
     ],
 )
-def test_only_what_is_ours_is_run(line: str) -> None:
+def test_only_our_own_commands_are_run(line: str) -> None:
     assert not is_safe(line)
 
 

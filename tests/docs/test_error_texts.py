@@ -43,7 +43,7 @@ def texts_of(source: str) -> Iterator[str]:
                 yield re.sub(r"^(\.\+\?)+(:\\ )?|(\.\+\?)+$", "", text)
 
 
-def test_messages_are_those_of_the_code() -> None:
+def test_quoted_messages_exist_in_the_code() -> None:
     messages = quoted()
     assert len(messages) > 40
     assert {message for message in messages if not texts().search(message)} <= OTHERS

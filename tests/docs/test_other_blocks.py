@@ -76,7 +76,7 @@ REFUSED = [block for block in in_language("text") if block.page == "docs/selecto
 
 
 @pytest.mark.parametrize("text", [line for block in REFUSED for line in block.code.splitlines()])
-def test_what_is_refused_is_refused(text: str) -> None:
+def test_examples_of_refused_input_are_refused(text: str) -> None:
     with pytest.raises(InvalidSelectorError):
         Selector(text)
 
@@ -97,7 +97,7 @@ def test_settings_of_a_proxy_are_whole(block: Block) -> None:
     assert "proxy_buffering off;" in block.code
 
 
-def test_what_prometheus_reads_has_our_metrics(port: int) -> None:
+def test_prometheus_examples_name_our_metrics(port: int) -> None:
     """Examples for Prometheus are valid YAML, and name metrics that are served."""
     yaml = pytest.importorskip("yaml", reason="the extra `docs` is not installed")
     served = set(re.findall(r"^# TYPE (\w+)", asyncio.run(metrics_of_a_bus(port)), re.MULTILINE))
@@ -145,7 +145,7 @@ MessageConsumer consumer; MessageProducer producer; TextMessage message;
 """Variables that earlier blocks of a page define."""
 
 
-def test_what_is_installed_is_what_the_service_expects() -> None:
+def test_guides_install_files_where_services_expect_them() -> None:
     """The guides install files where the systemd units expect them."""
     for page, unit in (("docs/gateway.md", "fjm2d"), ("docs/admin.md", "fjm2admin")):
         shells = [block for block in in_language("sh", "bash", "console") if block.page == page]

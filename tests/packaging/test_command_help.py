@@ -179,7 +179,7 @@ def assert_is_one_error(found: Found, *arguments: str) -> str:
 
 
 @every_command
-def test_data_is_to_be_had_as_json(found: Found) -> None:
+def test_every_command_with_data_offers_json(found: Found) -> None:
     is_mere_group = isinstance(found.command, click.Group) and not found.command.invoke_without_command
     has_json = any("--json" in one.opts for one in found.command.params)
     assert has_json + (str(found) in NO_DATA) + is_mere_group == 1
@@ -196,7 +196,7 @@ def test_programs_tell_their_version(program: str) -> None:
     assert Found((program,), PROGRAMS[program]).invoke("--version") == (0, f"{program}, version {__version__}\n")
 
 
-def test_every_variable_is_told_of() -> None:
+def test_every_environment_variable_is_documented() -> None:
     told = "\n".join(found.invoke("--help")[1] for found in COMMANDS)
     sources = [path.read_text() for folder in ("fjm2", "fjm2d", "fjm2admin") for path in (ROOT / folder).rglob("*.py")]
     variables = {name for source in sources for name in re.findall(r'"(FJM2[A-Z]*_[A-Z_]*[A-Z])"', source)}

@@ -54,7 +54,7 @@ def test_stages_build_on_each_other_and_the_default_is_the_gateway() -> None:
         assert image == "python:3.11-slim" or image in [stage for _, stage in bases[:number]]
 
 
-def test_what_is_copied_is_there_and_reaches_the_builder() -> None:
+def test_copied_files_exist_and_reach_the_builder() -> None:
     passed = re.findall(r"(?m)^!(.*)$", FILE.with_name("Dockerfile.dockerignore").read_text())
     copied = [source for text in of("build", "COPY") for source in text.split()[:-1]]
     assert sorted(copied) == sorted(passed)
@@ -62,7 +62,7 @@ def test_what_is_copied_is_there_and_reaches_the_builder() -> None:
     assert of("base", "COPY") == ["--from=build /opt/fjm2 /opt/fjm2"]
 
 
-def test_what_is_installed_are_extras() -> None:
+def test_installed_extras_exist() -> None:
     (command,) = of("build", "RUN")
     (names,) = re.findall(r'"\.\[([a-z,]+)\]"', command)
     setup = configparser.ConfigParser()
@@ -96,7 +96,7 @@ def test_programs_and_their_arguments_exist(stage: str) -> None:
     assert len(of("gateway", "HEALTHCHECK")) == 1
 
 
-def test_ports_are_those_that_the_services_listen_on() -> None:
+def test_exposed_ports_are_those_of_the_services() -> None:
     assert of("gateway", "EXPOSE") == [f"{port}/udp" for _, port in WanConfig().listen]
     defaults = AdminConfig()
     assert of("admin", "EXPOSE") == [f"{defaults.port}/tcp {defaults.advert_port}/udp"]

@@ -57,7 +57,7 @@ def test_the_wheel_has_all_of_the_packages_and_nothing_else(packages: Packages) 
     assert packages.read("licenses/LICENSE") == (ROOT / "LICENSE").read_text()
 
 
-def test_the_source_has_what_builds_and_explains_it(packages: Packages) -> None:
+def test_the_source_distribution_has_build_files_and_docs(packages: Packages) -> None:
     sources = packages.sources()
     assert {"LICENSE", "README.md", "CHANGELOG.md", "setup.cfg", "pyproject.toml", "docs/jms.md"} <= sources
     assert {"packaging/fjm2d.toml", "packaging/Dockerfile", "packaging/systemd/fjm2d.service"} <= sources
@@ -84,7 +84,7 @@ def test_the_changelog_keeps_its_form_and_begins_with_this_version() -> None:
     assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
-def test_what_is_imported_is_asked_for(packages: Packages) -> None:
+def test_every_import_is_a_declared_requirement(packages: Packages) -> None:
     """And not only there because something else brings it."""
     owners = metadata.packages_distributions()
     asked = {extra: names_of(packages, extra, owners) for extra in ("", *packages.extras())}
@@ -125,7 +125,7 @@ def test_extras_are_asked_for_by_the_makefile(packages: Packages) -> None:
 # Installed elsewhere.
 
 
-def test_each_program_tells_the_version_or_what_it_lacks(installed: Environment) -> None:
+def test_each_program_prints_its_version_or_the_missing_extra(installed: Environment) -> None:
     for program in PROGRAMS:
         done = installed.run(program, "--version")
         if program == "fjm2d":

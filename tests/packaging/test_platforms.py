@@ -118,7 +118,7 @@ def test_a_kernel_that_only_segments_is_used_for_that() -> None:
     assert ours.stats.offload_refused == 0
 
 
-def test_without_linux_the_interface_has_to_be_named(port: int) -> None:
+def test_without_linux_an_interface_must_be_named(port: int) -> None:
     done = run("darwin", "fjm2", "pub", "t", "x", "--uri", f"fjm2://{GROUP}:{port}?ttl=0")
     assert done.returncode == 1
     assert "expected the name of an interface, as routes are not known on this platform" in done.stderr

@@ -61,7 +61,7 @@ def test_a_library_that_only_some_commands_need_is_missed_in_a_line(tmp_path: Pa
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize("name", programs.MODULES)
-def test_a_full_disk_is_told_of_in_a_line(name: str) -> None:
+def test_a_full_disk_is_reported_in_one_line(name: str) -> None:
     code = f"import fjm2.programs; fjm2.programs.{name.replace('-', '_')}()"
     with open("/dev/full", "w") as full:
         argv = (sys.executable, "-W", "error", "-c", code, "--help")

@@ -127,7 +127,7 @@ def test_runs_of_a_point_are_alike_and_all_that_are(warehouse: Path, report: Pat
             assert len(rows) == expected, (key, point)
 
 
-def test_repair_is_what_the_counters_of_the_runs_say(warehouse: Path, report: Path) -> None:
+def test_repair_follows_from_the_counters_of_the_runs(warehouse: Path, report: Path) -> None:
     by_run = {row["run"]: row for row in parquet(warehouse, "aggregates/by_run")}
     figures: dict[str, Callable[[dict[str, Any]], float]] = {
         "NACKs per 1000 segments": lambda row: row["nacks_sent"] / row["segments_sent"] * 1000,
@@ -149,7 +149,7 @@ def test_repair_is_what_the_counters_of_the_runs_say(warehouse: Path, report: Pa
 
 
 @pytest.mark.parametrize(("key", "counter"), [("gateways", "bytes_sent"), ("captures", "bytes")])
-def test_traffic_over_time_is_what_the_minutes_say(warehouse: Path, report: Path, key: str, counter: str) -> None:
+def test_traffic_over_time_follows_from_the_minutes(warehouse: Path, report: Path, key: str, counter: str) -> None:
     minutes = parquet(warehouse, "aggregates/by_minute")
     points = rows_of(report, key)
     assert len(points) == 30 * (3 if key == "gateways" else 1)
@@ -295,7 +295,7 @@ def test_names_may_hold_whatever_labels_may(tmp_path: Path) -> None:
     assert set(names.values()) <= {text.get_text() for text in legend.get_texts()}
 
 
-def test_systems_can_be_told_apart_without_colours() -> None:
+def test_systems_can_be_distinguished_without_colours() -> None:
     """Systems in one plot differ in marker or line, and all colours are visible on white."""
     groups = (made_warehouse.MESSAGES, made_warehouse.BROKERS, made_warehouse.RAW, made_warehouse.WAYS)
     for group in groups:
@@ -356,7 +356,7 @@ def test_the_page_needs_nothing_else_and_names_everything(report: Path) -> None:
     assert page.count('alt="') == len(KEYS)
 
 
-def test_anomalies_are_told_with_units_the_oldest_first() -> None:
+def test_anomalies_have_units_and_come_oldest_first() -> None:
     (table,) = tables.tables_of([], [made_warehouse.ANOMALY, made_warehouse.COLLAPSE])
     where = f"{made_warehouse.ANOMALY['run']} feed session"
     assert table.rows == [
@@ -371,7 +371,7 @@ def test_the_same_warehouse_gives_the_same_report(warehouse: Path, report: Path,
         assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
 
 
-def test_nothing_to_report_on_is_told(tmp_path: Path) -> None:
+def test_an_empty_warehouse_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="expected rows/, results/ and aggregates/"):
         build(tmp_path, tmp_path / "report")
     (tmp_path / "results").mkdir()

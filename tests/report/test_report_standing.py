@@ -40,7 +40,7 @@ def test_more_than_one_is_better_whatever_is_measured() -> None:
     assert lines[-1] == "Cores: 2"
 
 
-def test_what_loss_costs_is_a_share_of_the_same_system() -> None:
+def test_cost_of_loss_is_relative_to_the_same_system() -> None:
     results = [result("fjm2", "msgs_per_s", value, loss=loss) for loss, value in ((0.0, 200.0), (0.01, 150.0))]
     assert "| 1 KiB to 1, 1 % lost | 75% |" in markdown_of(results, []).splitlines()
     assert "lost" not in markdown_of(results[1:], [])

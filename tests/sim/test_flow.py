@@ -130,7 +130,7 @@ def test_dead_receiver_is_evicted_and_the_rest_go_on() -> None:
     assert not alive.events(StreamLost)
 
 
-def test_who_was_evicted_is_known_until_it_comes_back_or_leaves() -> None:
+def test_evicted_receivers_are_remembered_until_they_return_or_leave() -> None:
     net, pub, sub = pair(Flow.MIN)
     pub.engine.set_receivers(frozenset({sub.node_id, 98, 99}), net.now)
     pub.write(PAYLOAD)
@@ -142,7 +142,7 @@ def test_who_was_evicted_is_known_until_it_comes_back_or_leaves() -> None:
     assert pub.engine.evicted_receivers == set()
 
 
-def test_who_has_left_is_not_waited_for() -> None:
+def test_receivers_that_left_are_not_waited_for() -> None:
     net, pub, sub = pair(Flow.NAMED, ack_timeout_s=1000.0)
     pub.engine.set_receivers(frozenset({sub.node_id, 99}), net.now)
     pub.write(PAYLOAD)
@@ -153,7 +153,7 @@ def test_who_has_left_is_not_waited_for() -> None:
     assert pub.engine.receivers == {sub.node_id}
 
 
-def test_nobody_is_waited_for_with_max() -> None:
+def test_flow_max_waits_for_no_receiver() -> None:
     net, pub, sub = pair(Flow.MAX)
     pub.engine.set_receivers(frozenset({sub.node_id, 4711}), net.now)
     pub.write(PAYLOAD)
@@ -161,7 +161,7 @@ def test_nobody_is_waited_for_with_max() -> None:
     assert not pub.events(ReceiverEvicted)
 
 
-def test_all_dead_is_nobody() -> None:
+def test_the_sender_continues_when_all_receivers_are_dead() -> None:
     net, pub, sub = pair(Flow.NAMED)
     pub.engine.set_receivers(frozenset({sub.node_id}), net.now)
     net.at(0.02, sub.crash)
@@ -271,7 +271,7 @@ def besieged(flow: Flow, **more: object) -> tuple[Network, Node, Node, Forger]:
     return net, pub, sub, Forger(net, pub)
 
 
-def test_who_echoes_no_probe_is_not_waited_for() -> None:
+def test_receivers_that_echo_no_probe_are_not_waited_for() -> None:
     net, pub, sub, forger = besieged(Flow.MIN)
     pub.write(PAYLOAD[:1000])
     net.run(until=0.2)

@@ -96,7 +96,7 @@ def fake() -> Fake:
 
 @pytest.mark.parametrize("arenas", [2, pytest.param(5, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("is_forging", [False, True], ids=["honest", "forging"])
-def test_engine_stands_all_attacks(is_forging: bool, arenas: int) -> None:
+def test_engine_withstands_all_attacks(is_forging: bool, arenas: int) -> None:
     print(f"seed {SEED}")
     for number in range(arenas):
         attack(3000, SEED + number, is_forging=is_forging)
@@ -104,7 +104,7 @@ def test_engine_stands_all_attacks(is_forging: bool, arenas: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(Attacker(Random(1), Sight(1), True).campaigns))
 @pytest.mark.parametrize("cases", [300, pytest.param(800, marks=pytest.mark.nightly)])
-def test_engine_stands_each_attack(name: str, cases: int) -> None:
+def test_engine_withstands_each_attack(name: str, cases: int) -> None:
     attack(cases, SEED, only=name, is_forging=name.startswith("forged"))
 
 
@@ -121,7 +121,7 @@ def test_unknown_field_sizes_are_refused(fake: Fake) -> None:
     assert victim.drops(Drop.UNSUPPORTED) == 5
 
 
-def test_flush_of_another_code_does_not_mix_with_what_was_said_before(fake: Fake) -> None:
+def test_flush_with_another_code_does_not_mix_with_an_earlier_fti(fake: Fake) -> None:
     victim = Victim()
     wide = fake.data(3, 1, bytes(10), fti=fti(2, 50_000, 100, 10, 5, 16), flags=1, fec_id=2)
     victim.take(fake, wide, fake.flush(3, 1, ME, 5))
@@ -223,7 +223,7 @@ def mapping_count() -> int:
     return len(Path("/proc/self/maps").read_text().splitlines())
 
 
-def test_what_was_not_promised_room_is_asked_for_later(fake: Fake) -> None:
+def test_objects_without_reserved_memory_are_requested_later(fake: Fake) -> None:
     victim = Victim(ReceiverConfig(total_bytes_max=100_000))
     ext = fti(5, 60_000, 60_000, 1)
     victim.take(fake, fake.data(0, 0, bytes(10), fti=ext))
@@ -282,8 +282,8 @@ def test_requests_overheard_are_bounded(fake: Fake) -> None:
     assert 10_000 < count_elements(victim.engine)[0] < 2048 * 102 + 20_000
 
 
-def test_hoarder_is_who_loses() -> None:
-    """Not those who have little, because a hoarder always was the last to be heard."""
+def test_the_sender_that_hoards_memory_loses_it() -> None:
+    """Memory is taken from the sender that holds most, not from the one heard least recently."""
     victim = Victim(ReceiverConfig(total_bytes_max=4 << 20))
     hoarder, modest = fakes(2)
     for fake in (hoarder, modest):
@@ -433,7 +433,7 @@ def test_new_data_go_out_however_often_the_old_are_asked_for() -> None:
     assert sum(1 for data in sent if isinstance(data, Data) and data.object_id == new) == 100
 
 
-def test_stream_that_went_on_is_not_repaired_with_what_came_later() -> None:
+def test_overwritten_stream_data_is_not_repaired_with_newer_data() -> None:
     """The requested data are overwritten before they are repaired."""
     victim = Victim(sender=SenderConfig(segment_bytes=64, block_segments=4, stream_bytes=1 << 16, rate_bps=1e6))
     engine = victim.engine

@@ -21,7 +21,7 @@ from fjm2.norm.events import (
 from fjm2.norm.sim import Network
 
 
-def test_what_left_the_cache_is_squelched(net: Network, is_kind: Chooser) -> None:
+def test_objects_that_left_the_cache_are_squelched(net: Network, is_kind: Chooser) -> None:
     config = SenderConfig(segment_bytes=100, block_segments=16, cache_objects=2)
     pub, sub = net.sender(config), net.receiver()
     tap = Tap(net)
@@ -63,7 +63,7 @@ def test_squelch_reaches_all_that_went_by_while_a_stream_lasted(net: Network) ->
     assert sub.stats.nacks_sent <= 10
 
 
-def test_what_a_stream_left_behind_is_reported_lost(net: Network) -> None:
+def test_overwritten_stream_data_is_reported_lost(net: Network) -> None:
     pub, sub = net.sender(SenderConfig(segment_bytes=100, block_segments=4, stream_bytes=3200)), net.receiver()
     link = net.link(pub, sub)
     stream = pub.write(PAYLOAD[:1000])

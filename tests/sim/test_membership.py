@@ -66,7 +66,7 @@ def test_late_joiner_gets_objects_by_its_policy(net: Network, sync: Sync, expect
 
 
 @pytest.mark.parametrize("config", CODES, ids=NAMES)
-def test_late_joiner_gets_streams_that_began_before_what_it_heard_first(net: Network, config: SenderConfig) -> None:
+def test_late_joiner_gets_streams_that_began_before_it_joined(net: Network, config: SenderConfig) -> None:
     pub, sub = net.sender(config), net.receiver()
     link = net.link(pub, sub).cut()
     streams = [pub.write(PAYLOAD[:1000], stream=pub.open_stream()) for _ in range(3)]
@@ -151,7 +151,7 @@ def test_idle_sender_is_not_given_up(net: Network) -> None:
     assert not sub.events(SenderVanished)
 
 
-def test_end_of_a_stream_is_learned_of_later(net: Network) -> None:
+def test_a_missed_end_of_a_stream_is_learned_later(net: Network) -> None:
     pub, sub = net.sender(SMALL), net.receiver()
     link = net.link(pub, sub)
     pub.write(PAYLOAD)
@@ -179,7 +179,7 @@ def test_sender_that_falls_silent_is_given_up(net: Network) -> None:
     assert len(sub.events(SenderVanished)) == 1
 
 
-def test_receiver_comes_back_as_another(net: Network) -> None:
+def test_receiver_returns_with_another_node_id(net: Network) -> None:
     pub, sub = net.sender(SMALL), net.receiver()
     pub.write(PAYLOAD[:5000])
     net.run(until=0.1)

@@ -44,7 +44,7 @@ def asked_at(tap: Tap, config: SenderConfig) -> dict[int, list[float]]:
     return asked
 
 
-def test_what_is_lost_during_the_hold_off_is_asked_for_at_once(net: Network) -> None:
+def test_losses_during_the_hold_off_are_requested_at_once(net: Network) -> None:
     tap = Tap(net)
     pub, sub = net.sender(SLOW), net.receiver()
     net.link(pub, sub).lose(segments=[5, 8])  # the repair of the first comes between them
@@ -57,7 +57,7 @@ def test_what_is_lost_during_the_hold_off_is_asked_for_at_once(net: Network) -> 
     assert pub.stats.repair_segments_sent == 2
 
 
-def test_a_repair_that_is_lost_is_asked_for_after_the_hold_off(net: Network, is_kind: Chooser) -> None:
+def test_a_lost_repair_is_requested_again_after_the_hold_off(net: Network, is_kind: Chooser) -> None:
     tap = Tap(net)
     pub, sub = net.sender(SLOW), net.receiver()
     link = net.link(pub, sub).lose(segments=[5, 8, 11, 14])
@@ -74,7 +74,7 @@ def test_a_repair_that_is_lost_is_asked_for_after_the_hold_off(net: Network, is_
         assert all(HOLD_OFF_S <= later - before <= 1.25 * HOLD_OFF_S for before, later in pairwise(times))
 
 
-def test_a_crowd_holds_off_before_it_asks_for_more(net: Network) -> None:
+def test_a_large_group_holds_off_before_it_requests_more(net: Network) -> None:
     config = replace(SLOW, backoff_factor=1)
     tap = Tap(net)
     pub, sub = net.sender(config), net.receiver()
@@ -87,7 +87,7 @@ def test_a_crowd_holds_off_before_it_asks_for_more(net: Network) -> None:
     assert all(later - before >= HOLD_OFF_S + 0.1 for before, later in pairwise(times))
 
 
-def test_requests_are_paid_for_by_data_that_came(net: Network) -> None:
+def test_requests_stay_in_proportion_to_received_data(net: Network) -> None:
     """Every segment that comes tells of two that are missing, and is hardly longer than the request for them."""
     pub, sub = net.sender(replace(SLOW, segment_bytes=64)), net.receiver()
     link = net.link(pub, sub)
@@ -132,7 +132,7 @@ def test_heavy_loss_both_ways_is_repaired(net: Network, config: SenderConfig, bu
         assert len(sub.events(StreamEnded)) == 1
 
 
-def test_many_that_lose_the_same_ask_but_few_times(net: Network) -> None:
+def test_receivers_with_the_same_loss_send_few_nacks(net: Network) -> None:
     pub, subs = behind_router(net, 100, WIDE)
     pub.links[0].lose(segments=range(20, 24))
     pub.send(PAYLOAD)
@@ -144,7 +144,7 @@ def test_many_that_lose_the_same_ask_but_few_times(net: Network) -> None:
     assert pub.stats.parity_segments_sent == 4
 
 
-def test_unicast_nacks_are_told_to_the_group(net: Network, is_kind: Chooser) -> None:
+def test_unicast_nacks_are_advertised_to_the_group(net: Network, is_kind: Chooser) -> None:
     tap = Tap(net)
     pub, router = net.sender(WIDE), net.router()
     net.link(pub, router).lose(segments=range(20, 24))
@@ -214,7 +214,7 @@ def test_lost_info_is_repaired(net: Network, is_kind: Chooser) -> None:
 
 
 @pytest.mark.parametrize("config", [SMALL, replace(SMALL, backoff_factor=0)], ids=["crowd", "prompt"])
-def test_objects_never_heard_of_are_asked_for(net: Network, config: SenderConfig) -> None:
+def test_unknown_objects_are_requested(net: Network, config: SenderConfig) -> None:
     pub, sub = net.sender(config), net.receiver()
     link = net.link(pub, sub)
     pub.send(b"first" * 100)

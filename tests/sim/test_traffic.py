@@ -92,7 +92,7 @@ def test_command_is_sent_once(net: Network) -> None:
     assert [event.content for event in sub.events(CommandReceived)] == [b"once"]
 
 
-def test_grtt_comes_down_to_the_longest_round_trip(net: Network) -> None:
+def test_grtt_falls_to_the_longest_round_trip(net: Network) -> None:
     pub, router = net.sender(SenderConfig(grtt_s=0.5)), net.router()
     net.link(pub, router, delay_s=0.005)
     for delay_s in (0.005, 0.01, 0.02):

@@ -12,7 +12,7 @@ from fjm2.norm.events import (
 from fjm2.norm.sim import Network
 
 
-def test_watermark_tells_who_has_all(net: Network) -> None:
+def test_watermark_names_the_nodes_that_have_everything(net: Network) -> None:
     pub, subs = behind_router(net, 3)
     gone = net.receiver()
     pub.send(PAYLOAD)
@@ -41,7 +41,7 @@ def test_watermark_waits_for_repairs(net: Network, is_kind: Chooser) -> None:
     assert sub.objects == [PAYLOAD]
 
 
-def test_watermark_does_not_wait_for_what_is_lost_behind_it(net: Network, is_kind: Chooser) -> None:
+def test_watermark_ignores_losses_after_it(net: Network, is_kind: Chooser) -> None:
     """Something is always missing, but what was before the watermark is confirmed when it comes."""
     tap = Tap(net)
     pub, sub = net.sender(SLOW), net.receiver()

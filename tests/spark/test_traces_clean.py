@@ -134,7 +134,7 @@ def test_a_good_line_is_a_row(judged: dict[str, dict[str, Any]], name: str) -> N
 
 
 @pytest.mark.parametrize("fault", ["torn", "oversize", "utf8", "unreadable"])
-def test_what_the_reader_saw_is_the_reason(judged: dict[str, dict[str, Any]], fault: str) -> None:
+def test_faults_seen_by_the_reader_are_the_reason(judged: dict[str, dict[str, Any]], fault: str) -> None:
     assert (judged[fault]["table"], judged[fault]["reason"]) == ("bad", fault)
 
 

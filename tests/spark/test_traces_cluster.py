@@ -131,7 +131,7 @@ def test_a_worker_reads_all_lines(sparks: Sparks, tmp_path: Path, port: int) -> 
 
 
 @pytest.mark.nightly
-def test_a_cluster_gives_the_same(
+def test_a_cluster_computes_the_same_figures(
     sparks: Sparks, folder: Path, expected: dict[str, object], tmp_path: Path, port: int
 ) -> None:
     warehouse = Warehouse(tmp_path / "warehouse")
@@ -153,7 +153,7 @@ def stream_command(folder: Path, warehouse: Path) -> list[str]:
 
 
 @pytest.mark.nightly
-def test_a_stream_that_is_killed_and_goes_on_gives_the_same(
+def test_a_killed_and_restarted_stream_gives_the_same_figures(
     spark: SparkSession, folder: Path, expected: dict[str, object], tmp_path: Path
 ) -> None:
     warehouse = Warehouse(tmp_path / "warehouse")

@@ -84,7 +84,7 @@ def assert_same(frame: DataFrame, expected: list[dict[str, Any]], keys: tuple[st
             assert same, f"{name} of {key}: {other}, expected {value}, of {runs[int(row['run'][1:])]}"
 
 
-def test_figures_are_those_of_the_oracle(spark: SparkSession) -> None:
+def test_figures_equal_the_oracles(spark: SparkSession) -> None:
     runs = some(RUN, RUNS)
     lines = lines_of(runs)
     rows = frame_of(spark, lines).cache()
@@ -125,7 +125,7 @@ def flow_lines(run: str, begin: int, role: str, seconds: list[Any]) -> list[dict
     return lines
 
 
-def test_anomalies_are_those_of_the_oracle(spark: SparkSession) -> None:
+def test_anomalies_equal_the_oracles(spark: SparkSession) -> None:
     flows = some(FLOW, 150)
     lines = [
         line

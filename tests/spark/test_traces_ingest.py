@@ -88,7 +88,7 @@ def test_lines_that_are_too_long_cost_no_memory_and_no_other_line(
     assert [fault is not None for fault in faults] == [False, True, False, False, True]
 
 
-def test_a_broken_archive_gives_what_is_whole_and_says_so(folder: Path) -> None:
+def test_a_broken_archive_gives_its_whole_lines_and_a_fault(folder: Path) -> None:
     path = folder / "x.jsonl.gz"
     path.write_bytes(gzip.compress(encode(samples(2000)))[:-2000])
     *good, last = list(lines_of(Split(str(path), 0, 1 << 62, 1 << 62, True)))
@@ -97,7 +97,7 @@ def test_a_broken_archive_gives_what_is_whole_and_says_so(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
-def test_what_was_compressed_since_it_was_found_is_read_all_the_same(folder: Path, name: str) -> None:
+def test_a_file_compressed_after_it_was_found_is_still_read(folder: Path, name: str) -> None:
     """Parts may begin anywhere."""
     plain, text = folder / "x.jsonl", encode(samples(50))
     (folder / "x.jsonl.gz").write_bytes(gzip.compress(text))
@@ -160,7 +160,7 @@ def test_only_what_is_new_is_read(spark: SparkSession, folder: Path, warehouse: 
     assert seqs(spark, warehouse) == list(range(11))
 
 
-def test_a_file_that_shrinks_is_told_of(folder: Path) -> None:
+def test_a_shrunk_file_is_reported(folder: Path) -> None:
     path = write(folder, "x.jsonl", samples(2))
     done = find(folder, {}, 0).done
     os.truncate(path, path.stat().st_size - 10)
@@ -169,7 +169,7 @@ def test_a_file_that_shrinks_is_told_of(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.jsonl.gz", "x.pcap", "x.jsonl"])
-def test_files_that_are_gone_when_they_are_to_be_read_stop_nothing(folder: Path, name: str) -> None:
+def test_files_removed_before_they_are_read_stop_nothing(folder: Path, name: str) -> None:
     gone = Split(str(folder / name), 0, TO_ITS_END, TO_ITS_END, True)
     (text,) = tasks([gone])
     assert decode_splits(text) == [gone]
@@ -192,7 +192,7 @@ def test_another_file_of_the_same_name_is_read_from_its_beginning(folder: Path, 
     assert [split.start for split in find(folder, again.done, 0).splits] == [size]
 
 
-def test_after_a_crash_a_stream_reads_what_it_meant_to(folder: Path) -> None:
+def test_after_a_crash_a_stream_reads_the_same_batch_again(folder: Path) -> None:
     """There are files that grew, new files, and one that replaced another."""
     reader = TraceReader({"path": str(folder), "settle_s": "0", "batch_bytes": str(1 << 20)})
     for name in ("grows", "goes", "stays"):
@@ -308,9 +308,7 @@ def test_one_at_a_time(spark: SparkSession, folder: Path, warehouse: Warehouse) 
         pass
 
 
-def test_figures_are_brought_up_to_date_while_a_stream_goes_on(
-    spark: SparkSession, folder: Path, warehouse: Warehouse
-) -> None:
+def test_figures_are_updated_while_a_stream_runs(spark: SparkSession, folder: Path, warehouse: Warehouse) -> None:
     """Aggregation and the stream's batches take turns."""
     with warehouse.streamed():
         query = stream(spark, folder, warehouse, lambda: T + 3600, settle_s=0, trigger_s=0)
@@ -326,7 +324,7 @@ def test_figures_are_brought_up_to_date_while_a_stream_goes_on(
 # Figures.
 
 
-def test_figures_brought_up_to_date_are_those_computed_anew(
+def test_updated_figures_equal_those_computed_anew(
     spark: SparkSession, folder: Path, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     def two_days(run: str, first: int) -> list[Any]:

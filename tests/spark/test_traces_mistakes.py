@@ -63,7 +63,7 @@ def test_a_command_that_fails_harms_nothing_else_of_its_process(folder: Path, tm
         ("--conf", "spark.cores.max", "KEY=VALUE"),
     ],
 )
-def test_settings_that_cannot_be_are_told_before_spark_starts(
+def test_impossible_settings_are_reported_before_spark_starts(
     folder: Path, tmp_path: Path, option: str, value: str, expected: str
 ) -> None:
     assert expected in said("ingest", folder, tmp_path / "w", option, value, code=2)
@@ -163,7 +163,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float = START_S) ->
         time.sleep(0.05)
 
 
-def test_ctrl_c_is_a_line_and_nothing_is_left(folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_prints_one_line_and_leaves_no_process(folder: Path, tmp_path: Path) -> None:
     write(folder, "run=a/node=a.jsonl", [sample(seq=seq) for seq in range(5)])
     log, warehouse = tmp_path / "log", Warehouse(tmp_path / "w")
     program = [sys.executable, "-m", "fjm2bench", "traces", "stream", str(folder), str(warehouse.path)]
@@ -187,7 +187,7 @@ def test_ctrl_c_is_a_line_and_nothing_is_left(folder: Path, tmp_path: Path) -> N
         process.kill()
 
 
-def test_a_virtual_machine_that_is_killed_is_told_of(folder: Path, tmp_path: Path) -> None:
+def test_a_killed_virtual_machine_is_reported(folder: Path, tmp_path: Path) -> None:
     """Kill the process as the kernel does without memory."""
     write(folder, "run=a/node=a.jsonl", [sample(seq=seq) for seq in range(5)])
     warehouse = Warehouse(tmp_path / "w")

@@ -41,7 +41,7 @@ def test_all_messages_arrive_and_are_counted(
         assert received["verified"]
 
 
-def test_for_so_many_seconds_at_a_rate_of_its_own(start: Start, uri: str) -> None:
+def test_publisher_sends_for_a_given_time_at_a_given_rate(start: Start, uri: str) -> None:
     sub = start("sub", "--uri", uri, "--size", 1000, "--timeout", 30, "--no-verify")
     pub = start("pub", "--uri", uri, "--size", 1000, "--seconds", 0.5, "--rate", "20mbit")
     sub.wait_until_ready()
@@ -52,12 +52,12 @@ def test_for_so_many_seconds_at_a_rate_of_its_own(start: Start, uri: str) -> Non
     assert not received["verified"]
 
 
-def test_publisher_needs_nobody(start: Start, uri: str) -> None:
+def test_publisher_needs_no_subscriber(start: Start, uri: str) -> None:
     sent = the_only_line(start("pub", "--uri", uri, "--size", 64, "--count", 10, "--receivers", 0).end())
     assert (sent["messages"], sent["receivers"], sent["not_acked"]) == (10, 0, [])
 
 
-def test_subscriber_ends_by_itself_when_it_has_what_it_was_to_get(start: Start, uri: str) -> None:
+def test_subscriber_ends_once_it_has_its_messages(start: Start, uri: str) -> None:
     sub = start("sub", "--uri", uri, "--size", 64, "--count", 100, "--timeout", 30)
     pub = start("pub", "--uri", uri, "--size", 64, "--count", 100)
     sub.wait_until_ready()
@@ -267,7 +267,7 @@ def test_all_messages_arrive_by_jms_and_are_counted(
         assert received["loss_reports"] == 0
 
 
-def test_jms_subscriber_gets_what_its_selector_lets_pass(start: Start, uri: str) -> None:
+def test_jms_subscriber_gets_the_messages_its_selector_accepts(start: Start, uri: str) -> None:
     common = ("--layer", "jms", "--uri", uri, "--properties", 2, "--timeout", 30)
     tenth = start("sub", *common, "--selector", "p0 = 3")
     fifth = start("sub", *common, "--selector", "p1 IN ('two', 'nine')")
@@ -323,7 +323,7 @@ def test_jms_publisher_that_dies_is_noticed(start: Start, uri: str) -> None:
     assert "is gone" in ended.err
 
 
-def test_jms_publisher_needs_nobody(start: Start, uri: str) -> None:
+def test_jms_publisher_needs_no_subscriber(start: Start, uri: str) -> None:
     pub = start("pub", "--layer", "jms", "--uri", uri, "--size", 64, "--count", 10, "--receivers", 0)
     sent = the_only_line(pub.end())
     assert (sent["messages"], sent["receivers"], sent["not_acked"]) == (10, 0, [])
@@ -339,7 +339,7 @@ def test_jms_ping_and_echo(start: Start, uri: str) -> None:
     assert the_only_line(echo.end())["messages"] == 220
 
 
-def test_micro_tells_what_a_selector_adds() -> None:
+def test_micro_reports_the_cost_of_a_selector() -> None:
     costs = {cost.step: cost.us for cost in jms.run(1)}
     assert set(costs) >= {"route, not subscribed", "route, selected by p0 = 3", "what that selector adds"}
     difference = costs["route, selected by p0 = 3"] - costs["route, not subscribed"]

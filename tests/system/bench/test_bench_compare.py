@@ -88,7 +88,7 @@ def test_an_interrupted_comparison_leaves_nothing_behind(start: Start) -> None:
 
 @pytest.mark.root
 @pytest.mark.usefixtures("require_root_and_netns")
-def test_a_system_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_system_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fjm2bench.peers.zenoh_peer.find_spec", lambda _: None)
     brief = ["--sizes", "1024", "--fanout", "1", "--seconds", "0.1", "--repeat", "1", "--settings", "ttl=0"]
     monkeypatch.setattr(

@@ -74,7 +74,7 @@ def test_bare_datagrams_are_counted(start: Start, system: str, port: int, size: 
 @pytest.mark.usefixtures("require_root_and_netns")
 @pytest.mark.parametrize("system", RAW)
 @pytest.mark.parametrize("size", [1024, 100_000])
-def test_what_the_network_loses_is_told(start: Start, system: str, size: int) -> None:
+def test_datagrams_lost_by_the_network_are_counted(start: Start, system: str, size: int) -> None:
     require(system)
     with Lan(1, loss=0.01) as lan:
         place = ("--publisher", lan.publisher.address, "--interface", DEVICE, "--size", size, "--timeout", 30)
@@ -149,7 +149,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("system", ["mosquitto", "nats"])
-def test_a_port_that_is_taken_is_told(start: Start, port: int, system: str) -> None:
+def test_a_port_in_use_is_reported(start: Start, port: int, system: str) -> None:
     require(system)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
@@ -158,7 +158,7 @@ def test_a_port_that_is_taken_is_told(start: Start, port: int, system: str) -> N
     assert (ended.code, ended.err) == (1, f"Error: {system}: 127.0.0.1:{port} is in use\n")
 
 
-def test_messages_wait_for_the_slowest_who_reports() -> None:
+def test_messages_wait_for_the_slowest_reporting_subscriber() -> None:
     window = Window(2, 1 << 20)  # 16 of them
     early, late = b"1 %d", b"2 %d"
     window.note(early % 0)

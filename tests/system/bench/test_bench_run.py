@@ -161,7 +161,7 @@ def test_a_way_from_lan_to_lan_is_measured(tmp_path: Path) -> None:
     assert run.namespaces() == []
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+def test_finished_cells_are_not_repeated(tmp_path: Path) -> None:
     plan = f"{BRIEF}[[experiment]]\nname = 'code'\ntask = 'fec'\nsystems = ['fjm2']\nsizes = [1024]\nsymbols = [512]\n"
     Run(tmp_path, plan).end()
     second = Run(tmp_path, plan.replace("sizes = [1024]", "sizes = [1024, 2048]"))
@@ -205,7 +205,7 @@ with Lan(1) as lan:
 """
 
 
-def test_whoever_makes_a_network_takes_away_those_of_the_killed() -> None:
+def test_a_new_network_removes_those_of_killed_runs() -> None:
     """Namespaces of living processes are left alone."""
     with Lan(1) as other, subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE) as killed:
         assert killed.stdout is not None
@@ -246,7 +246,7 @@ def inside(run: Run) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_cleans_up_and_keeps_what_is_done(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_run_cleans_up_and_keeps_finished_cells(tmp_path: Path, number: signal.Signals) -> None:
     code = "[[experiment]]\nname = 'code'\ntask = 'fec'\nsystems = ['fjm2']\nsizes = [1024]\nsymbols = [512]\n"
     run = Run(tmp_path, BRIEF + code + LONG)
     run.wait_until(lambda: len(run.namespaces()) == 3 and len(inside(run)) == 2)

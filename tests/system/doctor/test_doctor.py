@@ -79,7 +79,7 @@ def test_an_interface_that_is_down_is_named(network: Network, uri: str) -> None:
 
 
 @pytest.mark.root
-def test_a_cable_that_is_out_is_told_from_an_interface_that_is_off(network: Network) -> None:
+def test_an_unplugged_cable_is_distinguished_from_an_interface_that_is_down(network: Network) -> None:
     pair = two_hosts(network)
     pair[0].ip("link", "add", "dangling", "type", "veth", "peer", "name", "nowhere")
     set_up(pair[0], "dangling", "10.57.77.1/24")
@@ -233,7 +233,7 @@ print(json.dumps([one.as_dict() for one in examine(look(bus, Kernel(pathlib.Path
 
 @pytest.mark.root
 @pytest.mark.parametrize("interface", ["veth0", "", "eth7"])
-def test_what_other_systems_do_not_tell_is_said(network: Network, interface: str) -> None:
+def test_facts_that_another_system_hides_are_reported_as_unknown(network: Network, interface: str) -> None:
     pair = two_hosts(network)
     pair[0].ip("route", "add", "default", "dev", "veth0")
     code = ELSEWHERE.replace("GROUP", GROUP)
@@ -268,7 +268,7 @@ def test_it_is_read_by_people(port: int) -> None:
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_a_reader_who_has_read_enough_is_no_error(port: int, form: tuple[str, ...]) -> None:
+def test_a_closed_output_pipe_is_no_error(port: int, form: tuple[str, ...]) -> None:
     argv = (*FJM2, "doctor", *form, "--uri", f"fjm2://{GROUP}:{port}?interface=127.0.0.1&ttl=0")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -294,7 +294,7 @@ def test_a_listener_ends_by_itself_and_counts(port: int) -> None:
     assert json.loads(done.stdout) == {"hosts": [], "answered": 0, "refused": 0}
 
 
-def test_a_port_that_is_taken_is_told_in_one_line(port: int) -> None:
+def test_a_port_in_use_is_reported_in_one_line(port: int) -> None:
     uri = f"fjm2://{GROUP}:{port}?interface=127.0.0.1&ttl=0"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", port + 1))

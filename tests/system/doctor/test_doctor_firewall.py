@@ -45,7 +45,7 @@ def test_counters_tell_of_a_rule_that_is_not_understood(network: Network) -> Non
 
 
 @pytest.mark.root
-def test_what_a_policy_drops_and_what_it_lets_through(network: Network) -> None:
+def test_a_drop_policy_and_its_exceptions_are_understood(network: Network) -> None:
     pair = two_hosts(network)
     host = pair[0]
     host.run("iptables", "-P", "INPUT", "DROP")
@@ -69,7 +69,7 @@ def test_rules_of_nft_are_read_as_well(network: Network, require_tool: Callable[
 
 
 @pytest.mark.root
-def test_without_privileges_what_cannot_be_seen_is_said(network: Network) -> None:
+def test_without_privileges_the_unchecked_parts_are_named(network: Network) -> None:
     pair = two_hosts(network)
     pair[0].run("iptables", "-A", "INPUT", "-d", GROUP, "-j", "DROP")
     found = unprivileged(pair[0])

@@ -83,7 +83,7 @@ for _ in range(300):
 
 
 @pytest.mark.root
-def test_gateways_are_told_of(network: Network) -> None:
+def test_gateways_are_listed(network: Network) -> None:
     host, other = two_hosts(network)
     other.start(sys.executable, "-c", GATEWAY)
     finding = doctor(host).check("gateways")
@@ -144,7 +144,7 @@ def test_an_mtu_black_hole_is_named(network: Network) -> None:
 
 
 @pytest.mark.root
-def test_multicast_that_is_filtered_is_told_from_a_dead_link(network: Network) -> None:
+def test_filtered_multicast_is_distinguished_from_a_dead_link(network: Network) -> None:
     pair = two_hosts(network)
     listen(pair[1])
     pair[1].run("iptables", "-A", "INPUT", "-d", GROUP, "-j", "DROP")
@@ -184,7 +184,7 @@ def test_a_way_back_that_is_closed_is_named(network: Network, which: int) -> Non
 
 
 @pytest.mark.root
-def test_a_host_that_does_not_listen_is_told_of_though_another_one_does(network: Network) -> None:
+def test_a_host_that_does_not_listen_is_named_even_if_another_does(network: Network) -> None:
     pair = two_hosts(network)
     listen(pair[1])
     found = doctor(pair[0], "--probe", "10.57.1.99")

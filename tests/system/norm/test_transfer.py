@@ -139,7 +139,7 @@ def wait_until_arriving(process: subprocess.Popen[str], inbox: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["down", "deleted"])
-def test_an_interface_that_comes_back_in_the_middle(pair: Pair, tmp_path: Path, small_file: Path, what: str) -> None:
+def test_an_interface_returns_during_a_transfer(pair: Pair, tmp_path: Path, small_file: Path, what: str) -> None:
     recv, send = pair.recv(), pair.send(small_file, 12e6)
     wait_until_arriving(recv, tmp_path / "inbox")
     if what == "down":

@@ -149,7 +149,7 @@ def test_an_interface_made_again_is_joined_again(network: Network, open_in: Open
         assert hears(sender, receiver)
 
 
-def test_another_address_takes_a_reopen(network: Network, open_in: Open) -> None:
+def test_a_new_address_needs_the_socket_reopened(network: Network, open_in: Open) -> None:
     left, right = network.namespace(), network.namespace()
     network.link(left, right)
     sender, receiver = open_in(left), open_in(right)
