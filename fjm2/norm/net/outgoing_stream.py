@@ -45,12 +45,14 @@ class OutgoingStream:
             raise NormError("write to a closed stream")
         transmission = self._transmission
         transmission.check_open()
+        size = self._size
+        if not size:
+            transmission.is_flushed = False
+            transmission.wake(self._hand_over)
         if is_start:
-            self._marks.append(self._size)
+            self._marks.append(size)
         self._parts.append(data)
-        self._size += len(data)
-        transmission.is_flushed = False
-        transmission.wake(self._hand_over)
+        self._size = size + len(data)
         if self._size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES:
             await self.drain()
 
