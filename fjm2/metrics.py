@@ -248,7 +248,7 @@ class MetricsServer:
 
 
 def _read_head(client: socket.socket) -> str:
-    """Return the head of a request; empty if it is too long, or takes too long to come."""
+    """Return the head of a request; empty if it is too long, or takes too long to arrive."""
     head, deadline = b"", time.monotonic() + _REQUEST_S
     while b"\r\n\r\n" not in head:
         left_s = deadline - time.monotonic()

@@ -65,7 +65,7 @@ class Advertiser:
         self._list_version = list_version
         self._keys: dict[Address, bytes] = {}
         self.sent = 0
-        """Advertisements sent, without answers."""
+        """Advertisements sent, not counting answers to queries."""
         self.answered = 0
         """Queries answered."""
         self.dropped = 0

@@ -152,7 +152,7 @@ def _head_check(path: str, count: int) -> int:
 
 
 def _last_line_end(path: str, start: int, size: int) -> int:
-    """Return the position behind the last newline, or `start` if there is none."""
+    """Return the position after the last newline, or `start` if there is none."""
     with open(path, "rb") as file:
         end = size
         while end > start:

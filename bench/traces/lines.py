@@ -40,7 +40,7 @@ class Split:
     start: int
     end: int
     stop: int
-    """Nothing is read beyond this offset: the file may still grow."""
+    """Offset at which reading stops: the file may still grow."""
     begins_line: bool
     """True if a line is known to begin at `start`."""
 

@@ -122,7 +122,7 @@ def _replace(
     order: Sequence[str],
     touched: DataFrame | None,
 ) -> None:
-    """Replace the rows of touched runs in a table, and keep the others."""
+    """Replace the rows of the runs that have new lines, and keep the others."""
     old = read_figures(spark, warehouse, name)
     if old is not None and touched is not None:
         figures = figures.unionByName(old.join(touched, "run", "left_anti"))

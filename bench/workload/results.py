@@ -10,7 +10,7 @@ from fjm2.errors import FJM2Error
 
 
 class TimedOutError(FJM2Error):
-    """Something did not happen in time. The message says what."""
+    """A benchmark step did not finish in time. The message says which."""
 
 
 class StopWatch:

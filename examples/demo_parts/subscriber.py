@@ -46,7 +46,7 @@ class Subscriber:
 
 
 async def follow_orders(subscriber: Subscriber) -> None:
-    """Set the loss as ordered. End when standard input ends."""
+    """Read loss probabilities from standard input, one a line, and apply each. Stop when the input ends."""
     reader = await orders()
     while order := (await reader.readline()).decode().strip():
         lossy.LossySocket.probability = float(order)

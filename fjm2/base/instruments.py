@@ -55,7 +55,7 @@ def counter(
     is_column: bool = False,
     label: str | None = None,
 ) -> Instrument:
-    """Return an entry for a counter."""
+    """Return the description of a counter."""
     return Instrument(
         kind="counter",
         field=field,
@@ -77,7 +77,7 @@ def gauge(
     trace: str | None = None,
     is_column: bool = False,
 ) -> Instrument:
-    """Return an entry for a gauge."""
+    """Return the description of a gauge."""
     return Instrument(
         kind="gauge", field=field, unit=unit, sentence=sentence, metric=metric, trace=trace, is_column=is_column
     )

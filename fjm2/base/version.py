@@ -1,4 +1,4 @@
 """The version of FJM2, which setup.cfg reads from here."""
 
 __version__ = "0.1.0"
-"""As in `fjm2 --version`."""
+"""Version of FJM2, which `fjm2 --version` prints."""

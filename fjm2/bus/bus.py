@@ -205,7 +205,7 @@ class Bus:
         return self.membership.subscribers(destination)
 
     async def ready(self) -> None:
-        """Wait until others know our subscriptions, and something has come of every lane that they announced."""
+        """Wait until others know our subscriptions, and something has arrived from every lane that they announced."""
         await self.membership.ready()
 
     def add_listener(self, listener: Listener) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .lane import Lane
 
 _CHECK_INTERVAL_S = 0.05
-"""A waiting close looks for progress this often: a small part of any sensible limit."""
+"""Interval at which a waiting close checks for progress: short compared with any sensible time limit."""
 _WRITING_SHARE, _CONFIRMING_SHARE = 0.7, 0.9
 """Shares of the deadline: after the first, receivers that hold the stream up are left behind; after the second, the
 close stops asking for confirmations."""

@@ -130,7 +130,7 @@ class Completions(Callbacks):
         return self._waiting
 
     async def close(self, limit: AbstractAsyncContextManager[None]) -> None:
-        """Wait for all outcomes until the limit raises TimeoutError; what is open by then fails."""
+        """Wait for all outcomes until the limit raises TimeoutError. Sends without an outcome by then fail."""
         with contextlib.suppress(TimeoutError):
             async with limit:
                 await self.drained()

@@ -102,7 +102,7 @@ class Confirmation:
         return self.accepted - self._done
 
     def start(self) -> None:
-        """Run rounds until all accepted messages have an outcome. To be called when the first one is accepted."""
+        """Run rounds until all accepted messages have an outcome. Call this when the first one is accepted."""
         self.is_running = True
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -120,7 +120,7 @@ class Confirmation:
         return self.wait(self.accepted)
 
     async def close(self) -> None:
-        """Stop asking. Whoever still waits gets UnconfirmedError."""
+        """Stop asking for confirmations. Calls that still wait raise UnconfirmedError."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -87,7 +87,7 @@ class Membership:
         return ours + self.presence.subscribers(destination.frame_hash)
 
     async def ready(self, timeout_s: float = _READY_MAX_S) -> None:
-        """Wait until others know our subscriptions, and something has come of every lane that they announced."""
+        """Wait until others know our subscriptions, and something has arrived from every lane that they announced."""
         deadline = self._loop.time() + timeout_s
         self.announcer.now()
         while self._lanes.is_open and self._loop.time() < deadline and not self._is_in_sync(_LISTEN_S):  # noqa: ASYNC110
@@ -106,7 +106,7 @@ class Membership:
             self._lanes.session.set_sync(Sync.STREAM)
 
     def tick(self, is_blocked: bool) -> None:
-        """Forget peers that have been silent for too long, unless we did not listen. To be called every second."""
+        """Forget peers that have been silent for too long, unless we did not listen. Call this every second."""
         now = self._loop.time()
         if is_blocked:
             self.presence.renew(now)

@@ -36,7 +36,7 @@ TOPICS_MAX: Final = 100_000
 """Topics remembered of all peers together. Later peers are assumed to want everything."""
 
 INTERVAL_S: Final = 5.0
-"""Interval of announcements: idle buses are to be nearly silent, and the dead forgotten in 15 s."""
+"""Interval of announcements: an idle bus is nearly silent, and dead connections are forgotten within 15 s."""
 _LIFETIME_INTERVALS: Final = 3
 """Intervals for which an announcement is valid, so that two may be lost."""
 _PEERS_PER_S: Final = 100

@@ -170,7 +170,7 @@ class Publication:
         return self._publisher.wait_for_room(lane) if is_filled else None
 
     def new_completions(self, owner: object, timeout_s: float) -> Completions:
-        """Return what tells the outcomes of a session's asynchronous sends."""
+        """Return the object that reports the outcomes of a session's asynchronous sends."""
         return Completions(owner, self._confirmation, self._publisher.flushed, timeout_s)
 
     def next_transaction(self) -> int:
@@ -187,7 +187,7 @@ class Publication:
 
 
 class GatedPublication(Publication):
-    """Publishes the frames of one connection behind a gate."""
+    """Publishes the frames of one connection after a gate has seen them."""
 
     def __init__(self, publisher: Publisher, confirmation: Confirmation, gate: Gate) -> None:
         super().__init__(publisher, confirmation)
@@ -196,7 +196,7 @@ class GatedPublication(Publication):
     def publish(
         self, destination: Destination, priority: int, parts: Parts, flags: int = 0, receipt: Receipt | None = None
     ) -> Awaitable[None] | None:
-        """Show the frame to the gate, then publish it. Without a receipt, `send` waits for the gate's future, too."""
+        """Pass the frame to the gate, then publish it. Without a receipt, `send` also waits for the gate's future."""
         stored = self._admit(destination, parts)
         waiting = super().publish(destination, priority, parts, flags, receipt)
         if stored is None:

@@ -135,7 +135,7 @@ class Sender:
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.streams: dict[int, Stream] = {}
-        """By object id."""
+        """Streams by object id."""
         self.gapped: set[Subscription] = set()
         """Subscriptions whose next message from this sender will be marked with a gap."""
 
@@ -375,7 +375,7 @@ class Router:
         return self._table.forget(sender_id)
 
     def check(self) -> None:
-        """Drop transactions that will not become complete. To be called every second or so."""
+        """Drop transactions that will not become complete. Call this every second or so."""
         self.transactions.expire(self._clock())
 
     @property
@@ -455,7 +455,7 @@ class Router:
             return False
 
     def _hold_part(self, frame: Frame, targets: Targets | None, sender: Sender) -> None:
-        """Hold a message of a transaction. One that nobody here wants counts towards completeness all the same."""
+        """Hold a message of a transaction. One that no subscriber here wants still counts towards completeness."""
         buffer, start, body, end, header = frame
         try:
             transaction = transaction_of(buffer, header, start)

@@ -103,9 +103,9 @@ BUS_INSTRUMENTS: Final = (
         is_column=True,
     ),
 )
-"""Counters and gauges of a bus, in the order of the fields of `BusStatistics`. What its lanes count comes besides."""
+"""Counters and gauges of a bus, in the order of the fields of `BusStatistics`. Counters of its lanes are added."""
 BUS_COUNTERS: Final = tuple(one for one in BUS_INSTRUMENTS if one.kind == "counter" and one.metric and not one.label)
-"""Those that `BusStats` counts. Lanes count the messages sent, and readers of streams the frames dropped."""
+"""Counters of `BusStats`. Lanes count the messages sent, and readers of streams the frames dropped."""
 
 
 @dataclass(slots=True)

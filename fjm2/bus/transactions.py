@@ -17,7 +17,7 @@ from .reports import BusReport, TransactionDropped
 BYTES_MAX: Final = 64 << 20
 """Bound of all incomplete batches together."""
 _PART_BYTES: Final = 128
-"""Estimated memory of a part besides its frame. Parts that nobody here wants take it, too."""
+"""Estimated memory of a part besides its frame. A message that no subscriber here wants takes it, too."""
 _BATCH_BYTES: Final = 1024
 """Estimated memory of a batch besides its parts."""
 _BATCHES_MAX: Final = 256
@@ -50,7 +50,7 @@ class _Batch(Generic[_Part]):
         self.key = key
         self.size = size
         self.parts: dict[int, _Part | None] = {}
-        """Parts by place; None for one that nobody here wants."""
+        """Parts by their place in the batch; None for a message that no subscriber here wants."""
         self.bytes = _BATCH_BYTES
         self.senders: set[int] = set()
         self.live: set[int] = set()
@@ -89,10 +89,10 @@ class Transactions(Generic[_Part]):
         self._connections: dict[int, dict[int, _Batch[_Part]]] = {}
         """Batches by connection id and transaction number."""
         self._dropped: dict[tuple[int, int], None] = {}
-        """Keys of batches that were dropped. Messages of theirs come too late."""
+        """Keys of dropped batches. Messages of these that still arrive are refused."""
         self.held_bytes = 0
         self.refused = 0
-        """Number of parts that came twice or late, or contradict others of their batch."""
+        """Number of parts that are duplicates, too late, or contradict others of their batch."""
 
     def __len__(self) -> int:
         return sum(map(len, self._connections.values()))
@@ -142,7 +142,7 @@ class Transactions(Generic[_Part]):
             batch.live.discard(sender)
 
     def expire(self, now: float) -> None:
-        """Drop batches that were waited for long enough, and release those that waited behind them."""
+        """Drop batches that have waited long enough, and release those that waited for them."""
         for batch in self._all():
             reason = batch.overdue(now)
             if reason is not None:

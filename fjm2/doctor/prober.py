@@ -73,7 +73,7 @@ class Watched:
 
 @dataclass(slots=True)
 class ProbedListener:
-    """A listener, and the measurements with it."""
+    """A listener, and what was measured between it and this host."""
 
     listener: int
     host: str

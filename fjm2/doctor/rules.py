@@ -131,7 +131,7 @@ class Ruleset:
         return ends
 
     def _ends_of(self, rule: Rule, packet: Packet, depth: int) -> dict[str, Rule | None]:
-        """Return the outcomes of a rule that holds. NEXT, with None, if the rule behind it may be reached."""
+        """Return the outcomes of a rule that matches. NEXT, with None, if the next rule may be reached."""
         kind, _, name = rule.target.partition(":")
         if kind == "return":
             return {_PASSED: None}

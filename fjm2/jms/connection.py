@@ -64,7 +64,7 @@ class ConnectionCore:
     """The inside of a connection, which `Connection`, `JMSContext` and the blocking API share."""
 
     def __init__(self, config: "BusConfig", settings: ClientSettings, gate: "Gate | None" = None) -> None:
-        """Publish behind `gate`, if there is one."""
+        """Let `gate`, if there is one, see each frame before it is published."""
         self.config: Final = config
         self.settings: Final = settings
         self.endpoint: Endpoint | None = None

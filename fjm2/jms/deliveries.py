@@ -77,7 +77,7 @@ class Deliveries:
         self._redeliveries_max = redeliveries_max
         self._unacknowledged: list[Delivery] = []
         self._looped: dict[Inbox, Delivery] = {}
-        """By consumer, the message that its loop is working on, where messages are not tracked."""
+        """Message that each consumer's loop is working on, by inbox, where messages are not tracked."""
 
     def __len__(self) -> int:
         return len(self._unacknowledged) + len(self._looped)

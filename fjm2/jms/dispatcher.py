@@ -49,7 +49,7 @@ class Dispatcher:
         self._receiving_at: Inbox | None = None
         """Inbox that a receive waits at."""
         self._changed = asyncio.Event()
-        """Set after each batch of a listener and each receive, for those who wait until it ends."""
+        """Set after each batch of a listener and each receive, for callers that wait until one ends."""
 
     def start(self) -> None:
         """Deliver messages from now on."""

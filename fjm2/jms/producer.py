@@ -70,7 +70,7 @@ class SendOptions:
             self._waited_s += perf_counter() - began
 
     def _note_sent(self, waited_s: float | None) -> None:
-        """Count one send. The blocking API waits by itself."""
+        """Count one send of the blocking API, and the time that it waited for room; None if it did not wait."""
         self._sent += 1
         if waited_s is not None:
             self._waits += 1

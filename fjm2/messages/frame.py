@@ -322,9 +322,7 @@ class FrameReader:
         return end if header[FRAME_BYTES] >= HEADER_BYTES and not is_too_large and end <= size else 0
 
     def _resume(self, marks: Sequence[int], first: int, size: int) -> int:
-        """Return the first message mark at or behind an index; without one, the end, to wait for the next run's first
-        mark.
-        """
+        """Return the first message mark from an index on; without one, the end, to go on in the next run."""
         index = bisect_left(marks, first)
         at = marks[index] if index < len(marks) else size
         self._is_synced = first <= at < size

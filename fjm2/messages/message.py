@@ -185,7 +185,7 @@ class Message:
 
     @_Stamped
     def delivery_mode(self) -> DeliveryMode:
-        """Delivery mode of the send."""
+        """Delivery mode that the message was sent with, or the default before it is sent."""
         if self._header is None:
             return DEFAULT_DELIVERY_MODE
         return DeliveryMode.PERSISTENT if self._header[FLAGS] & PERSISTENT else DeliveryMode.NON_PERSISTENT

@@ -47,7 +47,7 @@ class StreamMessage(SequentialMessage):
     """Stream body."""
 
     _array: bytes | None
-    """Byte array that is being read in pieces. `_position` is already behind it."""
+    """Byte array that is being read in pieces. `_position` is already after it."""
     _array_position: int
 
     def __init__(self) -> None:

@@ -314,7 +314,7 @@ class TraceRecorder:
         return any(reading.source in entry.series for reading in entry.last[0])
 
     def _after_fork(self) -> None:
-        """Begin anew in a forked child: the attached things and the file are the parent's."""
+        """Start over in a forked child: the attached objects and the file belong to the parent."""
         labels = self._writer.labels
         self._writer.close()
         self._writer.labels = labels.of_process(f"{os.getpid()}")

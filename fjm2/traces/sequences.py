@@ -5,7 +5,7 @@ from typing import Final
 _NUMBERS: Final = 1 << 16
 _HALF: Final = _NUMBERS // 2
 _REMEMBERED: Final = 4096
-"""Numbers behind the highest that are remembered. A number further behind means that the sender began anew."""
+"""Numbers behind the highest that are remembered. A number further behind means that the sender restarted."""
 _MASK: Final = (1 << _REMEMBERED) - 1
 
 

@@ -15,7 +15,7 @@ log = Log("fjm2admin.nodes")
 
 
 class Announcements:
-    """Everything that learns of a change of the nodes."""
+    """Tells gateways and pages that nodes have changed."""
 
     feed: ListFeed
     """The list as gateways read it, from `open` on."""
@@ -40,7 +40,7 @@ class Announcements:
         self.update_targets()
 
     def end_waits(self) -> None:
-        """Release all who wait for a change, so that the server can stop."""
+        """Release all requests that wait for a change, so that the server can stop."""
         self.feed.close()
         self.live.close()
 

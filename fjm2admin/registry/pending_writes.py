@@ -27,7 +27,7 @@ class PendingWrites:
             self.points.append((node_id, point))
 
     def take(self) -> "PendingWrites":
-        """Return all that waits, and begin anew."""
+        """Return all waiting writes, and forget them."""
         taken = PendingWrites(self.seen, self.used, self.points)
         self.seen, self.used, self.points = set(), {}, []
         return taken

@@ -84,7 +84,7 @@ class Service:
         log.info("started", nodes=len(self.nodes), tokens=len(self.tokens))
 
     def end_waits(self) -> None:
-        """Release all who wait for a change, so that the server can stop."""
+        """Release all requests that wait for a change, so that the server can stop."""
         self._announcements.end_waits()
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The list of nodes for gateways: made once for each change, kept ready, with one wake-up for all who wait."""
+"""The list of nodes for gateways, made once for each change and kept ready. One wake-up serves all waiting requests."""
 
 import asyncio
 import gzip
@@ -56,14 +56,14 @@ def _entries(nodes: Iterable[Node]) -> list[dict[str, object]]:
 
 
 def make_snapshot(version: int, entries: Iterable[dict[str, object]]) -> Snapshot:
-    """Encode a list, one entry at a time, so that the event loop gets its turns while a thread does this."""
+    """Encode a list entry by entry: one long call in a thread would block the event loop."""
     texts = (json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in entries)
     body = f'{{"version":{version},"nodes":[{",".join(texts)}]}}'.encode()
     return Snapshot(version, body, gzip.compress(body, _COMPRESSION_LEVEL, mtime=0))
 
 
 class ListFeed:
-    """The current list, and a wake-up for those who wait for the next one."""
+    """The current list, and a wake-up for requests that wait for the next one."""
 
     def __init__(self, nodes: Iterable[Node], last_version: int, published: Callable[[int], None]) -> None:
         self._nodes = nodes
@@ -115,7 +115,7 @@ class ListFeed:
         self._next = self._loop.create_future()
 
     async def wait(self, seconds: float, or_until: "asyncio.Future[None]") -> None:
-        """Wait until the next list, the time is over, or `or_until` is done."""
+        """Wait until a new list is published, `or_until` is done, or the time is over."""
         if self._is_closed:
             return
         published = self._next
@@ -128,7 +128,7 @@ class ListFeed:
             self._answered_at = self._loop.time()
 
     def close(self) -> None:
-        """Release all who wait, and make no more lists."""
+        """Release all waiting requests, and make no more lists."""
         if not self._is_closed:
             self._is_closed = True
             if self._timer is not None:

@@ -30,7 +30,7 @@ def _event(name: str, content: dict[str, object]) -> bytes:
 
 
 def _head(name: str, content: dict[str, object]) -> bytes:
-    """Return an event without the time of its sending, which `_stamp` adds."""
+    """Return a server-sent event up to its send time, which `_stamp` appends."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return f"event: {name}\ndata: {text[:-1]}".encode()
 

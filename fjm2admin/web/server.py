@@ -35,10 +35,10 @@ log = Log("fjm2admin.server")
 
 
 class HttpProtocol(TrackedProtocol):
-    """HTTP protocol that closes connections on which no whole head of a request comes, or which take no answer."""
+    """HTTP protocol that closes connections whose client is too slow to send a request's head or to read an answer."""
 
     stuck_s = STUCK_S
-    """Longest time in which a client takes nothing of an answer."""
+    """Time after which a connection is closed if its client reads nothing of the answer."""
     _head_timer: asyncio.TimerHandle | None = None
     _stuck_timer: asyncio.TimerHandle | None = None
     _stuck_bytes = 0
@@ -58,7 +58,7 @@ class HttpProtocol(TrackedProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Begin to watch whether the client takes what is buffered."""
+        """Begin to watch whether the client reads what is buffered for it."""
         super().pause_writing()
         self._watch_progress()
 

@@ -55,7 +55,7 @@ class Directory:
         self.is_reached = False
         """True if the last heartbeat was answered."""
         self.problem = ""
-        """Why it was not."""
+        """Reason why the last heartbeat was not answered; empty if it was."""
         self.is_from_file = False
         """True if the list is the one kept from an earlier run."""
         self._config = config

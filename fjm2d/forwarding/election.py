@@ -83,7 +83,7 @@ class _Mate:
     number: bytes = _NO_NUMBER
     """Number of its last beacon."""
     numbers: deque[bytes] = field(default_factory=lambda: deque(maxlen=_NUMBERS_KEPT))
-    """Numbers of its recent beacons, each of which counts once."""
+    """Numbers of its recent beacons. Another beacon with one of these numbers is a replay, and is ignored."""
     heard_at: float = float("-inf")
     flags: int = 0
     host: str = ""

@@ -14,7 +14,7 @@ from typing import Final
 from fjm2.bus.presence import Flag, PresenceTable, decode
 
 STATUS_S: Final = 1.0
-"""Interval of statuses."""
+"""Interval at which a gateway sends its status to each peer."""
 STATUS_VALID_S: Final = 5.0
 """Lifetime of a status: four may get lost in a row."""
 HINT_S: Final = 3.0

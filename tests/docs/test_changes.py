@@ -1,4 +1,4 @@
-"""Change files are named as docs/changes/README.md says, and are gathered into the changelog."""
+"""Change files are named as docs/changes/README.md says, and are collected into the changelog."""
 
 import importlib.util
 from pathlib import Path

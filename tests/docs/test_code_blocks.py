@@ -206,7 +206,7 @@ def play(scene: Scene, hosts: SimpleQueue[Namespace], folder: Path) -> None:
 def played(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[Scene], None]]:
-    """Waits until a section has run. All that are asked for run side by side, as they mostly wait."""
+    """Yield a function that waits until a section has run. The sections run side by side, as they mostly wait."""
     skip_where_impossible("ip", "bash")
     asked = [
         item.callspec.params["scene"]

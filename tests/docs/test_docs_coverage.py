@@ -59,7 +59,10 @@ def members_of(kind: "Item") -> Iterator["Item"]:
 
 
 def is_told(member: "Item", kind: "Item") -> bool:
-    """By a docstring of its own or, as a value or a field, by name in that of a class. An Enum's value may say it."""
+    """Return True if a member is documented.
+
+    It has its own docstring, or a docstring of its class names it, or it is an Enum member whose value is a sentence.
+    """
     if member.docstring:
         return True
     if not member.is_attribute or "property" in member.labels:
@@ -84,7 +87,7 @@ def test_every_public_name_is_explained(package: "Object") -> None:
 
 
 def test_every_public_name_is_in_the_reference(package: "Object", site: Site) -> None:
-    """Under one of its names at least: modules export what others define, and classes have what others gave them."""
+    """One of its names is enough: modules export names of other modules, and classes inherit members."""
     shown = set()
     for path, text in site.pages.items():
         if path.startswith("api/"):

@@ -1,4 +1,4 @@
-"""The site: it builds without a warning, its links lead somewhere, and reading it takes no other host."""
+"""The site builds without a warning, its links lead somewhere, and its pages load nothing from other hosts."""
 
 import contextlib
 import http.server
@@ -75,7 +75,7 @@ def test_links_within_the_site_lead_somewhere(site: Site) -> None:
 
 
 def test_links_of_the_sources_lead_somewhere() -> None:
-    """As one reads them in the repository: to files, pictures, headings; to other hosts at least by a sound address."""
+    """Links in the Markdown files lead to existing files and headings. Links to other hosts are well formed."""
     for page in PAGES:
         for link in links_of(page):
             if is_elsewhere(link):
@@ -90,7 +90,7 @@ def test_links_of_the_sources_lead_somewhere() -> None:
 
 
 def prose_of(page: Path) -> str:
-    """The page without its blocks of code and its pieces of code."""
+    """Return a page's text without code blocks and inline code."""
     return re.sub(r"`[^`\n]*`", "", re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL))
 
 
@@ -99,7 +99,7 @@ def links_of(page: Path) -> list[str]:
 
 
 def headings_of(page: Path) -> set[str]:
-    """As anchors."""
+    """Return the anchors of a page's headings."""
     titles = re.findall(r"^#+ (.*)", re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.M | re.S), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
@@ -133,7 +133,7 @@ def browser(require_tool: Callable[[str], str]) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def url(site: Site) -> Iterator[str]:
-    """Where the site is served."""
+    """Yield the URL at which the site is served."""
     handler = partial(QuietHandler, directory=str(site.folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -143,7 +143,7 @@ def url(site: Site) -> Iterator[str]:
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Tests need no log of requests."""
+        """Log nothing: tests need no log of requests."""
 
     def handle(self) -> None:
         with contextlib.suppress(ConnectionError):

@@ -1,4 +1,4 @@
-"""Blocks that are no programs: settings, selectors, JSON and the like are taken by whoever reads such files."""
+"""Blocks that are not programs: their readers accept the settings, selectors, JSON and so on."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def test_settings_are_taken(block: Block, tmp_path: Path, require_tool: Callable
 
 
 def check_plan(file: Path, text: str) -> None:
-    """A plan of experiments."""
+    """Check a plan of experiments."""
     from fjm2bench.runs import plan
 
     file.write_text(text)
@@ -42,7 +42,7 @@ def check_plan(file: Path, text: str) -> None:
 
 
 def check_gateway(file: Path, text: str) -> None:
-    """`fjm2d check`, with keys in the places that are left for them. What shows one table has defaults for the rest."""
+    """Check a configuration as `fjm2d check` does, with keys for the placeholders, and a group if it has none."""
     pytest.importorskip("cryptography", reason="the extra `gateway` is not installed")
     from fjm2d import config
     from fjm2d.keys import KeyPair
@@ -55,7 +55,7 @@ def check_gateway(file: Path, text: str) -> None:
 
 
 def check_service(file: Path, text: str, openssl: str) -> None:
-    """`fjm2admin run --check`, with a certificate in the place of the reader's."""
+    """Check a service's configuration as `fjm2admin run --check` does, with a certificate for the reader's."""
     pytest.importorskip("fastapi", reason="the extra `admin` is not installed")
     from fjm2admin import config
     from fjm2admin.web import server
@@ -82,7 +82,7 @@ def test_examples_of_refused_input_are_refused(text: str) -> None:
 
 
 def test_json_is_json() -> None:
-    """An object, or one on each line."""
+    """Each block is an object, or has one on each line."""
     for block in in_language("json"):
         is_whole = block.code.startswith(("{\n", "[\n"))
         for text in [block.code] if is_whole else block.code.splitlines():
@@ -91,7 +91,7 @@ def test_json_is_json() -> None:
 
 @pytest.mark.parametrize("block", in_language("nginx"), ids=str)
 def test_settings_of_a_proxy_are_whole(block: Block) -> None:
-    """The places and the time that the page speaks of are in it, and it has the form of such a file."""
+    """The block has the form of nginx's settings, and turns buffering off."""
     assert block.code.count("{") == block.code.count("}")
     assert all(re.search(r"[;{}]$", line) for line in block.code.splitlines() if line)
     assert "proxy_buffering off;" in block.code

@@ -87,7 +87,7 @@ class Tally:
 
     bytes_in: Counter[Address] = field(default_factory=Counter)
     bytes_out: Counter[Address] = field(default_factory=Counter)
-    """NACKs and ACKs only."""
+    """Bytes of NACKs and ACKs sent, by address."""
     resident_at_start: int = field(default_factory=resident_bytes)
 
     def note_in(self, train: Train) -> None:
@@ -106,7 +106,7 @@ class Link:
         self._under_way: deque[tuple[float, Engine, Train, bool]] = deque()
 
     def carry(self, now: float, to: Engine, train: Train, source: Address) -> None:
-        """Deliver what is left of a train, from `source`, a while from now."""
+        """Deliver a train from `source` after a delay, without the datagrams that are lost."""
         data = self._lose(now, train.data, train.segment_bytes)
         if data.size:
             arriving = Train(data, train.segment_bytes, source)
@@ -126,7 +126,7 @@ class Link:
         return self._under_way[0][0] if self._under_way else inf
 
     def arrivals(self, now: float) -> Iterator[tuple[Engine, Train, bool]]:
-        """Take what has arrived: at which node, and whether by unicast."""
+        """Take the trains that have arrived, each with its node and True if it was sent by unicast."""
         while self.next_at <= now:
             _, engine, train, by_unicast = self._under_way.popleft()
             yield engine, train, by_unicast
@@ -161,7 +161,7 @@ class Transfer:
         return 0
 
     def missing(self, direction: str) -> Iterator[str]:
-        """Say what has not arrived, if anything."""
+        """Return a description of what has not arrived, if anything."""
         if self.received != self.objects.keys():
             numbers = sorted(self.objects.keys() - self.received)[:9]
             yield f"objects {numbers} {direction} the target did not arrive"
@@ -192,7 +192,7 @@ class Arena:
         self.attacker = Attacker(Random(seed + 4), self.sight, is_forging)
         self.tally = Tally()
         self.next_content_at = self.now
-        """When the honest senders are given more to send. Infinite once the attack is over."""
+        """Time at which the honest senders get more to send. Infinite once the attack is over."""
         self.transfers = {engine: Transfer(engine.open_stream(None, self.now)) for engine in (self.sender, self.target)}
 
     def work(self) -> None:
@@ -280,7 +280,7 @@ class Arena:
             raise Broken(missing)
 
     def _missing(self) -> Iterator[str]:
-        """Say what has not arrived. A forger may spoil what the honest sender sends."""
+        """Return a description of what has not arrived. A forger may spoil the honest sender's transfers."""
         if not self.is_forging:
             yield from self.transfers[self.sender].missing("to")
         yield from self.transfers[self.target].missing("from")

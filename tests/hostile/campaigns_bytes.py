@@ -1,6 +1,6 @@
-"""Lies about form: noise, mutated captures, trains whose segments fit nothing, header extensions that are none.
+"""Malformed datagrams: noise, mutated captures, trains with wrong segment sizes, invalid header extensions.
 
-None of it has to mean anything: the codec and the readers of trains are who is to refuse it.
+Most of it has no meaning. The codec and the readers of trains must refuse it.
 """
 
 import struct
@@ -33,7 +33,7 @@ class ByteCampaigns(Campaigns):
                 yield Shot(data, address, segment_bytes)
 
     def run_segment_sizes(self) -> Iterator[Shot]:
-        """Good and bad DATA in trains whose segment size fits nothing."""
+        """Good and bad DATA in trains whose segment size does not match it."""
         random = self.random
         while True:
             fake = self.fake()

@@ -1,6 +1,6 @@
-"""Lies in commands: probes, watermarks and squelches without end, and senders that begin anew.
+"""Hostile commands: endless probes, watermarks and squelches, and senders that restart.
 
-Each is cheap to send and wants an answer, or wants something thrown away.
+Each is cheap to send, and makes the target answer or discard something.
 """
 
 import struct
@@ -15,7 +15,7 @@ from .target import TARGET, Shot
 
 class CommandCampaigns(Campaigns):
     def run_probes(self) -> Iterator[Shot]:
-        """Each names the target, so that it answers at once."""
+        """Probes that name the target, so that it answers at once."""
         random = self.random
         while True:
             fake = self.fake(grtt_q=random.choice((0, 106)), backoff_gsize=random.choice((0, 0x42)))
@@ -26,7 +26,7 @@ class CommandCampaigns(Campaigns):
                 yield Shot(fake.probe(node * random.choice((1, 1, 1, 200)), random.random() < 0.9), fake.address)
 
     def run_watermarks(self) -> Iterator[Shot]:
-        """Confirmations are asked for, of nothing and of something."""
+        """Requests to confirm watermarks, of objects that exist and of others."""
         random = self.random
         while True:
             fake = self.fake(grtt_q=random.choice((0, 106, 255)), backoff_gsize=random.choice((0, 0x42)))
@@ -72,7 +72,7 @@ class CommandCampaigns(Campaigns):
                     yield Shot(fake.command(2), fake.address)
 
     def run_flip_flop(self) -> Iterator[Shot]:
-        """A sender that begins anew with every datagram."""
+        """A sender that restarts with every datagram."""
         random = self.random
         while True:
             fake = self.fake()

@@ -1,6 +1,6 @@
-"""Lies about what is missing and what arrived: the target is asked, overhears others ask, and is made to ask.
+"""Hostile feedback: NACKs to the target, NACKs that it overhears, and reasons for it to send NACKs.
 
-NACKs and ACKs of receivers that are none, to the target as a sender and beside it as a receiver.
+Fake receivers send NACKs and ACKs to the target as a sender, and to senders that the target receives from.
 """
 
 import struct
@@ -13,7 +13,7 @@ from .target import TARGET, Shot
 
 class FeedbackCampaigns(Campaigns):
     def run_nacks(self) -> Iterator[Shot]:
-        """For what the target sends: everything, again and again."""
+        """NACKs for everything that the target sends, again and again."""
         random, target = self.random, self.target
         while True:
             source, address = next(self._ids), self.fake().address
@@ -102,7 +102,7 @@ class FeedbackCampaigns(Campaigns):
                 yield Shot(feedback(4, next(self._ids), fake.node_id, fake.instance_id, content), fake.address)
 
     def run_starving(self) -> Iterator[Shot]:
-        """Little is sent, a lot is missing: what does the target say to that, and how often?"""
+        """A sender that sends little, so that much is missing and the target has reason to send many NACKs."""
         random = self.random
         while True:
             fake = self.fake(grtt_q=0, backoff_gsize=random.choice((0, 0x42)))

@@ -1,7 +1,7 @@
-"""Lies about who speaks: in the target's name, and in the honest sender's (`forged`).
+"""Forged node ids: the target's own, and the honest sender's (`forged`).
 
-What others lie about is told in those names, too: hence what the class inherits. Nothing can be promised about an
-honest sender whose name is used, so `forged` campaigns run only in an arena that is made for forging.
+The class inherits other campaigns to run them under these ids, too. Transfers of an honest sender whose id is forged
+cannot be guaranteed, so `forged` campaigns run only in an arena made for them.
 """
 
 import struct
@@ -18,7 +18,7 @@ from .target import HONEST_SENDER, TARGET, Shot
 
 class NameCampaigns(ObjectCampaigns, SymbolCampaigns, StreamCampaigns, CommandCampaigns):
     def run_own_id(self) -> Iterator[Shot]:
-        """In the target's own."""
+        """Datagrams in the target's own name."""
         random, target = self.random, self.target
         fake = Fake(TARGET, target.instance_id, ("10.9.9.9", 1))
         while True:
@@ -43,7 +43,7 @@ class NameCampaigns(ObjectCampaigns, SymbolCampaigns, StreamCampaigns, CommandCa
             yield Shot(bytes(data), ("h", 1))
 
     def run_forged_sender(self) -> Iterator[Shot]:
-        """The honest sender's name, and what comes to mind."""
+        """Other campaigns in the name of the honest sender."""
         random = self.random
         inner = [
             self.run_streams,

@@ -1,6 +1,6 @@
-"""Lies about streams: where their segments belong, how long those are, and what waits for what.
+"""Lies about streams: the positions, lengths and order of their segments.
 
-They go on in leaps and backwards, and have much waiting for a segment that comes late.
+Streams leap ahead, go backwards, and have much wait for a segment that arrives late.
 """
 
 import struct
@@ -37,7 +37,7 @@ class StreamCampaigns(Campaigns):
                 )
 
     def run_stream_hoard(self) -> Iterator[Shot]:
-        """All that a stream can have waiting, then the segment that all of it waits for."""
+        """As much of a stream as can wait for one segment, then that segment."""
         random = self.random
         while True:
             fake = self.fake()

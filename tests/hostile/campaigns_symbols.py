@@ -1,6 +1,6 @@
-"""Lies about what is inside an object: gaps without end, blocks far away, parity of no use, symbols that are none.
+"""Lies about the inside of an object: endless gaps, blocks far ahead, useless parity, invalid symbols.
 
-The objects themselves are believable; the places in them are what costs time and memory.
+The objects themselves are plausible. The positions in them cost time and memory.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from .target import TARGET, Shot
 
 class SymbolCampaigns(Campaigns):
     def run_fragments(self) -> Iterator[Shot]:
-        """As many gaps as can be, in a train each."""
+        """Trains with as many gaps as possible."""
         random = self.random
         while True:
             fake = self.fake()
@@ -30,7 +30,7 @@ class SymbolCampaigns(Campaigns):
                     yield Shot(fake.flush(random.choice((3000, 1 << 23)), 0), fake.address)
 
     def run_far_flushes(self) -> Iterator[Shot]:
-        """All blocks there can be are to be missing."""
+        """Flushes and DATA far ahead, so that as many blocks as possible are missing."""
         random = self.random
         while True:
             fake = self.fake(grtt_q=random.choice((0, 76)))
@@ -55,7 +55,7 @@ class SymbolCampaigns(Campaigns):
                     )
 
     def run_parity(self) -> Iterator[Shot]:
-        """Parity alone, more of it than can be used, of all lengths; now and then enough to decode."""
+        """Mostly parity, of all lengths and more than is useful; sometimes enough to decode a block."""
         random = self.random
         while True:
             fake = self.fake()
@@ -72,7 +72,7 @@ class SymbolCampaigns(Campaigns):
                 yield Shot(fake.data(at, symbol, bytes(size), fti=ext, flags=flags, fec_id=fec_id), fake.address)
 
     def run_wrap_of_symbols(self) -> Iterator[Shot]:
-        """A symbol that is none before the first of all, in one train."""
+        """Trains that mix invalid symbols with the first ones of an object."""
         random = self.random
         while True:
             fake = self.fake()

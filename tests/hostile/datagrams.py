@@ -1,6 +1,6 @@
-"""Datagrams, from the RFC's field tables: what the codec would refuse to write is wanted here.
+"""Datagrams made from the RFC's field tables, including those that the codec would refuse to write.
 
-`Fake` is a sender that says anything; the functions make payload ids, EXT_FTIs, NACKs and ACKs.
+`Fake` is a sender without any rules. The functions make payload ids, EXT_FTIs, NACKs and ACKs.
 """
 
 import struct
@@ -16,7 +16,7 @@ _RECEIVER = struct.Struct(">IHBBII")
 
 @dataclass(slots=True)
 class Fake:
-    """A sender that is none."""
+    """A fake sender."""
 
     node_id: int
     instance_id: int
@@ -27,7 +27,7 @@ class Fake:
     object_id: int = 0
 
     def message(self, kind: int, rest: bytes, extensions: bytes = b"", content: bytes = b"", words: int = 0) -> bytes:
-        """INFO, DATA or CMD; `rest` is what follows the fields that all of them have."""
+        """Return an INFO, DATA or CMD. `rest` follows the fields that all of them have."""
         self.sequence = self.sequence + 1 & 0xFFFF
         head = _SENDER.pack(self.instance_id, self.grtt_q, self.backoff_gsize) + rest + extensions
         words = words or (8 + len(head)) // 4
@@ -89,7 +89,7 @@ def feedback(
     response: tuple[int, int] = (0, 0),
     extensions: bytes = b"",
 ) -> bytes:
-    """A NACK or an ACK."""
+    """Return a NACK or an ACK."""
     words = 6 + len(extensions) // 4
     fields = _RECEIVER.pack(sender, instance, *ack, *response)
     return _COMMON.pack(0x10 | kind, words, 0, source) + fields + extensions + content

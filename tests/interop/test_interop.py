@@ -47,7 +47,7 @@ def objects(count: int, size: int) -> dict[str, bytes]:
 
 @cache
 def lines(size: int) -> dict[str, bytes]:
-    """One file of lines of all lengths up to two segments."""
+    """Return one file, whose lines have all lengths up to two segments."""
     source = random.Random(size)
     made = bytearray()
     for number in itertools.count():
@@ -177,7 +177,7 @@ class Case:
         return ["--unicast-nack"] if self.unicast else []
 
     def lose(self, network: Network) -> None:
-        """Let the link lose what it is to lose; what the next sender says first arrives all the same."""
+        """Make the link lose datagrams, but not those that the next sender sends first."""
         if self.loss:
             for host in network.receivers:
                 host.lose(self.loss, LOSSLESS_BYTES)

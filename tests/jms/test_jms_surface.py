@@ -104,7 +104,7 @@ def test_a_factory_takes_a_uri_options_and_the_environment(module: Any, monkeypa
 
 
 BUS = {"flow=min", "rate=none", "sync=current"}
-"""Default settings of a bus."""
+"""Settings of a bus that are its defaults."""
 
 
 def parts_of(uri: str) -> tuple[str, set[str]]:

@@ -43,17 +43,17 @@ class Packages:
         return self.built.stdout + self.built.stderr
 
     def sources(self) -> set[str]:
-        """The files of the source distribution, without its own folder."""
+        """Return the names of the source distribution's files, without its top folder."""
         with tarfile.open(self.sdist) as archive:
             return {one.name.partition("/")[2] for one in archive.getmembers() if one.isfile()}
 
     def files(self) -> set[str]:
-        """The files of the wheel."""
+        """Return the names of the wheel's files."""
         with zipfile.ZipFile(self.wheel) as archive:
             return set(archive.namelist())
 
     def read(self, name: str) -> str:
-        """A file of the wheel's .dist-info."""
+        """Return a file of the wheel's .dist-info."""
         with zipfile.ZipFile(self.wheel) as archive:
             (path,) = [one for one in archive.namelist() if one.endswith(f".dist-info/{name}")]
             return archive.read(path).decode()
@@ -69,7 +69,7 @@ class Packages:
 
 
 class Environment:
-    """A virtual environment with the wheel and what its metadata asks for."""
+    """A virtual environment with the wheel and the requirements in its metadata."""
 
     def __init__(self, folder: Path, packages: Packages) -> None:
         venv.create(folder, symlinks=True)

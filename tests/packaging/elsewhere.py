@@ -64,7 +64,7 @@ refused: set[tuple[int, int]] = set()
 
 
 class Missing:
-    """An attribute that is not there."""
+    """An attribute that the other system does not have."""
 
     def __get__(self, _: object, __: object = None) -> NoReturn:
         raise AttributeError("not on this system")

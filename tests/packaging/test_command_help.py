@@ -23,7 +23,7 @@ ENVIRONMENT = {
     "FJM2ADMIN_CONFIG": None,
 }
 BAD = ("\0(", "")
-"""Each type of restricted values refuses one of them."""
+"""Every type that restricts its values refuses one of these."""
 
 NO_DATA = {
     "fjm2 pub": "sends; says on stderr how much",
@@ -98,7 +98,7 @@ def test_examples_parse(found: Found) -> None:
 
 
 def example_lines(command: click.Command) -> Iterator[str]:
-    """Those of all paragraphs that begin with "Example"."""
+    """Yield the lines of all paragraphs of the help that begin with "Example"."""
     for paragraph in (command.help or "").replace("\b", "").split("\n\n"):
         head, _, rest = paragraph.strip().partition(":")
         if re.fullmatch("Examples?", head):
@@ -128,7 +128,7 @@ def simple_commands(line: str) -> Iterator[list[str]]:
 
 
 def parse(words: list[str]) -> None:
-    """By click's own parser, and every value by its type; files need not be there."""
+    """Parse words with click's own parser, and each value with its type. Files need not exist."""
     command: click.Command = PROGRAMS[words[0]]
     rest = words[1:]
     context = click.Context(command, info_name=words[0], **command.context_settings)

@@ -85,7 +85,7 @@ def test_the_changelog_keeps_its_form_and_begins_with_this_version() -> None:
 
 
 def test_every_import_is_a_declared_requirement(packages: Packages) -> None:
-    """And not only there because something else brings it."""
+    """It must not be installed only because another requirement needs it."""
     owners = metadata.packages_distributions()
     asked = {extra: names_of(packages, extra, owners) for extra in ("", *packages.extras())}
     for folder, extras in IMPORTS.items():
@@ -96,7 +96,7 @@ def test_every_import_is_a_declared_requirement(packages: Packages) -> None:
 
 
 def names_of(packages: Packages, extra: str, owners: Mapping[str, list[str]]) -> set[str]:
-    """The modules that an extra's own requirements bring, or that the base brings."""
+    """Return the modules that the requirements of an extra, or of the base, install."""
     wanted = {canonicalize_name(one.name) for one in packages.requirements() if is_wanted(one, extra)}
     return {module for module, names in owners.items() if wanted & set(map(canonicalize_name, names))}
 
@@ -117,7 +117,7 @@ def imports_of(path: Path) -> Iterator[str]:
 
 
 def test_extras_are_asked_for_by_the_makefile(packages: Packages) -> None:
-    """Else what they need is not there where the tests run."""
+    """Otherwise the tests would run without the requirements of some extra."""
     (line,) = re.findall(r"-e '\.\[([a-z,]+)\]'", (ROOT / "Makefile").read_text())
     assert set(line.split(",")) == set(packages.extras())
 

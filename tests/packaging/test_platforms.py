@@ -1,4 +1,4 @@
-"""Where something is missing, FJM2 does without it or says in a line what to do; never a traceback."""
+"""Where the system lacks something, FJM2 works without it or says in one line what to do, without a traceback."""
 
 import errno
 import json
@@ -97,7 +97,7 @@ def test_a_kernel_that_refuses_gso_gets_one_by_one(system: str, port: int) -> No
 
 
 class WithoutGro(socket.socket):
-    """As of Linux 4.18, which segments but does not join."""
+    """A socket as of Linux 4.18, which has GSO but no GRO."""
 
     def setsockopt(self, level: int, option: int, *value: Any) -> None:  # type: ignore[override]
         if (level, option) == (socket.IPPROTO_UDP, 104):

@@ -1,4 +1,4 @@
-"""How the programs begin."""
+"""Start of the programs."""
 
 import configparser
 import subprocess

@@ -11,7 +11,7 @@ from browser import Browser
 _PICTURE = Path(__file__).parents[2] / "docs" / "img" / "report.png"
 _WIDTH = 1000
 _SECTIONS = 4
-"""Plots in the picture."""
+"""Number of plots in the picture."""
 _BOTTOM = f"Math.floor(document.querySelectorAll('section')[{_SECTIONS - 1}].getBoundingClientRect().bottom)"
 
 

@@ -378,7 +378,7 @@ def test_congestion_control_fills_a_link() -> None:
 
 
 def test_confirmations_are_not_taken_for_losses() -> None:
-    """They are numbered like data; where nothing is lost nothing slows the sender down."""
+    """Commands that ask for confirmation have sequence numbers, too. Without loss nothing slows the sender down."""
     net, pub, sub = pair(Flow.MIN, cc=True, rate_bps=20e6)
     pub.write(PAYLOAD * 5)
     net.run(until=1.0)
@@ -411,7 +411,7 @@ def test_reports_on_probes_that_were_never_sent_are_ignored() -> None:
 
 
 def test_a_slower_receiver_is_followed() -> None:
-    """Whoever says so twice, as true receivers do."""
+    """The sender slows down for a receiver that reports twice, as real receivers do."""
     net, pub, sub, _ = flowing()
     assert mbit(net, sub, 2.0) > 8.0
     slow = net.receiver()

@@ -434,7 +434,7 @@ def test_new_data_go_out_however_often_the_old_are_asked_for() -> None:
 
 
 def test_overwritten_stream_data_is_not_repaired_with_newer_data() -> None:
-    """The requested data are overwritten before they are repaired."""
+    """The requested data is overwritten before it is repaired."""
     victim = Victim(sender=SenderConfig(segment_bytes=64, block_segments=4, stream_bytes=1 << 16, rate_bps=1e6))
     engine = victim.engine
     content = Random(1).randbytes(96_000)

@@ -33,7 +33,7 @@ def test_lost_segments_are_repaired_once(net: Network, fec: Fec) -> None:
 
 
 def asked_at(tap: Tap, config: SenderConfig) -> dict[int, list[float]]:
-    """When each segment was asked for, by its index. None is next to another that is missing."""
+    """Return the times at which each segment was requested, by its index. No two missing segments may be adjacent."""
     asked: dict[int, list[float]] = {}
     pid = payload_id_format(config.fec.fec_id)
     for now, _, message in tap.messages:

@@ -1,4 +1,4 @@
-"""Whatever befalls the network: once it has healed, all is there, once and unaltered, or its loss was reported."""
+"""After any network faults, everything arrives once and unaltered, or its loss is reported."""
 
 import os
 from collections import Counter

@@ -98,7 +98,7 @@ def test_a_broken_archive_gives_its_whole_lines_and_a_fault(folder: Path) -> Non
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
 def test_a_file_compressed_after_it_was_found_is_still_read(folder: Path, name: str) -> None:
-    """Parts may begin anywhere."""
+    """A part of a file may begin in the middle of a line."""
     plain, text = folder / "x.jsonl", encode(samples(50))
     (folder / "x.jsonl.gz").write_bytes(gzip.compress(text))
     found = b""

@@ -171,7 +171,10 @@ class Network:
         return namespace
 
     def link(self, left: Namespace, right: Namespace, device: str = "veth0", *, mtu: int = 1500) -> None:
-        """Connect two by a cable with ends called `device`, and addresses 10.57.N.1 and 10.57.N.2 (N counts from 1)."""
+        """Connect two namespaces by a cable between two interfaces called `device`.
+
+        Their addresses are 10.57.N.1 and 10.57.N.2, where N counts the cables and switches from 1.
+        """
         left.ip(*f"link add {device} type veth peer name {device} netns {right.name}".split())
         subnet = next(self._subnets)
         for host, namespace in enumerate((left, right), start=1):

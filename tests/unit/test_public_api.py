@@ -87,7 +87,7 @@ def names_of(module: ModuleType) -> list[str]:
 
 
 def entry(module: ModuleType, name: str, homes: dict[int, str]) -> list[str]:
-    """Return the lines of a public name. A class that is public in several modules is described in the first one."""
+    """Return the lines that describe a public name. A class that many modules export is described in the first one."""
     value = getattr(module, name)
     if inspect.ismodule(value):
         return [f"{name}: module"]

@@ -19,7 +19,7 @@ _FILLING = "abcdefghijklmnopqrstuvwxyz"
 _PAUSE_MIN_S = 0.001
 """Shorter waits are added to the next one, since timers are not more precise."""
 _BEHIND_MAX_S = 0.1
-"""How far sends may be behind their schedule and catch up. After longer pauses, the schedule begins anew."""
+"""Largest delay that sends catch up with. After a longer one, the schedule starts over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from .common import Number, is_quiet
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 DURATION_S: Final = 1.2 * INTERVAL_S + 1
-"""By then all members have announced themselves, if there are not more than some hundreds."""
+"""Time to listen by default: up to a few hundred members have announced themselves by then."""
 
 
 def uri_option(function: _F) -> _F:
@@ -78,7 +78,7 @@ class Onlooker:
         return f"{host}:{self.config.port} on {self.listening.interface}"
 
     async def listen(self, duration_s: float, as_json: bool) -> BusReport:
-        """Listen for some time, and tell a waiting user so. Return the report."""
+        """Say for how long it listens unless output is quiet, listen, and return the report."""
         if not is_quiet(as_json):
             say(f"listening to {self.place} for {duration_s:g} s")
         await asyncio.sleep(duration_s)

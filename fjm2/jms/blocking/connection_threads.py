@@ -28,7 +28,7 @@ class ConnectionThreads:
         return threads
 
     async def close_behind(self, close: Callable[[float | None], Awaitable[None]], timeout_s: float | None) -> None:
-        """Close behind everything sent before. Sends that are blocked delay the close only until its deadline."""
+        """Close after everything sent before. Sends that are blocked delay the close only until its deadline."""
         self._core.begin_closing(timeout_s)
         if self._core.endpoint is not None:
             await self._queue.close(self._core.endpoint.closing())

@@ -123,7 +123,7 @@ class Session(MessageFactory, Closable):
             yield self
 
     def recover(self) -> None:
-        """Deliver again, from the first message on that is not acknowledged."""
+        """Redeliver messages, beginning with the first one that is not acknowledged."""
         call(self._inner.recover())
 
     def close(self) -> None:

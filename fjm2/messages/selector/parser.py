@@ -69,7 +69,7 @@ def parse(text: str) -> list[Instruction]:
 
 
 class _Parser:
-    """Shunting-yard parser: moves operators behind their operands, and checks the static types of the operands."""
+    """Shunting-yard parser: moves operators after their operands, and checks the static types of the operands."""
 
     def __init__(self, text: str) -> None:
         self._tokens = tokens(text)

@@ -1,4 +1,4 @@
-"""A parsed selector: operations in postfix order, each behind its operands. Flat, so that no nesting is too deep."""
+"""A parsed selector: operations in postfix order, each after its operands. Flat, so that no nesting is too deep."""
 
 from enum import Enum, auto
 from re import Pattern

@@ -21,9 +21,11 @@ _RTT_GUESS_S = 0.25
 _SUPPRESSION_RATIO = 0.9
 """Our rate divided by this is the highest rate whose report suppresses ours: it is close enough to speak for us."""
 _INTRODUCTIONS_MIN = 3
-"""First answers to probes that those of others do not suppress: the sender may still be collecting its acking set."""
+"""Number of our first answers that the answers of other receivers do not suppress: the sender may still be collecting
+its acking set."""
 _INTRODUCTIONS_PER_PROBE_MAX = 50
-"""Answers to one probe after which the first answers of others wait for a later one, for the sake of large groups."""
+"""After this many answers of other receivers to one probe, a first answer waits for a later probe, so that a large
+group does not answer all at once."""
 _RATE_INTERVAL_MIN_S = 0.01
 """Shortest time over which the rate is measured: less would measure bursts."""
 _SEGMENT_WEIGHT = 0.125

@@ -144,7 +144,7 @@ class StreamOpened(SenderEvent):
     object_id: int
     """Transport id of the stream."""
     start: int
-    """Offset in the stream at which reading begins, in bytes; 0 unless this receiver came late."""
+    """Offset in the stream at which reading begins, in bytes; 0 unless this receiver joined late."""
 
 
 class Marks(Sequence[int]):
@@ -201,7 +201,7 @@ class StreamReceived(SenderEvent):
 
 @dataclass(frozen=True, slots=True)
 class StreamLost(SenderEvent):
-    """Bytes of a stream will not arrive. Reading continues behind them."""
+    """Bytes of a stream will not arrive. Reading continues after them."""
 
     object_id: int
     """Transport id of the stream."""
@@ -303,7 +303,7 @@ class FileFailed(Event):
     object_id: int
     """Transport id of the object."""
     error: str
-    """Error message of the system."""
+    """Error message of the operating system."""
 
 
 @dataclass(frozen=True, slots=True)

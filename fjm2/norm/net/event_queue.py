@@ -30,7 +30,7 @@ class EventQueue:
         """`is_sender_only`: keep the latest events only, for an application that need not take them."""
         self._is_sender_only = is_sender_only
         self.waiting: deque[Event] = deque()
-        """Events in the order in which they came. For others to look at only."""
+        """Events in their order. Others may look at them, but not change them."""
         self.waiting_bytes = 0
         """Bytes of content of the waiting events."""
         self._arrived = asyncio.Event()

@@ -92,7 +92,7 @@ class OutgoingStream:
             await self._wait_turn()
 
     async def close(self) -> None:
-        """End the stream behind its last byte, and tell receivers so. Harmless if it is closed already."""
+        """End the stream after its last byte, and tell receivers. Harmless if it is closed already."""
         if self._transmission.is_open:
             self._end_soon()
             while not self._is_ended:
@@ -135,7 +135,7 @@ class OutgoingStream:
                 self._forget()
 
     def _end_soon(self) -> None:
-        """Accept no more writes, and end the stream behind what is still to be handed over."""
+        """Accept no more writes, and end the stream after the bytes that the engine does not have yet."""
         self._is_closed = True
         if not self._is_ended:
             self._transmission.wake(self._hand_over)

@@ -106,7 +106,7 @@ def find_place(config: UdpConfig, chosen: str | None) -> Place:
 
 
 def can_offload(config: UdpConfig) -> bool:
-    """Return True if each train is to be one system call, and the kernel can do it."""
+    """Return True if trains should take one system call each, and the kernel can do it."""
     if config.offload is False or os.environ.get(NO_OFFLOAD_VARIABLE) == "1":
         return False
     try:

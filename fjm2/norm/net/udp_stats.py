@@ -9,7 +9,7 @@ class UdpStats:
     """Errors and waits of the sockets of a transport."""
 
     send_errors: Counter[int] = field(default_factory=Counter)
-    """Sends that the kernel refused, by errno. What was to be sent is lost."""
+    """Sends that the kernel refused, by errno. Their datagrams are lost."""
     receive_errors: Counter[int] = field(default_factory=Counter)
     """Receives that raised an error, by errno."""
     sends_blocked: int = 0

@@ -112,7 +112,7 @@ class ChosenLoss:
 
 
 class Faults:
-    """Everything that goes wrong on one link, besides a full queue."""
+    """Everything that goes wrong on one link, except for a full queue."""
 
     __slots__ = ("_doubled", "_held_up", "_held_up_s", "_losses", "_random")
 
@@ -171,11 +171,11 @@ class Faults:
         return left
 
     def doubled(self, train: Train) -> Sequence[int]:
-        """Return the places of the segments of a train that come twice."""
+        """Return the places of the segments of a train that are duplicated."""
         return self._doubled.among(train) if self._doubled is not None else ()
 
     def held_up(self, train: Train) -> Sequence[int]:
-        """Return the places of the segments of a train that come late."""
+        """Return the places of the segments of a train that are delayed."""
         return self._held_up.among(train) if self._held_up is not None else ()
 
     def draw_hold_up_s(self) -> float:

@@ -30,7 +30,7 @@ class Place:
 
 
 class Router(Place):
-    """A place where nobody listens. What is lost on the way to it is lost for everybody behind it."""
+    """A place without a node. What is lost on the way to it is lost for all nodes after it."""
 
 
 class Link:
@@ -104,7 +104,7 @@ class Link:
         return self._changed()
 
     def duplicate(self, fraction: float) -> "Link":
-        """Deliver a fraction of all segments twice, the second time behind their train."""
+        """Deliver a fraction of all segments twice, the second time after their train."""
         self._faults.duplicate(fraction)
         return self._changed()
 

@@ -163,7 +163,7 @@ class _Streams:
         self._by_id[stream].parts.append((memoryview(data), tuple(marks)))
 
     def end(self, stream: int) -> None:
-        """End a stream behind everything that was written."""
+        """End a stream after everything that was written."""
         self._by_id[stream].is_ending = True
 
     def clear(self) -> None:
@@ -263,7 +263,7 @@ class Node(Place):
         return stream
 
     def end_stream(self, stream: int | None = None) -> None:
-        """End a stream behind everything that was written."""
+        """End a stream after everything that was written."""
         stream = self._streams.default if stream is None else stream
         if stream is None:
             raise NormError("no stream is open")

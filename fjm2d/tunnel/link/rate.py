@@ -30,11 +30,11 @@ because all of them fall by a fraction."""
 _ACCELERATION = 0.02
 """Further growth a second, as a part of the rate, times the square of the seconds since the last fall."""
 _GROWTH_MAX = 2.0
-"""Limit of that growth, as a part of the rate."""
+"""Limit of this further growth, as a part of the rate."""
 _RETURN = 1.0
 """Least growth a second, as a part of the rate, while it is far below the rate before the fall."""
 _NEAR = 0.8
-"""Part of the rate before the fall up to which that holds."""
+"""Part of the rate before the fall up to which `_RETURN` applies."""
 _AIM_KEPT = 0.5
 """Part of the aim that is kept if the rate falls again before it gets there."""
 _DRAIN = 0.7
@@ -46,32 +46,32 @@ _QUEUE_S_MIN = 0.01
 _QUEUE_S_MAX = 0.025
 """Most queueing that is tolerated on a steady path: more would show in every latency."""
 _QUEUE_PART = 0.2
-"""Queueing that is tolerated, as a part of the shortest round trip, between those two."""
+"""Queueing that is tolerated, as a part of the shortest round trip, within the two limits above."""
 _QUEUE_BITS = 36e3
 """Bits that may wait for each other on the slowest links: three datagrams."""
 _JITTERS = 4.0
 """Queueing that is tolerated on an unsteady path such as a radio link, as a multiple of the jitter."""
 _JITTER_S_MAX = 0.06
-"""Limit of that queueing."""
+"""Most queueing that is tolerated on an unsteady path."""
 _JITTER_WEIGHT = 1 / 32
-"""Weight of a new difference in the average: slow, because a queue of ours grows bit by bit and must not count."""
+"""Weight of a new difference in the average. It is low because our own queue grows bit by bit and must not count."""
 _QUEUE_GONE = 0.5
 """Part of the tolerated queueing below which a queue counts as gone."""
 _STEADY_S = 0.1
-"""Time during which all questions must have waited. A busy host delays only some of them; a queue delays all."""
+"""Time during which all probes must have waited. A busy host delays only some of them; a queue delays all."""
 _FALL_S = 1.0
-"""Time that a fall has to show an effect."""
+"""Time in which a fall of the rate must show an effect."""
 _BETTER_S = 0.05
 _BETTER = 0.25
-"""Reduction that shows that a queue is ours: by these seconds, or by this part of it."""
+"""Reduction of a queue that shows that our traffic causes it: by these seconds, or by this part."""
 _STAYING = 0.5
-"""Part of the loss that may remain after a fall. If more remains, others cause it."""
+"""Part of the loss that may remain after the rate has fallen. If more remains, our rate does not cause the loss."""
 _ACROSS = 0.9
 """Part of what is sent that must get across in the same time. If less does, the rate is too high."""
 _ACROSS_SOON = 0.85
-"""The same within 300 ms, where an answer that is late by chance weighs more."""
+"""The same over the shorter window, in which one answer that is late by chance weighs more."""
 _FALL_MOST = 0.7
-"""Least estimate of what got across, as a part of the rate, until the queue has been seen to stay."""
+"""Lower bound of the estimate of what got across, as a part of the rate, until it is certain that a queue stays."""
 _WINDOW_S = 0.1
 _LONG_WINDOW_S = 0.3
 """Times over which reports are compared: a quick estimate, and a steadier one."""
@@ -104,7 +104,7 @@ class Report(NamedTuple):
     received: int
     """Datagrams that the peer received."""
     was_limited: bool
-    """True if the rate made data wait since the last question."""
+    """True if the rate made data wait since the last probe."""
 
     @property
     def trip_s(self) -> float:
@@ -190,17 +190,17 @@ class RateEstimate:
         self.bps = min(START_BPS, self._most_bps)
         self._is_starting = True
         self._aim_bps = 0.0
-        """Rate to return to: the one before the last fall, or what got across if that was too high."""
+        """Rate to return to: the one before the last fall, or the rate that got across if the former was too high."""
         self._base_s = math.inf
         """Shortest round trip."""
         self._last_trip_s: float | None = None
         self._jitter_s = 0.0
         """Average difference between successive round trips."""
         self._own_loss = 0.0
-        """Part that the path loses, whatever is sent."""
+        """Part that the path loses at any rate."""
         self._points: deque[Report] = deque(maxlen=_POINTS_KEPT)
         self._queued_since = math.inf
-        """Time of the first question of those that have all waited in a queue."""
+        """Time of the first of the latest probes that have all waited in a queue."""
         self._limited_at = -math.inf
         self._grown_s = 0.0
         """Time during which the rate was used up since it last fell."""
@@ -276,7 +276,7 @@ class RateEstimate:
         self._set(max(self.bps, min(grown, most)))
 
     def _hesitate(self) -> None:
-        """Act on a question that waited in a queue, maybe by chance. At the start there is no time to find out."""
+        """Act on a probe that waited in a queue, perhaps by chance. At the start there is no time to find out."""
         if not self._is_starting:
             return
         flow = self._flow(_WINDOW_S)
@@ -299,7 +299,7 @@ class RateEstimate:
         self._fall_to(through_bps, report.answered_at, loss)
 
     def _aim_at(self, reached_bps: float) -> None:
-        """Aim at the rate it is about to fall from; or at half the old aim, if it was still far from that."""
+        """Aim at the rate before this fall; or at half the old aim, if the rate was still far below that."""
         is_far = self.bps < _NEAR * self._aim_bps
         self._aim_bps = max(reached_bps, _AIM_KEPT * self._aim_bps) if is_far else reached_bps
 
@@ -339,7 +339,7 @@ class RateEstimate:
             self._end_fall(fall.first_bps or fall.through_bps)
 
     def _judge_loss(self, fall: _Fall, flow: _Flow) -> None:
-        """Find out if the fall has reduced the loss. If not, it is the path's own."""
+        """Find out if the fall has reduced the loss. If not, the path itself causes the loss."""
         if flow.loss > _STAYING * fall.loss:
             self._own_loss = max(self._own_loss, flow.loss)
             fall.is_ours = False

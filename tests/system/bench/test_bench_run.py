@@ -78,7 +78,7 @@ class Run:
         return err
 
     def namespaces(self) -> list[str]:
-        """Those that it has made."""
+        """Return the names of the network namespaces that the run has made."""
         return [name for name in namespaces.names() if name.startswith(namespaces.prefix_of(self.popen.pid))]
 
     def wait_until(self, condition: Any) -> None:

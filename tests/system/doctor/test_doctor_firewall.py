@@ -1,4 +1,4 @@
-"""`fjm2 doctor` and what a host drops: each rule is made, has to be named, and its remedy has to help."""
+"""`fjm2 doctor` on hosts whose firewall drops datagrams: it names each rule, and the remedy that it gives helps."""
 
 from collections.abc import Callable
 

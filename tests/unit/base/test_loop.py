@@ -109,7 +109,7 @@ class Socket:
 
 
 class World:
-    """A machine, its driver and one socket to send by."""
+    """A scripted machine, the driver under test, and one socket to send on."""
 
     def __init__(self, timer_min_s: float = 0.0) -> None:
         self.loop = VirtualLoop()

@@ -1,4 +1,4 @@
-"""Judgements of measurements, and of kernels with other settings than this one."""
+"""Verdicts of checks on made-up measurements and kernel settings."""
 
 import ast
 import json

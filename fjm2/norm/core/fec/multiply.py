@@ -69,7 +69,7 @@ def _group_for(picks: int) -> int:
 
 
 def multiply(field: Field, picks: Picks, symbols: Symbols, blocks: BlockIndex, first: int, product: Symbols) -> None:
-    """XOR into `product` the matrix times the sources, from `first` on, of some `blocks` of `symbols`."""
+    """XOR into `product` the matrix times the symbols of some blocks, beginning with the symbol `first`."""
     count, rows, width = product.shape
     for columns in _column_parts(picks, width):
         part_width = columns.stop - columns.start

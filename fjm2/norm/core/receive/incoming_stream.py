@@ -173,7 +173,7 @@ class IncomingStream(IncomingObject):
         self._parity.drop_before(self.next_index // self.partition.block_segments)
 
     def give_up(self, until: int, reason: LossReason) -> None:
-        """Stop waiting for segments before an index, and continue reading behind them."""
+        """Stop waiting for segments before an index, and continue reading from there."""
         while self.next_index < until and not self._delivery.is_ended:
             end = self.received.end_of(self.next_index)
             if end > self.next_index:
@@ -187,7 +187,7 @@ class IncomingStream(IncomingObject):
         self._deliver_waiting()
 
     def abandon(self, reason: LossReason) -> None:
-        """Report that nothing more will come of it."""
+        """Report that no more of the stream will arrive."""
         self._delivery.abandon(reason)
 
     def missing_bytes(self) -> Iterator[tuple[int, int]]:

@@ -91,7 +91,7 @@ class Inventory:
         return item
 
     def _has_room(self, size: int) -> bool:
-        """Return True if an object of this size fits besides the open ones. If not, it is requested again later."""
+        """Return True if there is memory for an object of this size. If not, it is requested again later."""
         claimed = sum(item.claimed_bytes for item in self.window.open.values())
         if not claimed or claimed + size <= self._config.total_bytes_max:
             return True
@@ -196,9 +196,9 @@ class Inventory:
         return not any(start <= newest for start, _ in self.window.unheard())
 
     def missing_to(self, newest: int, end: int) -> list[tuple[int, int]]:
-        """Return the objects up to `newest` that miss something, by count, each with the end of what matters.
+        """Return the counts of the objects up to `newest` that lack segments, each with the end of the segments needed.
 
-        Of the newest object that is `end`; of earlier ones, everything that the sender has sent.
+        That end is `end` for the newest object. For earlier ones it is the end of what the sender has sent.
         """
         items = self.window.open.items()
         ends = [(count, item, end if count == newest else item.askable_end) for count, item in items if count <= newest]
@@ -216,7 +216,7 @@ class Inventory:
         return partition.first_segment(block) + symbol
 
     def squelch(self, squelch: Squelch) -> tuple[int, IncomingStream] | None:
-        """Give up what the sender no longer holds. Return the stream that continues behind the gap, with its count."""
+        """Give up what the sender no longer holds. Return the stream that continues after the gap, with its count."""
         _, object_id, payload_id = squelch.position
         window = self.window
         oldest = window.count_of(object_id)

@@ -15,7 +15,7 @@ _FIRST_COUNT = 1 << 32
 
 
 class ObjectWindow:
-    """The objects of one sender, by count."""
+    """The objects of one sender, by their count (see above)."""
 
     __slots__ = ("_done", "_origin", "_passed_over", "_size", "end", "is_synced", "open", "start")
 
@@ -90,7 +90,7 @@ class ObjectWindow:
         return [count for count in late if count not in kept]
 
     def trim(self) -> list[tuple[int, int]]:
-        """Give up what the window has left behind. Return the ranges of unknown objects among it."""
+        """Give up objects before the window. Return the ranges of those that are unknown."""
         behind = self.end - self._size
         if behind <= self.start:
             return []

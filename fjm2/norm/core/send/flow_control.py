@@ -14,7 +14,7 @@ from .objects import SendObject, SendStream
 _FEW_NODES_MAX = 8
 """Most receivers that need no NACK back-off: so few NACKs at once do no harm, and losses are repaired sooner."""
 _IDLE_MIN_S = 0.01
-"""Shortest wait before the last data are marked: lone messages need not be confirmed one by one."""
+"""Shortest wait before the end of the sent data is marked: lone messages need not be confirmed one by one."""
 _NODE_ID_BYTES = 4
 """Size of one entry in a FLUSH's list of acking nodes."""
 _ROOM_SHARE = 8

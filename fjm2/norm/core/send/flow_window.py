@@ -34,7 +34,7 @@ class Mark:
 
 
 class FlowWindow:
-    """The mark in flight, and how much may be sent meanwhile. Counts in segments."""
+    """The mark that members must confirm, and how much may be sent until they do. Counts in segments."""
 
     def __init__(self, config: SenderConfig) -> None:
         self._strategy = config.flow
@@ -51,9 +51,9 @@ class FlowWindow:
         self.confirmed = 0
         """Segments that all members have confirmed."""
         self._answers_by: float | None = None
-        """Deadline of the first answers: None until set, and NEVER once nobody is waited for any more."""
+        """Deadline of the first answers: None until set, and NEVER once the sender no longer waits for them."""
         self.mark: Mark | None = None
-        """The mark in flight."""
+        """The mark that members have been asked to confirm; None if there is none."""
 
     @property
     def is_active(self) -> bool:
@@ -67,7 +67,7 @@ class FlowWindow:
 
     @property
     def is_holding(self) -> bool:
-        """True if sent data must be kept for receivers that confirm, or for those that may still answer."""
+        """True if sent data must be kept: there are receivers that confirm it, or some may still turn up."""
         return self.is_active or (self._strategy is Flow.MIN and self._answers_by != NEVER)
 
     @property
@@ -77,7 +77,7 @@ class FlowWindow:
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Members that have not confirmed the mark in flight."""
+        """Members that have not confirmed the current mark."""
         return frozenset() if self.mark is None else frozenset(self.mark.waiting)
 
     def has_confirmed(self, sent_mark: int) -> bool:
@@ -149,7 +149,7 @@ class FlowWindow:
         return self._complete_mark(now)
 
     def evict(self, now: float) -> tuple[list[int], Mark | None]:
-        """Evict the awaited members that are silent. Return them, and the mark if nobody else is awaited."""
+        """Evict the awaited members that are silent. Return them, and the mark if no other member is awaited."""
         mark = self.mark
         if mark is None or (mark.waiting and now - mark.asked_at < self._timeout_s):
             return [], None
@@ -158,7 +158,7 @@ class FlowWindow:
         return gone, self._complete_mark(now)
 
     def _complete_mark(self, now: float) -> Mark | None:
-        """Return the mark in flight, and resize the window, if nobody is awaited any more."""
+        """Return the current mark, and resize the window, if all members have confirmed it."""
         mark = self.mark
         if mark is None or mark.waiting:
             return None

@@ -51,7 +51,7 @@ class Watermark:
         return True
 
     def renew(self, tries: int) -> None:
-        """Ask all remaining nodes this many times again: data before the position were sent again."""
+        """Ask all remaining nodes this many times again: data before the position was sent again."""
         self.tries_left = dict.fromkeys(self.tries_left, tries)
 
     def fail(self, nodes: set[int]) -> None:
@@ -93,7 +93,7 @@ class Flusher:
         self._moved: dict[SendObject, None] = {}
         """Streams with the latest data, oldest first. An object sent after them does not tell where they end."""
         self.last: SendObject | None = None
-        """The newest object of which data were sent."""
+        """The newest object of which data was sent."""
 
     def watermark(self, items: Sequence[SendObject], nodes: Sequence[int], now: float) -> int:
         """Ask nodes to confirm objects, one after the other, as far as they are written. Return the number."""
@@ -107,7 +107,7 @@ class Flusher:
         return self._watermark_count
 
     def note_progress(self, item: SendObject) -> None:
-        """Note that new data of an object are sent."""
+        """Note that new data of an object was sent."""
         if self.last is None or item.order > self.last.order:
             self.last = item
         if isinstance(item, SendStream):
@@ -117,7 +117,7 @@ class Flusher:
                 del self._moved[next(iter(self._moved))]
 
     def restart(self, now: float) -> None:
-        """Start over after data were sent, or sent again."""
+        """Start over after data was sent, or sent again."""
         self._left = self._config.robust_factor
         if self._watermarks and self._is_passed(self._watermarks[0]):
             self._arm(now)
@@ -134,7 +134,7 @@ class Flusher:
         self._arm(now)
 
     def renew(self, item: SendObject) -> None:
-        """Ask the nodes of later watermarks as often again: data of an object before them are being repaired."""
+        """Start the requests for later watermarks over: data before them is being repaired."""
         for watermark in self._watermarks:
             marked = self._cache.get(watermark.object_id)
             if marked is not None and item.order <= marked.order:

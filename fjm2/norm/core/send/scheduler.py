@@ -58,7 +58,7 @@ class TrainScheduler:
 
     @property
     def is_sending(self) -> bool:
-        """True if repairs or new data are waiting to be sent."""
+        """True if repairs or new data wait to be sent."""
         return self._repair_queue.has_repairs or not all(item.is_sent for item in self._queue)
 
     @property

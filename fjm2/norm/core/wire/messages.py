@@ -304,7 +304,7 @@ class CongestionControl(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairAdv(Command):
-    """CMD(REPAIR_ADV): requests that came by unicast, so that other receivers need not repeat them."""
+    """CMD(REPAIR_ADV): requests that arrived by unicast, so that other receivers need not repeat them."""
 
     FLAVOR = Flavor.REPAIR_ADV
 
@@ -379,7 +379,7 @@ class FromReceiver(Message):
     sender_id: int
     instance_id: int
     grtt_response_s: int = 0
-    """Send time of the last CMD(CC) plus the time since it came, in seconds. Both parts are 0 if none came."""
+    """Send time of the last CMD(CC) plus the time since its arrival, in whole seconds; 0 if none has arrived."""
     grtt_response_us: int = 0
 
     def _fixed(self, words: int) -> bytes:

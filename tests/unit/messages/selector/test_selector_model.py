@@ -16,7 +16,7 @@ from fjm2.messages.types import Byte, Float, Long
 
 Values: TypeAlias = dict[str, Any]
 WRONG = "wrong type", "of an operand"
-"""Result of arithmetic on strings and booleans: a type of its own."""
+"""Result of arithmetic on strings and booleans. It stands for a type that equals no other."""
 NAMES = ["a", "b", "c", "JMSPriority", "größe"]
 TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -103,7 +103,7 @@ def disjunction(left: bool | None, right: bool | None) -> bool | None:
 
 
 def is_like(value: str, pattern: list[str | None], is_exact: list[bool]) -> bool:
-    """Match by a table: the prefixes of the value that the pattern so far can match."""
+    """Match by dynamic programming: `lengths` lists the prefixes of the value that match the pattern so far."""
     lengths = {0}
     for character, exact in zip(pattern, is_exact, strict=True):
         if not exact and character == "%":
