@@ -24,7 +24,7 @@ class Packet(NamedTuple):
 
     time_s: float
     source: str
-    """As in "10.99.0.1:6003"."""
+    """Address and port, such as "10.99.0.1:6003"."""
     destination: str
     payload: bytes
 

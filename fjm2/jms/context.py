@@ -190,7 +190,7 @@ class JMSContext(MessageFactory):
         await self._used().rollback()
 
     async def recover(self) -> None:
-        """Deliver again, from the first message on that is not acknowledged."""
+        """Redeliver messages, beginning with the first one that is not acknowledged."""
         await self._used().recover()
 
     def transaction(self) -> AbstractAsyncContextManager[Session]:

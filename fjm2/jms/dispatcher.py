@@ -205,7 +205,7 @@ class Dispatcher:
         self.deliveries.acknowledge_all()
 
     def recover(self) -> None:
-        """Start over with the first message that is not acknowledged."""
+        """Redeliver messages, beginning with the first one that is not acknowledged."""
         self.listeners.interrupt(recovers_current=True)
         for inbox in self.deliveries.recover():
             self._wake(inbox)

@@ -327,7 +327,7 @@ class Session(MessageFactory):
         await self.commit()
 
     async def recover(self) -> None:
-        """Deliver again, from the first message on that is not acknowledged."""
+        """Redeliver messages, beginning with the first one that is not acknowledged."""
         await self._core.recover()
 
     async def close(self) -> None:

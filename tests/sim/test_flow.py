@@ -401,7 +401,7 @@ def test_one_false_report_in_the_limiting_receivers_name_is_made_good_soon() -> 
 
 
 def test_reports_on_probes_that_were_never_sent_are_ignored() -> None:
-    """Else the true receiver's would be taken for older ones."""
+    """Otherwise the true receiver's reports would count as older than these."""
     net, _, sub, forger = flowing()
     before = mbit(net, sub, 2.0)
     for _ in range(20):

@@ -34,7 +34,7 @@ DATAGRAM_BYTES_MAX = 65_507
 _SEGMENT_BYTES = 1472
 """Length of a datagram that fills a packet of 1,500 bytes."""
 _SEGMENTS_A_TRAIN = 44
-"""As many as fit into one system call of 64 KiB."""
+"""Segments that fit into one system call of 64 KiB."""
 _NUMBER_BYTES = 8
 _UDP_SEGMENT, _UDP_GRO = 103, 104
 """Socket options of <linux/udp.h> that Python does not name."""

@@ -135,7 +135,7 @@ class JMSContext(MessageFactory, Closable):
         self._threads.call(self._inner.rollback)
 
     def recover(self) -> None:
-        """Deliver again, from the first message on that is not acknowledged."""
+        """Redeliver messages, beginning with the first one that is not acknowledged."""
         call(self._inner.recover())
 
     @contextmanager

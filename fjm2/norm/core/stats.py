@@ -32,7 +32,7 @@ class Drop(Enum):
 
 
 def _counter(name: str, unit: str, sentence: str, metric: str) -> Instrument:
-    """Return an entry for a counter of the engine. Traces record each, and the warehouse has a column for it."""
+    """Return the description of a counter of the engine. Traces record it, and the warehouse has a column for it."""
     return counter(name, unit, sentence, metric=metric, trace=name, is_column=True)
 
 

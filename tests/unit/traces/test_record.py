@@ -86,7 +86,7 @@ def test_one_series_measures_the_process_and_another_takes_over(tmp_path: Path) 
 
 
 def test_no_processor_time_is_counted_twice_when_another_series_takes_over(tmp_path: Path) -> None:
-    """Even if both have a line in the turn in which one ends."""
+    """This holds even if both have a line in the turn in which one ends."""
     spin(0.3)
     first, second = Busy(lanes=1), Busy(lanes=1)
     began = time.process_time()
