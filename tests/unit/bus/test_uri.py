@@ -1,6 +1,8 @@
 """Bus URIs have a name for every setting, and every setting survives a round trip."""
 
+import re
 from dataclasses import MISSING, fields
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -152,12 +154,27 @@ def test_other_uris_are_refused(text: str) -> None:
         BusConfig.from_uri(text)
 
 
+DOCS = Path(__file__).parents[3] / "docs"
+NOT_IN_QUERIES = {"group", "port", "sender", "receiver"}
+SETTINGS = [
+    setting
+    for config in (BusConfig, SenderConfig, ReceiverConfig)
+    for setting in fields(config)
+    if setting.name not in NOT_IN_QUERIES
+]
+
+
 def test_every_setting_has_a_name_in_uris() -> None:
-    for config in (SenderConfig, ReceiverConfig):
-        for setting in fields(config):
-            assert setting.default is not MISSING
-            with pytest.raises(ConfigError, match=f"^{setting.name}=.*: given twice"):
-                BusConfig.from_uri(f"fjm2://?{setting.name}=none&{setting.name}=none")
+    for setting in SETTINGS:
+        assert setting.default is not MISSING
+        with pytest.raises(ConfigError, match=f"^{setting.name}=.*: given twice"):
+            BusConfig.from_uri(f"fjm2://?{setting.name}=none&{setting.name}=none")
+
+
+def test_every_setting_is_described_in_the_docs() -> None:
+    text = "\n".join(page.read_text() for page in DOCS.glob("*.md"))
+    missing = [setting.name for setting in SETTINGS if not re.search(rf"[`?&]{setting.name}\b", text)]
+    assert not missing, f"no page in docs/ names {', '.join(missing)}: describe it in docs/tuning.md"
 
 
 @given(
