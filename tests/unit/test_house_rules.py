@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 SOURCES = ("fjm2", "fjm2d", "fjm2admin", "bench")
 EVERYTHING = (*SOURCES, "tests", "examples", "docs")
@@ -60,13 +58,17 @@ def attributes_of(node: ast.ClassDef) -> set[str]:
         item.attr
         for method in methods_of(node)
         for item in ast.walk(method)
-        if isinstance(item, ast.Attribute) and isinstance(item.ctx, ast.Store) and ast.unparse(item.value) == "self"
+        if isinstance(item, ast.Attribute) and isinstance(item.ctx, ast.Store) and is_self(item.value)
     }
     for item in node.body:
         if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]) == "__slots__":
             slots = ast.literal_eval(item.value)
             names |= {slots} if isinstance(slots, str) else set(slots)
     return names
+
+
+def is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def test_folders_are_small() -> None:
@@ -105,8 +107,13 @@ def test_classes_are_small() -> None:
     assert set(EXCEPTIONS) - set(large) == set(), "these exceptions are no longer needed: remove them"
 
 
-@pytest.mark.parametrize("path", files(*SOURCES, "examples"), ids=name_of)
-def test_private_names_of_others_are_not_used(path: Path) -> None:
+def test_private_names_of_others_are_not_used() -> None:
+    used = [use for path in files(*SOURCES, "examples") for use in private_names_used(path)]
+    assert used == []
+
+
+def private_names_used(path: Path) -> list[str]:
+    """Private names in a file that none of its own classes or functions has."""
     tree = tree_of(path)
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     own |= {
@@ -116,23 +123,21 @@ def test_private_names_of_others_are_not_used(path: Path) -> None:
         for item in node.body
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
     }
-    own |= {
-        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
-    }
+    own |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_self(node.value)}
     own |= {value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(value := node.value, str)}
     used = {
-        f"{path.name}:{node.lineno}: {ast.unparse(node)}"
+        f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own
     }
     used |= {
-        f"{path.name}:{node.lineno}: import of {alias.name}"
+        f"{name_of(path)}:{node.lineno}: import of {alias.name}"
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if is_private(alias.name)
     }
-    assert used == set()
+    return sorted(used)
 
 
 NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
@@ -145,9 +150,13 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in NAMED_TUPLE | PYSPARK
 
 
-@pytest.mark.parametrize("path", files(*EVERYTHING), ids=name_of)
-def test_docstrings_and_comments_open_with_a_noun_or_a_verb(path: Path) -> None:
-    found = [f"{line}: {text[:70]}" for line, text in sentences(path) if is_clumsy(text)]
+def test_docstrings_and_comments_open_with_a_noun_or_a_verb() -> None:
+    found = [
+        f"{name_of(path)}:{line}: {text[:70]}"
+        for path in files(*EVERYTHING)
+        for line, text in sentences(path)
+        if is_clumsy(text)
+    ]
     assert found == [], "see docs/dev/writing.md"
 
 
