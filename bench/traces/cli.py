@@ -39,7 +39,7 @@ _ROOM = click.Path(exists=True, file_okay=False, path_type=Path)
 _WAREHOUSE = click.Path(file_okay=False, path_type=Path)
 
 
-@click.group()
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def traces() -> None:
     """Turn traces of benchmarks and of production into tables and figures, on Spark: on this machine or on a cluster.
 

@@ -36,7 +36,7 @@ def test_cells_run_one_by_one_in_a_running_loop(
     async def run_all() -> None:
         run_cell("Subscribe")
         publishing = await publish(port, 40)
-        assert re.match(r"the first: \{'price': \d", run_cell("One at a time"))
+        assert re.match(r"the first: \{'price': \d", run_cell("Receive one message"))
         run_cell("In the background")
         async with asyncio.timeout(DEADLINE_S):
             await until_gathered(names["prices"], 1)
@@ -68,4 +68,4 @@ async def publish(port: str, messages: int) -> asyncio.subprocess.Process:
 def test_it_runs_as_a_program_too(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FJM2_URI", uri_of(port))
     said = run("notebook.py").stdout.splitlines()
-    assert said == ["subscribed", "nothing yet: does the publisher run?", "no quotes so far"]
+    assert said == ["subscribed", "nothing yet: is the publisher running?", "no quotes so far"]
