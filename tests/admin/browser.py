@@ -15,6 +15,10 @@ START_S = 30.0
 ANSWER_S = 20.0
 
 
+class PageLeftError(Exception):
+    """The page was left while it evaluated an expression."""
+
+
 class Browser:
     """One tab. It collects the messages on the console and the addresses that were refused."""
 
@@ -86,6 +90,8 @@ class Browser:
         while True:
             answer = json.loads(self._socket.recv(ANSWER_S))
             if answer.get("id") == self._number:
+                if "navigated or closed" in answer.get("error", {}).get("message", ""):
+                    raise PageLeftError(answer)
                 assert "error" not in answer, answer
                 result: dict[str, Any] = answer["result"]
                 return result
@@ -119,11 +125,19 @@ class Browser:
     def until(self, expression: str, timeout_s: float = 10.0) -> float:
         """Wait until an expression is true. Return the seconds it took."""
         began_at = time.monotonic()
-        while not self.value(expression):
-            told = f"not within {timeout_s} s: {expression}\n{self.value('document.body?.innerText')}"
-            assert time.monotonic() - began_at < timeout_s, told
+        while not self._is_true(expression):
+            if time.monotonic() - began_at >= timeout_s:
+                shown = self.value("document.body?.innerText")
+                raise AssertionError(f"not within {timeout_s} s: {expression}\n{shown}")
             time.sleep(0.05)
         return time.monotonic() - began_at
+
+    def _is_true(self, expression: str) -> bool:
+        """Return False while another page is being loaded."""
+        try:
+            return bool(self.value(expression))
+        except PageLeftError:
+            return False
 
     def text(self, selector: str) -> str:
         """Return the visible text of an element."""

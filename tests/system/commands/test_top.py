@@ -386,7 +386,8 @@ def test_ctrl_c_ends_top_quietly(terminal: Terminal) -> None:
     begin(terminal)
     terminal.wait_for("No member is heard yet")
     terminal.press("C-c")
-    lines = terminal.wait_for(r"^code=130")
+    # The shell may have printed its prompt already, as Ctrl-C reaches it, too.
+    lines = terminal.wait_for(r"^(# )?code=130")
     assert not any("Traceback" in line or "Nobody" in line for line in lines), lines
 
 
@@ -405,8 +406,8 @@ def test_no_color_is_obeyed(terminal: Terminal, start: Start) -> None:
 def test_a_name_cannot_send_control_codes_to_the_terminal(terminal: Terminal, start: Start) -> None:
     start("pub", "a\x1b[2Jb", "--count", 1000, "--rate", 50, "--client-id", "[bold]x[/]\x07")
     begin(terminal)
-    lines = terminal.wait_for(r"^\[bold\]x\[/\]\\x07")
-    assert any(line.startswith("a\\x1b[2Jb ") for line in lines), lines
+    terminal.wait_for(r"^\[bold\]x\[/\]\\x07")
+    terminal.wait_for(r"^a\\x1b\[2Jb ")
     terminal.press("q")
     terminal.wait_for(r"^code=0")
 
