@@ -208,12 +208,12 @@ def test_many_receivers_on_one_host(runner: Runner, tmp_path: Path) -> None:
         assert contents(tmp_path / name) == {"file": content}
 
 
-@pytest.mark.calm
+@pytest.mark.alone
 @pytest.mark.parametrize("sync", ["current", "stream", "all"])
 def test_a_late_receiver(runner: Runner, tmp_path: Path, until_sending: Callable[[], None], sync: str) -> None:
     sent = {name: make_file(tmp_path / name, 400_000 + ord(name)) for name in "abcd"}
     early = runner.recv(tmp_path / "early", "--count", 4)
-    send = runner.send("--rate", "2.5e6", *[item for name in sent for item in ("--file", tmp_path / name)])
+    send = runner.send("--rate", "4e6", *[item for name in sent for item in ("--file", tmp_path / name)])
     until_sending()
     wait_for(lambda: contents(tmp_path / "early").get("a") == sent["a"])
     late = runner.recv(tmp_path / "late", "--count", 4 if sync == "all" else 2, "--sync", sync)
@@ -224,13 +224,13 @@ def test_a_late_receiver(runner: Runner, tmp_path: Path, until_sending: Callable
     assert contents(tmp_path / "early") == sent
 
 
-@pytest.mark.calm
+@pytest.mark.alone
 def test_a_stream_joined_late_begins_with_a_whole_line(
     runner: Runner, tmp_path: Path, until_sending: Callable[[], None]
 ) -> None:
     lines = "".join(f"line {number} {'.' * (number % 90)}\n" for number in range(20_000))
     (tmp_path / "lines").write_text(lines)
-    send = runner.send("--stream", tmp_path / "lines", "--rate", "2.5e6")
+    send = runner.send("--stream", tmp_path / "lines", "--rate", "5e6")
     until_sending()
     recv = runner.recv(tmp_path / "out", "--count", 1, "--sync", "current")
     assert (send.end().code, recv.end().code) == (0, 0)
