@@ -1,11 +1,11 @@
 """Every exception of FJM2.
 
 FJM2Error
-├── ConfigError          a setting that makes no sense, with the value and what was expected (also a ValueError)
-├── CaptureError         a file that is no packet capture
+├── ConfigError          an invalid setting, with its value and what was expected (also a ValueError)
+├── CaptureError         a file that is not a packet capture
 ├── NormError            NORM engine and codec
-│   └── WireError        bytes that are no NORM message: what is wrong, and at which offset
-└── JMSError             messages: `fjm2.messages.errors` goes on from there
+│   └── WireError        bytes that are not a NORM message: what is wrong, and at which offset
+└── JMSError             errors of messaging; `fjm2.messages.errors` has the rest of this branch
 """
 
 from fjm2.base.errors import (
