@@ -38,7 +38,7 @@ define run_suite
 @status=0; \
 $(PY) -m pytest $(SIDE_BY_SIDE) -m "$(1) not alone and not calm" || status=$$?; \
 if [ $$status = 2 ]; then exit 2; fi; \
-$(PY) -m pytest -n 3 --dist worksteal -m "$(1) calm and not alone" $(call marked,calm) || status=$$?; \
+$(PY) -m pytest -n 4 --dist worksteal -m "$(1) calm and not alone" $(call marked,calm) || status=$$?; \
 if [ $$status = 2 ]; then exit 2; fi; \
 $(PY) -m pytest -m "$(1) alone" $(call marked,alone) || status=$$?; \
 exit $$status

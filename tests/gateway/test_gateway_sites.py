@@ -78,7 +78,7 @@ def test_two_lans_share_a_bus_and_repair_losses_between_them(internet: Internet)
     assert right.status()["peers"][0]["datagrams_sent"] > 50
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 def test_a_standby_takes_over_within_three_seconds_and_nothing_is_lost(internet: Internet) -> None:
     (publishing,), (left,) = internet.lan("left", 1)
     (listening,), rights = internet.lan("right", 1, gateways=2, label="right")
@@ -383,7 +383,7 @@ def test_a_flood_of_rubbish_and_of_nodes_changes_nothing(internet: Internet) -> 
     finish(subscribers, publisher)
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 def test_after_a_blackout_and_a_crash_everything_arrives(internet: Internet) -> None:
     (publishing,), (left,) = internet.lan("left", 1)
     (listening,), (right,) = internet.lan("right", 1)

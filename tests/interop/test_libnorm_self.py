@@ -82,7 +82,7 @@ def test_a_receiver_acknowledges(pair: Pair, tmp_path: Path, content: str) -> No
     assert sender.report()["acked"] == {"2": True}
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 def test_a_node_that_is_not_there_does_not_acknowledge(pair: Pair, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"line\n" * 10_000)

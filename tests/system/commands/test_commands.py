@@ -208,7 +208,7 @@ def test_many_receivers_on_one_host(runner: Runner, tmp_path: Path) -> None:
         assert contents(tmp_path / name) == {"file": content}
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 @pytest.mark.parametrize("sync", ["current", "stream", "all"])
 def test_a_late_receiver(runner: Runner, tmp_path: Path, until_sending: Callable[[], None], sync: str) -> None:
     sent = {name: make_file(tmp_path / name, 400_000 + ord(name)) for name in "abcd"}
@@ -224,7 +224,7 @@ def test_a_late_receiver(runner: Runner, tmp_path: Path, until_sending: Callable
     assert contents(tmp_path / "early") == sent
 
 
-@pytest.mark.alone
+@pytest.mark.calm
 def test_a_stream_joined_late_begins_with_a_whole_line(
     runner: Runner, tmp_path: Path, until_sending: Callable[[], None]
 ) -> None:
