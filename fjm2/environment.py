@@ -14,9 +14,9 @@ metrics_log = Log("fjm2.metrics")
 
 
 def observe(thing: Counted) -> None:
-    """Start what the environment asks for, when an object with counters opens.
+    """Start the recorder of traces and the server of metrics if environment variables ask for them.
 
-    Never raises: if recording fails, the program goes on.
+    Called when an object with counters opens. Never raises: if recording fails, the program goes on.
     """
     if os.environ.get(METRICS_VARIABLE):
         try:

@@ -1,8 +1,8 @@
 """Metrics for Prometheus: counters of all sessions and buses of the process, as text and over HTTP.
 
 `render()` returns the text, for web applications that serve it themselves. `serve_metrics()` serves it at `/metrics`
-from a thread of its own; FJM2_METRICS=127.0.0.1:9464 in the environment does so for any program. Programs count the
-same without it, and counters are read only when somebody asks.
+from a thread of its own; FJM2_METRICS=127.0.0.1:9464 in the environment does so for any program. Programs always
+count, but counters are read only when somebody asks for metrics.
 
 The families follow from the lists of counters, see `fjm2.base.instruments`.
 """
@@ -34,11 +34,13 @@ __all__ = ["CONTENT_TYPE", "DEFAULT_ADDRESS", "MetricsServer", "render", "serve_
 DEFAULT_ADDRESS: Final = "127.0.0.1:9464"
 """Address where metrics are served by default."""
 _TRIES_MAX: Final = 5
-"""Readings that may fail in a row because the thread that counts changes a container meanwhile."""
+"""Greatest number of failed readings in a row. A reading fails if the thread that counts changes a container
+meanwhile."""
 _REQUEST_BYTES_MAX: Final = 8192
-"""Longest head of a request. Scrapers send a few hundred bytes."""
+"""Greatest size of the head of an HTTP request. Scrapers of metrics send a few hundred bytes."""
 _REQUEST_S: Final = 1.0
-"""Longest time for a request. They are served one at a time: no client may hold up the next for longer."""
+"""Longest time for one HTTP request. Requests are served one at a time, so a slow client must not delay the next for
+longer."""
 _RETRY_S: Final = 0.1
 """Pause after a failed `accept`, as when there are no more file descriptors."""
 
@@ -54,16 +56,18 @@ class Source(NamedTuple):
 
 
 def render(*things: object) -> str:
-    """Return the text that Prometheus reads: metrics of sessions, connections and contexts, or of all in the process.
+    """Return metrics in the Prometheus text format: those of the given sessions, connections and contexts, or of all in
+    the process.
 
-    Connections of one process to the same URI share a bus, and the metrics are those of the bus. Pass a connection of
-    `fjm2.jms` in its own event loop only; without arguments any thread may call this.
+    Connections of one process to the same URI share a bus, and the metrics are those of the bus. A connection of
+    `fjm2.jms` may be passed in its own event loop only. Without arguments, any thread may call this.
     """
     return _render([counted_of(thing) for thing in things] if things else None)
 
 
 def counted_of(thing: object) -> object:
-    """Return what counts for an object, such as the bus of a connection. Raise ConfigError if nothing does."""
+    """Return the object that has the counters of `thing`, such as the bus of a connection. Raise ConfigError if there
+    is none."""
     found = getattr(thing, "counted", thing)
     if not _has_metrics(found):
         raise ConfigError(f"{thing!r}: expected a Session of fjm2.norm, a connection or a context")
@@ -71,7 +75,7 @@ def counted_of(thing: object) -> object:
 
 
 def _render(things: list[Any] | None) -> str:
-    """Return the text of those that are open."""
+    """Return the metrics of those of `things` that are open; None stands for all that are open."""
     opened = [thing for thing in registered() if _has_metrics(thing)]
     shown = opened if things is None else [thing for thing in things if thing in opened]
     read = [_read(thing, opened) for thing in shown]
@@ -85,7 +89,7 @@ def _has_metrics(thing: object) -> bool:
 
 
 def _read(thing: Any, opened: list[Any]) -> tuple[Source | None, list[Source]]:
-    """Return the bus, if the thing is one, and its NORM sessions."""
+    """Return the bus, or None if `thing` is not a bus, and a list of its NORM sessions."""
     is_bus = thing.layer == "jms"
     place = thing.config if is_bus else thing.udp_config
     host = f"[{place.group}]" if ":" in place.group else place.group
@@ -117,9 +121,9 @@ _numbers_lock = threading.Lock()
 
 
 def _number_of(thing: Any, group: str, opened: list[Any]) -> int:
-    """Return the number that tells a thing from others of its kind and group.
+    """Return the number that distinguishes `thing` from others of the same layer and group.
 
-    It is the lowest number that no open thing has, so that labels come back and there are few series in all.
+    It is the lowest number that no open thing has. Labels are thus used again, and there are few series in all.
     """
     kind = f"{thing.layer} {group}"
     with _numbers_lock:
@@ -236,10 +240,10 @@ class MetricsServer:
         return _response("200 OK", body, is_head=words[0] == "HEAD")
 
     def _is_for_here(self, headers: list[str]) -> bool:
-        """Return True unless a local server is asked by a foreign name, as in a DNS rebinding attack.
+        """Return False if the server is local and the client used a foreign name for it, as in a DNS rebinding attack.
 
-        A web page of another host, whose name is made to resolve to this one, must not read through a browser what only
-        this host may read.
+        In such an attack, the name of another host is made to resolve to this one. A web page of the other host could
+        then read through a browser what only this host may read.
         """
         if not _is_local(self._listener.getsockname()[0]):
             return True
@@ -248,7 +252,7 @@ class MetricsServer:
 
 
 def _read_head(client: socket.socket) -> str:
-    """Return the head of a request; empty if it is too long, or takes too long to arrive."""
+    """Return the head of an HTTP request. Return an empty string if it is too long, or takes too long to arrive."""
     head, deadline = b"", time.monotonic() + _REQUEST_S
     while b"\r\n\r\n" not in head:
         left_s = deadline - time.monotonic()
@@ -272,7 +276,7 @@ def _response(status: str, body: str, *, is_head: bool = False) -> bytes:
 
 
 def _parse(address: str) -> tuple[str, int]:
-    """Return host and port. An empty host is the loopback address."""
+    """Return the host and the port of an address HOST:PORT. An empty host becomes the loopback address."""
     host, _, port = address.strip().rpartition(":")
     is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535
     if not (is_port and host.isprintable()):
@@ -300,7 +304,8 @@ _environment_lock = threading.Lock()
 
 
 def serve_environment() -> None:
-    """Serve at the address in FJM2_METRICS, once in a process. Raises what `serve_metrics` raises."""
+    """Serve metrics at the address in FJM2_METRICS, unless this process already does. Raises what `serve_metrics`
+    raises."""
     global _of_environment
     with _environment_lock:
         if _of_environment is None:

@@ -1,7 +1,7 @@
 """Entry points of the programs.
 
-Importing what a program needs takes a moment. Ctrl-C meanwhile, a missing library and a full disk end the program
-without a traceback.
+Importing what a program needs takes a moment. Ctrl-C during that time, a missing library and a full disk end the
+program without a traceback.
 """
 
 import errno
@@ -18,9 +18,9 @@ MODULES: Final[Mapping[str, str]] = {
     "fjm2-bench": "fjm2bench.cli",
     "fjm2d": "fjm2d.cli",
 }
-"""Module that has the `main` of each program."""
+"""Module that has the function `main` of each program, by the program's name."""
 _EXTRAS: Final = {"fjm2admin": "admin", "fjm2-bench": "bench", "fjm2d": "gateway"}
-"""Extra of the installation that each program needs."""
+"""Extra of the package `fjm2` that each program needs, as in `pip install 'fjm2[gateway]'`."""
 _INTERRUPTED: Final = 130
 """Exit status of a program that Ctrl-C ended: 128 plus the number of SIGINT."""
 

@@ -1,8 +1,8 @@
-"""OpenTelemetry: one trace through publishers and subscribers. Needs the extra `fjm2[otel]`.
+"""Tracing with OpenTelemetry, where one trace spans publishers and subscribers. Needs the extra `fjm2[otel]`.
 
 `ConnectionFactory(telemetry=True)` makes a span of each send, and of each call of a message listener. The context of
 the send travels with the message, in the properties `traceparent` and `tracestate` of W3C's Trace Context. Programs
-that receive messages in a loop get it from `context_of(message)`.
+that receive messages in a loop get the context from `context_of(message)`.
 """
 
 import re
@@ -28,19 +28,20 @@ except ImportError as error:
 __all__ = ["TRACE_PARENT", "TRACE_STATE", "Telemetry", "context_of"]
 
 TRACE_PARENT: Final = "traceparent"
-"""Message property with the span of the send. Selectors can use it like any other."""
+"""Name of the message property that identifies the span of the send. Selectors can use it like any other."""
 TRACE_STATE: Final = "tracestate"
-"""Message property with vendors' data of the trace."""
+"""Name of the message property with vendors' data of the trace."""
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _TEXT_CHARACTERS_MAX: Final = 512  # what implementations must at least propagate (W3C Trace Context, 3.3.1.5)
 _MEMBER = r" *[a-z0-9][a-z0-9_*/@-]{0,240}=[!-+\--<>-~ ]{1,256}"
 _STATE = re.compile(rf"{_MEMBER}(?:,{_MEMBER}){{0,31}}")
-"""A valid `tracestate`. Others are ignored, since the propagator would log each of them, whoever sent it."""
+"""Pattern of a valid `tracestate`. Invalid values are ignored, because the propagator would log each of them."""
 
 
 def context_of(message: Message) -> Context:
-    """Return the context that a message was sent in, as a parent for spans. It is empty if the message has none."""
+    """Return the context that a message was sent in, to be used as a parent of spans. The context is empty if the
+    message has none."""
     carrier = {}
     for name in (TRACE_PARENT, TRACE_STATE):
         value = _text_of(message, name)
@@ -58,14 +59,15 @@ def _text_of(message: Message, name: str) -> str | None:
 
 
 class Telemetry:
-    """Makes the spans of a connection."""
+    """Makes the OpenTelemetry spans of a connection."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
-        """Use a provider, or the program's global one if it is None."""
+        """Use `provider`, or the program's global provider if it is None."""
         self._tracer = trace.get_tracer("fjm2", __version__, provider)
 
     def sent(self, message: Message, destination: Destination, size: int) -> dict[str, str]:
-        """Make the span of a send that happens now. Return the message properties that tell receivers about it."""
+        """Make the span of a send that happens now. Return the message properties that tell receivers about the
+        span."""
         span = self._start("send", SpanKind.PRODUCER, message, destination, size, None)
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier, trace.set_span_in_context(span))
@@ -73,8 +75,8 @@ class Telemetry:
         return carrier
 
     def listening(self, listener: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Wrap a listener so that each call is a span that follows the span of the send. Exceptions are recorded in
-        it."""
+        """Return a function that calls a message listener in a span, which follows the span of the send and records
+        exceptions."""
 
         def listen(message: Message) -> Any:
             destination = message.destination

@@ -5,7 +5,7 @@ from typing import Any
 
 
 class Done:
-    """An awaitable that is done at once. Not awaiting it gives no warning."""
+    """An awaitable that completes at once. Python does not warn if it is never awaited."""
 
     __slots__ = ()
 

@@ -21,7 +21,7 @@ class FJM2Error(Exception):
 
 
 def _rebuild(kind: type[FJM2Error], arguments: tuple[object, ...], attributes: dict[str, object]) -> FJM2Error:
-    """Rebuild an exception without calling its constructor, which takes other parameters than `args`."""
+    """Rebuild an exception without calling its constructor, whose parameters may differ from `args`."""
     error = kind.__new__(kind, *arguments)
     error.args = arguments
     error.__dict__.update(attributes)
@@ -33,7 +33,7 @@ class ConfigError(FJM2Error, ValueError):
 
 
 class CaptureError(FJM2Error):
-    """A file that is not a packet capture, or of a kind that is not supported."""
+    """A file that is not a packet capture, or a capture of a kind that is not supported."""
 
 
 class NormError(FJM2Error):

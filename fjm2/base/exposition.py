@@ -1,10 +1,10 @@
-"""Prometheus text format: families of samples, each with a name, a kind and a help text."""
+"""The Prometheus text format. It consists of families of samples, each with a name, a kind and a help text."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""Content type of the text."""
+"""HTTP content type of the Prometheus text format."""
 
 Kind = Literal["counter", "gauge"]
 Labels = Mapping[str, object]
@@ -13,7 +13,7 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class Family(NamedTuple):
-    """All samples of one metric."""
+    """One metric, with all its samples."""
 
     name: str
     kind: Kind
@@ -22,7 +22,7 @@ class Family(NamedTuple):
 
 
 def text(families: Iterable[Family]) -> str:
-    """Return the text of all families, leaving out those without samples."""
+    """Return all families in the Prometheus text format. Families without samples are left out."""
     lines: list[str] = []
     for name, kind, help_text, samples in families:
         shown = [f"{name}{_labels(labels)} {_value(value)}" for labels, value in samples]
@@ -42,7 +42,7 @@ def _escaped(value: str) -> str:
 
 
 def _value(value: float) -> str:
-    """Return a number with all its digits: a large counter cut to six digits would show no rate."""
+    """Return a number as text, with all its digits. A large counter cut to six digits would show no rate."""
     if type(value) is int:
         return str(value)
     return str(int(value)) if float(value).is_integer() else repr(float(value))

@@ -1,9 +1,9 @@
-"""Entries of the lists of counters.
+"""`Instrument`, the entry of a list of counters and gauges.
 
 Every counter and gauge of FJM2 is one `Instrument` in one list, which stands beside the code that counts:
 
 - `fjm2/norm/core/stats.py`: the engine of a NORM session
-- `fjm2/norm/net/statistics.py`: the session around it
+- `fjm2/norm/net/statistics.py`: the asyncio session around that engine
 - `fjm2/bus/statistics.py`: a bus
 - `fjm2/traces/process.py`: the process
 - `fjm2d/instruments.py`: a gateway's links and LANs
@@ -20,28 +20,30 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instrument:
-    """One counter or gauge: its names, its unit, and a sentence about it."""
+    """Description of one counter or gauge: its names, its unit, and a sentence about it."""
 
     kind: Literal["counter", "gauge"]
-    """A counter never falls, except where its sentence says so. A gauge is a current value."""
+    """"counter" for a number that never falls, unless `sentence` says so, or "gauge" for a current value."""
     field: str | None
-    """Field of the statistics, or of a gateway's status; None if only traces have it."""
+    """Name of the field in the statistics, or in a gateway's status. None if only traces have the value."""
     unit: str
-    """Plural noun, `s`, `ms`, `bit/s`, `ratio`, or `bool` for 0 and 1."""
+    """Unit of the value: a plural noun, `s`, `ms`, `bit/s`, `ratio`, or `bool` for 0 and 1."""
     sentence: str
-    """Meaning, in a sentence or two: docstring of the field, help for Prometheus, text of the documentation."""
+    """Meaning, in a sentence or two. It becomes the docstring of the field, the help of the Prometheus metric, and the
+    text of the documentation."""
     metric: str | None = None
-    """Full name for Prometheus; None if it has no family."""
+    """Full name of the Prometheus metric. None if Prometheus does not get the value."""
     trace: str | None = None
-    """Key in the lines of traces, in `c` for a counter and `g` for a gauge; None if traces leave it out."""
+    """Key in the lines of traces, under `c` for a counter and `g` for a gauge. None if traces leave the value out."""
     is_column: bool = False
-    """True if the warehouse of traces has a column for it. Otherwise it is in the map of further values."""
+    """True if the warehouse of traces has a column for the value. Otherwise the value is in the map of further
+    values."""
     label: str | None = None
-    """Prometheus label by which it is split; its field is then a mapping from that label to a count."""
+    """Prometheus label that splits the counter. Its field is then a mapping from values of the label to counts."""
 
     @property
     def name(self) -> str:
-        """Name of the field, or the key in traces if it has no field."""
+        """Name of the field, or the key in traces if there is no field."""
         return self.field or self.trace or ""
 
 
@@ -84,6 +86,7 @@ def gauge(
 
 
 def columns(instruments: Iterable[Instrument], kind: Literal["counter", "gauge"]) -> tuple[str, ...]:
-    """Return the trace keys of one kind that have columns in the warehouse, each once, in the order of the lists."""
+    """Return the trace keys of all instruments of `kind` that have columns in the warehouse. Each key comes once, in
+    the order of the lists."""
     found = (one.trace for one in instruments if one.kind == kind and one.is_column)
     return tuple(dict.fromkeys(name for name in found if name is not None))

@@ -16,17 +16,20 @@ from threading import Lock
 from typing import Final
 
 AGAIN_S: Final = 60.0
-"""Interval at which a service logs events that others can cause. Each record counts those left out since the last."""
+"""Shortest interval, in seconds, between two records of a service about the same event, if others can cause the event.
+Each record says how many events were left out since the record before."""
 TELL_AGAIN_S: Final = 10.0
-"""Interval at which the library logs events of one kind. Short, as the program may run for seconds only."""
+"""Shortest interval, in seconds, between two records of the library about the same event. It is short, as a program may
+run for seconds only."""
 _KEYS_MAX: Final = 1024
-"""Kinds of events remembered. Strangers can cause any number of them, so there must be a bound."""
+"""Greatest number of kinds of events remembered. It is needed because strangers can cause any number of kinds."""
 
 
 class Limiter:
-    """Limits how often each kind of event is logged, and counts those left out. Remembers a bounded number of kinds.
+    """Limits how often each kind of event is logged, and counts the events left out. The number of kinds remembered is
+    bounded.
 
-    This is no token bucket: an event is logged once an interval, however long there was none before.
+    Unlike a token bucket, a limiter allows no burst after a silence: each kind is logged at most once an interval.
     """
 
     __slots__ = ("_clock", "_lock", "_logged")
@@ -35,15 +38,16 @@ class Limiter:
         self._clock = clock
         self._lock = Lock()
         self._logged: OrderedDict[Hashable, tuple[float, int]] = OrderedDict()
-        """Time of the latest record of each kind, and the number of events left out since."""
+        """Time of the latest record of each kind of event, and the number of events left out since."""
 
     def __len__(self) -> int:
         return len(self._logged)
 
     def left_out(self, key: Hashable, again_s: float) -> int | None:
-        """Count an event. Return how many were left out before it, or None if it is to be left out as well.
+        """Count an event. Return the number of events left out before it, or None if the event itself is to be left
+        out.
 
-        An event is left out if the last one that was not came less than `again_s` ago.
+        An event is left out if its kind, `key`, was last logged less than `again_s` seconds ago.
         """
         with self._lock:
             now = self._clock()
@@ -80,11 +84,12 @@ class Log:
         self._write(logging.ERROR, event, fields)
 
     def seldom(self, level: int, event: str, about: object, /, **fields: object) -> None:
-        """Log an event that others can cause as often as they like: once a minute for each value of `about`."""
+        """Log an event that others can cause as often as they like. It is logged once a minute for each value of
+        `about`."""
         self._write_seldom(level, event, about, fields)
 
     def failure(self, event: str, error: BaseException | None, /, **fields: object) -> None:
-        """Log an error in our own code with its traceback: once a minute for each type of exception."""
+        """Log an error in our own code with its traceback. It is logged once a minute for each type of exception."""
         self._write_seldom(logging.ERROR, event, type(error), {**fields, "error": str(error)}, error)
 
     # For the library.
@@ -99,9 +104,10 @@ class Log:
         error: BaseException | None = None,
         **fields: object,
     ) -> None:
-        """Log what happened and what to do about it: once in ten seconds for each event and value of `about`.
+        """Log a sentence that says what happened and what to do about it: once in ten seconds for each event and value
+        of `about`.
 
-        Adds the traceback of `error`, and the number of events left out since the last record.
+        The record has the traceback of `error`, and the number of events left out since the last record.
         """
         if not self._logger.isEnabledFor(level):
             return
@@ -170,7 +176,7 @@ class TextLines(logging.Formatter):
 
 
 def _has_text(record: logging.LogRecord) -> bool:
-    """Return True if the record is a sentence of the library."""
+    """Return True if the record is a sentence, which the library logs, and not just the name of an event."""
     message = record.getMessage()
     return getattr(record, "event", message) != message
 
@@ -183,9 +189,10 @@ def _shown(value: object) -> str:
 
 
 def set_up(service: str, level: str, form: str) -> None:
-    """Log to standard error: the service from this level on, its libraries from warnings on. May be called again.
+    """Set up logs on standard error: all records of the service from `level` on, and warnings and errors of all
+    libraries.
 
-    `form` is "text", "json", or "auto", which is text on a terminal.
+    `form` is "text", "json" or "auto". "auto" is text on a terminal, and JSON elsewhere. May be called again.
     """
     handler = logging.StreamHandler(sys.stderr)
     is_text = form == "text" or (form == "auto" and sys.stderr.isatty())

@@ -1,8 +1,8 @@
-"""One turn of an event loop around a sans-I/O machine: bounded input, bounded output, one timer.
+"""Turns of an event loop around a sans-I/O machine. Each turn has bounded input, bounded output and one timer.
 
-`SocketReaders` is the way in: it reads a bounded number of trains from each readable socket, then ends the turn.
-`LoopDriver` is the way out: it ends a turn by sending what is due, dispatching what happened and arming one timer.
-Neither knows what a train holds. Both work on asyncio's own loop and on uvloop.
+A train is a batch of datagrams in one buffer. `SocketReaders` reads a bounded number of trains from each readable
+socket, then ends the turn. `LoopDriver` ends a turn: it sends what is due, dispatches what happened and arms one timer.
+Neither of them looks into trains. Both work on asyncio's own loop and on uvloop.
 """
 
 import asyncio
@@ -12,28 +12,28 @@ from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 NEVER: Final = math.inf
-"""A deadline that does not come."""
+"""Time of a deadline that never comes."""
 SEND_BUDGET_S: Final = 0.001
-"""Time to send trains before other tasks of the loop run. Less would leave trains behind at the end of each turn of a
-busy application; more would delay everybody else on the loop."""
+"""Longest time in a turn for sending trains, in seconds, before other tasks of the loop run. Less would leave trains
+behind at the end of each turn of a busy application; more would delay all other tasks of the loop."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
 class Machine(Protocol[T_co]):
-    """A protocol without I/O. Times are monotonic seconds."""
+    """A state machine of a protocol, without I/O. Times are seconds of a monotonic clock."""
 
     def handle_timeout(self, now: float) -> None:
         """Act on deadlines that have passed."""
         ...
 
     def poll_train(self, now: float) -> T_co | None:
-        """Return the next train to send now, or None."""
+        """Return the next train to send at the time `now`, or None if there is none."""
         ...
 
     def poll_timeout(self) -> float:
-        """Return when to call `handle_timeout` next, or NEVER."""
+        """Return the time at which to call `handle_timeout` next, or NEVER."""
         ...
 
 
@@ -41,20 +41,21 @@ class Waitable(Protocol):
     """Anything that an event loop can wait for."""
 
     def fileno(self) -> int:
-        """Return the file number to wait for."""
+        """Return the file descriptor to wait for."""
         ...
 
 
 class Source(Waitable, Protocol[T_co]):
-    """A non-blocking socket that gives whole trains."""
+    """A non-blocking socket from which whole trains are read."""
 
     @property
     def has_taken(self) -> bool:
-        """True if the next train is in the socket's own memory. It no longer makes the file readable."""
+        """True if this object already holds the next train. The event loop then does not report the socket as
+        readable."""
         ...
 
     def receive(self) -> T_co | None:
-        """Return the next train, borrowed until the next call, or None."""
+        """Return the next train, or None if there is none. The train is valid until the next call only."""
         ...
 
 
@@ -71,7 +72,10 @@ class SocketReaders(Generic[T]):
         trains_per_turn: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Call `settle` with the time the turn began after each turn, however many trains it read."""
+        """Read at most `trains_per_turn` trains from a socket in a turn.
+
+        `settle` is called after each turn with the time at which the turn began, even if no train was read.
+        """
         self._loop = loop
         self._settle = settle
         self._trains_per_turn = range(trains_per_turn)
@@ -79,12 +83,12 @@ class SocketReaders(Generic[T]):
         self._receivers: dict[Source[T], Callable[[T, float], None]] = {}
 
     def watch(self, socket: Source[T], receive: Callable[[T, float], None]) -> None:
-        """Call `receive` with each train of the socket, and with the time its turn began."""
+        """Begin to read from a socket. `receive` is called with each train and the time at which its turn began."""
         self._receivers[socket] = receive
         self._loop.add_reader(socket.fileno(), self._read, socket)
 
     def clear(self) -> None:
-        """Watch no socket any more. Call it before the sockets are closed or get other file numbers."""
+        """Stop reading from all sockets. Call it before the sockets are closed or get other file descriptors."""
         for socket in self._receivers:
             self._loop.remove_reader(socket.fileno())
         self._receivers.clear()
@@ -138,11 +142,12 @@ class LoopDriver(Generic[T]):
         timer_min_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Drive `machine`, sending its trains by `send` and calling `dispatch` after each turn's sending.
+        """Drive `machine`: pass its trains to `send`, and call `dispatch` after each turn's sending.
 
-        `send` returns None if it is done with the train, or else the full socket: it is called again with the same
-        train once that socket is writable. `prepare` is called before each turn's sending. The timer never waits for
-        less than `timer_min_s`: a machine may name deadlines that have passed while it cannot act on them.
+        `send` returns None if it is done with the train. If a socket is full, it returns that socket, and is called
+        again with the same train once the socket is writable. `prepare` is called before each turn's sending. The timer
+        always waits for at least `timer_min_s` seconds, because a machine may name deadlines that have passed while it
+        cannot act on them.
         """
         self._machine = machine
         self._send = send
@@ -150,13 +155,13 @@ class LoopDriver(Generic[T]):
         self._prepare = prepare
         self._timer_min_s = timer_min_s
         self.now = clock
-        """Return the machine's time. The loop's own clock may be a millisecond coarse."""
+        """Function that returns the machine's time. The loop's own clock may be a millisecond coarse."""
         self.held: T | None = None
-        """The train that the kernel had no room for; it goes before all others."""
+        """The train that the kernel had no room for, or None. It is sent before all others."""
         self.sends_blocked = 0
-        """Times that the kernel was full."""
+        """Number of times that the kernel had no room for a train."""
         self._waiting: Waitable | None = None
-        """The socket whose writability we wait for."""
+        """The socket that has to become writable before more is sent, or None."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._turn_handle: asyncio.Handle | None = None
@@ -165,12 +170,12 @@ class LoopDriver(Generic[T]):
         self._is_open = False
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to act on this loop."""
+        """Start to run turns on the event loop `loop`."""
         self._loop = loop
         self._is_open = True
 
     def close(self) -> None:
-        """Let go of the loop. The sockets must still be open."""
+        """Stop running turns. Call it while the sockets are still open."""
         if not self._is_open:
             return
         self._is_open = False
@@ -180,9 +185,10 @@ class LoopDriver(Generic[T]):
         self.drop_held()
 
     def wake(self, hand_over: Callable[[], None] | None = None) -> None:
-        """End a turn soon, once for all calls of the loop's present turn.
+        """Schedule the end of a turn. Several calls during one turn of the loop schedule it only once.
 
-        `hand_over` gives the machine what was written until then. It is called once, however often it was named.
+        `hand_over` is called before the turn's sending and gives the machine the data written until then. It is called
+        once, however often it was passed.
         """
         if hand_over is not None:
             self._writers[hand_over] = None
@@ -190,7 +196,8 @@ class LoopDriver(Generic[T]):
             self._turn_handle = self._loop.call_soon(self._turn)
 
     def settle(self, now: float) -> None:
-        """End a turn. Call it after every input of the machine."""
+        """End a turn: send what is due, dispatch what happened and arm the timer. Call it after every input of the
+        machine."""
         if not self._is_open:
             return
         if self._prepare is not None:
@@ -210,7 +217,8 @@ class LoopDriver(Generic[T]):
         self._loop.add_writer(socket.fileno(), self._on_writable)
 
     def drop_held(self) -> None:
-        """Forget the held train and its socket. Call it before the socket gets another file number."""
+        """Discard the held train, and stop waiting for its socket. Call it before the socket gets another file
+        descriptor."""
         self.held = None
         self._stop_waiting()
 
@@ -259,6 +267,7 @@ class LoopDriver(Generic[T]):
             self._timer = None
         self._timer_at = at
         if at != NEVER and self._is_open:
-            # Whole milliseconds, rounded up: uvloop's timers know no others and would come early again and again.
+            # Delays are whole milliseconds, rounded up. uvloop's timers are no finer, and would fire early again and
+            # again.
             delay_s = math.ceil((at - now) * 1000) / 1000 if at > now else 0.0
             self._timer = self._loop.call_later(max(delay_s, self._timer_min_s), self._on_timer)

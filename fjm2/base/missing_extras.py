@@ -1,17 +1,20 @@
-"""One-line errors of programs that lack a library."""
+"""One-line error messages of programs that lack a library."""
 
 import os
 import sys
 from typing import Final, NoReturn
 
 _OWN: Final = ("fjm2", "fjm2d", "fjm2admin", "fjm2bench")
-"""Packages of ours: if one is missing, the installation is broken."""
+"""Our own packages. If one of them is missing, the installation is broken."""
 _NOT_ON_WINDOWS: Final = frozenset({"fcntl", "grp", "pwd", "resource", "termios", "tty"})
 """Modules of the standard library that exist on Unix only."""
 
 
 def lack_of(error: ImportError, program: str, extra: str) -> str:
-    """Return which library is missing and how to install it. Raise an error of our own code again."""
+    """Return a sentence that names the missing library and says how to install it.
+
+    Raises `error` again if it does not come from a missing library but from our own code.
+    """
     name = (error.name or "").partition(".")[0]
     if not name or name in _OWN:
         raise error
@@ -21,7 +24,8 @@ def lack_of(error: ImportError, program: str, extra: str) -> str:
 
 
 def end_for_lack_of(error: ImportError, program: str, extra: str) -> NoReturn:
-    """End the program and say why, unless a shell only asks for completions."""
+    """End the program with a message about the missing library. A shell that only asks for completions gets no
+    message."""
     lack = lack_of(error, program, extra)
     is_completing = f"_{program.replace('-', '_').upper()}_COMPLETE" in os.environ
     sys.exit(1 if is_completing else f"Error: {lack}")

@@ -1,4 +1,4 @@
-"""Readings of counters, and a register of everything in this process that gives them.
+"""Readings of counters, and a register of all objects in this process that have counters.
 
 Sessions, buses and gateways register when they open. Recorders of traces and Prometheus find them here.
 `fjm2/__init__.py` sets `on_registered` to `fjm2.environment.observe`, which starts what the environment asks for.
@@ -37,7 +37,7 @@ class Counted(Protocol):
 
     @property
     def layer(self) -> str:
-        """`jms` or `norm`."""
+        """Layer whose events are counted: `jms` or `norm`."""
 
     @property
     def role(self) -> str:
@@ -55,16 +55,19 @@ class Watcher(Protocol):
 
 
 watchers: WeakSet[Watcher] = WeakSet()
-"""Observers whose `detach` is called when something closes."""
+"""Observers whose `detach` is called when an object with counters closes."""
 
 on_registered: Callable[[Counted], None] | None = None
-"""Called with each object that registers."""
+"""Function that is called with each object that registers; None until `fjm2` is imported."""
 
 _registered: WeakSet[Counted] = WeakSet()
 
 
 def register_counted(thing: Counted) -> None:
-    """Make an object known to observers, from when it opens. Never raises, as long as `on_registered` does not."""
+    """Register an object with counters, so that observers find it. Call it when the object opens.
+
+    Never raises, unless `on_registered` does.
+    """
     with contextlib.suppress(TypeError):  # not hashable, or no weak references: metrics leave it out
         _registered.add(thing)
     if on_registered is not None:

@@ -1,6 +1,6 @@
-"""The receivers that each lane's flow control waits for: known subscribers of what the lane sends.
+"""Choice of the receivers that each lane's flow control waits for: the known subscribers to the lane's topics.
 
-Receivers that presence does not know are waited for when they answer. Receivers known to want other topics are not.
+A receiver whose topics are unknown is waited for once it answers. A receiver known to want other topics is not.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from .lane import Lane, Lanes
 from .presence import PresenceTable
 
 _UPDATE_AFTER_S = 0.02
-"""Changes of presence within this time are acted on together."""
+"""Delay of an update after a change of presence. All changes within this time share one update."""
 _DISTRUST_S = 60.0
-"""After a receiver was evicted, newcomers are waited for only once they answer, for this long: announcements may be
-forged, and each forged one could stop the sender until it is evicted."""
+"""Time after the eviction of a receiver in which newcomers are waited for only once they answer. Announcements may be
+forged, and a forged receiver could stop the sender until it is evicted."""
 
 
 class AwaitedReceivers:
-    """Keeps the flow control of all lanes informed."""
+    """Tells the flow control of all lanes which receivers to wait for."""
 
     def __init__(self, lanes: Lanes, presence: PresenceTable, flow: Flow, on_updated: Callable[[], None]) -> None:
         """Call `on_updated` after each update that `update_soon` scheduled."""
@@ -32,13 +32,13 @@ class AwaitedReceivers:
         self._update_handle: asyncio.TimerHandle | None = None
 
     def subscribers_of(self, lane: Lane) -> frozenset[int]:
-        """Node ids known to want messages of a lane."""
+        """Return the ids of the nodes that are known to want messages of a lane."""
         if lane.wants_all:
             return frozenset(peer.node_id for peer in self._presence.peers)
         return self._presence.receivers(lane.topics)
 
     def update_soon(self) -> None:
-        """Schedule an update, together with other changes."""
+        """Schedule an update for a moment later, unless one is scheduled already."""
         if self._update_handle is None and self._lanes.is_open:
             self._update_handle = self._loop.call_later(_UPDATE_AFTER_S, self._update_now)
 
@@ -48,7 +48,8 @@ class AwaitedReceivers:
         self._on_updated()
 
     def update(self) -> None:
-        """Tell flow control whom to wait for: known subscribers, and receivers that answer and are not strangers."""
+        """Tell flow control which receivers to wait for: known subscribers, and all that answer, unless known to want
+        other topics."""
         known = frozenset(peer.node_id for peer in self._presence.peers)
         for lane in self._lanes.with_streams:
             subscribers = self.subscribers_of(lane)
@@ -61,7 +62,7 @@ class AwaitedReceivers:
             lane.session.set_receivers(named | joined, known - subscribers)
 
     def note_announced(self, node_id: int) -> None:
-        """Wait for an evicted receiver again: it has announced itself. Only `flow=named` relies on announcements."""
+        """Wait again for an evicted receiver that has announced itself. Only `flow=named` relies on announcements."""
         if self._flow is Flow.NAMED:
             for lane in self._lanes.all:
                 lane.evicted.discard(node_id)

@@ -1,8 +1,9 @@
 """A bus: the part of the network that all connections of a process to the same URI share.
 
-Out: a `Publication` appends frames to the lane of their priority, and delivers them to subscriptions of this process.
-In: runs of all lanes of all other nodes arrive at the session of our first lane, and go to the router. Beside them go
-announcements of connections (presence): they say whom to wait for, and whom to be in sync with.
+Sending: a `Publication` appends frames to the lane of their priority, and delivers them to subscriptions of this
+process. Receiving: the session of our first lane gets the streams of all other nodes, and passes them to the router.
+It also receives announcements of connections (presence). They say which receivers to wait for, and which senders to be
+in sync with.
 """
 
 import asyncio
@@ -55,18 +56,18 @@ log = Log("fjm2.jms")
 BUS_DEFAULTS: Final = BusConfig(
     sender=SenderConfig(flow=Flow.MIN, rate_bps=None), receiver=ReceiverConfig(sync=Sync.CURRENT)
 )
-"""Settings of a bus where its URI is silent: no rate limit, the slowest live subscriber is waited for, and a newcomer
-begins with what is current."""
+"""Settings of a bus that its URI does not name: there is no rate limit, flow control waits for the slowest live
+subscriber, and a newcomer begins with current messages."""
 
 _TICK_S: Final = 1.0
 """Interval of checks that are not urgent: time-outs of peers and transactions."""
 _GOODBYE_S: Final = 0.03
-"""Time given to goodbyes to leave before sockets close or the node id changes."""
+"""Pause after goodbyes, so that they leave this host before sockets close or the node id changes."""
 _STILL_S: Final = 2.0
-"""A close without a deadline of its own gives up after this time without progress."""
+"""Time without progress after which a close gives up, unless it has a deadline of its own."""
 _REDRAWS_MAX: Final = 8
-"""Node ids drawn after collisions. Two random ids collide once in 4 billion, so many collisions are an attack, or a
-network that sends back what it is sent."""
+"""Greatest number of node ids drawn after collisions. Two random ids collide once in 4 billion, so many collisions are
+an attack, or a network that sends datagrams back to their sender."""
 
 _open_buses: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[BusConfig, Bus]]" = WeakKeyDictionary()
 
@@ -75,17 +76,17 @@ class Bus:
     """One node of a NORM session, shared by all connections to the same URI in one event loop."""
 
     system, layer, role = "fjm2-jms", "jms", "node"
-    """Names under which traces record it."""
+    """Names under which traces record the bus."""
 
     def __init__(self, config: BusConfig) -> None:
-        """Use `open`."""
+        """Use `open` instead."""
         self.config = config
         self._loop = asyncio.get_running_loop()
         self._users = 0
         self._redraws = 0
         self.stats = BusStats()
         self.reporter = Reporter(self.stats)
-        """Reports losses and other events that no call can return."""
+        """Reporter of losses and of other events that no call can return."""
         self.lanes = Lanes(config, self._handle)
         self.router = Router(self.lanes.session.node_id, self.reporter.report, on_resume=self._resume, stats=self.stats)
         self.presence = PresenceTable(stats=self.stats)
@@ -93,14 +94,15 @@ class Bus:
         self._receivers = self.membership.receivers
         self._confirmation = LaneConfirmation(self.lanes, self._receivers.subscribers_of, config.sender.ack_timeout_s)
         self.publisher = Publisher(self.lanes, self.router, self._announce_lanes, self._receivers.update_soon)
-        """Shared part of publishing; each connection has a `Publication` of its own."""
+        """Part of publishing that all connections share. Each connection also has a `Publication` of its own."""
         self._intake = Intake(self._loop, self.lanes.session.take, self.router, self._handle_first)
         self.lanes.session.on_events = self._intake.take_now
         self._tick_handle: asyncio.TimerHandle | None = None
 
     @classmethod
     async def open(cls, config: BusConfig) -> "Bus":
-        """Return the bus of this configuration, and open it if need be. Close it as often as it was opened."""
+        """Return the bus of this configuration. Open it unless it is open already. Call `close` once for each call of
+        `open`."""
         for loop in [loop for loop in _open_buses if loop.is_closed()]:
             del _open_buses[loop]  # its connections, closed or not, ended with it
         buses = _open_buses.setdefault(asyncio.get_running_loop(), {})
@@ -118,7 +120,8 @@ class Bus:
         self._tick_handle = self._loop.call_later(_TICK_S, self._tick)
 
     async def close(self, deadline: CloseDeadline | None = None) -> NotConfirmed | None:
-        """Give up one use. The last one waits until everything published has arrived, or the deadline expires.
+        """Give up one use of the bus. The last `close` waits until everything published has arrived, or the deadline
+        expires.
 
         Report, and return, what was not confirmed. The default deadline is 2 s without progress.
         """
@@ -143,7 +146,8 @@ class Bus:
         return self._report_unconfirmed(outcomes)
 
     def _report_unconfirmed(self, outcomes: list[tuple[frozenset[int], int]]) -> NotConfirmed | None:
-        """Report the nodes that did not confirm and the bytes that were not sent, given for each lane."""
+        """Report, and return, the nodes that did not confirm and the bytes that were not sent. `outcomes` has both for
+        each lane."""
         nodes = frozenset[int]().union(*(nodes for nodes, _ in outcomes))
         unsent = sum(size for _, size in outcomes)
         if not nodes and not unsent:
@@ -165,7 +169,7 @@ class Bus:
 
     @property
     def is_shared(self) -> bool:
-        """True if one more `close` leaves the bus open."""
+        """True if the bus has several users, so that the next `close` leaves it open."""
         return self._users > 1
 
     @property
@@ -177,23 +181,25 @@ class Bus:
 
     @property
     def repairs_max(self) -> int:
-        """Repairs that may be needed for everything that is still held."""
+        """Greatest number of repairs that the data still in the send buffers may need."""
         sender = self.config.sender
         return len(self.lanes.with_streams) * (sender.stream_bytes // sender.segment_bytes + 1)
 
     async def flushed(self) -> None:
-        """Wait until everything published so far has a place in the buffers that the network is fed from."""
+        """Wait until everything published so far is in the send buffers of the lanes."""
         await self.publisher.flushed()
 
     async def confirmed(self) -> frozenset[int]:
-        """Ask the known subscribers to confirm everything published so far, and return those that did not.
+        """Ask the known subscribers to confirm everything published so far. Return the node ids of those that did not
+        confirm.
 
         A subscriber has `ack_timeout_s` to answer.
         """
         return await self._confirmation.confirmed()
 
     def announce(self, connection_id: int, client_id: str | None, topics: Collection[int]) -> None:
-        """Announce what a connection subscribes to. `topics` is read when the announcement is sent, a little later."""
+        """Announce a connection and the topics that it subscribes to. `topics` is read a little later, when the
+        announcement is sent."""
         self.membership.announce(connection_id, client_id, topics)
 
     def withdraw(self, connection_id: int) -> None:
@@ -209,7 +215,7 @@ class Bus:
         await self.membership.ready()
 
     def add_listener(self, listener: Listener) -> None:
-        """Call `listener` with each report. It must not raise or wait."""
+        """Call `listener` with each report. The listener must not raise or wait."""
         self.reporter.add_listener(listener)
 
     def remove_listener(self, listener: Listener) -> None:
@@ -217,12 +223,12 @@ class Bus:
         self.reporter.remove_listener(listener)
 
     def _announce_lanes(self) -> None:
-        """A lane was opened, or has another node id."""
+        """Announce all lanes again, because one was opened or has another node id."""
         self._receivers.update()
         self.membership.announcer.change()
 
     def _resume(self) -> None:
-        """No subscription is full any more."""
+        """Continue to publish and to receive, because no subscription is full any more."""
         self.publisher.resume()
         self.membership.renew()
         self._intake.take_soon()
@@ -272,13 +278,13 @@ class Bus:
                     report(SenderLost(sender, number, peer.client_id if peer else None, reason))
 
     def note_collision(self, lane: Lane, address: Address) -> None:
-        """Draw another node id: another node uses ours, and receivers cannot tell the two apart."""
+        """Draw another node id, because another node uses ours and receivers cannot tell the two apart."""
         has_another = self.lanes.is_open and self._redraws < _REDRAWS_MAX
         self.reporter.report(NodeIdCollision(lane.node_id, address, has_another))
         if has_another:
             self._redraws += 1
             if lane is self.lanes.first:
-                # Otherwise others would not believe the new node: it would speak for connections of the old one.
+                # Without a goodbye, others would refuse announcements of the same connections from a new node id.
                 self.membership.say_goodbye()
             self._loop.call_later(_GOODBYE_S, self._redraw_node_id, lane)
 
@@ -304,7 +310,8 @@ class Bus:
         return self.lanes.session.warnings
 
     def readings(self) -> list[Reading]:
-        """Return the counters of every lane for traces. Those of the first lane include what the router counts."""
+        """Return the counters of every lane for traces. The counters of the router are added to those of the first
+        lane."""
         readings = [self._reading(lane) for lane in {self.lanes.first, *self.lanes.with_streams}]
         first = next(index for index, reading in enumerate(readings) if reading.source == "lane0")
         drops = self.router.drops
@@ -319,13 +326,13 @@ class Bus:
 
     @staticmethod
     def _reading(lane: Lane) -> Reading:
-        """Return the counters of a lane, without refresh frames."""
+        """Return the counters of a lane. Refresh frames do not count as messages."""
         reading = lane.session.reading(f"lane{lane.number}")
         sent = max(reading.counters.get("messages_sent", 0) - lane.refreshes, 0)
         return reading._replace(counters={**reading.counters, "messages_sent": sent})
 
     def statistics(self) -> BusStatistics:
-        """Return counters since the opening, and the present state."""
+        """Return the counters of the bus since it opened, and its present state."""
         subscriptions = self.router.subscriptions
         counted = [lane for lane in self.lanes.all if lane.stream is not None or not lane.number]
         lanes = {lane.number: lane.statistics() for lane in counted}

@@ -14,11 +14,11 @@ from fjm2.base.logs import Log
 log = Log("fjm2.jms")
 
 calling_thread_of: ContextVar[object] = ContextVar("calling_thread_of", default=None)
-"""Owner of the callbacks that the calling thread runs. Set by whoever runs callbacks in threads."""
+"""Owner of the callbacks that the current thread runs, or None. Code that runs callbacks in threads sets it."""
 
 
 async def invoke(function: Callable[..., Any], *arguments: object) -> None:
-    """Call a function, or call and await a coroutine function."""
+    """Call a function. If it is a coroutine function, await its result."""
     result = function(*arguments)
     if isawaitable(result):
         await result
@@ -27,7 +27,7 @@ async def invoke(function: Callable[..., Any], *arguments: object) -> None:
 def raised_by_callback(error: BaseException) -> BaseException:
     """Return the error that a callback raised, or raise it again if the current task is being cancelled.
 
-    A callback may also raise CancelledError because something it waited for was cancelled. That is an error like any.
+    A callback may also raise CancelledError because something it waited for was cancelled. That is an ordinary error.
     """
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -36,7 +36,7 @@ def raised_by_callback(error: BaseException) -> BaseException:
 
 
 class Callbacks:
-    """A queue of calls. What they raise is logged, and does not stop the next."""
+    """A queue of calls. If a call raises an exception, that is logged, and the next call is made all the same."""
 
     def __init__(self, owner: object) -> None:
         self._owner = owner
@@ -45,7 +45,7 @@ class Callbacks:
         self._task: asyncio.Task[None] | None = None
 
     def post(self, function: Callable[..., Any], *arguments: object) -> None:
-        """Call a function after those posted before."""
+        """Queue a call of `function`. It is made after all calls posted before."""
         self._calls.append((function, arguments))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -56,13 +56,14 @@ class Callbacks:
         return len(self._calls) + self._is_calling
 
     def is_current(self) -> bool:
-        """Return True if the caller is one of these callbacks."""
+        """Return True if called from within a callback of this queue."""
         if calling_thread_of.get() is self._owner:
             return True
         return self._task is not None and asyncio.current_task() is self._task
 
     def drained(self) -> Awaitable[object]:
-        """Wait until all calls posted so far have returned. Callbacks themselves do not wait."""
+        """Return an awaitable that waits until all calls posted so far have returned. In a callback of this queue it
+        does not wait."""
         return DONE if self._task is None or self.is_current() else asyncio.wait([self._task])
 
     async def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""The end of a bus: how long a close waits, and how a lane ends its stream and has it confirmed."""
+"""Closing of a bus: the time limit of a close, and the end of a lane's stream with its confirmation."""
 
 import asyncio
 import contextlib
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 _CHECK_INTERVAL_S = 0.05
 """Interval at which a waiting close checks for progress: short compared with any sensible time limit."""
 _WRITING_SHARE, _CONFIRMING_SHARE = 0.7, 0.9
-"""Shares of the deadline: after the first, receivers that hold the stream up are left behind; after the second, the
-close stops asking for confirmations."""
+"""Shares of a close's time limit. After the first, the sender leaves behind the receivers that it still waits for.
+After the second, the close stops asking for confirmations."""
 
 
 class Progress(Protocol):
@@ -22,11 +22,12 @@ class Progress(Protocol):
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Segments sent plus confirmations received; and repairs sent, which any receiver may request."""
+        """A pair of counts: segments sent plus confirmations received, and repairs sent. Any receiver may request
+        repairs, so they count up to `repairs_max` only."""
 
     @property
     def repairs_max(self) -> int:
-        """Repairs that may be needed for everything that is still held."""
+        """Greatest number of repairs that the data still in the send buffers may need."""
 
 
 class CloseDeadline:
@@ -43,13 +44,13 @@ class CloseDeadline:
         self._repairs_max = self._repairs + bus.repairs_max
 
     def expire(self) -> None:
-        """Expire now."""
+        """Make the deadline expire at once."""
         self._timeout_s = 0.0
 
     def until(self, share: float = 1.0) -> float:
-        """Return when the deadline expires, in the loop's time, if there is no further progress.
+        """Return the time at which the deadline expires if there is no further progress, by the loop's clock.
 
-        With a share below 1, leave the rest of the time for the steps that follow.
+        With a `share` below 1, return an earlier time, which leaves the rest for the steps that follow.
         """
         now = self._loop.time()
         # Time in which nobody checked does not count: there may have been progress.
@@ -64,7 +65,8 @@ class CloseDeadline:
 
     @contextlib.asynccontextmanager
     async def wait(self, share: float = 1.0) -> AsyncIterator[None]:
-        """Raise TimeoutError in the body when the deadline, or this share of it, expires."""
+        """Run the body of a `with` statement, and raise TimeoutError in it when the deadline, or `share` of it,
+        expires."""
         async with asyncio.timeout_at(self.until(share)) as limit:
             checking = self._loop.create_task(self._check(limit, share))
             try:
@@ -81,7 +83,7 @@ class CloseDeadline:
 def close_timeout_after(kind: type[BaseException] | None, still_s: float) -> float | None:
     """Return the total time limit of a close that follows an exception, or None for no limit.
 
-    Only Ctrl-C and cancellations limit it: the program is told to end.
+    Only Ctrl-C and cancellation limit the close, because they tell the program to end.
     """
     return None if kind is None or issubclass(kind, Exception) else still_s
 
@@ -92,7 +94,10 @@ async def finish_lane(
     subscribers_of: Callable[["Lane"], frozenset[int]],
     deadline: CloseDeadline,
 ) -> tuple[frozenset[int], int]:
-    """End a lane's stream and have it confirmed. Return the nodes that did not confirm, and the bytes not sent."""
+    """End a lane's stream, and ask its subscribers to confirm it.
+
+    Return the nodes that did not confirm, and the number of bytes not sent.
+    """
     stream, session = lane.stream, lane.session
     assert stream is not None
     suspects: frozenset[int] = frozenset()
@@ -102,7 +107,7 @@ async def finish_lane(
             async with deadline.wait(_WRITING_SHARE):
                 await stream.close()
         if stream.pending_bytes:
-            # The receivers that hold us up may be dead. Leave them behind, so that the others get the rest.
+            # The receivers that the stream waits for may be dead. Leave them behind, so that the others get the rest.
             suspects, suspects_until = session.awaited_receivers, deadline.until(_CONFIRMING_SHARE)
             session.set_receivers(session.receivers - suspects, suspects)
         async with deadline.wait(_CONFIRMING_SHARE):

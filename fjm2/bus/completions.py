@@ -1,4 +1,4 @@
-"""Outcomes of asynchronous sends, told in the order in which the messages were sent."""
+"""Outcomes of asynchronous sends, reported in the order in which the messages were sent."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,8 @@ from .errors import UnconfirmedError
 
 
 class Receipt:
-    """Conditions of a send's outcome, for callers that wait for the outcome apart from room.
+    """Conditions that decide the outcome of a send, for callers that await the outcome separately from room in the
+    buffer.
 
     All messages of a transaction share one receipt.
     """
@@ -24,16 +25,16 @@ class Receipt:
 
     def __init__(self) -> None:
         self.number: int | None = None
-        """Number to confirm; None if the message is not PERSISTENT."""
+        """Number by which `Confirmation` knows the message; None if the message is not PERSISTENT."""
         self.stored: list[asyncio.Future[None]] = []
-        """Futures of the gate."""
+        """Futures that the `Gate` returned for the messages."""
 
 
 class CompletionListener(Protocol):
-    """Called once by an asynchronous send, when its outcome is known."""
+    """A listener to the outcomes of asynchronous sends. One of its methods is called once for each send."""
 
     def on_completion(self, message: Any, /) -> Any:
-        """Handle success: all known subscribers have confirmed the message, or none had to."""
+        """Handle success: all known subscribers have confirmed the message, or it needs no confirmation."""
 
     def on_exception(self, message: Any, error: Exception, /) -> Any:
         """Handle failure: the message could not be sent, or was not confirmed."""
@@ -49,7 +50,8 @@ class Completions(Callbacks):
         flushed: Callable[[], Awaitable[None]],
         timeout_s: float,
     ) -> None:
-        """Give each send `timeout_s` to be confirmed. `flushed` waits until the network has been given everything."""
+        """Allow each send `timeout_s` seconds for its confirmation. `flushed` waits until all messages are in the send
+        buffers."""
         super().__init__(owner)
         self._confirmation = confirmation
         self._wait_flushed = flushed
@@ -57,22 +59,26 @@ class Completions(Callbacks):
         self._loop = asyncio.get_running_loop()
         self._added = 0
         self._flushed = 0
-        """Number of sends that were handed to the network."""
+        """Number of the latest send that is known to have been handed to the network."""
         self._waiting: asyncio.Timeout | None = None
-        """Limit of the one wait that is under way."""
+        """Time limit of the wait for an outcome that is under way."""
         self._closes_at = math.inf
 
     def add(
         self, receipt: Receipt | None, message: object, listener: CompletionListener | None
     ) -> asyncio.Future[None]:
-        """Return a future of a send's outcome. A send without a receipt belongs to a transaction: it succeeds."""
+        """Add a send, and return a future of its outcome.
+
+        A send without a receipt belongs to an open transaction. Its outcome is always success.
+        """
         self._added += 1
         future: asyncio.Future[None] = self._loop.create_future()
         self.post(self._complete, receipt, self._added, message, future, listener)
         return future
 
     async def confirm(self, number: int) -> None:
-        """Raise UnconfirmedError unless all known subscribers confirm a transaction."""
+        """Wait until all known subscribers have confirmed the transaction with this number. Raise UnconfirmedError if
+        some do not."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 error = await self._confirmation.wait(number)
@@ -124,13 +130,13 @@ class Completions(Callbacks):
         return None
 
     def _limit(self) -> asyncio.Timeout:
-        """Limit the wait for an outcome. `close` shortens it."""
+        """Return a time limit for waiting for an outcome. `close` shortens it."""
         until = self._loop.time() + self._timeout_s
         self._waiting = asyncio.timeout_at(min(until, self._closes_at))
         return self._waiting
 
     async def close(self, limit: AbstractAsyncContextManager[None]) -> None:
-        """Wait for all outcomes until the limit raises TimeoutError. Sends without an outcome by then fail."""
+        """Wait for all outcomes until `limit` raises TimeoutError. Sends that have no outcome by then fail."""
         with contextlib.suppress(TimeoutError):
             async with limit:
                 await self.drained()
@@ -142,9 +148,9 @@ class Completions(Callbacks):
 
 
 async def wait_until_stored(stored: asyncio.Future[None]) -> None:
-    """Wait for a future of the gate. Raise the error that it holds, or UnconfirmedError if the gate cancelled it.
+    """Wait for a future that a `Gate` returned. Raise its exception, or UnconfirmedError if the gate cancelled it.
 
-    If the wait is cancelled, the future is not: other messages may share it.
+    Cancelling this wait does not cancel the future, which other messages may share.
     """
     await asyncio.wait([stored])
     if stored.cancelled():
@@ -153,7 +159,7 @@ async def wait_until_stored(stored: asyncio.Future[None]) -> None:
 
 
 async def _error_of(stored: asyncio.Future[None]) -> JMSError | None:
-    """Return the JMSError that a gate raised."""
+    """Wait for a future that a `Gate` returned. Return the JMSError that it raises, or None."""
     try:
         await wait_until_stored(stored)
     except JMSError as error:

@@ -1,4 +1,4 @@
-"""Bus URIs: `fjm2://GROUP:PORT?interface=IF&NAME=VALUE&...` to settings, and back.
+"""Conversion of bus URIs, `fjm2://GROUP:PORT?interface=IF&NAME=VALUE&...`, to settings and back.
 
 The names in the query are the fields of BusConfig, SenderConfig and ReceiverConfig, which define types and bounds.
 """
@@ -19,9 +19,9 @@ from fjm2.norm import ReceiverConfig, SenderConfig, Session, UdpConfig
 __all__ = ["DEFAULT_GROUP", "DEFAULT_PORT", "BusConfig"]
 
 DEFAULT_GROUP = "239.192.57.40"
-"""Group of URIs that name none."""
+"""Multicast group of a bus whose URI names no group."""
 DEFAULT_PORT = 5740
-"""Port of URIs that name none: the number of NORM's RFC."""
+"""UDP port of a bus whose URI names no port: the number of NORM's RFC."""
 
 _FORM = "fjm2://GROUP:PORT?interface=IF&NAME=VALUE&..."
 _URI = re.compile(
@@ -30,7 +30,7 @@ _URI = re.compile(
 _AMOUNT = re.compile(r"([0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?)\s*([a-z]*)", re.IGNORECASE)
 
 _SHORT = {"rate": "rate_bps"}
-"""Short names of settings. A short rate of 0 means none: there is no such rate."""
+"""Full names of settings by their short names. `rate=0` means no limit, because a rate of 0 would send nothing."""
 
 _PREFIXES = {"k": 1, "m": 2, "g": 3, "t": 4}
 _BITS = {"": 1.0, "bit": 1.0, "bps": 1.0} | {
@@ -46,7 +46,7 @@ _SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "fals
 
 
 class _UnfitError(Exception):
-    """A value cannot be read. The message says what is expected."""
+    """A value of a setting cannot be read. The text of the exception says what is expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +60,12 @@ class BusConfig:
     interface: str | None = None
     """Name or address of the network interface. None leaves the choice to the kernel's route to the group."""
     ttl: int = 1
-    """Hops that multicast may take: 0 keeps it on this host, 1 in this network."""
+    """Number of hops that multicast datagrams may take: 0 keeps them on this host, 1 in this network."""
     dscp: int = 0
     """Traffic class for routers and switches (RFC 4594)."""
     loopback: bool = True
-    """True if other programs on this host receive what is sent. Off, a busy sender need not receive itself."""
+    """True if programs on this host receive what is sent. With False, a busy sender does not receive its own
+    datagrams."""
     sender: SenderConfig = field(default_factory=SenderConfig)
     """Settings for sending."""
     receiver: ReceiverConfig = field(default_factory=ReceiverConfig)
@@ -78,7 +79,7 @@ class BusConfig:
     def from_uri(cls, text: str, defaults: Self | None = None) -> Self:
         """Return the settings of a URI. Raise ConfigError with the name, the value, and what was expected.
 
-        Settings that the URI does not name come from `defaults`, or else from the fields.
+        Settings that the URI does not name come from `defaults`. Without `defaults`, the fields' own defaults apply.
         """
         match = _URI.fullmatch(text.strip())
         if match is None:
@@ -129,7 +130,8 @@ class BusConfig:
 
 
 def _without_zone_escape(host: str) -> str:
-    """Return a host with its scope: RFC 6874 writes %25eth0, people write %eth0."""
+    """Return an IPv6 host with its scope written as `%eth0`. RFC 6874 writes `%25eth0` in URIs, but people write
+    `%eth0`."""
     address, percent, scope = host.partition("%")
     return f"{address}%{unquote(scope.removeprefix('25'))}" if percent else address
 
@@ -158,7 +160,7 @@ def _is_zero(text: str) -> bool:
 
 
 def _sorted_by_owner(pairs: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
-    """Return the values of a query by owner: the bus itself, its sender, its receiver."""
+    """Return the values of a query in three dicts: settings of the bus itself, of its sender, and of its receiver."""
     values = {}
     for name, text in pairs.items():
         try:
@@ -172,7 +174,10 @@ _Reader = Callable[[str], Any]
 
 
 def _reader(name: str, kind: Any) -> _Reader | None:
-    """Return the function that reads a field, by its type and the unit in its name; None if no URI can set it."""
+    """Return the function that parses the text of a field, chosen by the field's type and by the unit in its name.
+
+    Return None if a URI cannot set the field.
+    """
     if get_origin(kind) is UnionType:
         kinds = [one for one in get_args(kind) if one is not NoneType]
         inner = _reader(name, kinds[0]) if len(kinds) == 1 else None

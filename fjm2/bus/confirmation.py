@@ -1,8 +1,8 @@
-"""Watermarks: ask the known subscribers to confirm what was published.
+"""Confirmation of published messages: known subscribers are asked to confirm watermarks in the streams of lanes.
 
-`LaneConfirmation` asks for a bus. `Confirmation` does so in the background for the PERSISTENT messages of one
-connection. One watermark confirms everything published before it, so one round serves many messages. While somebody
-waits, rounds follow each other at once; otherwise there are a few a second.
+`LaneConfirmation` asks on behalf of a bus. `Confirmation` asks in the background for the PERSISTENT messages of one
+connection. One watermark confirms everything published before it, so one round of requests serves many messages. While
+a caller waits for an outcome, rounds follow each other at once; otherwise there are a few a second.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class LaneConfirmation:
         self._loop = asyncio.get_running_loop()
 
     async def confirmed(self) -> frozenset[int]:
-        """Ask the known subscribers of all lanes, and return the node ids of those that did not confirm.
+        """Ask the known subscribers of all lanes for confirmation. Return the node ids of those that did not confirm.
 
         A subscriber has `ack_timeout_s` to answer.
         """
@@ -55,7 +55,10 @@ class LaneConfirmation:
         return frozenset[int]().union(*(nodes for _, nodes in asked))
 
     async def confirm(self, lane: "Lane", nodes: set[int], deadline: float = math.inf) -> None:
-        """Ask nodes until all have confirmed. The set keeps those that have not, also when this is cancelled."""
+        """Ask `nodes` for confirmation again and again, until all have confirmed or the deadline has passed.
+
+        Nodes that have confirmed are removed from the set, so that the others are known even if the call is cancelled.
+        """
         while nodes:
             before = len(nodes)
             nodes &= (await lane.session.watermark(nodes)).failed
@@ -83,15 +86,17 @@ class Confirmation:
 
     def __init__(self, bus: Confirmable, report: Callable[[Exception], None]) -> None:
         self.accepted = 0
-        """PERSISTENT messages published, a transaction counting as one. Also the number of the latest."""
+        """Number of PERSISTENT messages published, where a transaction counts as one. The latest message has this
+        number."""
         self.unasked = 0
-        """Messages of the coming round whose sender does not wait for the outcome: their failure is reported."""
+        """Messages of the coming round whose sender does not wait for the outcome. A failure to confirm them is
+        reported."""
         self.is_running = False
         """True while a task asks for confirmations."""
         self._bus = bus
         self._report = report
         self._done = 0
-        """Number up to which the outcome is final."""
+        """Number of the latest message whose outcome is final."""
         self._waiters: list[tuple[int, asyncio.Future[JMSError | None]]] = []
         self._asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -102,12 +107,16 @@ class Confirmation:
         return self.accepted - self._done
 
     def start(self) -> None:
-        """Run rounds until all accepted messages have an outcome. Call this when the first one is accepted."""
+        """Start a task that asks for confirmations until all accepted messages have an outcome.
+
+        Call this when a message is accepted and `is_running` is False.
+        """
         self.is_running = True
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wait(self, number: int) -> Awaitable[JMSError | None]:
-        """Return the outcome of a message: None if all known subscribers have it."""
+        """Return an awaitable of the outcome of a message: None if all known subscribers have confirmed it, otherwise
+        an error."""
         if number <= self._done:
             return _no_error()
         future: asyncio.Future[JMSError | None] = asyncio.get_running_loop().create_future()
@@ -116,11 +125,11 @@ class Confirmation:
         return future
 
     def settled(self) -> Awaitable[JMSError | None]:
-        """Return the outcome of everything accepted so far."""
+        """Return an awaitable of the outcome of everything accepted so far."""
         return self.wait(self.accepted)
 
     async def close(self) -> None:
-        """Stop asking for confirmations. Calls that still wait raise UnconfirmedError."""
+        """Stop asking for confirmations. Callers that still wait get UnconfirmedError as the outcome."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -1,7 +1,7 @@
 """Exceptions for the exception listener: problems that no call can raise.
 
 JMSError
-├── MessagesLostError          the bus could not repair what a sender sent, or its sender vanished
+├── MessagesLostError          the bus could not repair what a sender sent, or the sender vanished
 ├── MessagesDroppedError       a full consumer dropped messages, as its settings say
 ├── ConsumerFullError          a consumer is full, and holds senders back
 ├── UnconfirmedError           subscribers did not confirm persistent messages
@@ -14,11 +14,11 @@ from fjm2.messages.errors import JMSError
 
 
 class MessagesLostError(JMSError):
-    """Bytes of a sender are lost. The next message from it has the property JMS_FJM2_Gap."""
+    """Messages of a sender are lost. The next message from that sender has the property JMS_FJM2_Gap."""
 
 
 class MessagesDroppedError(JMSError):
-    """A full consumer dropped messages. The next one it gets has the property JMS_FJM2_Gap."""
+    """A full consumer dropped messages. The next message that it gets has the property JMS_FJM2_Gap."""
 
     def __init__(self, destination: Destination, count: int) -> None:
         super().__init__(f"a full consumer of {destination} dropped {count} messages")
@@ -29,14 +29,14 @@ class MessagesDroppedError(JMSError):
 
 
 class ConsumerFullError(JMSError):
-    """A consumer with `overflow="block"` stays full. This process takes nothing from the bus until it catches up."""
+    """A consumer with `overflow="block"` stays full. Until it catches up, this process takes nothing from the bus."""
 
     def __init__(self, destination: Destination, count: int) -> None:
         super().__init__(f"a consumer of {destination} holds {count} messages, and holds senders back")
         self.destination = destination
         """Destination of the consumer."""
         self.count = count
-        """Number of messages that it holds."""
+        """Number of messages that the consumer holds."""
 
 
 class UnconfirmedError(JMSError):
@@ -51,11 +51,12 @@ class UnconfirmedError(JMSError):
 
 
 class ListenerError(JMSError):
-    """A listener raised `linked_exception`; in AUTO and DUPS_OK mode, at every delivery of the message."""
+    """A message listener raised `linked_exception`. In AUTO and DUPS_OK mode, it raised at every delivery of the
+    message."""
 
 
 class BusError(JMSError):
-    """Any other event of the bus.
+    """An event of the bus that has no class of its own among the exceptions.
 
-    `error_code` says which: `subscriber_evicted`, `node_id_collided`, `interface_down` or `interface_up`.
+    `error_code` names the event: `subscriber_evicted`, `node_id_collided`, `interface_down` or `interface_up`.
     """

@@ -15,14 +15,14 @@ from fjm2.messages.selector import Selector
 from .statistics import ConsumerStatistics
 
 MessageListener: TypeAlias = Callable[[Any], Any]
-"""Called with each message; in `fjm2.jms` it may be a coroutine function."""
+"""A function that is called with each message. In `fjm2.jms` it may be a coroutine function."""
 
 
 class Overflow(Enum):
     """Behaviour of a full consumer."""
 
     BLOCK = "block"
-    """Hold senders back, and with them everything that this process receives from the bus."""
+    """Make senders wait. Meanwhile this process receives nothing from the bus at all."""
     DROP_OLDEST = "drop_oldest"
     """Drop the oldest message of the lowest priority."""
     DROP_NEWEST = "drop_newest"
@@ -31,7 +31,7 @@ class Overflow(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """Bounds of a consumer. They include messages taken but not acknowledged."""
+    """Limits of the messages that a consumer holds, including those taken but not acknowledged."""
 
     overflow: Overflow = Overflow.BLOCK
     messages_max: int = 100_000
@@ -45,7 +45,7 @@ class ConsumerSettings:
 
 
 def overflow_of(value: "Overflow | str") -> Overflow:
-    """Return the Overflow of a name. Raise ConfigError if there is none."""
+    """Return the Overflow that has a name, such as "block". Raise ConfigError if there is none."""
     try:
         return Overflow(value)
     except ValueError:
@@ -67,7 +67,7 @@ class Received(Protocol):
 
 
 class Delivery:
-    """A message that is handed to the client, now or again."""
+    """One delivery of a message to the application, the first or a later one."""
 
     __slots__ = ("count", "has_gap", "inbox", "received", "serial")
 
@@ -75,9 +75,9 @@ class Delivery:
         self.received = received
         self.inbox = inbox
         self.count = count
-        """Number of deliveries, this one included."""
+        """Number of deliveries of the message, this one included."""
         self.serial = serial
-        """Place in the order of the session's first deliveries."""
+        """Position of the message in the order of the session's first deliveries."""
         self.has_gap = has_gap
 
 
@@ -114,7 +114,7 @@ class Inbox:
     )
 
     is_shared = False
-    """True if other consumers share the messages. Then each takes only the one it works on."""
+    """True if several consumers share the messages. Each of them then takes one message at a time."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Inbox:
         self.destination = destination
         self.selector = selector
         self.left_out = left_out
-        """Id of a connection whose messages are not wanted."""
+        """Id of a connection whose messages the consumer does not want, or None."""
         self.settings = settings
         self._messages_max = settings.messages_max
         self._bytes_max = settings.bytes_max
@@ -136,29 +136,31 @@ class Inbox:
         self.again: deque[Delivery] = deque()
         """Messages to deliver again, before all others."""
         self.is_full = False
-        """True while the router takes nothing from the bus because of this inbox. Inboxes that drop never set it."""
+        """True while the router takes nothing from the bus because of this inbox. It stays False in an inbox that drops
+        messages."""
         self.times_full = 0
         self.is_closed = False
         self.wake: Callable[[], None] | None = None
-        """Called with each message, if set. Only while somebody waits: it costs something."""
+        """Function that is called after each message delivered to the inbox, or None. It is set only while a caller
+        waits, because calls take time."""
         self.held = 0
-        """Number of messages in the inbox, and of those taken and not acknowledged."""
+        """Number of messages in the inbox, plus those taken and not acknowledged."""
         self.held_bytes = 0
         self.messages_received = 0
         self.messages_dropped = 0
         self.on_room = on_room
         self.on_full = on_full
-        """Called with the inbox and 0 when it becomes full, and with 1 for the first message dropped since
-        `take_dropped`."""
+        """Function that is called with the inbox and 0 when the inbox becomes full, and with the inbox and 1 when it
+        drops the first message since `take_dropped`."""
         self._queues: tuple[deque[Received], ...] = tuple(deque() for _ in range(PRIORITY_MAX + 1))
         self._top = 0
-        """Queues above this priority are empty."""
+        """Priority above which all queues are empty."""
         self._dropped = 0
         self.has_gap = False
-        """True if messages were dropped before the next one."""
+        """True if messages were dropped before the next message to deliver."""
 
     def deliver(self, received: Received) -> None:
-        """Take a message from the router."""
+        """Add a message that the router delivers."""
         header = received.header
         self.messages_received += 1
         self.held = held = self.held + 1
@@ -193,14 +195,15 @@ class Inbox:
                 self.on_full(self, 1)
 
     def _drop(self, overflow: Overflow) -> Received | None:
-        """Drop the least important message."""
+        """Remove and return the oldest or newest message of the lowest priority. Return None if there is no message."""
         for queue in self._queues:
             if queue:
                 return queue.popleft() if overflow is Overflow.DROP_OLDEST else queue.pop()
         return None
 
     def pop(self) -> Received | None:
-        """Take the next new message of the highest priority. It still counts as held."""
+        """Remove and return the next new message of the highest priority, or None. It counts as held until
+        `release`."""
         while True:
             queue = self._queues[self._top]
             if queue:
@@ -210,13 +213,13 @@ class Inbox:
             self._top -= 1
 
     def put_back(self, received: Received) -> None:
-        """Undo a `pop`."""
+        """Put back a message that `pop` returned."""
         priority = received.header[PRIORITY]
         self._queues[priority].appendleft(received)
         self._top = max(self._top, priority)
 
     def release(self, received: Received) -> None:
-        """Stop holding a message. At half of the bounds, a full inbox has room again."""
+        """Stop counting a message as held. A full inbox has room again at half of its limits."""
         self.held -= 1
         self.held_bytes -= received.header[FRAME_BYTES]
         if self.is_full and self.held * 2 <= self._messages_max and self.held_bytes * 2 <= self._bytes_max:
@@ -252,7 +255,7 @@ class Inbox:
         return reversed(self._queues)
 
     def pop_again(self) -> Delivery | None:
-        """Take the next message to deliver again. Expired ones are dropped."""
+        """Remove and return the next message to deliver again, or None. Expired messages are dropped."""
         while self.again:
             delivery = self.again.popleft()
             if not is_expired(delivery.received, time() * 1000):

@@ -1,7 +1,7 @@
-"""Lanes: the messages of a range of priorities, as one stream of one NORM sender.
+"""Lanes, each of which sends the messages of a range of priorities as one stream of one NORM sender.
 
 Every lane has its own node id, socket, DSCP, window and flow control, so a full lane does not delay the others. Lane 0
-uses the session of the bus, which also receives. The other lanes only send, and open when the first message needs them.
+uses the session of the bus, which also receives. The other lanes only send, and open at their first message.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,11 @@ LANE_OF_PRIORITY: Final = (0, 0, 0, 0, 0, 1, 1, 2, 2, 2)
 """Lane of each priority. JMS separates normal from expedited messages between priorities 4 and 5."""
 LANE_COUNT: Final = 3
 DSCP_OF_LANE: Final = (10, 18, 26)
-"""AF11, high-throughput data; AF21, low-latency data; AF31 (RFC 4594). A `dscp` in the URI applies to all lanes."""
+"""DSCP of each lane: AF11 for high-throughput data, AF21 for low-latency data, and AF31 (RFC 4594). A `dscp` in the URI
+applies to all lanes."""
 TOPICS_MAX: Final = 4096
-"""Topics that a lane remembers. Past that, it assumes that every subscriber wants some of its messages."""
+"""Greatest number of topics that a lane remembers. With so many, it assumes that every subscriber wants some of its
+messages."""
 
 
 class Lane:
@@ -29,9 +31,9 @@ class Lane:
     def __init__(self, number: int, config: BusConfig, on_event: Callable[["Lane", Event], None]) -> None:
         self.number = number
         self.stream: OutgoingStream | None = None
-        """Open from the first message on."""
+        """Stream of the lane; None before its first message."""
         self.topics: set[int] = set()
-        """Hashes of the destinations published to."""
+        """Hashes of the destinations that the lane has published to."""
         self.named: frozenset[int] = frozenset()
         """Receivers that flow control was told to wait for."""
         self.evicted: set[int] = set()
@@ -40,7 +42,8 @@ class Lane:
         """Time of the last refresh frame, in seconds of the loop's clock."""
         self.session = config.session(is_sender_only=number > 0, dscp=config.dscp or DSCP_OF_LANE[number])
         self.refreshes = 0
-        """Refresh frames sent. They are not messages of the application."""
+        """Number of refresh frames sent, which make idle streams known to newcomers. They are not messages of the
+        application."""
         self.session.is_counted_alone = False
         self._on_event = on_event
         if number:
@@ -58,7 +61,7 @@ class Lane:
         return self.stream
 
     def redraw_node_id(self) -> None:
-        """Continue under another node id. Messages not yet given to the network go into a new stream."""
+        """Continue under another node id. Messages not yet given to the network move to a new stream."""
         messages = [] if self.stream is None else self.stream.take_back()
         self.session.redraw_node_id()
         if self.stream is not None:
@@ -67,7 +70,7 @@ class Lane:
                 self.stream.append(message)
 
     def statistics(self) -> SessionStatistics:
-        """Return the statistics of the session, without refresh frames."""
+        """Return the statistics of the session. Refresh frames do not count as messages."""
         statistics = self.session.statistics()
         return replace(statistics, messages_sent=max(statistics.messages_sent - self.refreshes, 0))
 
@@ -78,7 +81,7 @@ class Lane:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes published that do not fit into the stream's buffer yet."""
+        """Bytes that were published but do not fit into the stream's buffer yet."""
         return 0 if self.stream is None else self.stream.pending_bytes
 
     def _drain_events(self) -> None:
@@ -126,13 +129,13 @@ class Lanes:
         return [lane for lane in self.all if lane.stream is not None]
 
     def ignore_own(self) -> None:
-        """Ignore datagrams of our own lanes: local subscriptions got these messages when they were published."""
+        """Ignore datagrams of our own lanes: local subscriptions got the messages when they were published."""
         addresses = {lane.session.address for lane in self.with_streams} | {self.session.address}
         for lane in {self.first, *self.with_streams}:
             lane.session.ignore(addresses)
 
     def begin_closing(self) -> None:
-        """Refuse messages from now on."""
+        """Refuse to publish further messages."""
         self._move_to(LanesState.CLOSING)
 
     async def close(self) -> None:

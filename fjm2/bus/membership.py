@@ -1,4 +1,4 @@
-"""Presence as one bus takes part in it: announce our connections, and learn of the others from theirs."""
+"""One bus's part in presence: it announces its own connections, and learns of others from their announcements."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -18,21 +18,24 @@ from .reports import BusReport, ClientIdDuplicated
 from .router import Router
 
 _LISTEN_S: Final = 0.25
-"""Time after the opening by which nearly all connections have answered: answers are spread over 0.1 s."""
+"""Time after the opening of a bus by which nearly all other connections have answered. Answers are spread over 0.1
+s."""
 _READY_MAX_S: Final = 1.0
-"""`ready` waits no longer: a lane may be announced whose sender has already gone."""
+"""Longest wait of `ready`. It ends even if an announced lane is never heard, because its sender may have gone
+already."""
 _POLL_S: Final = 0.01
-"""`ready` looks this often. Waking it on every event that matters would cost all buses for the sake of one start."""
+"""Interval at which `ready` checks for its end. To wake it at every event would slow all buses for the sake of one
+start."""
 _SETTLED_AFTER_S: Final = 1.0
-"""A bus in sync with all announced senders for this long has heard of all streams that began before it."""
+"""Age at which a bus that is in sync with all announced senders has heard of all streams that began before it."""
 _SETTLED_AT_LAST_S: Final = 10.0
-"""A bus of this age counts as settled even if an announced sender has never been heard."""
+"""Age at which a bus counts as settled even if an announced sender has never been heard."""
 _REFRESH_INTERVAL_S: Final = 0.05
-"""Idle streams are refreshed for newcomers no more often than this."""
+"""Shortest interval between two refreshes of an idle stream for newcomers."""
 _GOODBYES: Final = 2
-"""Copies of each goodbye: datagrams get lost."""
+"""Number of copies sent of each goodbye, because datagrams get lost."""
 _DUPLICATES_MAX: Final = 100
-"""Duplicate client ids remembered, so that each is reported once."""
+"""Greatest number of duplicate client ids that are remembered, so that each is reported once."""
 
 _REFRESH_TOPIC: Final = Topic("FJM2.REFRESH")
 """A topic without subscribers. A frame sent there makes an idle stream known to a new receiver."""
@@ -56,11 +59,12 @@ class Membership:
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._announced: dict[int, tuple[str | None, Collection[int]]] = {}
-        """Our connections: client id, and hashes of the topics they subscribe to."""
+        """Client id of each of our connections, and hashes of the topics that it subscribes to, by connection id."""
         self._duplicates: set[tuple[str, int]] = set()
         self._opened_at = self._loop.time()
         self._is_settled = config.receiver.sync is not Sync.CURRENT
-        """True if streams heard of from now on began after this bus, so that it wants them from their beginning."""
+        """True once all streams that began before this bus are known. The bus then wants each new stream from its
+        beginning."""
         self._announcement_bytes_max = config.sender.segment_bytes
         self._refresh = FrameWriter(0).write(Message(), _REFRESH_TOPIC, 0, 0, 0)
         self.announcer = Announcer(self._announce, presence.__len__, Random())
@@ -71,7 +75,8 @@ class Membership:
         return len(self._announced)
 
     def announce(self, connection_id: int, client_id: str | None, topics: Collection[int]) -> None:
-        """Announce what a connection subscribes to. `topics` is read when the announcement is sent, a little later."""
+        """Announce a connection and the topics that it subscribes to. `topics` is read a little later, when the
+        announcement is sent."""
         self._announced[connection_id] = client_id, topics
         self.announcer.change()
         self.check_client_ids()
@@ -100,13 +105,14 @@ class Membership:
         return is_heard and all(map(self._router.has_stream, self.presence.senders))
 
     def _settle(self) -> None:
-        """Receive new streams from their beginning: all older ones are known."""
+        """Receive new streams from their beginning, because all older streams are known."""
         if not self._is_settled and self._lanes.is_open:
             self._is_settled = True
             self._lanes.session.set_sync(Sync.STREAM)
 
     def tick(self, is_blocked: bool) -> None:
-        """Forget peers that have been silent for too long, unless we did not listen. Call this every second."""
+        """Forget peers that have been silent for too long, unless the bus was blocked and could not hear them. Call
+        this every second."""
         now = self._loop.time()
         if is_blocked:
             self.presence.renew(now)
@@ -116,11 +122,11 @@ class Membership:
             self._settle()
 
     def renew(self) -> None:
-        """Keep all peers for their full lifetime: we could not hear them for a while."""
+        """Begin the lifetime of all peers anew, because they could not be heard for a while."""
         self.presence.renew(self._loop.time())
 
     def handle_command(self, node_id: int, content: bytes) -> None:
-        """Read the announcement of another connection."""
+        """Handle a command that a node sent: the announcement of one of its connections."""
         announcement = decode(content)
         if announcement is None:
             self.presence.stats.announcements_refused += 1
@@ -138,7 +144,7 @@ class Membership:
             self.receivers.update_soon()
 
     def _refresh_streams(self) -> None:
-        """Send a frame on every idle stream, so that a newcomer knows it and misses nothing that follows."""
+        """Send a frame on every idle stream, so that a newcomer knows the stream and misses nothing that follows."""
         now = self._loop.time()
         for lane in self._lanes.with_streams:
             if lane.stream is not None and not lane.pending_bytes and now - lane.refreshed_at >= _REFRESH_INTERVAL_S:
@@ -147,7 +153,7 @@ class Membership:
                 lane.refreshes += 1
 
     def check_client_ids(self) -> None:
-        """Report client ids of ours that other connections use too, once each."""
+        """Report each of our client ids that another connection also uses. Each is reported once."""
         for client_id, _ in self._announced.values():
             node_id = self.presence.has_client(client_id) if client_id else None
             if not client_id or node_id is None or len(self._duplicates) >= _DUPLICATES_MAX:

@@ -1,7 +1,7 @@
-"""Presence: soft state about connections and their subscriptions, which each announces in NORM_CMD(APPLICATION).
+"""Presence: soft state about connections and subscriptions, which each connection announces in NORM_CMD(APPLICATION).
 
-It tells a publisher which receivers flow control waits for and which confirm persistent messages, and a newcomer which
-senders to be in sync with. It is only a hint: an unknown receiver still gets every message.
+Presence tells a publisher which receivers flow control waits for and which confirm persistent messages. It tells a
+newcomer which senders to be in sync with. It is only a hint: an unknown receiver still gets every message.
 
 An announcement, big-endian:
 
@@ -29,14 +29,14 @@ _HEAD = struct.Struct("!BBHQBBH")
 CLIENT_ID_BYTES_MAX: Final = 255
 """Longest client id that is announced: its length has one byte."""
 LANES_MAX: Final = 8
-"""Lanes of one connection that are accepted. FJM2 has three; the rest is room for later versions."""
+"""Greatest number of lanes of one connection that is accepted. FJM2 has three; the rest is room for later versions."""
 PEERS_MAX: Final = 4096
-"""Connections that are remembered, so that forged announcements cannot take all memory."""
+"""Greatest number of connections that are remembered, so that forged announcements cannot take all memory."""
 TOPICS_MAX: Final = 100_000
-"""Topics remembered of all peers together. Later peers are assumed to want everything."""
+"""Greatest number of topics that are remembered of all peers together. Later peers are assumed to want everything."""
 
 INTERVAL_S: Final = 5.0
-"""Interval of announcements: an idle bus is nearly silent, and dead connections are forgotten within 15 s."""
+"""Interval of announcements. With it, an idle bus is nearly silent, and dead connections are forgotten within 15 s."""
 _LIFETIME_INTERVALS: Final = 3
 """Intervals for which an announcement is valid, so that two may be lost."""
 _PEERS_PER_S: Final = 100
@@ -50,7 +50,7 @@ _ANSWER_S: Final = 0.1
 _VALID_MAX_S: Final = 600
 """Longest validity accepted: a forged announcement must not stay for hours."""
 _EXPIRE_INTERVAL_S: Final = 1.0
-"""A full table looks for expired peers no more often: a flood of newcomers must not cost more."""
+"""Shortest interval at which a full table looks for expired peers, so that a flood of newcomers costs little time."""
 
 
 class Flag(IntFlag):
@@ -65,15 +65,15 @@ class Announcement:
 
     connection_id: int
     lanes: tuple[int, ...] = ()
-    """Node ids that send the lanes; 0 for a lane without a stream."""
+    """Node ids of the lanes' senders; 0 for a lane without a stream."""
     client_id: str | None = None
     topics: frozenset[int] = frozenset()
-    """Hashes of the destinations that it subscribes to."""
+    """Hashes of the destinations that the connection subscribes to."""
     flags: int = 0
     valid_s: int = round(INTERVAL_S * _LIFETIME_INTERVALS)
 
     def encode(self, bytes_max: int) -> bytes:
-        """Return its form on the wire, with as many topics as fit."""
+        """Return the announcement as it is sent, with as many topics as fit into `bytes_max`."""
         room = bytes_max - _HEAD.size - 4 * len(self.lanes)
         client_id = (self.client_id or "").encode(errors="replace")
         if len(client_id) > min(CLIENT_ID_BYTES_MAX, room):
@@ -90,7 +90,7 @@ class Announcement:
 
 
 def decode(content: bytes) -> Announcement | None:
-    """Return an announcement, or None if `content` is malformed or of another version."""
+    """Return the announcement that `content` encodes, or None if it is malformed or of another version."""
     if len(content) < _HEAD.size:
         return None
     version, flags, valid_s, connection_id, lanes, client_bytes, topics = _HEAD.unpack_from(content)
@@ -118,7 +118,7 @@ class Peer:
 
     def __init__(self, node_id: int, announcement: Announcement) -> None:
         self.node_id = node_id
-        """Id of the node that receives for it."""
+        """Id of the node that receives for the connection."""
         self.connection_id = announcement.connection_id
         self.client_id: str | None = None
         self.lanes: tuple[int, ...] = ()
@@ -128,12 +128,12 @@ class Peer:
         self.expires_at = 0.0
 
     def wants(self, topics: frozenset[int] | set[int]) -> bool:
-        """Return True if it subscribes to one of these topics, as far as is known."""
+        """Return True if the peer subscribes to one of `topics`, or may do so."""
         return self.wants_all or not topics.isdisjoint(self.topics)
 
 
 class PresenceTable:
-    """All known peers. Its size is bounded, whatever is announced."""
+    """Table of all known peers. Its size is bounded, whatever is announced."""
 
     def __init__(self, peers_max: int = PEERS_MAX, topics_max: int = TOPICS_MAX, stats: BusStats | None = None) -> None:
         self.stats = BusStats() if stats is None else stats
@@ -148,7 +148,7 @@ class PresenceTable:
 
     @property
     def is_full(self) -> bool:
-        """True if there may have been no room for some peers."""
+        """True if the table is full, so that some peers may be missing in it."""
         return len(self._peers) >= self._peers_max
 
     @property
@@ -156,7 +156,7 @@ class PresenceTable:
         return self._peers.values()
 
     def update(self, node_id: int, announcement: Announcement, now: float) -> bool:
-        """Note a connection that a node announced. Return True if that changed anything."""
+        """Update the table with the announcement of a node. Return True if that changed anything."""
         connection_id = announcement.connection_id
         peer = self._peers.get(connection_id)
         if peer is not None and peer.node_id != node_id and peer.expires_at > now:
@@ -207,20 +207,24 @@ class PresenceTable:
         return bool(gone)
 
     def renew(self, now: float) -> None:
-        """Keep all peers for their full lifetime: for a while, none could be heard."""
+        """Begin the lifetime of all peers anew, because they could not be heard for a while."""
         for peer in self._peers.values():
             peer.expires_at = max(peer.expires_at, now + peer.valid_s)
 
     def receivers(self, topics: frozenset[int] | set[int]) -> frozenset[int]:
-        """Return the nodes that receive for subscribers of any of these topics."""
+        """Return the ids of the nodes that receive for subscribers to any of `topics`."""
         return frozenset(peer.node_id for peer in self._peers.values() if peer.wants(topics))
 
     def subscribers(self, topic: int) -> int:
-        """Return the number of connections that subscribe to a topic."""
+        """Return the number of peers that subscribe to a topic."""
         return sum(peer.wants(frozenset((topic,))) for peer in self._peers.values())
 
     def lane_of(self, sender_id: int) -> tuple[int, Peer] | None:
-        """Return the number and peer of a sender's lane. The node that receives also sends lane 0."""
+        """Return the number of the lane that a node sends, and the peer that it belongs to. Return None if they are
+        unknown.
+
+        The node that receives for a connection also sends its lane 0.
+        """
         for peer in self._peers.values():
             if sender_id == peer.node_id:
                 return 0, peer
@@ -230,11 +234,11 @@ class PresenceTable:
 
     @property
     def senders(self) -> frozenset[int]:
-        """Nodes that send lanes of known connections."""
+        """Ids of the nodes that send lanes of known connections."""
         return frozenset(node for peer in self._peers.values() for node in peer.lanes if node)
 
     def has_client(self, client_id: str) -> int | None:
-        """Return the node of a peer with this client id, or None."""
+        """Return the node id of a peer with this client id, or None if there is no such peer."""
         return next((peer.node_id for peer in self._peers.values() if peer.client_id == client_id), None)
 
 
@@ -257,7 +261,7 @@ class Announcer:
     def __init__(
         self, announce: Callable[[], None], peers: Callable[[], int], random: Random, clock: Clock | None = None
     ) -> None:
-        """Call `announce` when it is time. `peers` returns the number of other connections."""
+        """Call `announce` whenever an announcement is due. `peers` returns the number of other connections."""
         self._announce = announce
         self._peers = peers
         self._random = random

@@ -1,4 +1,4 @@
-"""Log problems that no call can raise, for connections without an exception listener."""
+"""Logging of problems that no call can raise, for connections without an exception listener."""
 
 import logging
 from typing import Final
@@ -30,7 +30,7 @@ ADVICE: Final = {
     "interface_up": "nothing to do: messages flow again, and missed ones are repaired where possible",
     "problem": "set connection.exception_listener to handle it",
 }
-"""Advice by log event."""
+"""Advice on each problem, by the name of its log event."""
 
 _EVENTS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (MessagesLostError, "messages_lost"),
@@ -50,7 +50,7 @@ def event_of(error: Exception) -> str:
 
 
 def log_problem(error: Exception) -> None:
-    """Log a problem, with the traceback of the error of the application that caused it, if any."""
+    """Log a problem. If an error of the application caused it, add the traceback of that error."""
     event = event_of(error)
     cause = error.linked_exception if isinstance(error, JMSError) else error
     about = getattr(error, "destination", None), type(cause)

@@ -1,8 +1,8 @@
-"""The one way from a producer to the network: `Outbox.send` or `put`, then `Publication.publish`.
+"""The path of every message from a producer to the network: `Outbox.send` or `put`, then `Publication.publish`.
 
 A session has an `Outbox`: it frames messages, and keeps those of the open transaction. A connection has a
 `Publication`: it numbers PERSISTENT messages for confirmation, and appends every frame to the lane of its priority. A
-bus has a `Publisher`, which does what is rare: it opens lanes, notes new topics, and waits for room.
+bus has a `Publisher` for rare tasks: it opens lanes, notes new topics, and waits for room.
 
 A `Gate` may see every frame before the network does, and hold back the moment at which the message counts as sent.
 """
@@ -37,22 +37,23 @@ if TYPE_CHECKING:
     from .router import Router
 
 _FULL_S = 1.0
-"""A publisher waits this long for a full subscription of its own process: it may be the one who has to empty it."""
+"""Longest wait of a publisher for a full subscription of its own process, which the publisher itself may have to
+empty."""
 
 Post: TypeAlias = tuple[Destination, int, Parts, int]
-"""A message as it was when it was sent: destination, priority, frame, flags."""
+"""A message as it was when `send` was called: destination, priority, frame, flags."""
 
 
 class Gate(Protocol):
-    """Decides when messages of a connection count as sent.
+    """A hook that decides when messages of a connection count as sent.
 
-    For whatever has to be done with a message first: write it to a journal, or wait until others have stored it.
+    It can do something with each message first, such as write it to a journal, or wait until others have stored it.
     """
 
     def admit(self, destination: Destination, parts: Parts) -> "asyncio.Future[None] | None":
         """Take note of a frame just before the network gets it.
 
-        Called once for each frame, in the order of publication. The frame is final, and may be kept: nobody changes
+        Called once for each frame, in the order of publication. The frame is final and may be kept, as nobody changes
         it. Return None to let the message count as sent at once. Otherwise return a future, which messages may share:
         `send`, the outcome of an asynchronous send, and `commit` wait for it, and pass on the JMSError that it may
         raise. Raise JMSError to refuse the message: it is then not sent.
@@ -89,7 +90,7 @@ class Publisher:
         return stream
 
     def add_topic(self, lane: "Lane", destination: Destination) -> None:
-        """Note that a lane sends to another destination, so that its subscribers are waited for."""
+        """Note that a lane also sends to `destination`, so that flow control waits for the subscribers to it."""
         if not lane.wants_all:
             lane.topics.add(destination.frame_hash)
             self._on_topic_added()
@@ -101,7 +102,7 @@ class Publisher:
         raise ResourceAllocationError(f"cannot send: {error}", linked_exception=error)
 
     def wait_for_subscription(self, lane: "Lane") -> Awaitable[None]:
-        """Wait a while for a full subscription of this process, then for room in the lane."""
+        """Wait up to a second until no subscription of this process is full, then until the lane has room."""
         self._has_room.clear()
         return self._wait_for_subscription(lane)
 
@@ -112,7 +113,7 @@ class Publisher:
         await self.wait_for_room(lane)
 
     async def wait_for_room(self, lane: "Lane") -> None:
-        """Wait until everything appended to a lane has a place in its buffer."""
+        """Wait until everything appended to a lane is in its send buffer."""
         if lane.stream is not None:
             try:
                 await lane.stream.drain()
@@ -120,7 +121,7 @@ class Publisher:
                 self.refuse(error)
 
     async def flushed(self) -> None:
-        """Wait until everything published so far has a place in the buffers that the network is fed from."""
+        """Wait until everything published so far is in the send buffers of the lanes."""
         for lane in self.lanes.with_streams:
             await self.wait_for_room(lane)
 
@@ -143,11 +144,11 @@ class Publication:
     def publish(
         self, destination: Destination, priority: int, parts: Parts, flags: int = 0, receipt: Receipt | None = None
     ) -> Awaitable[None] | None:
-        """Send a frame to all subscribers, those of this process at once. All sends come through here.
+        """Send a frame to all subscribers; those of this process get it at once. Every send comes through this method.
 
-        If the flags say PERSISTENT, the message gets the next number to confirm. Await what is returned before sending
-        more: there is no room. With a receipt, the caller waits for the outcome itself; without, failures to confirm
-        are reported.
+        If the flags say PERSISTENT, the message gets the next number of `Confirmation`. If there is no room, return an
+        awaitable: await it before sending more. With a receipt, the caller waits for the outcome itself. Without a
+        receipt, failures to confirm are reported.
         """
         if flags & PERSISTENT:
             confirmation = self._confirmation
@@ -174,12 +175,12 @@ class Publication:
         return Completions(owner, self._confirmation, self._publisher.flushed, timeout_s)
 
     def next_transaction(self) -> int:
-        """Return the number of another transaction of this connection."""
+        """Return a number for a new transaction of this connection."""
         self._transactions += 1
         return self._transactions
 
     def accept_transaction(self) -> int:
-        """Return the number to confirm of a transaction that was published as a whole."""
+        """Return the number by which `Confirmation` knows a transaction that was published as a whole."""
         self._confirmation.accepted += 1
         if not self._confirmation.is_running:
             self._confirmation.start()
@@ -196,7 +197,8 @@ class GatedPublication(Publication):
     def publish(
         self, destination: Destination, priority: int, parts: Parts, flags: int = 0, receipt: Receipt | None = None
     ) -> Awaitable[None] | None:
-        """Pass the frame to the gate, then publish it. Without a receipt, `send` also waits for the gate's future."""
+        """Pass the frame to the gate, then publish it. Without a receipt, the returned awaitable also waits for the
+        gate's future."""
         stored = self._admit(destination, parts)
         waiting = super().publish(destination, priority, parts, flags, receipt)
         if stored is None:
@@ -225,9 +227,10 @@ class Outbox:
         confirm_timeout_s: float,
         is_transacted: bool,
     ) -> None:
-        """`check_destination` raises JMSError if nothing can be sent to a queue or temporary destination."""
+        """`check_destination` is called for each queue and temporary destination. It raises JMSError if nothing can be
+        sent there."""
         self.codec = codec
-        """Turns objects into bodies."""
+        """Codec that turns objects into message bodies."""
         self.is_closed = False
         self.completions = publication.new_completions(self, confirm_timeout_s)
         """Outcomes of asynchronous sends."""
@@ -239,7 +242,7 @@ class Outbox:
         self._check_destination = check_destination
 
     def frame(self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int) -> Post:
-        """Frame the message as it is now, and stamp its headers."""
+        """Return the message as a frame to be sent, and set the headers that a send sets."""
         if self.is_closed:
             raise IllegalStateError("the session is closed")
         if destination.kind_flags:
@@ -257,7 +260,8 @@ class Outbox:
     def send(
         self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int
     ) -> Awaitable[None] | None:
-        """Frame a message and put it. The usual case takes a shorter way."""
+        """Frame a message, then publish it or keep it for the commit. If an awaitable is returned, await it before
+        sending more."""
         if self._pending is not None or self.is_closed or destination.kind_flags or not isinstance(message, Message):
             return self.put(self.frame(message, destination, flags, priority, time_to_live))
         now = time_ns() // 1_000_000
@@ -266,7 +270,7 @@ class Outbox:
         return self._publish(destination, priority, parts, flags)
 
     def put(self, post: Post) -> Awaitable[None] | None:
-        """Publish a message, or keep it for the commit. Await what is returned before sending more."""
+        """Publish a message, or keep it for the commit. If an awaitable is returned, await it before sending more."""
         if self._pending is not None:
             self._pending.append(post)
             return None
@@ -275,7 +279,7 @@ class Outbox:
     def put_async(
         self, post: Post, message: object, listener: CompletionListener | None
     ) -> tuple["asyncio.Future[None]", Awaitable[None] | None]:
-        """Put a message, and return a future of its outcome as well."""
+        """Publish a message, or keep it for the commit. Return a future of its outcome, and what `put` returns."""
         receipt, waiting = None, None
         if self._pending is not None:
             self._pending.append(post)
@@ -285,13 +289,14 @@ class Outbox:
         return self.completions.add(receipt, message, listener), waiting
 
     async def close(self, limit: "contextlib.AbstractAsyncContextManager[None]") -> None:
-        """Drop the transaction, and wait for asynchronous sends until the limit raises TimeoutError."""
+        """Roll back the open transaction, and wait for asynchronous sends until `limit` raises TimeoutError."""
         self.rollback()
         await self.completions.close(limit)
         self.is_closed = True
 
     def check_not_in_callback(self, call: str) -> None:
-        """Raise IllegalStateError in a completion listener of this session: it would wait for itself."""
+        """Raise IllegalStateError if called in a completion listener of this session, because `call` would wait for
+        itself."""
         if self.completions.is_current():
             raise IllegalStateError(f"{call} cannot be called in a completion listener of the same session")
 
@@ -306,10 +311,10 @@ class Outbox:
             self._pending = []
 
     async def commit(self) -> int | None:
-        """Publish the transaction. Return the number to confirm, or None if no message is PERSISTENT.
+        """Publish the open transaction. Return its number in `Confirmation`, or None if no message is PERSISTENT.
 
-        Raise TransactionRolledBackError if nothing was sent, and UnconfirmedError if it is in doubt. If the caller is
-        cancelled, everything is sent all the same.
+        Raise TransactionRolledBackError if nothing was sent, and UnconfirmedError if the outcome is in doubt. If the
+        caller is cancelled, everything is sent all the same.
         """
         posts, self._pending = self._pending or [], []
         size, number = len(posts), self._publication.next_transaction()
@@ -335,7 +340,7 @@ class Outbox:
             for stored in receipt.stored:
                 await wait_until_stored(stored)
         except asyncio.CancelledError:
-            # Receivers would wait for the rest, and hold back the next transactions.
+            # Send the rest. Otherwise receivers would wait for it, and hold back the next transactions.
             while sent < size:
                 waiting = publish()
                 if isinstance(waiting, Coroutine):

@@ -24,7 +24,8 @@ from .errors import BusError, MessagesLostError, UnconfirmedError
 from .statistics import BusStats
 
 _REPORTS_PER_S_MAX = 100
-"""Reports passed on in a second. More would let a flood of hostile packets become a flood of callbacks and logs."""
+"""Greatest number of reports passed on in a second. More would let a flood of hostile packets become a flood of
+callbacks and logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +39,14 @@ class BusReport:
 
 @dataclass(frozen=True, slots=True)
 class BytesLost(BusReport):
-    """Messages in these bytes are lost. The next message from the sender has `has_gap` set."""
+    """Bytes of a sender's stream, and the messages in them, are lost. The sender's next message has `has_gap` set."""
 
     sender_id: int
     lane: int | None
     """Number of the sender's lane; None if unknown."""
     start: int
     end: int | None
-    """Place in the stream after the lost bytes; None if unknown."""
+    """Position in the stream after the lost bytes; None if unknown."""
     reason: LossReason
 
     def __str__(self) -> str:
@@ -146,7 +147,7 @@ class NodeIdCollision(BusReport):
     node_id: int
     address: Address
     has_another: bool
-    """True if we draw a new id. Messages sent under the old one, and not confirmed, may be lost."""
+    """True if we draw a new id. Messages that were sent under the old id and are not confirmed may be lost."""
 
     def __str__(self) -> str:
         then = "a new one is drawn, but the last messages" if self.has_another else "messages"
@@ -201,7 +202,7 @@ class Reporter:
         return bool(self._listeners)
 
     def add_listener(self, listener: Listener) -> None:
-        """Call `listener` with each report. It must not raise or wait."""
+        """Call `listener` with each report. The listener must not raise or wait."""
         self._listeners.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:

@@ -1,8 +1,8 @@
-"""From the streams of all senders to the subscriptions of this process.
+"""Routing of messages from the streams of all senders to the subscriptions of this process.
 
-Every stream has a `FrameReader`. A frame is looked at where it lies in its run: first the hash of its destination, then
+Every stream has a `FrameReader`. A frame is checked in the buffer it came in: first the hash of its destination, then
 name, expiry, and the origin and selector that each subscription asks for. Only wanted frames are copied, once for all
-subscriptions. Received bytes never raise an exception: what makes no sense is counted. Messages published by this
+subscriptions. Received bytes never raise an exception: those that make no sense are counted. Messages published by this
 process join the same path at `_deliver`.
 """
 
@@ -33,19 +33,20 @@ from .statistics import BusStats
 from .transactions import Transactions
 
 HELD_BYTES_MAX: Final = 256 << 20
-"""Bound of incomplete frames in all streams together: four frames of the greatest size that is received."""
+"""Greatest size of incomplete frames in all streams together: four frames of the greatest size that is received."""
 _TURN_S: Final = 0.001
 """Time for which events are taken before other tasks of the loop get their turn. Listeners get twice as much."""
 _STREAMS_MAX: Final = 4
-"""Streams of one sender at a time. Senders of FJM2 have one."""
+"""Greatest number of streams of one sender at a time. Senders of FJM2 have one stream."""
 _PLACE_MASK: Final = 0xFFFFFFFF
-"""Places in a stream have 32 bits on the wire. For a sender that comes back, nothing more is known."""
+"""Mask of the 32 bits that a position in a stream has on the wire. Of a sender that comes back, no more bits are
+known."""
 _LEFT_STREAMS_MAX: Final = 1024
-"""Streams of vanished senders that are remembered in case they go on: enough for all senders of a large bus."""
+"""Greatest number of vanished senders' streams that are remembered in case they go on. It suffices for a large bus."""
 
 
 class Received:
-    """A message as it was received. The session that it is delivered to opens it."""
+    """A message as it was received. It is decoded by the session that it is delivered to."""
 
     __slots__ = ("body", "has_gap", "head", "header", "sender_id")
 
@@ -55,7 +56,7 @@ class Received:
         self.body = body
         self.header = header
         self.sender_id = sender_id
-        """Node id of the lane that sent it, or of our first lane if this process published it."""
+        """Node id of the lane that sent the message, or of our first lane if this process published it."""
         self.has_gap = has_gap
         """True if bytes of this sender were lost since the subscription's previous message from it."""
 
@@ -69,28 +70,29 @@ class Subscription(Protocol):
     def selector(self) -> Selector | None: ...
     @property
     def left_out(self) -> int | None:
-        """Id of a connection whose messages are not wanted."""
+        """Id of a connection whose messages the subscription does not want, or None."""
 
     @property
     def is_full(self) -> bool:
-        """True while the subscription wants no more. It calls `Router.resume` when that is over."""
+        """True while the subscription has no room for more messages. It calls `Router.resume` once it has room
+        again."""
 
     @property
     def held(self) -> int:
-        """Messages that wait in it, and those taken from it and not acknowledged."""
+        """Number of messages that wait in the subscription, plus those taken from it and not acknowledged."""
 
     @property
     def held_bytes(self) -> int: ...
 
     def deliver(self, received: Received, /) -> None:
-        """Take a message. Must not raise or wait."""
+        """Accept a message from the router. Must not raise or wait."""
 
 
 class RunTap(Protocol):
-    """Sees everything from the network before subscriptions do: a keeper that stores it, or a recorder.
+    """An observer that gets all frames from the network before subscriptions do, such as a recorder.
 
-    Own messages do not come this way: a `Gate` sees them. While a subscription is full, nothing is taken from the
-    network, so taps see nothing either. Losses are reported by `Reporter`.
+    It does not get messages of this process; a `Gate` does. While a subscription is full, nothing is taken from the
+    network, so taps get nothing either. Losses are reported by `Reporter`.
     """
 
     def take_run(self, sender_id: int, frames: list[Frame]) -> None:
@@ -122,9 +124,9 @@ class Stream:
     def __init__(self, frame_bytes_max: int, skip_to: int | None) -> None:
         self.reader = FrameReader(frame_bytes_max)
         self.end = 0
-        """Place after the last byte received."""
+        """Position in the stream after the last byte received."""
         self.skip_to = skip_to
-        """Place up to which the stream was read before its sender vanished and came back."""
+        """Position up to which the stream was read before its sender vanished and came back; None otherwise."""
 
 
 class Sender:
@@ -152,19 +154,20 @@ class SenderTable:
         """Bytes of incomplete frames in all streams."""
         self._frame_bytes_max = frame_bytes_max
         self._left: OrderedDict[tuple[int, int], int] = OrderedDict()
-        """Streams of vanished senders, by sender and object id, and the place up to which each was read."""
+        """Position up to which each stream of a vanished sender was read, by sender id and object id."""
         self._drops: Counter[FrameDrop] = Counter()
         """Frames dropped by streams that have been closed."""
 
     def sender(self, sender_id: int) -> Sender:
-        """Return a sender, known or new."""
+        """Return the sender with this id. Add it to the table if it is new."""
         sender = self.senders.get(sender_id)
         if sender is None:
             sender = self.senders[sender_id] = Sender(sender_id)
         return sender
 
     def begin(self, sender_id: int, object_id: int) -> tuple[Sender, Stream]:
-        """Add a stream. Its `skip_to` is set if it goes on after its sender had vanished."""
+        """Add a stream of a sender. Return the sender and the stream, whose `skip_to` is set if the sender vanished and
+        came back."""
         sender = self.sender(sender_id)
         if len(sender.streams) >= _STREAMS_MAX:
             self.end(sender, next(iter(sender.streams)))
@@ -179,12 +182,12 @@ class SenderTable:
         self._drops.update(stream.reader.drops)
 
     def reset(self, stream: Stream) -> None:
-        """Drop the incomplete frame of a stream, and find the next one by its mark."""
+        """Drop the incomplete frame of a stream. Reading goes on at the next mark of a frame."""
         self.held_bytes -= stream.reader.held_bytes
         stream.reader.reset()
 
     def forget(self, sender_id: int) -> bool:
-        """Remove a sender, but remember how far its streams were read. Return True if it had any."""
+        """Remove a sender, but remember how far its streams were read. Return True if it had streams."""
         sender = self.senders.pop(sender_id, None)
         if sender is None or not sender.streams:
             return False
@@ -235,7 +238,7 @@ class Router:
         self.by_hash: Final[dict[int, Targets]] = {}
         """Subscriptions by the hash of their destination. Empty if this process subscribes to nothing."""
         self.hand_out = self._route
-        """Called with the frames of each run: `_route`, or `_route_tapped` while there are taps."""
+        """Function called with the frames of each run: `_route`, or `_route_tapped` while there are taps."""
         self._on_resume = on_resume
         self._held_bytes_max = held_bytes_max
         self._clock = clock
@@ -244,11 +247,11 @@ class Router:
         self._table = SenderTable(frame_bytes_max)
         self._senders = self._table.senders
         self._full: dict[Subscription, None] = {}
-        """Subscriptions that want no more for now, in the order in which they became full."""
+        """Subscriptions that are full, in the order in which they became full."""
         self._taps: tuple[RunTap, ...] = ()
 
     def set_node_id(self, node_id: int) -> None:
-        """Set the sender of messages that this process publishes from now on."""
+        """Set the node id under which this process publishes messages from now on."""
         self._own.node_id = node_id
 
     def add(self, subscription: Subscription) -> None:
@@ -279,7 +282,7 @@ class Router:
             self._keep_full(one for one in self._full if one is not subscription)
 
     def resume(self) -> None:
-        """Look again which subscriptions are full."""
+        """Check again which subscriptions are full."""
         if self._full:
             self._keep_full(one for one in self._full if one.is_full)
 
@@ -304,12 +307,12 @@ class Router:
         return [one for targets in list(self.by_hash.values()) for target in targets for one in target.subscriptions]
 
     def add_tap(self, tap: RunTap) -> None:
-        """Show every run to a tap, from the next one on, before subscriptions get its frames."""
+        """Pass the frames of every run to a tap, from the next run on, before subscriptions get them."""
         self._taps = (*self._taps, tap)
         self.hand_out = self._route_tapped
 
     def remove_tap(self, tap: RunTap) -> None:
-        """Show no more runs to a tap. Calling this twice does no harm."""
+        """Stop passing frames to a tap. Calling this twice does no harm."""
         self._taps = tuple(one for one in self._taps if one is not tap)
         if not self._taps:
             self.hand_out = self._route
@@ -350,7 +353,8 @@ class Router:
         return sender is not None and bool(sender.streams)
 
     def note_gap(self, sender_id: int, object_id: int) -> None:
-        """Note that bytes of a stream are lost. Every subscription is told with its next message of the sender."""
+        """Note that bytes of a stream are lost. For each subscription, the next message from the sender will be
+        marked."""
         sender = self._senders.get(sender_id)
         if sender is not None and object_id in sender.streams:
             self._table.reset(sender.streams[object_id])
@@ -369,7 +373,7 @@ class Router:
     def forget(self, sender_id: int) -> bool:
         """Forget a sender that is gone. Return True if it had streams that have not ended.
 
-        If it comes back, what was read of them is not delivered again.
+        If the sender comes back, messages that were already read from its streams are not delivered again.
         """
         self.transactions.note_gone(sender_id)
         return self._table.forget(sender_id)
@@ -384,7 +388,8 @@ class Router:
         return self._table.drops
 
     def publish(self, destination: Destination, parts: Parts) -> bool:
-        """Deliver a message of this process to its own subscriptions. Return True if one of them is full now."""
+        """Deliver a message of this process to its own subscriptions. Return True if one of these subscriptions is full
+        then."""
         if not self.by_hash:
             return False
         head, body = parts
@@ -455,7 +460,8 @@ class Router:
             return False
 
     def _hold_part(self, frame: Frame, targets: Targets | None, sender: Sender) -> None:
-        """Hold a message of a transaction. One that no subscriber here wants still counts towards completeness."""
+        """Hold a message of a transaction. A message that no subscription here wants still counts towards
+        completeness."""
         buffer, start, body, end, header = frame
         try:
             transaction = transaction_of(buffer, header, start)
@@ -481,7 +487,7 @@ class Router:
             self._deliver(frame, targets, sender)
 
     def _mark_gap(self, sender: Sender) -> None:
-        """Mark the next message of a sender to each subscription."""
+        """For each subscription, mark the next message from a sender as one that follows a gap."""
         sender.gapped.update(
             one for targets in self.by_hash.values() for target in targets for one in target.subscriptions
         )
@@ -496,7 +502,7 @@ class TaskLoop(Protocol):
 
 
 class Intake:
-    """Takes events from a session: runs go to the router, all others to a handler."""
+    """Takes events from a session. It passes runs of streams to the router, and all other events to a handler."""
 
     def __init__(
         self,
@@ -513,7 +519,8 @@ class Intake:
         """True if more events will be taken in the loop's next turn."""
 
     def take_now(self) -> None:
-        """Take events, unless that is scheduled already: then listeners get their turn first, and keep up."""
+        """Take events now, unless `take_soon` has scheduled that. In that case listeners run first, so that they keep
+        up."""
         if not self._is_scheduled:
             self._take_events()
 

@@ -1,6 +1,6 @@
 """Statistics of buses, connections, sessions, producers and consumers: snapshots that do not change.
 
-And the list of what a bus counts, with the object that counts it.
+The module also has the list of a bus's counters and gauges, and `BusStats`, in which a bus counts.
 """
 
 from collections.abc import Mapping
@@ -40,20 +40,20 @@ BUS_INSTRUMENTS: Final = (
     counter(
         "frames_expired",
         "messages",
-        "Messages for a consumer here that had expired when they arrived.",
+        "Messages that had expired when they arrived, and that a consumer of this process would have got.",
         metric="fjm2_expired_messages_total",
         trace="frames_expired",
     ),
     counter(
         "frames_malformed",
         "messages",
-        "Messages that could not be read: a selector failed on them, or their transaction is malformed.",
+        "Malformed messages: evaluating a selector, or reading their transaction, failed.",
         metric="fjm2_malformed_messages_total",
     ),
     counter(
         "frame_drops",
         "messages",
-        "Data received on streams that were no messages, by reason: `unknown`, `malformed`, `too_large`, `cut`.",
+        "Frames dropped because they could not be read, by reason: `unknown`, `malformed`, `too_large`, `cut`.",
         metric="fjm2_frame_drops_total",
         label="reason",
     ),
@@ -66,7 +66,7 @@ BUS_INSTRUMENTS: Final = (
     counter(
         "announcements_refused",
         "announcements",
-        "Announcements of other connections that are inconsistent, or for which there is no room.",
+        "Announcements of other connections refused, because they are invalid or there is no room for them.",
         metric="fjm2_refused_announcements_total",
     ),
     counter(
@@ -85,7 +85,7 @@ BUS_INSTRUMENTS: Final = (
     gauge(
         "consumers_full",
         "consumers",
-        "Consumers that are full. While there are any, nothing more is read from the network, and senders wait.",
+        "Consumers that are full. While one is full, nothing more is read from the network, and senders wait.",
         metric="fjm2_full_consumers",
     ),
     gauge(
@@ -94,23 +94,23 @@ BUS_INSTRUMENTS: Final = (
         "Messages held by consumers: waiting, or taken and not acknowledged.",
         metric="fjm2_held_messages",
     ),
-    gauge("held_bytes", "bytes", "Bytes of these messages.", metric="fjm2_held_bytes"),
+    gauge("held_bytes", "bytes", "Bytes of the messages held by consumers.", metric="fjm2_held_bytes"),
     counter(
         None,
         "messages",
-        "Messages lost here: dropped by full consumers, malformed, or not readable as messages.",
+        "Messages lost in this process: dropped by full consumers, malformed, or not readable as messages.",
         trace="messages_lost",
         is_column=True,
     ),
 )
-"""Counters and gauges of a bus, in the order of the fields of `BusStatistics`. Counters of its lanes are added."""
+"""Counters and gauges of a bus, in the order of the fields of `BusStatistics`. Lanes have counters of their own."""
 BUS_COUNTERS: Final = tuple(one for one in BUS_INSTRUMENTS if one.kind == "counter" and one.metric and not one.label)
-"""Counters of `BusStats`. Lanes count the messages sent, and readers of streams the frames dropped."""
+"""Counters that are in `BusStats`. Messages sent are counted by lanes, and frames dropped by readers of streams."""
 
 
 @dataclass(slots=True)
 class BusStats:
-    """Counters of a bus since it opened. The bus, its router and its table of presence count in one object."""
+    """Counters of a bus since it opened. The bus, its router and its table of presence share one such object."""
 
     # Fields of BusStats: begin (make counters)
     frames_received: int = 0
@@ -120,13 +120,13 @@ class BusStats:
     messages_dropped: int = 0
     """Messages dropped by consumers that were full."""
     frames_expired: int = 0
-    """Messages for a consumer here that had expired when they arrived."""
+    """Messages that had expired when they arrived, and that a consumer of this process would have got."""
     frames_malformed: int = 0
-    """Messages that could not be read: a selector failed on them, or their transaction is malformed."""
+    """Malformed messages: evaluating a selector, or reading their transaction, failed."""
     streams_cut: int = 0
     """Times that a sender's stream had to start over, because its incomplete messages took too much memory."""
     announcements_refused: int = 0
-    """Announcements of other connections that are inconsistent, or for which there is no room."""
+    """Announcements of other connections refused, because they are invalid or there is no room for them."""
     reports_suppressed: int = 0
     """Problems not reported to exception listeners, because there were too many in a second."""
     # Fields of BusStats: end
@@ -162,15 +162,15 @@ class BusStatistics:
     messages_dropped: int
     """Messages dropped by consumers that were full."""
     frames_expired: int
-    """Messages for a consumer here that had expired when they arrived."""
+    """Messages that had expired when they arrived, and that a consumer of this process would have got."""
     frames_malformed: int
-    """Messages that could not be read: a selector failed on them, or their transaction is malformed."""
+    """Malformed messages: evaluating a selector, or reading their transaction, failed."""
     frame_drops: Mapping[str, int]
-    """Data received on streams that were no messages, by reason: `unknown`, `malformed`, `too_large`, `cut`."""
+    """Frames dropped because they could not be read, by reason: `unknown`, `malformed`, `too_large`, `cut`."""
     streams_cut: int
     """Times that a sender's stream had to start over, because its incomplete messages took too much memory."""
     announcements_refused: int
-    """Announcements of other connections that are inconsistent, or for which there is no room."""
+    """Announcements of other connections refused, because they are invalid or there is no room for them."""
     reports_suppressed: int
     """Problems not reported to exception listeners, because there were too many in a second."""
     transactions_held: int
@@ -178,14 +178,14 @@ class BusStatistics:
     consumers: int
     """Consumers of this process."""
     consumers_full: int
-    """Consumers that are full. While there are any, nothing more is read from the network, and senders wait."""
+    """Consumers that are full. While one is full, nothing more is read from the network, and senders wait."""
     messages_held: int
     """Messages held by consumers: waiting, or taken and not acknowledged."""
     held_bytes: int
-    """Bytes of these messages."""
+    """Bytes of the messages held by consumers."""
     # Fields of BusStatistics: end
     lanes: Mapping[int, "LaneStatistics"]
-    """NORM sessions by lane number, one for each range of priorities that was sent with. Lane 0 also receives."""
+    """Statistics of the NORM session of each lane, by lane number. Only lane 0 and lanes that have sent are present."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +207,7 @@ class ConnectionStatistics:
     messages_held: int
     """Messages held by consumers: waiting, or taken and not acknowledged."""
     held_bytes: int
-    """Bytes of these messages."""
+    """Bytes of the messages held by consumers."""
     bus: BusStatistics
     """The bus, which other connections of this process to the same URI share."""
 
@@ -219,11 +219,12 @@ class SessionStatistics:
     consumers: int
     """Consumers that are open."""
     messages_unacknowledged: int
-    """Messages taken and not acknowledged. In AUTO and DUPS_OK mode: those being processed by loops."""
+    """Messages taken and not acknowledged. In AUTO and DUPS_OK mode, these are the messages that loops are
+    processing."""
     messages_uncommitted: int
     """Messages sent in the open transaction."""
     outcomes_awaited: int
-    """Asynchronous sends whose outcome is not known, or not reported to the completion listener, yet."""
+    """Asynchronous sends whose outcome is not known yet, or not yet reported to the completion listener."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,14 +234,14 @@ class ProducerStatistics:
     messages_sent: int
     """Messages accepted by `send`, including those of transactions."""
     sends_waited: int
-    """Sends that found no room and waited: receivers, or the rate, hold the sender back."""
+    """Sends that had to wait for room, because receivers or the rate limit hold the sender back."""
     waited_s: float
-    """Total time that these sends waited."""
+    """Total time that sends waited for room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStatistics:
-    """Counters and state of a consumer. For a temporary queue they describe the queue as a whole."""
+    """Counters and state of a consumer. For a temporary queue, they are those of the whole queue."""
 
     messages_received: int
     """Messages received from the bus, including those that were dropped later."""
@@ -249,7 +250,7 @@ class ConsumerStatistics:
     messages_held: int
     """Messages waiting, or taken and not acknowledged. `messages_max` limits them."""
     held_bytes: int
-    """Bytes of these messages. `bytes_max` limits them."""
+    """Bytes of the messages held. `bytes_max` limits them."""
     messages_dropped: int
     """Messages dropped because the consumer was full."""
     times_full: int

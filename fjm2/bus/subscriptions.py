@@ -1,4 +1,4 @@
-"""The subscriptions of one connection, and the reports of those that are full."""
+"""The subscriptions of one connection, and the reports of consumers that are full."""
 
 import asyncio
 from collections import Counter
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from .bus import Bus
 
 _DROPS_REPORTED_AFTER_S = 0.1
-"""Drops within this time are reported together: there may be thousands."""
+"""Time within which dropped messages are reported together, as there may be thousands."""
 _FULL_REPORTED_AFTER_S = 0.5
-"""A consumer that is full for less than this only makes the senders keep its own pace: that is no problem."""
+"""Time for which a consumer must be full before that is reported. To be full for less only slows senders to its own
+pace."""
 
 
 class Subscriptions:
-    """Inboxes that the router fills, and the topics that the connection announces."""
+    """Subscriptions of a connection: inboxes that the router fills, and topics that the connection announces."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Subscriptions:
         no_local: bool = False,
         settings: ConsumerSettings | None = None,
     ) -> Inbox:
-        """Subscribe to a destination."""
+        """Subscribe to a destination. Return the inbox that receives its messages."""
         left_out = self._connection_id if no_local else None
         router = self._bus.router
         inbox = Inbox(destination, selector, left_out, settings or self._default, router.resume, self._on_full)

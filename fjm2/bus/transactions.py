@@ -1,4 +1,4 @@
-"""Received transactions: the messages of a batch are delivered together when all are there, or not at all.
+"""Received transactions, called batches. The messages of a batch are delivered together when all have come, or never.
 
 A batch may be spread over several lanes, each a sender of its own. Batches of one connection that share a sender are
 released in the order of their numbers, which is that of their commits. A batch that cannot become complete is dropped
@@ -15,21 +15,23 @@ from fjm2.messages.header import Transaction
 from .reports import BusReport, TransactionDropped
 
 BYTES_MAX: Final = 64 << 20
-"""Bound of all incomplete batches together."""
+"""Greatest memory of all incomplete batches together."""
 _PART_BYTES: Final = 128
-"""Estimated memory of a part besides its frame. A message that no subscriber here wants takes it, too."""
+"""Estimated memory of a message besides its frame. A message that no subscriber here wants takes this much, too."""
 _BATCH_BYTES: Final = 1024
-"""Estimated memory of a batch besides its parts."""
+"""Estimated memory of a batch besides its messages."""
 _BATCHES_MAX: Final = 256
-"""Incomplete batches of one connection. FJM2 commits them one after the other, so more are hostile or lost."""
+"""Greatest number of incomplete batches of one connection. FJM2 commits batches one after the other, so more are
+hostile or lost."""
 _DROPPED_ONE_IN: Final = 16
-"""When memory is short and there are many batches, 1 in 16 is dropped at once: finding the largest takes time."""
+"""Share of the batches that is dropped at once when memory is short: 1 in 16. It takes time to find the largest
+batches."""
 _DOUBTFUL_S: Final = 5.0
 """Time after the last message for which a batch is kept if its senders are gone or bytes of theirs were lost."""
 _STALLED_S: Final = 60.0
 """Time after the last message for which any batch is kept."""
 _REMEMBERED_MAX: Final = 1024
-"""Dropped batches that are remembered, so that late messages do not begin them anew."""
+"""Greatest number of dropped batches that are remembered, so that late messages do not begin them anew."""
 
 _Part = TypeVar("_Part")
 
@@ -89,22 +91,24 @@ class Transactions(Generic[_Part]):
         self._connections: dict[int, dict[int, _Batch[_Part]]] = {}
         """Batches by connection id and transaction number."""
         self._dropped: dict[tuple[int, int], None] = {}
-        """Keys of dropped batches. Messages of these that still arrive are refused."""
+        """Keys of dropped batches. Late messages of these batches are refused."""
         self.held_bytes = 0
         self.refused = 0
-        """Number of parts that are duplicates, too late, or contradict others of their batch."""
+        """Number of messages refused: duplicates, late messages of dropped batches, and contradictions within a
+        batch."""
 
     def __len__(self) -> int:
         return sum(map(len, self._connections.values()))
 
     def has(self, connection_id: int, number: int) -> bool:
-        """Return True if a batch is incomplete, but has begun."""
+        """Return True if a batch has begun and is still held."""
         return number in self._connections.get(connection_id, ())
 
     def add(
         self, connection_id: int, transaction: Transaction, part: _Part | None, part_bytes: int, sender: int, now: float
     ) -> None:
-        """Add a message; without a `part` it only counts. Release the batches that are complete with it."""
+        """Add a message of a transaction. If `part` is None, it only counts towards completeness. Release batches that
+        are complete."""
         key = connection_id, transaction.number
         if key in self._dropped:
             self.refused += 1
@@ -142,7 +146,7 @@ class Transactions(Generic[_Part]):
             batch.live.discard(sender)
 
     def expire(self, now: float) -> None:
-        """Drop batches that have waited long enough, and release those that waited for them."""
+        """Drop batches that have waited long enough, and release batches that waited for them."""
         for batch in self._all():
             reason = batch.overdue(now)
             if reason is not None:

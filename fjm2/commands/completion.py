@@ -13,8 +13,8 @@ _PROGRAMS = ("fjm2", "fjm2d", "fjm2admin", "fjm2-bench")
 def completion(shell: str, programs: tuple[str, ...]) -> None:
     """Print a script that makes SHELL complete commands and options of each PROGRAM.
 
-    SHELL is bash (4.4 or later), zsh or fish; a PROGRAM is fjm2, fjm2d, fjm2admin or fjm2-bench, and without one it is
-    all of them.
+    SHELL is bash (4.4 or later), zsh or fish. PROGRAM is fjm2, fjm2d, fjm2admin or fjm2-bench. Without
+    PROGRAM, the script is for all four.
 
     \b
     Example: eval "$(fjm2 completion bash)"           # in ~/.bashrc

@@ -133,7 +133,7 @@ def _findings(
 
 
 def _resolved(address: str, scene: Scene) -> str | None:
-    """Return the address of a host or its name; None for an empty one."""
+    """Return the IP address of a host that is given by address or name. Return None if `address` is empty."""
     if not address:
         return None
     try:
@@ -145,7 +145,7 @@ def _resolved(address: str, scene: Scene) -> str | None:
 
 
 class _Silent:
-    """Stands in for a status line if no terminal shows it."""
+    """A stand-in for the status line that shows nothing, for output without a terminal."""
 
     def __enter__(self) -> "_Silent":
         return self

@@ -1,4 +1,4 @@
-"""`fjm2 norm recv`."""
+"""`fjm2 norm recv`: receives NORM objects and streams into files."""
 
 import asyncio
 import json
@@ -33,7 +33,8 @@ from fjm2.norm.events import (
 from .support.common import Number, is_quiet, run, session_options
 
 LINGER_S = 1.0
-"""Seconds to go on answering after the last object, so that the sender gets its confirmations and can finish."""
+"""Seconds for which the receiver still answers after the last object, so that the sender gets its confirmations and can
+finish."""
 
 
 @click.command()
@@ -83,7 +84,7 @@ def recv(
 
 @contextmanager
 def _parts_directory(out: Path) -> Iterator[str]:
-    """Create a directory for incomplete files, on the same disk. Delete it at the end."""
+    """Create a directory for incomplete files inside `out`, and delete it at the end."""
     out.mkdir(parents=True, exist_ok=True)
     directory = tempfile.mkdtemp(prefix=".incomplete-", dir=out)
     try:
@@ -118,7 +119,7 @@ async def _recv(
 
 
 async def _fill(session: Session, output: "OutputDirectory", count: int | None) -> None:
-    """Handle events until there are enough objects, and a little longer."""
+    """Handle events until `count` objects have arrived, and for LINGER_S after that."""
     linger: asyncio.TimerHandle | None = None
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -147,7 +148,8 @@ async def _fill(session: Session, output: "OutputDirectory", count: int | None) 
 class _Stream:
     file: BinaryIO
     is_aligned: bool
-    """True if the file ends at the end of a message. A late joiner begins with a whole message."""
+    """True if the file ends at the end of a message. Otherwise data is skipped up to the beginning of the next
+    message."""
 
 
 @dataclass(slots=True)
@@ -228,7 +230,7 @@ class OutputDirectory:
 
 
 def _safe_name(info: bytes) -> str | None:
-    """Return the file name that a sender gave, without directories; None if it is not usable."""
+    """Return the file name that a sender gave, without directories. Return None if the name is not usable."""
     name = os.path.basename(os.fsdecode(info.rstrip(b"\0")).replace("\\", "/"))
     is_usable = name not in ("", ".", "..") and "\0" not in name and len(os.fsencode(name)) <= 255
     return name if is_usable else None
@@ -246,7 +248,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _progress(session: Session, output: OutputDirectory, is_hidden: bool) -> Iterator[None]:
-    """Show a line on the terminal that moves while data arrives."""
+    """Show a progress line on the terminal, unless `is_hidden`."""
     if is_hidden:
         yield
         return

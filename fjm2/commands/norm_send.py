@@ -1,4 +1,4 @@
-"""`fjm2 norm send`."""
+"""`fjm2 norm send`: sends NORM objects and streams."""
 
 import asyncio
 import json
@@ -156,7 +156,7 @@ async def _send_lines(session: Session, path: Path) -> None:
 
 
 async def _report_trouble(session: Session, failed: list[int]) -> None:
-    """Print trouble that the operator can do something about."""
+    """Print events that the operator can do something about. Add the ids of files that failed to `failed`."""
     async for event in session:
         match event:
             case FileFailed(object_id, error):

@@ -1,4 +1,4 @@
-"""`fjm2 pub`."""
+"""`fjm2 pub`: publishes messages on a topic."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from .support.bus_link import BusLink, counted, open_bus_link, say
 from .support.bus_options import TopicName, bus_options, message_options, timeout_option
 from .support.common import Number, is_quiet, run
 
-_SIZE_BYTES = 1024  # of a test message: usual for benchmarks, and one datagram
+_SIZE_BYTES = 1024  # size of a test message: usual for benchmarks, and fits one datagram
 
 
 @click.command()
@@ -48,7 +48,7 @@ def pub(
 
     BODY is the text to send, or - for standard input, with a message per line. Without BODY, --count or --size send
     numbered test messages, whose property "number" counts from 1. The command ends when all known subscribers have
-    confirmed everything, or at once if there are none. The exit code is 1 if one of them did not confirm.
+    confirmed everything, or at once if there are none. The exit code is 1 if a subscriber did not confirm.
 
     \b
     Example: fjm2 pub prices 17.25 -p symbol=ABC

@@ -1,4 +1,4 @@
-"""`fjm2 reply`."""
+"""`fjm2 reply`: answers requests on a topic."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from .support.rendering import body_bytes, describe_error
 _PLACE = re.compile(rb"\{(request|number|time)\}")
 
 Answer = Callable[[bytes, int], Awaitable[bytes | None]]
-"""Returns the reply to a request, given its body and its number; None for no reply."""
+"""A function that returns the reply to a request, given the body and the number of the request. None means no reply."""
 
 
 @click.command()
@@ -173,7 +173,7 @@ class _Replier:
 
 
 def _message(body: bytes, as_bytes: bool) -> Message:
-    """Return a text message if it may be one and is valid UTF-8, otherwise a bytes message."""
+    """Return a text message with this body, or a bytes message if `as_bytes` is True or the body is not UTF-8."""
     if not as_bytes:
         with contextlib.suppress(UnicodeDecodeError):
             return TextMessage(body.decode())

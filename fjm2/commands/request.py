@@ -1,4 +1,4 @@
-"""`fjm2 request`."""
+"""`fjm2 request`: sends a request to a topic, and prints the replies."""
 
 import asyncio
 import os

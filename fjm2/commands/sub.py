@@ -1,4 +1,4 @@
-"""`fjm2 sub`."""
+"""`fjm2 sub`: prints the messages of a topic."""
 
 import asyncio
 from time import monotonic

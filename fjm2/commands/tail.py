@@ -28,10 +28,11 @@ from .support.streams import write
 
 _WAITING_BYTES_MAX: Final = 16 << 20
 _WAITING_MAX: Final = 50_000
-"""Messages that may wait for the output. More are dropped and counted, so that a slow terminal costs no more memory."""
+"""Greatest number of messages that wait for the output. Further messages are dropped and counted, to bound the
+memory."""
 _BATCH_BYTES: Final = 1 << 16  # written at once: few system calls, and no long delay
-_FRAME_COST_BYTES: Final = 500  # of the objects that hold a waiting message
-_CHECK_S: Final = 1.0  # between two lines about missed messages
+_FRAME_COST_BYTES: Final = 500  # memory of the objects that hold a waiting message
+_CHECK_S: Final = 1.0  # seconds between two lines about missed messages
 
 
 class TailQueue:
@@ -47,7 +48,7 @@ class TailQueue:
         self._is_news = asyncio.Event()
 
     def add(self, frame: Frame, _sender_id: int) -> None:
-        """Add a message, if it is wanted."""
+        """Add the message of a frame, if topic and selector fit."""
         buffer, start, body, end, header = frame
         if not self._is_wanted(frame):
             return
@@ -74,7 +75,7 @@ class TailQueue:
             return False
 
     async def next(self) -> tuple[Message, int]:
-        """Return the next message, and the connection that sent it."""
+        """Wait for the next message. Return it, and the id of the connection that sent it."""
         while not self._waiting:
             self._is_news.clear()
             await self._is_news.wait()
@@ -173,7 +174,8 @@ class _Follower:
         self._looked_at = 0.0
 
     async def follow(self, count: int | None) -> None:
-        """Write `count` messages, or all until this is cancelled. Raise BrokenPipeError if nobody reads them."""
+        """Write `count` messages, or all until this is cancelled. Raise BrokenPipeError if nobody reads the output any
+        more."""
         while count is None or self.messages < count:
             try:
                 async with asyncio.timeout(_CHECK_S):
@@ -225,7 +227,7 @@ class _Follower:
 
 
 def _moment(milliseconds: int) -> str:
-    """Return the local time of day, or "-" if the publisher sent no timestamp, or an impossible one."""
+    """Return the local time of day of a timestamp, or "-" if the publisher sent no timestamp or an impossible one."""
     try:
         at = datetime.fromtimestamp(milliseconds / 1000)
     except (OverflowError, ValueError, OSError):

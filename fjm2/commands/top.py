@@ -21,7 +21,7 @@ from .support.screen import draw
 from .support.streams import write
 
 _ONCE_COLUMNS = 160
-"""Width of output to a file or a pipe, which have none of their own."""
+"""Width of output to a file or a pipe, which have no width of their own."""
 _RESIZE_CHECK_S = 0.1
 """Seconds between two checks of the terminal's size: soon enough to look immediate."""
 
@@ -48,7 +48,7 @@ def top(uri: str, known: tuple[Topic, ...], interval_s: float, once: bool, durat
     members announce themselves every 5 s, and topics get names when something is published to them. Press q to end.
 
     MISSED counts datagrams that did not arrive here. CONFIRMS IN is the longest time that a receiver recently took to
-    confirm that it has everything, repairs included. AWAITED is how long a sender has been waiting for that.
+    confirm that it has everything, repairs included. AWAITED is how long a sender has been waiting for a confirmation.
 
     \b
     Example: fjm2 top
@@ -89,7 +89,7 @@ async def _write_lines(onlooker: Onlooker, interval_s: float) -> None:
 
 
 class _Request(Enum):
-    """Key pressed at the terminal."""
+    """A request of the user, with the key that makes it."""
 
     QUIT = "q"
     PAUSE = "Ctrl-Z"
@@ -124,11 +124,11 @@ async def _show_until_asked(onlooker: Onlooker, interval_s: float) -> _Request:
 
 @contextlib.contextmanager
 def _keys(request: "asyncio.Future[_Request]") -> Iterator[None]:
-    """Catch `q` and Ctrl-Z while this lasts. Other keys have no effect."""
+    """Set `request` when `q` or Ctrl-Z is pressed in the body of a `with` statement. Other keys have no effect."""
     try:
         import termios
         import tty
-    except ImportError:  # no such terminals: only Ctrl-C works
+    except ImportError:  # there are no such terminals here: only Ctrl-C works
         yield
         return
     descriptor = sys.stdin.fileno()

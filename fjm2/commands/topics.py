@@ -13,7 +13,7 @@ from .support.common import run
 from .support.live_view import duration_option, open_onlooker, topic_option, uri_option
 from .support.screen import draw_topics
 
-_COLUMNS = 160  # of output to a file or a pipe, which have no width of their own
+_COLUMNS = 160  # width of output to a file or a pipe, which have no width of their own
 
 
 @click.command()

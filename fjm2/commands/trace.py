@@ -24,9 +24,9 @@ from fjm2.traces.summary import SeriesSummary, TraceSummary, summarize, trace_fi
 
 from .support.common import INTERRUPTED, Number, is_quiet
 
-_UNBOUNDED_BYTES = 1 << 60  # a capture is as long as it is: its trace drops nothing
+_UNBOUNDED_BYTES = 1 << 60  # no limit: the trace of a capture drops nothing
 _GZIP = b"\x1f\x8b"
-_SAMPLES_PER_UPDATE = 1000  # of the progress bar
+_SAMPLES_PER_UPDATE = 1000  # samples between two updates of the progress bar
 
 
 @click.group()
@@ -123,7 +123,7 @@ def _record(
 
 @contextlib.contextmanager
 def _opened(source: str) -> Iterator[tuple[BinaryIO, IO[bytes] | None]]:
-    """Open a capture. Yield its unpacked data, and the file whose position tells the progress."""
+    """Open a capture file. Yield its unpacked data, and the file whose position tells the progress; None for stdin."""
     if source == "-":
         yield sys.stdin.buffer, None
         return
@@ -136,7 +136,7 @@ def _opened(source: str) -> Iterator[tuple[BinaryIO, IO[bytes] | None]]:
 
 
 def _shown(sampler: CaptureSampler, raw: IO[bytes] | None, is_hidden: bool) -> Iterator[dict[str, Any]]:
-    """Yield the samples, with a progress bar."""
+    """Yield the samples. Show a progress bar meanwhile, unless `is_hidden`."""
     if is_hidden:
         yield from sampler.samples()
         return

@@ -1,4 +1,4 @@
-"""Asks by ARP whether another host has our IPv4 address (RFC 5227). Linux only, as root."""
+"""A check by ARP whether another host has our IPv4 address (RFC 5227). Linux only, as root."""
 
 import contextlib
 import select
@@ -16,8 +16,8 @@ _FRAME_BYTES: Final = 128  # more than an ARP packet with its padding
 
 
 def other_owner(address: str, interface: str) -> str | None:
-    """Return the hardware address of another host that answers for our address. None if there is none, or on
-    failure."""
+    """Return the hardware address of another host that claims `address`. Return None if there is none, or if ARP
+    fails."""
     if not hasattr(socket, "AF_PACKET") or ":" in address:
         return None
     with contextlib.suppress(OSError), socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0) as kernel:

@@ -1,4 +1,4 @@
-"""The whole examination, in order: what can be read, what can be tried on this host, and who is on the bus."""
+"""The whole examination, in order: what can be read and tried on this host, then the bus, then other hosts."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def examine(scene: Scene, *, listens: bool = True) -> Iterator[Finding]:
 
 
 def _on_sockets(scene: Scene, listens: bool) -> Iterator[Finding]:
-    """Yield findings that need sockets."""
+    """Yield the findings of checks that need open sockets."""
     kernel = scene.kernel
     firewall, counters = read_firewall(scene.is_ipv6), kernel.counters()
     with contextlib.ExitStack() as opened:
@@ -126,7 +126,8 @@ def _inside(scene: Scene, result: ListeningResult, risen: dict[str, int]) -> Ite
 
 
 def probe(scene: Scene, address: str | None, watch_s: float | None, tell: Callable[[str], None]) -> Iterator[Finding]:
-    """Probe the listeners on other hosts. Takes about five seconds for each, plus `watch_s`."""
+    """Yield findings about the paths to listeners on other hosts. Takes about five seconds for each listener, plus
+    `watch_s`."""
     if scene.place is None or not scene.udp.is_multicast or not CAN_OPEN:
         return
     try:

@@ -10,13 +10,13 @@ from .scene import Scene
 from .verdict import Finding, fault, ok, unknown, warning
 
 Hits = dict[tuple[str, str, str, str], int]
-"""Increase of rules' counters, by the keys of the rules."""
+"""Number of packets by which the counters of rules increased, by the keys of the rules."""
 
 _TIMEOUT_S = 1.0  # listing rules takes milliseconds
 _REVERSE_PATH = {"rpfilter", "fib"}
 """Names of reverse-path conditions in iptables and nft."""
 _EPHEMERAL = (32_768, 60_999)
-"""The range that Linux draws source ports from by default."""
+"""Range that Linux draws source ports from by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class FirewallState:
     """Firewall rules, as far as they could be read."""
 
     ruleset: Ruleset | None
-    """None if nothing could be read, for lack of privileges or tools."""
+    """The rules; None if nothing could be read, for lack of privileges or tools."""
     reason: str = ""
 
 
@@ -81,8 +81,8 @@ class Requirement:
 
 
 def requirements(scene: Scene) -> Iterator[Requirement]:
-    """Yield what a bus depends on, both ways: data of the group, packets from one member to another, and IGMP or
-    MLD."""
+    """Yield the kinds of packets that a bus depends on, in both directions: data of the group, packets from one member
+    to another, and IGMP or MLD."""
     assert scene.place is not None
     name, own, group = scene.interface.name, scene.place.address.partition("%")[0], scene.group
     data = (scene.udp.port, scene.udp.port)
@@ -131,11 +131,11 @@ def requirements(scene: Scene) -> Iterator[Requirement]:
 
 
 def check_firewall(scene: Scene, before: FirewallState, after: FirewallState, *, is_losing: bool) -> Iterator[Finding]:
-    """Yield findings about rules that drop what a bus needs, by their conditions, and by their counters between two
-    readings.
+    """Yield findings about rules that drop packets which a bus needs.
 
-    `is_losing` is True if packets of the bus were lost within the host in between. Only then is a rule blamed that is
-    not fully understood but has dropped packets.
+    Such rules are found by their conditions, and by the increase of their counters between two readings. `is_losing` is
+    True if packets of the bus were lost within the host between the readings. Only then is a rule blamed that is not
+    fully understood but has dropped packets.
     """
     if before.ruleset is None or after.ruleset is None:
         yield unknown("firewall", f"cannot read the rules ({before.reason or after.reason})", "sudo fjm2 doctor")
@@ -153,7 +153,7 @@ def check_firewall(scene: Scene, before: FirewallState, after: FirewallState, *,
 
 
 def risen(before: Ruleset, after: Ruleset) -> Hits:
-    """Return by how many packets each rule's counter has increased."""
+    """Return the number of packets by which the counter of each rule has increased. Other rules are left out."""
     earlier = {rule.key: rule.packets for rule in before.rules()}
     found = {}
     for rule in after.rules():
@@ -164,7 +164,8 @@ def risen(before: Ruleset, after: Ruleset) -> Hits:
 
 
 def _judge(requirement: Requirement, ruleset: Ruleset, hits: Hits, is_losing: bool) -> tuple[object, Finding | None]:
-    """Return the cause and the finding for one requirement. A cause that explains several is reported once."""
+    """Return the cause and the finding for one requirement, or None for both. Requirements with the same cause are
+    reported once."""
     fate = ruleset.fate(requirement.packet)
     if fate.is_dropped is False:
         return None, None

@@ -21,7 +21,7 @@ from .scene import Scene
 from .verdict import Finding, fault, ok, unknown, warning
 
 _TINY_BYTES = 2 * TRAIN_BYTES_MAX
-"""A buffer that holds fewer than two trains loses data whenever one is being processed."""
+"""Smallest buffer that holds two trains. A smaller buffer loses data whenever a train is being processed."""
 _SMALL_BYTES = 1 << 20  # 8 ms of data at 1 Gbit/s
 _UDP_GRO = 104  # Linux's number (linux/udp.h)
 _TIMEX = struct.Struct("@Illlli")  # the head of struct timex (adjtimex(2)): modes, three numbers, status
@@ -67,18 +67,18 @@ def judge_buffer(which: str, wanted: int, got: int, limit: int | None, sysctl: s
 
 
 class Offload(NamedTuple):
-    """Result of a trial on 127.0.0.1."""
+    """Result of a trial of GSO and GRO on 127.0.0.1."""
 
     is_sent_whole: bool
     is_received_whole: bool
     train_us: float
     """Microseconds to send a train with one system call."""
     pieces_us: float
-    """Microseconds to send it datagram by datagram."""
+    """Microseconds to send the same train datagram by datagram."""
 
 
 def check_offload(scene: Scene) -> Finding:
-    """Check GSO and GRO by trying them."""
+    """Check segmentation offload, GSO and GRO, by trying it."""
     if os.environ.get(NO_OFFLOAD_VARIABLE) == "1":
         return warning(
             "offload",
@@ -129,8 +129,8 @@ def _cost(scene: Scene) -> str:
 
 
 def try_offload(segment_bytes: int) -> Offload | None:
-    """Send trains to ourselves, both ways. Return None if the kernel has no such option. Raise OSError if nothing
-    arrives."""
+    """Send trains to ourselves, at once and datagram by datagram. Return None if the kernel cannot send a train at
+    once. Raise OSError if nothing arrives."""
     segment_bytes = max(1, min(segment_bytes, TRAIN_BYTES_MAX))
     count = max(1, min(TRAIN_SEGMENTS_MAX, TRAIN_BYTES_MAX // segment_bytes))
     train = bytes(segment_bytes * count)
@@ -158,7 +158,7 @@ def try_offload(segment_bytes: int) -> Offload | None:
 
 
 def _times(train: bytes, segment_bytes: int, whole: list[tuple[int, int, bytes]]) -> tuple[float, float]:
-    """Return the microseconds that sending a train takes each way: the best of several trials."""
+    """Return the microseconds to send a train at once, and datagram by datagram: the best of several trials."""
     pieces = [train[at : at + segment_bytes] for at in range(0, len(train), segment_bytes)]
     at_once, one_by_one = [], []
     with (
@@ -222,7 +222,7 @@ def check_drops(risen: Counters, before: Counters, sockets: Iterable[UdpSocketLi
 
 
 def check_clock() -> Finding:
-    """Check whether the clock is synchronised. Messages expire by it."""
+    """Check whether the clock is synchronised. Messages expire by this clock."""
     if sys.platform != "linux":
         return unknown("clock", "whether it is synchronised cannot be read on this system")
     memory = ctypes.create_string_buffer(_TIMEX_BYTES)
@@ -249,7 +249,7 @@ def judge_clock(state: int, status: int) -> Finding:
 
 
 def check_python() -> Finding:
-    """Check which event loop commands and fast programs use."""
+    """Check whether uvloop is installed, the event loop that commands and fast programs use."""
     if find_spec("uvloop") is not None:
         return ok("event_loop", "uvloop is installed")
     if sys.platform == "win32":
@@ -260,7 +260,7 @@ def check_python() -> Finding:
 
 
 def check_permissions() -> Finding:
-    """Check what the doctor itself has access to."""
+    """Check whether the doctor itself may see firewall rules and packets."""
     if _sees_packets():
         return ok("permissions", "nothing is hidden from this user")
     return unknown(

@@ -1,4 +1,5 @@
-"""Reads Linux's files of counters, memberships, sockets and settings. None where there are no such files."""
+"""Readers of Linux's files of counters, memberships, sockets and settings. They return None where there are no such
+files."""
 
 import ipaddress
 import re
@@ -68,12 +69,12 @@ class Kernel:
 
 
 def changes(before: Counters, after: Counters) -> dict[str, int]:
-    """Return by how much counters have increased."""
+    """Return the increase of each counter that has increased."""
     return {name: after[name] - before[name] for name in after if after[name] > before.get(name, after[name])}
 
 
 def parse_counters(text: str) -> dict[str, int]:
-    """Parse /proc/net/snmp and netstat: a line of names, then one of numbers, both beginning with the protocol."""
+    """Parse /proc/net/snmp and netstat: a line of names, then a line of numbers, both beginning with the protocol."""
     found: dict[str, int] = {}
     for names, numbers in pairwise(text.splitlines()):
         protocol, _, rest = names.partition(":")
@@ -103,7 +104,7 @@ class Membership:
 
 
 def parse_igmp(text: str) -> dict[str, Membership]:
-    """Parse /proc/net/igmp: a line for each interface, followed by an indented one for each group."""
+    """Parse /proc/net/igmp: a line for each interface, followed by an indented line for each group."""
     found: dict[str, Membership] = {}
     name = ""
     for line in text.splitlines()[1:]:
@@ -136,7 +137,7 @@ _UDP_LINE = re.compile(r"\s*[0-9]+:\s+([0-9A-Fa-f]{32}|[0-9A-Fa-f]{8}):([0-9A-Fa
 
 
 def parse_udp(text: str) -> tuple[UdpSocketLine, ...]:
-    """Parse /proc/net/udp and udp6."""
+    """Parse /proc/net/udp or /proc/net/udp6."""
     found = []
     for line in text.splitlines():
         match = _UDP_LINE.fullmatch(line)
@@ -147,7 +148,7 @@ def parse_udp(text: str) -> tuple[UdpSocketLine, ...]:
 
 
 def _host(digits: str) -> str:
-    """Return the address of a socket. It is written as words in the machine's byte order."""
+    """Return the address that `digits` stand for. The digits are words in the machine's byte order."""
     packed = b"".join(bytes.fromhex(digits[at : at + 8])[:: _step()] for at in range(0, len(digits), 8))
     return str(ipaddress.ip_address(packed))
 

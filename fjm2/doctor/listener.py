@@ -33,7 +33,7 @@ def open_unicast_socket(scene: Scene, port: int) -> UdpSocket:
 
 
 class Listener:
-    """Joins the group like a member, and opens a second port for unicast probes."""
+    """A member of the group that answers probes. It also has a second port, for unicast probes."""
 
     def __init__(self, scene: Scene) -> None:
         with contextlib.ExitStack() as opened:
@@ -43,9 +43,9 @@ class Listener:
             self._selector = opened.enter_context(selectors.DefaultSelector())
             self._opened = opened.pop_all()
         self.answerer = Answerer(self._unicast.address[1])
-        """Decides on answers, and counts them."""
+        """Part of the listener that decides on answers, and counts them."""
         self.hosts: set[str] = set()
-        """Hosts that it has answered."""
+        """Hosts that the listener has answered."""
         transport = self._transport
         for source, is_multicast, reply_by in (
             (transport.group, True, self._unicast),
@@ -56,11 +56,11 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """Address to name to a prober."""
+        """Address of the listener, which a prober is told on its command line."""
         return self._unicast.address[0]
 
     def run(self, seconds: float | None, on_host: Callable[[str], None]) -> None:
-        """Answer probes until the time is over, if there is a limit. `on_host` is called once for each host that
+        """Answer probes for `seconds`, or without end if that is None. `on_host` is called once for each host that
         probes."""
         began = time.monotonic()
         beacon_at = began

@@ -1,4 +1,5 @@
-"""A few seconds on the bus: records who answers when asked, and other traffic, on our interface and on the others."""
+"""Listening to a bus for a few seconds: records the members that answer when asked, and other traffic, on all
+interfaces."""
 
 import contextlib
 import secrets
@@ -23,11 +24,11 @@ from .tap import Tap, open_tap
 LISTEN_S: Final = 2.0
 """Seconds to listen on our interface."""
 _ASK_AT_S: Final = (0.0, 0.4, 0.8)
-"""Ask several times, since packets get lost, and since two nodes with one id are only told apart if both are heard
-twice."""
+"""Times at which members are asked, in seconds. Packets get lost, and two nodes with one id are only told apart if both
+are heard twice."""
 _INTERFACES_MAX: Final = 8  # bounds sockets on hosts with many virtual interfaces
 _TRAINS_PER_TURN: Final = 16  # so that no busy socket starves the others
-_POLL_S: Final = 0.05  # how late a question may be
+_POLL_S: Final = 0.05  # greatest delay of a question
 _VALID_S: Final = 5  # how long members remember the doctor if its goodbye is lost
 GATEWAYS: Final = ("239.192.57.41", 5742)
 """Multicast group of the gateways of one LAN: the default of fjm2d's setting `lan.beacon`."""
@@ -54,7 +55,7 @@ class ListeningResult:
 
     @property
     def lost(self) -> list[str]:
-        """Senders of which datagrams reached the interface, but none reached the socket."""
+        """Senders whose datagrams reached the interface, but not the socket."""
         return sorted(set(self.wire or ()) - self.heard.sources)
 
 
@@ -112,7 +113,7 @@ class SocketPoller:
         self._selector.register(source.fileno(), selectors.EVENT_READ, poll)
 
     def turn(self, seconds: float) -> None:
-        """Wait until a socket is readable, and read it."""
+        """Wait until sockets are readable, for `seconds` at most, and read them."""
         for key, _ in self._selector.select(max(0.0, seconds)):
             key.data()
 
@@ -126,7 +127,7 @@ def _drain(source: UdpSocket, receive: Callable[[Train], None]) -> None:
 
 
 def listen(scene: Scene, transport: UdpTransport, seconds: float = LISTEN_S) -> ListeningResult:
-    """Listen on our interface, and half as long on the others if nothing is heard on ours."""
+    """Listen on our interface for `seconds`, and half as long on the others if nothing is heard on ours."""
     query = PresenceQuery()
     own = frozenset((query.node_id,))
     found = ListeningResult(Observations(own))

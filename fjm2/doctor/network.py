@@ -1,4 +1,4 @@
-"""Checks of the bus's place on this host: settings, interface, route, addresses, MTU, bridges, reverse path."""
+"""Checks of what a bus uses on this host: settings, interface, route, addresses, MTU, bridges, reverse path."""
 
 import errno
 import ipaddress
@@ -18,7 +18,7 @@ _SOURCE_SPECIFIC = (ipaddress.ip_network("232.0.0.0/8"), ipaddress.ip_network("f
 
 
 def check_network(scene: Scene) -> Iterator[Finding]:
-    """Yield findings that need no packets."""
+    """Yield the findings of checks that send no packets."""
     yield _settings(scene)
     yield _interface(scene)
     if scene.place is None:
@@ -93,8 +93,8 @@ def _down(interface: Interface) -> Finding:
 
 
 def _no_place(scene: Scene) -> Finding:
-    """Return why the bus has no interface: it does not exist, has no address, is down, or there is no route to the
-    group."""
+    """Return the finding that the bus has no interface: it does not exist, has no address, is down, or there is no
+    route to the group."""
     named = scene.bus.interface
     found = [one for one in scene.interfaces if one.name == named]
     if named is not None and found:
@@ -171,7 +171,7 @@ def _route(scene: Scene) -> Finding:
 
 
 def _routes_choice(scene: Scene) -> Finding:
-    """Judge the kernel's choice of an interface. It is a guess if it follows the default route, and there are
+    """Judge the kernel's choice of an interface. The choice is a guess if it follows the default route and there are
     alternatives."""
     one, others = scene.interface, [other.name for other in scene.candidates() if other.is_up]
     if one.name in others:
@@ -256,8 +256,8 @@ def _mtu(scene: Scene) -> Finding:
 
 
 def _reverse_path(scene: Scene) -> Finding:
-    """Check rp_filter. It silently drops packets, multicast too, that arrive on another interface than answers would
-    leave by."""
+    """Check rp_filter, which silently drops packets, multicast too, if they arrive on another interface than the route
+    back to their sender uses."""
     name = scene.interface.name
     if scene.is_ipv6:
         return ok("reverse_path", "IPv6 has no rp_filter")
@@ -271,7 +271,8 @@ def _reverse_path(scene: Scene) -> Finding:
 
 
 def reverse_path_mode(scene: Scene, name: str) -> int | None:
-    """Return 0 for off, 1 for strict, 2 for loose: the higher of the global setting and the interface's own."""
+    """Return the mode of rp_filter: 0 for off, 1 for strict, 2 for loose. It is the higher of the global setting and
+    the interface's own."""
     modes = [scene.kernel.number(f"proc/sys/net/ipv4/conf/{one}/rp_filter") for one in ("all", name)]
     known = [mode for mode in modes if mode is not None]
     return max(known) if known else None

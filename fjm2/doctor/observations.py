@@ -1,4 +1,4 @@
-"""Packets heard on a bus, and what they mean. No I/O; memory is bounded, whatever is received."""
+"""Packets heard on a bus, and the findings that follow from them. No I/O. Memory is bounded, whatever is received."""
 
 import itertools
 from collections import Counter
@@ -24,16 +24,17 @@ PROBE_MAGIC = b"FJM2 probe"
 
 @dataclass(slots=True)
 class ObservedNode:
-    """A NORM node."""
+    """A NORM node that was heard."""
 
     addresses: list[Address] = field(default_factory=list)
-    """Addresses it was heard from, in order. A node that moved has two; if two share the id, addresses repeat."""
+    """Addresses that the node was heard from, in order. A node that moved has two. If two nodes share the id, addresses
+    repeat."""
     datagrams: int = 0
 
     @property
     def is_shared(self) -> bool:
-        """True if an address was heard again after another: two nodes share the id, since a node that moved does not
-        move back."""
+        """True if an address was heard again after another: then two nodes share the id, because a node that moved does
+        not move back."""
         return len(self.addresses) > len(set(self.addresses))
 
 
@@ -54,7 +55,7 @@ class Observations:
     """Datagrams that are not NORM, by sender."""
     datagrams: int = 0
     sources: set[str] = field(default_factory=set)
-    """Hosts that sent anything, without scopes."""
+    """Addresses of all hosts that sent anything, without scopes."""
 
     def receive(self, train: Train) -> None:
         """Handle a train sent to the group."""
@@ -113,7 +114,8 @@ class Observations:
 
 
 def judge_bus(heard: Observations, seconds: float, group: str) -> Iterator[Finding]:
-    """Yield findings about who is on the bus, and what is wrong with it."""
+    """Yield findings about the members of the bus: their connections, ids and versions, and traffic that is not
+    theirs."""
     yield _connections(heard, seconds, group)
     yield from _node_ids(heard)
     yield from _client_ids(heard)

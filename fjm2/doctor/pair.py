@@ -12,7 +12,7 @@ _CLOCK_S = 0.5  # times to live are rarely shorter than seconds
 
 
 def judge_nobody(scene: Scene, address: str | None) -> Finding:
-    """Judge that no listener was found by any means."""
+    """Return the finding that no listener was found by any means."""
     to_start = f"start one on the other host: fjm2 doctor --listen --uri '{scene.bus.to_uri()}'"
     if address is None:
         return fault(
@@ -33,8 +33,8 @@ def judge_nobody(scene: Scene, address: str | None) -> Finding:
 
 
 def judge_pair(scene: Scene, one: ProbedListener) -> Iterator[Finding]:
-    """Yield findings about each direction to and from a listener: whether packets arrive, how many, and how large
-    ones."""
+    """Yield findings about the path to a listener and back: whether packets arrive, how many, and how large they may
+    be."""
     yield ok("listener", f"{one.host} answers", host=one.host)
     yield from _ways(scene, one)
     yield from _quality(one)
@@ -80,7 +80,7 @@ def _multicast(
 
 
 def _likely_causes(scene: Scene, one: ProbedListener, receiver: str) -> Iterator[str]:
-    """Yield likely causes, in the order in which a packet meets them."""
+    """Yield likely causes of missing multicast, in the order in which a packet meets them."""
     if not same_network(_own(scene), one.host):
         yield (
             f"{_own(scene)} and {one.host} seem to be in different networks: routers forward no multicast unless they "

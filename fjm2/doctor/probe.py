@@ -41,11 +41,11 @@ class Kind(IntEnum):
 
 
 class Way(IntFlag):
-    """How a probe asks to be answered."""
+    """Manner in which a probe asks to be answered."""
 
     MULTICAST = 1
     SHORT = 2
-    """Answer with the header only."""
+    """The answer has the header only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Probe:
 
     @classmethod
     def decode(cls, datagram: bytes) -> Self | None:
-        """Return the probe, or None if the datagram is not one."""
+        """Return the probe, or None if the datagram is not a probe."""
         if len(datagram) < _HEAD.size:
             return None
         magic, kind, way, session, cookie, *rest = _HEAD.unpack_from(datagram)
@@ -107,7 +107,7 @@ class Probe:
 
 
 class Allowance(TokenBucket):
-    """A limit of messages per second, and as many in a burst."""
+    """A limit of messages per second. The messages of one second may come in a burst."""
 
     __slots__ = ()
 
@@ -135,7 +135,7 @@ class Answerer:
         self.listener = secrets.randbelow(1 << 32)
         self.answered = 0
         self.refused = 0
-        """Probes without a valid cookie, or beyond the limits."""
+        """Number of probes refused, because they had no valid cookie or were beyond the limits."""
         self._unicast_port = unicast_port
         self._secret = secrets.token_bytes(32)
         self._hellos, self._pings = Allowance(_HELLOS_PER_S), Allowance(_PINGS_PER_S)

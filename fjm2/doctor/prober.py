@@ -1,7 +1,7 @@
-"""`fjm2 doctor --probe`: probes the listeners on other hosts, and measures each direction and means separately.
+"""`fjm2 doctor --probe`: probes the listeners on other hosts, and measures multicast and unicast in each direction.
 
-One means may fail while another works. So each question is sent by multicast and by unicast, and answered by each, from
-sockets for which no earlier packet has opened a firewall:
+Multicast may fail while unicast works, in one direction or in both. So each question is sent by multicast and by
+unicast, and answered by both, from sockets for which no earlier packet has opened a firewall:
 
     group           to the group, answered to the socket that sent it, as a member answers a multicast sender
     both            to the group, answered to the group
@@ -42,7 +42,7 @@ _LISTENERS_MAX: Final = 4  # measured, at about five seconds each
 _KNOWN_MAX: Final = 64  # bounds memory against forged beacons
 _WATCH_EVERY_S: Final = 0.5  # three pings each time, far below the listener's limits
 _MISSED_MAX: Final = 4
-"""Unanswered pings in a row that mean more than chance."""
+"""Number of unanswered pings in a row that are more than chance."""
 _SIZES: Final = (256, 548, 1000, 1232, 1400)  # 548 and 1232 fit the smallest packets of IPv4 and IPv6
 # Linux's numbers (linux/in.h, linux/in6.h): set "don't fragment", and ignore what routers report of MTUs.
 _MTU_DISCOVER: Final = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
@@ -77,23 +77,23 @@ class ProbedListener:
 
     listener: int
     host: str
-    """Address of its host."""
+    """Address of the listener's host."""
     unicast: Address | None = None
     transmit: Address | None = None
-    """Address that it multicasts from."""
+    """Address that the listener multicasts from."""
     cookie: bytes = bytes(8)
     series: dict[str, Series] = field(default_factory=dict)
     by_multicast: int = 0
     """Our pings that the listener received by multicast, by its own count."""
     multicast_sent: int = 0
     passed_out: int | None = None
-    """Size of the largest datagram that arrives there; None if none was tried."""
+    """Size of the largest datagram that arrives at the listener; None if none was tried."""
     lost_out: int | None = None
-    """Size of the smallest datagram that does not arrive; None if all do."""
+    """Size of the smallest datagram that does not arrive at the listener; None if all do."""
     passed_back: int | None = None
     lost_back: int | None = None
     clock_offset_s: float | None = None
-    """Seconds by which its clock is ahead of ours."""
+    """Seconds by which the listener's clock is ahead of ours."""
     watched: Watched | None = None
 
     def got(self, kind: str) -> int:
@@ -125,7 +125,7 @@ class Prober:
             _dont_fragment(source.kernel)
 
     def find(self) -> list[ProbedListener]:
-        """Return the listeners found by asking by multicast, and by unicast where an address is known."""
+        """Ask for listeners by multicast, and by unicast where an address is known. Return the listeners found."""
         began = time.monotonic()
         number = 0
         while (elapsed := time.monotonic() - began) < _HELLO_S:
@@ -187,7 +187,8 @@ class Prober:
         return time.time_ns() - (time.monotonic_ns() - monotonic_ns)
 
     def _sizes(self, listening: ProbedListener) -> None:
-        """Find the largest datagrams that arrive there, and back: by unicast if it works, otherwise by multicast."""
+        """Find the largest datagrams that arrive at the listener and back here: by unicast if it works, otherwise by
+        multicast."""
         if listening.got("unicast") and listening.unicast is not None:
             kind, by, to, way = "unicast", self._own, listening.unicast, Way(0)
         elif listening.got("both"):
@@ -248,7 +249,8 @@ class Prober:
 
     @staticmethod
     def _note(watched: Watched, missed: dict[str, int], elapsed: float) -> bool:
-        """Record when a direction stopped. If unicast stopped too, multicast is not to blame."""
+        """Record the time at which a direction stopped. If unicast stopped too, return False: multicast is not to
+        blame."""
         since = max(0.0, elapsed - _MISSED_MAX * _WATCH_EVERY_S)
         if missed["unicast"] >= _MISSED_MAX:
             watched.unicast_stopped_s = since
@@ -285,7 +287,7 @@ class Prober:
         return True
 
     def _turn(self, seconds: float) -> None:
-        """Receive for this long."""
+        """Wait until sockets are readable, for `seconds` at most, and handle what they receive."""
         for key, _ in self._selector.select(seconds):
             source: UdpSocket = key.data
             while (train := source.receive()) is not None:
@@ -333,14 +335,15 @@ class Prober:
 
 
 def tries_for(series: Series) -> int:
-    """Return how many tries a size needs, so that measured loss is not mistaken for a limit of size."""
+    """Return the number of tries for a size of datagrams, so that measured loss is not mistaken for a limit of size."""
     loss = 1 - series.received / series.sent
     needed = math.ceil(math.log(_CHANCE) / math.log(loss)) if 0 < loss < 1 else _TRIES_MIN
     return min(max(needed, _TRIES_MIN), _TRIES_MAX)
 
 
 def climb(rungs: list[int], passes: Callable[[int], bool]) -> tuple[int | None, int | None]:
-    """Return the largest size that passes and the smallest that does not, by stepping up, then by bisection."""
+    """Return the largest size that passes and the smallest size that does not, found by stepping up, then by
+    bisection."""
     passed: int | None = None
     for size in rungs:
         if passes(size):

@@ -1,6 +1,6 @@
 """Firewall rules of any tool in one form, and what they do to a packet. No I/O.
 
-A condition holds for a packet, does not, or is None: it depends on more than is known here. So a walk through the
+A condition is True or False for a packet, or None if it depends on more than is known here. So a walk through the
 chains has one outcome, or two that are both possible.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Condition = tuple[str, tuple[str, ...], bool]
-"""Subject, values of which one must match, and True if the condition is negated."""
+"""Condition of a rule: its subject, values of which one must match, and True if the condition is negated."""
 
 _DEPTH_MAX = 16  # as many jumps as nft allows
 _PASSED, _NEXT = "passed", "next"
@@ -23,12 +23,12 @@ class Packet:
     """A hypothetical packet. A range of ports, such as (40000, 60000), stands for any port in it; None for no ports."""
 
     way: str
-    """"in" or "out"."""
+    """Direction of the packet: in or out."""
     interface: str
     protocol: str
-    """"udp", "igmp" or "icmpv6"."""
+    """Protocol of the packet: udp, igmp or icmpv6."""
     source: str | None
-    """None if it may be any address."""
+    """Source address of the packet; None if it may be any address."""
     destination: str | None
     source_ports: tuple[int, int] | None = None
     ports: tuple[int, int] | None = None
@@ -40,7 +40,7 @@ class Rule:
     """A firewall rule."""
 
     tool: str
-    """iptables, ip6tables or nft."""
+    """Tool that lists the rule: iptables, ip6tables or nft."""
     table: str
     chain: str
     text: str
@@ -49,9 +49,9 @@ class Rule:
     """Command that removes the rule."""
     conditions: tuple[Condition, ...]
     target: str
-    """accept, drop, return, jump:CHAIN, goto:CHAIN, or "" if the next rule follows in any case."""
+    """Action of the rule: accept, drop, return, jump:CHAIN, goto:CHAIN, or "" if the next rule follows in any case."""
     packets: int | None = None
-    """Packets that it matched; None if they are not counted."""
+    """Number of packets that the rule matched; None if they are not counted."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -70,7 +70,7 @@ class Chain:
     table: str
     name: str
     hook: str = ""
-    """input, output, prerouting or postrouting; empty for a chain that is only jumped to."""
+    """Hook of a base chain: input, output, prerouting or postrouting. Empty for a chain that is only jumped to."""
     priority: int = 0
     policy: str = "accept"
     rules: list[Rule] = field(default_factory=list)
@@ -81,14 +81,14 @@ class Fate:
     """The outcome for a packet."""
 
     is_dropped: bool | None
-    """None if it may be dropped."""
+    """True if the packet is dropped, False if it is not, None if it may be."""
     rule: Rule | None = None
-    """Rule that drops it; None if the policy of a chain does."""
+    """Rule that drops the packet; None if the policy of a chain does."""
     chain: Chain | None = None
 
 
 class Ruleset:
-    """All chains of a host."""
+    """All firewall chains of a host."""
 
     def __init__(self, chains: Iterable[Chain]) -> None:
         self.chains = list(chains)
@@ -99,7 +99,7 @@ class Ruleset:
             yield from chain.rules
 
     def fate(self, packet: Packet) -> Fate:
-        """Return what happens to a packet in all hooks that it passes, in their order."""
+        """Return the outcome for a packet in all hooks that it passes, in their order."""
         hooks = ("prerouting", "input") if packet.way == "in" else ("output", "postrouting")
         perhaps: Fate | None = None
         for hook in hooks:
@@ -131,7 +131,8 @@ class Ruleset:
         return ends
 
     def _ends_of(self, rule: Rule, packet: Packet, depth: int) -> dict[str, Rule | None]:
-        """Return the outcomes of a rule that matches. NEXT, with None, if the next rule may be reached."""
+        """Return the possible outcomes of a rule that matches. `_NEXT` is among them if the next rule may be
+        reached."""
         kind, _, name = rule.target.partition(":")
         if kind == "return":
             return {_PASSED: None}
@@ -147,7 +148,7 @@ class Ruleset:
 
 
 def matches(rule: Rule, packet: Packet) -> bool | None:
-    """Return True if a rule matches a packet; None if that depends on more than is known of it."""
+    """Return True if a rule matches a packet, or None if that depends on more than is known of the packet."""
     outcome: bool | None = True
     for subject, values, is_negated in rule.conditions:
         holds = _any(_holds(subject, value, packet) for value in values)

@@ -17,7 +17,7 @@ from fjm2.norm.net.udp_opening import Place, find_place
 from .kernel import Kernel
 
 HEADERS_BYTES = 48
-"""Largest NORM header in front of a segment's payload on a bus."""
+"""Size of the largest NORM header in front of a segment's payload on a bus."""
 
 # Linux's numbers (linux/sockios.h, linux/if.h).
 _SIOCGIFFLAGS = 0x8913
@@ -32,13 +32,13 @@ class Scene:
     bus: BusConfig
     """Settings of the bus."""
     udp: UdpConfig
-    """Settings of its sockets."""
+    """Settings of the bus's sockets."""
     interfaces: tuple[Interface, ...] = ()
     """All interfaces of the host."""
     place: Place | None = None
-    """Interface and address of the sockets; None if there is none."""
+    """Interface and address of the sockets; None if the bus has no interface."""
     problem: str = ""
-    """Reason why there is none."""
+    """Reason why `place` is None."""
     kernel: Kernel = field(default_factory=Kernel)
     """The kernel's files."""
 
@@ -54,7 +54,7 @@ class Scene:
 
     @property
     def interface(self) -> Interface:
-        """Interface of the bus, if the scene has a place."""
+        """Interface of the bus. Read it only if `place` is not None."""
         assert self.place is not None
         return self.place.interface
 
@@ -65,12 +65,12 @@ class Scene:
 
     @property
     def ip_bytes(self) -> int:
-        """Size of IP and UDP headers."""
+        """Size of the IP and UDP headers of a datagram."""
         return 48 if self.is_ipv6 else 28
 
     @property
     def door_port(self) -> int:
-        """Port on which a listener takes unicast probes."""
+        """Port on which a listener receives unicast probes."""
         return self.udp.port + 1 if self.udp.port < 65_535 else self.udp.port - 1
 
     def candidates(self) -> tuple[Interface, ...]:
@@ -88,7 +88,7 @@ class Scene:
 
 
 def look(bus: BusConfig, kernel: Kernel | None = None) -> Scene:
-    """Return the scene as it is now."""
+    """Return the scene of a bus on this host, as it is now."""
     udp = UdpConfig(group=bus.group, port=bus.port, interface=bus.interface, ttl=bus.ttl, dscp=bus.dscp)
     kernel = kernel or Kernel()
     try:
@@ -101,7 +101,8 @@ def look(bus: BusConfig, kernel: Kernel | None = None) -> Scene:
 
 
 def is_switched_on(interface: Interface) -> bool:
-    """Return True if an interface is switched on, with or without a carrier. Where that cannot be read, if it is up."""
+    """Return True if an interface is switched on, with or without a carrier. If that cannot be read, return True if it
+    is up."""
     if sys.platform != "linux":
         return interface.is_up
     import fcntl

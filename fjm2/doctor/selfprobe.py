@@ -1,5 +1,5 @@
-"""Sends datagrams to the group that come back to this host: on the real interface, but with ttl 0, so that none
-leaves it."""
+"""A test of this host by datagrams to the group that come back. They use the real interface, but ttl 0, so that none
+leaves the host."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ class Echo:
 
     sent: int = 0
     times_us: list[float] = field(default_factory=list)
-    """Microseconds for each datagram that came back."""
+    """Time until each datagram came back, in microseconds."""
     train_sent: int = 0
     train_received: int = 0
     refused: int = 0
@@ -151,7 +151,7 @@ def _refused(name: str, group: str, code: int, count: int) -> Finding:
 
 
 def check_membership(scene: Scene) -> Finding:
-    """Check whether the kernel lists us in the group, now that a socket has joined it."""
+    """Check whether the kernel lists this host in the group, after a socket has joined it."""
     name = scene.interface.name
     groups = scene.kernel.groups(name, scene.is_ipv6)
     if groups is None:

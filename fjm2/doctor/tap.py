@@ -19,12 +19,12 @@ _PACKETS_PER_POLL = 200  # so that no busy tap starves the sockets
 # Instructions of the packet filter: load a byte; load two bytes; load two bytes behind X; load the IPv4 header's length
 # into X; compare; return.
 _BYTE, _HALF, _HALF_BEHIND, _LENGTH, _EQUAL, _RETURN = 0x30, 0x28, 0x48, 0xB1, 0x15, 0x06
-_UDP = 17  # its protocol number
+_UDP = 17  # the protocol number of UDP
 
 
 class Tap:
-    """Counts senders and groups at a port, as far as their packets reach the interface. Raises OSError if not
-    allowed."""
+    """Counts the multicast datagrams to a port that reach the interface, by sender and group. Raises OSError if that is
+    not allowed."""
 
     def __init__(self, interface: str, port: int, is_ipv6: bool) -> None:
         self.seen: Counter[tuple[str, str]] = Counter()
@@ -77,7 +77,7 @@ class Tap:
 
 
 def open_tap(interface: str, port: int, is_ipv6: bool) -> Tap | None:
-    """Return a tap; None where there is no such thing, or it is not allowed."""
+    """Return a tap, or None if this system has no packet sockets or does not allow them."""
     if hasattr(socket, "AF_PACKET"):
         with contextlib.suppress(OSError):
             return Tap(interface, port, is_ipv6)

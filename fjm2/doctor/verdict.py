@@ -12,11 +12,11 @@ class Verdict(Enum):
     OK = "ok"
     """Nothing is wrong."""
     WARNING = "warning"
-    """It works, but not well, or not for long."""
+    """The bus works, but not well, or not for long."""
     FAULT = "fault"
     """Messages will not arrive."""
     UNKNOWN = "unknown"
-    """Could not be checked on this system, or by this user."""
+    """The check is not possible on this system, or not allowed to this user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,15 @@ class Finding:
     check: str
     """Name of the check, such as "interface"."""
     verdict: Verdict
-    """Severity."""
+    """Severity of the finding."""
     text: str
-    """A sentence."""
+    """The finding, in a sentence."""
     problem: str | None = None
     """Stable name of the problem, such as "interface_down"."""
     advice: tuple[str, ...] = ()
     """Remedies, the likeliest first: commands to paste, or sentences."""
     figures: Mapping[str, Any] = field(default_factory=dict)
-    """Numbers behind the text."""
+    """Numbers that the text is based on, by name."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dict that `json.dumps` accepts."""

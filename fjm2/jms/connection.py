@@ -1,4 +1,4 @@
-"""Connections: one identity on a bus, with the sessions that share it."""
+"""Connections, each of which is one identity on a bus, shared by its sessions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from fjm2.bus.reports import BusReport
 
 ExceptionListener: TypeAlias = Callable[[Exception], Any]
-"""Called with each problem that no call can raise. In `fjm2.jms` it may be a coroutine function."""
+"""A function that is called with each problem that no call can raise. In `fjm2.jms` it may be a coroutine function."""
 
 _claimed: dict[tuple[str, int, str], asyncio.AbstractEventLoop] = {}
-"""Client ids in use in this process, with group and port of their bus. A connection does not outlive its loop."""
+"""Event loop of each client id in use in this process, by group, port and client id. A closed loop frees its client
+ids."""
 
 
 def mode_of(mode: int, transacted: bool) -> SessionMode:
@@ -46,10 +47,10 @@ class ConnectionState(Enum):
     """Lifecycle of a connection."""
 
     NEW = auto()
-    """Not awaited yet."""
+    """The connection has not been opened yet."""
     OPEN = auto()
     CLOSED = auto()
-    """`close` was called. What it waits for may still go on."""
+    """`close` was called, and may still be waiting."""
 
 
 MOVES: Final = {
@@ -68,7 +69,7 @@ class ConnectionCore:
         self.config: Final = config
         self.settings: Final = settings
         self.endpoint: Endpoint | None = None
-        """Set when the connection opens, and kept when it closes."""
+        """The connection as its sessions see it. Set when the connection opens, and kept when it closes."""
         self.sessions: Final[list[SessionCore]] = []
         self._gate = gate
         self._claim: tuple[str, int, str] | None = None
@@ -110,7 +111,7 @@ class ConnectionCore:
             session.dispatcher.start()
 
     async def stop(self) -> None:
-        """Deliver no more, and wait for running listeners."""
+        """Stop delivering messages, and wait for running listeners."""
         self.use()
         for session in self.sessions:
             session.dispatcher.check_not_in_listener("stop")
@@ -121,7 +122,7 @@ class ConnectionCore:
             await session.dispatcher.stop()
 
     def create_session(self, mode: SessionMode) -> SessionCore:
-        """Create the inside of a session."""
+        """Create a session, and return its core."""
         session = SessionCore(self.check_open(), mode, self.sessions.remove)
         self.sessions.append(session)
         if self._is_started:
@@ -129,14 +130,15 @@ class ConnectionCore:
         return session
 
     def begin_closing(self, timeout_s: float | None) -> None:
-        """Set the deadline of the close. Raise IllegalStateError where a close would wait for its caller."""
+        """Set the deadline of the close. Raise IllegalStateError in a callback of a session, where `close` would wait
+        for itself."""
         for session in self.sessions:
             session.check_may_close()
         if self.endpoint is not None:
             self.endpoint.begin_closing(timeout_s)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """See `Connection.close`."""
+        """Close the connection; see `Connection.close`."""
         endpoint = self.endpoint
         self.begin_closing(timeout_s)
         if self.is_closed:
@@ -168,7 +170,7 @@ class ConnectionCore:
         await endpoint.callbacks.drained()
 
     async def _confirm(self, endpoint: Endpoint) -> None:
-        """Wait until everything is confirmed. The last connection of a bus leaves that to the bus."""
+        """Wait until all persistent messages are confirmed. The last connection of a bus leaves that to the bus."""
         try:
             async with endpoint.closing():
                 await endpoint.confirmation.settled()
@@ -184,7 +186,7 @@ class ConnectionCore:
         self.report(report.error())
 
     def report(self, error: Exception) -> None:
-        """Tell the exception listener, or the log if there is none."""
+        """Pass an error to the exception listener, or to the log if there is no listener."""
         if self.endpoint is not None:
             self.endpoint.report(error)
 
@@ -198,7 +200,7 @@ class ConnectionCore:
         return self.endpoint
 
     def use(self) -> None:
-        """Note that the connection is used: from now on, the client id stays as it is."""
+        """Note that the connection is used, so that its client id can no longer be set."""
         self.check_open()
         self._is_used = True
 
@@ -207,7 +209,7 @@ class ConnectionCore:
         return self.settings.client_id if self.endpoint is None else self.endpoint.client_id
 
     def set_client_id(self, value: object) -> None:
-        """See `Connection.client_id`."""
+        """Set the client id; see `Connection.client_id`."""
         endpoint = self.check_open()
         if not isinstance(value, str) or not value:
             raise InvalidClientIDError(f"client_id={value!r}: expected a string that is not empty")
@@ -231,7 +233,7 @@ class ConnectionCore:
             _claimed.pop(self._claim, None)
 
     def statistics(self) -> ConnectionStatistics:
-        """See `Connection.statistics`."""
+        """Return the statistics of the connection; see `Connection.statistics`."""
         endpoint = self.endpoint or self.check_open()
         return endpoint.statistics(len(self.sessions))
 
@@ -248,7 +250,7 @@ class Connection:
     """
 
     def __init__(self, core: ConnectionCore) -> None:
-        """Use a ConnectionFactory."""
+        """Use a ConnectionFactory instead."""
         self._core = core
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -259,20 +261,21 @@ class Connection:
         return self
 
     def start(self) -> Awaitable[None]:
-        """Deliver messages from now on. Calling this twice does no harm. There is nothing to wait for."""
+        """Deliver messages from now on. Calling this twice does no harm. The awaitable returned is done already."""
         self._core.start()
         return DONE
 
     async def stop(self) -> None:
-        """Deliver no more. When this returns, no listener runs. Waiting receives go on waiting."""
+        """Stop delivering messages. When this returns, no listener runs. Waiting receives go on waiting."""
         await self._core.stop()
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Close all sessions, and wait for listeners, receives, and until everything sent has arrived.
+        """Close all sessions. Wait for listeners and receives to return, and for everything sent to arrive.
 
-        Transactions are rolled back, and nothing is acknowledged. The close waits while there is progress. It gives up
-        after `close_timeout_s` without any, or, listeners apart, after `timeout` seconds in all, and reports what is
-        not confirmed by then. Cancelling it ends the wait. Calling it twice does no harm.
+        Transactions are rolled back, and nothing is acknowledged. The close waits for listeners in any case, and for
+        everything else while there is progress. It gives up after `close_timeout_s` seconds without progress, or after
+        `timeout` seconds in all, and reports what is not confirmed by then. Cancelling the close ends the wait. Calling
+        it twice does no harm.
         """
         await self._core.close(timeout)
 
@@ -288,7 +291,8 @@ class Connection:
         return repr(self._core)
 
     async def ready(self) -> None:
-        """Wait, a second at most, until the connections present are known, and know this connection's consumers."""
+        """Wait until the connections on the bus are known, and know this connection's consumers. Wait a second at
+        most."""
         await self._core.check_open().ready()
 
     def subscribers(self, dest: Destination) -> int:
@@ -302,7 +306,7 @@ class Connection:
 
     @property
     def client_id(self) -> str | None:
-        """Name of the connection. Set it once, before any other use, unless the factory has one."""
+        """Name of the connection. Set it once, before any other use, unless the factory has set it."""
         return self._core.client_id
 
     @client_id.setter
@@ -311,12 +315,13 @@ class Connection:
 
     @property
     def meta_data(self) -> ConnectionMetaData:
-        """Versions, and what this release offers."""
+        """Versions of Jakarta Messaging and of FJM2, and the facilities that this release does not offer."""
         self._core.check_open()
         return ConnectionMetaData()
 
     def statistics(self) -> ConnectionStatistics:
-        """Return the statistics of the connection and its bus. Raise IllegalStateError before it is open."""
+        """Return the statistics of the connection and its bus. Raise IllegalStateError if the connection was never
+        open."""
         return self._core.statistics()
 
     @property
@@ -334,7 +339,7 @@ class Connection:
         self._core.check_open().exception_listener = listener
 
     def create_connection_consumer(self, *_: object, **__: object) -> NoReturn:
-        """Raise NotImplementedError: a facility of application servers."""
+        """Raise NotImplementedError, because connection consumers are a facility of application servers."""
         refuse("connection consumers")
 
     create_shared_connection_consumer = create_connection_consumer

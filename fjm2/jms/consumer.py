@@ -1,4 +1,4 @@
-"""Consumers deliver messages by `receive`, in a loop, or to a listener."""
+"""Consumers, which deliver messages by `receive`, in a loop, or to a listener."""
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -34,12 +34,12 @@ class MessageConsumer:
 
     @property
     def destination(self) -> Destination:
-        """Destination that it consumes from."""
+        """Destination that the consumer receives from."""
         return self._inbox.destination
 
     @property
     def no_local(self) -> bool:
-        """True if it gets nothing that its own connection sends."""
+        """True if the consumer gets no messages that its own connection sends."""
         return self._no_local
 
     @property
@@ -65,7 +65,7 @@ class MessageConsumer:
         return f"<{type(self).__name__} of {self.destination}{', closed' if self._inbox.is_closed else ''}>"
 
     async def ready(self) -> None:
-        """Wait until known senders know this consumer, and it has caught up with them."""
+        """Wait until the known senders know of this consumer, and it has caught up with them."""
         await self._ready()
 
     async def receive(self, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109
@@ -114,7 +114,8 @@ class JMSConsumer(MessageConsumer):
     """Consumer of a context. It can return bodies instead of messages."""
 
     async def receive_body(self, type: type[_T], timeout: float | None = None) -> _T | None:  # noqa: A002, ASYNC109
-        """Return the body of the next message. Raise MessageFormatError if it has none, or one of another type.
+        """Return the body of the next message. Raise MessageFormatError if the message has no body, or one of another
+        type.
 
         In AUTO_ACKNOWLEDGE and DUPS_OK_ACKNOWLEDGE mode, the next call gets that message again.
         """

@@ -42,7 +42,7 @@ class JMSContext(MessageFactory):
     """
 
     def __init__(self, shared: SharedConnection, mode: SessionMode) -> None:
-        """Use a ConnectionFactory, or `create_context` of another context."""
+        """Use a ConnectionFactory, or `create_context` of another context, instead."""
         self._shared = shared
         self._mode = mode
         self._session: Session | None = None
@@ -116,7 +116,7 @@ class JMSContext(MessageFactory):
         return self._connection.start()
 
     async def stop(self) -> None:
-        """Deliver no more to any context of the connection, until it is started again."""
+        """Stop delivering messages to all contexts of the connection, until it is started again."""
         await self._connection.stop()
 
     @property
@@ -139,7 +139,7 @@ class JMSContext(MessageFactory):
 
     @property
     def meta_data(self) -> ConnectionMetaData:
-        """Versions, and what this release offers."""
+        """Versions of Jakarta Messaging and of FJM2, and the facilities that this release does not offer."""
         return self._connection.meta_data
 
     def statistics(self) -> ConnectionStatistics:
@@ -161,7 +161,7 @@ class JMSContext(MessageFactory):
         self._connection.exception_listener = listener
 
     async def ready(self) -> None:
-        """Wait until the connections present are known; see `Connection.ready`."""
+        """Wait until the connections on the bus are known; see `Connection.ready`."""
         await self._connection.ready()
 
     def subscribers(self, dest: Destination) -> int:
@@ -173,7 +173,7 @@ class JMSContext(MessageFactory):
 
     @property
     def transacted(self) -> bool:
-        """True if what is sent and received waits for a commit."""
+        """True if messages are sent, and acknowledged, only by a commit."""
         return self._mode is SessionMode.SESSION_TRANSACTED
 
     @property
@@ -182,11 +182,11 @@ class JMSContext(MessageFactory):
         return self._mode
 
     async def commit(self) -> None:
-        """Send the messages of the transaction, acknowledge those received in it, and wait for confirmation."""
+        """Send the messages of the transaction, acknowledge the messages received in it, and wait for confirmation."""
         await self._used().commit()
 
     async def rollback(self) -> None:
-        """Drop the messages of the transaction. Those received in it are delivered again."""
+        """Drop the messages sent in the transaction. Messages received in it are delivered again."""
         await self._used().rollback()
 
     async def recover(self) -> None:
@@ -241,21 +241,21 @@ class JMSContext(MessageFactory):
         return JMSConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready, core.close_inbox)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         self._used().create_shared_consumer(topic, name, selector)
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
     ) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         self._used().create_durable_consumer(topic, name, selector, no_local)
 
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         self._used().create_shared_durable_consumer(topic, name, selector)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         self._used().create_browser(queue, selector)
 
     def unsubscribe(self, name: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Messages on their way from an inbox to the client: opened, tracked until they are acknowledged, delivered again."""
+"""Deliveries of messages from inboxes to the application: opened, tracked until acknowledged, perhaps repeated."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
@@ -24,13 +24,14 @@ class Opener:
 
     def __init__(self, codec: ObjectCodec, acknowledge_hook: Callable[[], Awaitable[None]]) -> None:
         self.acknowledge_hook = acknowledge_hook
-        """Called by `message.acknowledge()`."""
+        """Function that `message.acknowledge()` calls."""
         self._codec = codec
         self._serial = 0
         """Number of messages delivered for the first time."""
 
     def take(self, inbox: Inbox) -> Delivery | None:
-        """Take the next message of an inbox, if any. The caller opens it, and says what becomes of it."""
+        """Take the next message of an inbox; None if there is none. The caller opens it, and tells `Deliveries` the
+        outcome."""
         delivery = inbox.pop_again()
         if delivery is not None:
             return delivery
@@ -65,7 +66,7 @@ class Opener:
 
 
 class Deliveries:
-    """Tracks what was delivered and not acknowledged.
+    """Tracks messages that were delivered and not acknowledged.
 
     In CLIENT_ACKNOWLEDGE and transacted mode, these are all messages since the last acknowledgement, in order. In the
     other modes, it is only the message that the body of a consumer's loop is working on.
@@ -77,7 +78,7 @@ class Deliveries:
         self._redeliveries_max = redeliveries_max
         self._unacknowledged: list[Delivery] = []
         self._looped: dict[Inbox, Delivery] = {}
-        """Message that each consumer's loop is working on, by inbox, where messages are not tracked."""
+        """Message that each consumer's loop is working on, by inbox. Empty if the session tracks messages."""
 
     def __len__(self) -> int:
         return len(self._unacknowledged) + len(self._looped)
@@ -87,7 +88,7 @@ class Deliveries:
         self._unacknowledged += deliveries
 
     def consume(self, delivery: Delivery) -> None:
-        """Note that the client got a message. Unless messages are tracked, that acknowledges it."""
+        """Note that the client got a message. Unless messages are tracked, this acknowledges the message."""
         if self.is_tracking:
             self._unacknowledged.append(delivery)
         else:
@@ -95,7 +96,8 @@ class Deliveries:
             delivery.inbox.release(delivery.received)
 
     def consume_in_loop(self, delivery: Delivery) -> None:
-        """Note that a loop got a message. Asking for the next acknowledges it; until then it may be recovered."""
+        """Note that a loop got a message. The message is acknowledged when the loop asks for the next, and can be
+        recovered before."""
         if self.is_tracking:
             self._unacknowledged.append(delivery)
         else:
@@ -115,7 +117,7 @@ class Deliveries:
             self.give_back(delivery)
 
     def give_back(self, delivery: Delivery) -> None:
-        """Put a message back that was not handed to the client after all. It does not count as delivered."""
+        """Put a message back that was not handed to the client after all. This does not count as a delivery."""
         delivery.inbox.again.appendleft(delivery)
 
     def deliver_again(self, delivery: Delivery) -> None:
@@ -124,7 +126,7 @@ class Deliveries:
         delivery.inbox.again.appendleft(delivery)
 
     def retry(self, delivery: Delivery) -> bool:
-        """Put a message back that a listener raised at. If that was too often, drop it and return False."""
+        """Put a message back at which a listener raised. If it was delivered too often, drop it and return False."""
         if delivery.count <= self._redeliveries_max:
             self.deliver_again(delivery)
             return True
@@ -138,7 +140,7 @@ class Deliveries:
             delivery.inbox.release(delivery.received)
 
     def recover(self) -> set[Inbox]:
-        """Put back everything that is not acknowledged, in order. Return the inboxes concerned."""
+        """Put back all messages that are not acknowledged, in order. Return the inboxes concerned."""
         unacknowledged = [*self._looped.values(), *self._unacknowledged]
         self._unacknowledged = []
         self._looped.clear()
@@ -151,7 +153,8 @@ class Deliveries:
         return {delivery.inbox for delivery in unacknowledged}
 
     def forget(self, inbox: Inbox) -> list[Delivery]:
-        """Return what a closed consumer of a queue did not acknowledge: it goes back to the queue."""
+        """Stop tracking the messages that a closed consumer of a queue did not acknowledge. Return them: they go back
+        to the queue."""
         mine = [delivery for delivery in self._unacknowledged if delivery.inbox is inbox]
         if inbox in self._looped:
             mine.append(self._looped.pop(inbox))

@@ -1,4 +1,4 @@
-"""A session's receiving half: receives, listeners, and what is acknowledged or delivered again."""
+"""A session's receiving half: calls of `receive`, listeners, acknowledgement and redelivery."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ class DispatcherState(Enum):
 
     OPEN = auto()
     CLOSING = auto()
-    """Receives return, and the running listener finishes. It may still use the session."""
+    """Waiting receives return, and the running listener finishes. The listener may still use the session."""
     CLOSED = auto()
 
 
@@ -47,9 +47,10 @@ class Dispatcher:
         )
         self._state = DispatcherState.OPEN
         self._receiving_at: Inbox | None = None
-        """Inbox that a receive waits at."""
+        """Inbox that a receive waits at, or None."""
         self._changed = asyncio.Event()
-        """Set after each batch of a listener and each receive, for callers that wait until one ends."""
+        """Set after each batch of a listener, and after each receive that waited, for callers that wait until these
+        end."""
 
     def start(self) -> None:
         """Deliver messages from now on."""
@@ -60,18 +61,19 @@ class Dispatcher:
                 inbox.wake()
 
     async def stop(self) -> None:
-        """Deliver no more, and wait for the running listener. Waiting receives go on waiting."""
+        """Stop delivering messages, and wait for the running listener. Waiting receives go on waiting."""
         self.halt()
         while self.listeners.running is not None:
             await self._next_change()
 
     def halt(self) -> None:
-        """Deliver no more, without waiting for the running listener."""
+        """Stop delivering messages, without waiting for the running listener."""
         self.listeners.is_started = False
         self.listeners.interrupt()
 
     async def close(self) -> None:
-        """Wait for the running listener, which can go on using the session. A waiting receive returns None."""
+        """Close the receiving half. Wait for the running listener, which can go on using the session. A waiting receive
+        returns None."""
         self._move_to(DispatcherState.CLOSING)
         self.listeners.begin_ending()
         for inbox in list(self.inboxes):
@@ -89,11 +91,12 @@ class Dispatcher:
         self._state = state
 
     def add(self, inbox: Inbox) -> None:
-        """Deliver from an inbox as well."""
+        """Begin to deliver the messages of an inbox."""
         self.inboxes.append(inbox)
 
     async def close_inbox(self, inbox: Inbox) -> None:
-        """Wait for the inbox's listener, unless it is the caller. A receive that waits at the inbox returns None."""
+        """Close an inbox. Wait for its listener, unless that is the caller. A receive that waits at the inbox returns
+        None."""
         if inbox.is_closed:
             return
         inbox.is_closed = True
@@ -109,12 +112,14 @@ class Dispatcher:
             raise IllegalStateError("the session is closed")
 
     def check_not_in_listener(self, call: str) -> None:
-        """Raise IllegalStateError in a listener of this session: the call would wait for its caller."""
+        """Raise IllegalStateError if called in a listener of this session, because `call` would wait for its own
+        caller."""
         if self.listeners.is_current():
             raise IllegalStateError(f"{call} cannot be called in a listener of the same session")
 
     def check_not_listening(self, call: str) -> None:
-        """Raise IllegalStateError outside a listener if the session has one: JMS leaves such a session to listeners."""
+        """Raise IllegalStateError if the session has a listener and the caller is no listener. JMS leaves such a
+        session to listeners."""
         if self.listeners.is_started and self._has_listener() and not self.listeners.is_current():
             raise IllegalStateError(f"{call} while the session has a message listener")
 
@@ -135,7 +140,7 @@ class Dispatcher:
 
     @property
     def wrap_listener(self) -> Callable[[Any], Any]:
-        """Returns the function to call in place of a listener: telemetry puts a span around it."""
+        """Function that wraps each listener before it is called. Telemetry sets it, to put a span around each call."""
         return self.listeners.wrap_listener
 
     @wrap_listener.setter
@@ -143,7 +148,7 @@ class Dispatcher:
         self.listeners.wrap_listener = wrap
 
     def listen(self, inbox: Inbox, listener: Any) -> None:
-        """Call `listener` from the next message on; None ends that."""
+        """Set the listener of an inbox, which is called from the next message on. None removes it."""
         if listener is not None and self._receiving_at is not None:
             raise IllegalStateError("a receive is waiting on this session: it cannot have a message listener")
         inbox.listener = listener
@@ -155,7 +160,7 @@ class Dispatcher:
     async def receive(self, inbox: Inbox, timeout_s: float | None) -> Delivery | None:
         """Return the next message, or None after `timeout_s`, or if the consumer is closed meanwhile.
 
-        The caller has `opener` open the delivery, and tells `deliveries` what becomes of it.
+        The caller lets `opener` open the delivery, and tells `deliveries` what becomes of it.
         """
         self.check_open()
         if inbox.is_closed:
@@ -211,5 +216,6 @@ class Dispatcher:
             self._wake(inbox)
 
     def take_unacknowledged(self, inbox: Inbox) -> list[Delivery]:
-        """Return what a closed consumer of a queue did not acknowledge: it goes back to the queue."""
+        """Stop tracking the messages that a closed consumer of a queue did not acknowledge. Return them: they go back
+        to the queue."""
         return self.deliveries.forget(inbox)

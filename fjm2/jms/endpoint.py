@@ -30,7 +30,7 @@ _SESSIONS_SHARE = 0.5
 
 
 class Endpoint:
-    """Shared by all sessions of one open connection."""
+    """State and services of one open connection, which all of its sessions share."""
 
     def __init__(self, bus: "Bus", settings: ClientSettings, gate: Gate | None = None) -> None:
         self.bus = bus
@@ -53,11 +53,11 @@ class Endpoint:
         self.temporaries = Temporaries(self.connection_id, self.subscriptions)
         self.is_closed = False
         self._deadline: CloseDeadline | None = None
-        """Set when the close of the connection begins."""
+        """Deadline of the connection's close; None until the close begins."""
 
     @property
     def name(self) -> str:
-        """Client id, or else the connection id."""
+        """Client id of the connection or, if it has none, the connection id."""
         return self.client_id or f"{self.connection_id:016x}"
 
     def _new_writer(self, settings: ClientSettings) -> FrameWriter:
@@ -90,7 +90,7 @@ class Endpoint:
             self.temporaries.check_alive(destination)
 
     def report(self, error: Exception) -> None:
-        """Tell the exception listener, or the log if there is none."""
+        """Pass an error to the exception listener, or to the log if there is no listener."""
         if self.exception_listener is None:
             log_problem(error)
         else:
@@ -133,17 +133,18 @@ class Endpoint:
         return self._deadline
 
     def closing(self) -> AbstractAsyncContextManager[None]:
-        """Return a context that raises TimeoutError when whatever is being closed has to give up."""
+        """Return a context manager that raises TimeoutError when the close of the connection, or of a session, has to
+        give up."""
         if self._deadline is None:
             return CloseDeadline(self.bus, self.settings.close_timeout_s).wait()
         return self._deadline.wait(_SESSIONS_SHARE)
 
     async def ready(self) -> None:
-        """See `Bus.ready`."""
+        """Wait until the connections on the bus are known; see `Bus.ready`."""
         self.check_open()
         await self.bus.ready()
 
     def announce(self) -> None:
-        """Announce identity and subscriptions, unless the connection is closed."""
+        """Announce the client id and the subscriptions, unless the connection is closed."""
         if not self.is_closed:
             self.bus.announce(self.connection_id, self.client_id, self.subscriptions.topics.keys())

@@ -23,9 +23,9 @@ _CONSUMER = {one.name for one in fields(ConsumerSettings)}
 
 
 class ConnectionFactory:
-    """Creates connections to the bus at a URI. Without one, FJM2_URI of the environment counts, then the default bus.
+    """Creates connections to the bus at `uri`. The default is FJM2_URI of the environment, or else the default bus.
 
-    Options are those of the URI, which they override, and those of the client: `client_id`, `overflow`,
+    Options are settings of the URI, which they override, and those of the client: `client_id`, `overflow`,
     `messages_max`, `bytes_max`, `redeliveries_max`, `confirm_timeout_s`, `close_timeout_s`, `codec` and `telemetry`.
     """
 
@@ -67,18 +67,18 @@ class ConnectionFactory:
         return JMSContext(SharedConnection(self.create_connection(user, password)), mode_of(mode, transacted=False))
 
     def create_topic_connection(self, *_: object, **__: object) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         refuse("domain-specific interfaces")
 
     create_queue_connection = create_topic_connection
-    """Raise ResourceAllocationError: not in this release."""
+    """Raise ResourceAllocationError, because this release does not offer this method."""
 
     def create_xa_connection(self, *_: object, **__: object) -> NoReturn:
-        """Raise NotImplementedError."""
+        """Raise NotImplementedError, because FJM2 does not offer XA transactions."""
         refuse("XA transactions")
 
     create_xa_context = create_xa_connection
-    """Raise NotImplementedError."""
+    """Raise NotImplementedError, because FJM2 does not offer XA transactions."""
 
 
 _Settings = list[tuple[str, str]]
@@ -103,7 +103,7 @@ def _fill(settings: _Settings, others: _Settings) -> _Settings:
 
 
 def _long(name: str) -> str:
-    """Return the full name of a setting: URIs have a short one for the rate."""
+    """Return the full name of a setting. In URIs, the rate has a short name, too."""
     return "rate_bps" if name == "rate" else name
 
 

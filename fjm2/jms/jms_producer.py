@@ -20,7 +20,8 @@ from .producer import SendOptions, check_delivery_mode, check_destination
 
 
 def message_of(body: object, codec: ObjectCodec) -> Message:
-    """Return the message itself, a copy of a foreign one, or a new one of the kind that fits the body."""
+    """Return the message to send: `body` if it is a message, a copy of a foreign message, or a new message of the kind
+    that fits."""
     if body is None:
         return Message()
     if isinstance(body, Message | MessageProtocol):
@@ -40,7 +41,8 @@ def message_of(body: object, codec: ObjectCodec) -> Message:
 
 
 def _put_properties(message: Message, properties: Mapping[str, PropertyValue]) -> None:
-    """Check and set properties, also those of a received message, whose own are read-only."""
+    """Check properties and set them on a message. This includes received messages, whose own properties are
+    read-only."""
     checked = Message()
     for name, value in properties.items():
         checked.set_object_property(name, value)
@@ -72,7 +74,7 @@ class MessageDefaults:
 
     @property
     def correlation_id(self) -> str | None:
-        """Replaces the header of every message sent, unless None."""
+        """Correlation id that replaces the one of every message sent, unless it is None."""
         return self._template.correlation_id
 
     @correlation_id.setter
@@ -81,13 +83,13 @@ class MessageDefaults:
         self._is_correlation_text = True
 
     def set_correlation_id(self, value: str | None) -> Self:
-        """Set `correlation_id`."""
+        """Set `correlation_id`, and return the producer."""
         self.correlation_id = value
         return self
 
     @property
     def correlation_id_bytes(self) -> bytes | None:
-        """The correlation id as bytes. Setting one of the two replaces the other."""
+        """The correlation id as bytes. Setting it replaces `correlation_id`, and the reverse."""
         return self._template.correlation_id_bytes
 
     @correlation_id_bytes.setter
@@ -96,13 +98,13 @@ class MessageDefaults:
         self._is_correlation_text = False
 
     def set_correlation_id_bytes(self, value: bytes | None) -> Self:
-        """Set `correlation_id_bytes`."""
+        """Set `correlation_id_bytes`, and return the producer."""
         self.correlation_id_bytes = value
         return self
 
     @property
     def type(self) -> str | None:
-        """Replaces the header of every message sent, unless None."""
+        """JMSType that replaces the one of every message sent, unless it is None."""
         return self._template.type
 
     @type.setter  # noqa: A003
@@ -110,13 +112,13 @@ class MessageDefaults:
         self._template.type = value
 
     def set_type(self, value: str | None) -> Self:
-        """Set `type`."""
+        """Set `type`, and return the producer."""
         self.type = value
         return self
 
     @property
     def reply_to(self) -> Destination | None:
-        """Destination for replies to every message sent. None leaves the message's own."""
+        """Destination for replies to every message sent. With None, each message keeps its own `reply_to`."""
         return self._template.reply_to
 
     @reply_to.setter
@@ -124,7 +126,7 @@ class MessageDefaults:
         self._template.reply_to = value
 
     def set_reply_to(self, value: Destination | None) -> Self:
-        """Set `reply_to`."""
+        """Set `reply_to`, and return the producer."""
         self.reply_to = value
         return self
 
@@ -184,7 +186,7 @@ class MessageDefaults:
 
 
 class AnyJMSProducer(SendOptions, MessageDefaults):
-    """Common part of the JMS producers of both APIs, which wait for room in different ways."""
+    """Common part of the `JMSProducer` for asyncio and that for threads, which wait for room in different ways."""
 
     def __init__(self, outbox: Outbox) -> None:
         SendOptions.__init__(self)
@@ -207,38 +209,38 @@ class AnyJMSProducer(SendOptions, MessageDefaults):
         return post, message
 
     def set_disable_message_id(self, value: bool) -> Self:
-        """Set `disable_message_id`."""
+        """Set `disable_message_id`, and return the producer."""
         self.disable_message_id = value
         return self
 
     def set_disable_message_timestamp(self, value: bool) -> Self:
-        """Set `disable_message_timestamp`."""
+        """Set `disable_message_timestamp`, and return the producer."""
         self.disable_message_timestamp = value
         return self
 
     def set_delivery_mode(self, value: int) -> Self:
-        """Set `delivery_mode`."""
+        """Set `delivery_mode`, and return the producer."""
         self.delivery_mode = DeliveryMode(check_delivery_mode(value) + 1)
         return self
 
     def set_priority(self, value: int) -> Self:
-        """Set `priority`."""
+        """Set `priority`, and return the producer."""
         self.priority = value
         return self
 
     def set_time_to_live(self, value: int) -> Self:
-        """Set `time_to_live`, in milliseconds."""
+        """Set `time_to_live`, in milliseconds, and return the producer."""
         self.time_to_live = value
         return self
 
     def set_delivery_delay(self, value: int) -> Self:
-        """Set `delivery_delay`."""
+        """Set `delivery_delay`, and return the producer."""
         self.delivery_delay = value
         return self
 
     @property
     def async_listener(self) -> CompletionListener | None:
-        """Listener for the outcomes of sends. With one, sends are asynchronous."""
+        """Listener for the outcomes of sends. If it is set, sends are asynchronous."""
         return self._async_listener
 
     @async_listener.setter
@@ -246,7 +248,7 @@ class AnyJMSProducer(SendOptions, MessageDefaults):
         self._async_listener = listener
 
     def set_async(self, value: CompletionListener | None) -> Self:
-        """Set `async_listener`."""
+        """Set `async_listener`, and return the producer."""
         self.async_listener = value
         return self
 

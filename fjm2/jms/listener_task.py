@@ -17,13 +17,14 @@ from .deliveries import Deliveries, Opener
 TURN_S = 0.002
 """Time for which listeners run before other tasks of the loop get their turn."""
 _BATCH_MESSAGES_MAX = 64
-"""Messages of one consumer before the next consumer's turn: enough to spread the cost of a turn, and still fair."""
+"""Greatest number of messages of one consumer before the next consumer's turn: enough to spread the cost of a turn, and
+still fair."""
 
 _OBJECT = int(Kind.OBJECT)
 
 RunBatch = Callable[[list[Message], Callable[[], bool]], Awaitable[tuple[int, BaseException | None]]]
-"""Calls a listener with each message, until one raises or the function given returns True. Returns how many messages
-were done, and what the next one raised."""
+"""A function that calls a listener with each message, until a call raises or the function given returns True. It
+returns the number of messages done, and the exception that the next message raised, or None."""
 
 
 class ThreadListener:
@@ -54,9 +55,9 @@ class ListenerTask:
         self.is_started = False
         """True while messages are delivered."""
         self.running: Inbox | None = None
-        """Inbox whose listener is being called."""
+        """Inbox whose listener is being called, or None."""
         self.wrap_listener: Callable[[Any], Any] = _unwrapped
-        """Returns the function to call in place of a listener: telemetry puts a span around it."""
+        """Function that wraps each listener before it is called. Telemetry sets it, to put a span around each call."""
         self._owner = owner
         self._inboxes = inboxes
         self._opener = opener
@@ -66,23 +67,23 @@ class ListenerTask:
         self._is_interrupted = False
         """True if the batch ends after the current message."""
         self._recovers_current = False
-        """True if the current message is delivered again."""
+        """True if the current message is to be delivered again."""
         self._is_ending = False
         self._task: asyncio.Task[None] | None = None
         self._has_work = asyncio.Event()
         self._wake = self._has_work.set
 
     def ensure_running(self) -> None:
-        """Start the task if need be. Sessions without listeners have none."""
+        """Start the task, unless it runs already. Sessions without listeners have no task."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
-        """Look for messages again."""
+        """Make the task look for messages again."""
         self._has_work.set()
 
     def interrupt(self, *, recovers_current: bool = False) -> None:
-        """End the batch after the current message, and perhaps deliver that one again."""
+        """End the batch after the current message. With `recovers_current`, deliver that message again."""
         self._is_interrupted = True
         if recovers_current:
             self._recovers_current = True
@@ -97,7 +98,7 @@ class ListenerTask:
             await self._task
 
     def is_current(self) -> bool:
-        """Return True if the caller is a listener of this session."""
+        """Return True if called in a listener of this session."""
         if calling_thread_of.get() is self._owner:
             return True
         return self.running is not None and asyncio.current_task() is self._task
@@ -115,7 +116,8 @@ class ListenerTask:
             await asyncio.sleep(0)
 
     async def _wait_for_work(self) -> None:
-        """Wait for a message. Only now do inboxes wake the task: that costs something for each message."""
+        """Wait for a message. Inboxes wake the task only during this wait, because a wake-up for each message costs
+        time."""
         self._has_work.clear()
         listening = [inbox for inbox in self._inboxes if inbox.listener is not None]
         for inbox in listening:
@@ -126,7 +128,8 @@ class ListenerTask:
                 inbox.wake = None
 
     def _next_inbox(self) -> Inbox | None:
-        """Return the inbox to go on with. Redelivered messages come first, in their old order; the rest take turns."""
+        """Return the inbox to go on with, or None. Redelivered messages come first, in their old order. Other inboxes
+        take turns."""
         listening = [inbox for inbox in self._inboxes if inbox.listener is not None and inbox.has_waiting()]
         if not listening:
             return None
@@ -163,7 +166,8 @@ class ListenerTask:
         self._is_interrupted = self._recovers_current = False
 
     async def _run_new(self, inbox: Inbox, listener: Any, end: float) -> None:
-        """Deliver plain messages for the first time, where the session acknowledges: the short way of most messages."""
+        """Deliver new messages of a session that acknowledges them by itself. This is the short way, which most
+        messages take."""
         pop, release, destination = inbox.pop, inbox.release, inbox.destination
         hook = self._opener.acknowledge_hook
         for _ in range(_BATCH_MESSAGES_MAX):
@@ -196,7 +200,7 @@ class ListenerTask:
                 return
 
     async def _run_one(self, delivery: Delivery, listener: Any) -> bool:
-        """Deliver any message. Return True if the batch may go on."""
+        """Deliver one message of any kind. Return True if the batch may go on."""
         is_tracking = self._deliveries.is_tracking
         if is_tracking:
             self._deliveries.track((delivery,))

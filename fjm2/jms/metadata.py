@@ -1,4 +1,4 @@
-"""Versions, and the facilities that this release refuses. One table serves the exceptions and the meta data."""
+"""Versions, and the facilities that this release refuses. The same tables serve the exceptions and the meta data."""
 
 from typing import Final, NoReturn
 
@@ -16,7 +16,7 @@ NEEDS: Final[dict[str, str]] = {
     "overrides by an administrator": "need a coordinator",
     "domain-specific interfaces": "need queues, and those a coordinator",
 }
-"""Facilities that a later release may offer, and what they need."""
+"""Facilities that a later release may offer, with what each of them needs."""
 
 NEVER: Final[dict[str, str]] = {
     "connection consumers": "are a facility of application servers",
@@ -25,23 +25,23 @@ NEVER: Final[dict[str, str]] = {
 
 
 def refuse(what: str) -> NoReturn:
-    """Raise ResourceAllocationError or, for a facility that will never be offered, NotImplementedError."""
+    """Refuse a facility: raise NotImplementedError if it will never be offered, otherwise ResourceAllocationError."""
     if what in NEVER:
         raise NotImplementedError(f"{what} {NEVER[what]}, and are not offered")
     raise ResourceAllocationError(f"{what} {NEEDS[what]}: not in this release")
 
 
 class ConnectionMetaData:
-    """Versions, and what this release offers."""
+    """Versions of Jakarta Messaging and of FJM2, and the facilities that this release does not offer."""
 
     __slots__ = ()
 
     jms_major_version = 3
-    """Version of Jakarta Messaging."""
+    """First number of the version of Jakarta Messaging."""
     jms_minor_version = 1
-    """Version of Jakarta Messaging."""
+    """Second number of the version of Jakarta Messaging."""
     jms_provider_name = "FJM2"
-    """Name of the provider."""
+    """Name of the JMS provider."""
     provider_version = __version__
     """Version of FJM2."""
 
@@ -67,5 +67,5 @@ class ConnectionMetaData:
 
     @property
     def not_offered(self) -> dict[str, str]:
-        """Facilities that are refused, and why."""
+        """Facilities that are refused, with the reason for each."""
         return NEEDS | NEVER

@@ -46,7 +46,7 @@ def check_destination(destination: object) -> Destination:
 
 
 class SendOptions:
-    """Options of a producer. They hold for messages that are not sent with values of their own."""
+    """Options of a producer. They apply to each send that has no values of its own."""
 
     def __init__(self) -> None:
         self._flags = PERSISTENT
@@ -61,7 +61,7 @@ class SendOptions:
         return ProducerStatistics(messages_sent=self._sent, sends_waited=self._waits, waited_s=self._waited_s)
 
     async def _wait(self, waiting: Awaitable[None]) -> None:
-        """Wait for room, and count that."""
+        """Wait for room, and count the wait."""
         began = perf_counter()
         try:
             await waiting
@@ -70,7 +70,7 @@ class SendOptions:
             self._waited_s += perf_counter() - began
 
     def _note_sent(self, waited_s: float | None) -> None:
-        """Count one send of the blocking API, and the time that it waited for room; None if it did not wait."""
+        """Count one send of the blocking API, and the seconds that it waited for room; None if it did not wait."""
         self._sent += 1
         if waited_s is not None:
             self._waits += 1
@@ -138,7 +138,7 @@ class SendOptions:
 
 
 class AnyProducer(SendOptions):
-    """Common part of the producers of both APIs, which wait for room in different ways."""
+    """Common part of the `MessageProducer` for asyncio and that for threads, which wait for room in different ways."""
 
     def __init__(self, outbox: Outbox, destination: Destination | None) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class AnyProducer(SendOptions):
 
     @property
     def destination(self) -> Destination | None:
-        """Destination of all messages; None if each send names one."""
+        """Destination of all messages; None if each send names a destination."""
         return self._destination
 
     def __repr__(self) -> str:
@@ -168,7 +168,8 @@ class AnyProducer(SendOptions):
     def _options(
         self, dest: Destination | None, delivery_mode: int | None, priority: int | None, time_to_live: int | None
     ) -> tuple[Destination, int, int, int]:
-        """Return destination, flags, priority and time to live: those of the send, or else the producer's."""
+        """Return destination, flags, priority and time to live of a send. Arguments that are None become the producer's
+        options."""
         if self._is_closed:
             raise IllegalStateError("the producer is closed")
         destination = self._destination
@@ -185,7 +186,7 @@ class AnyProducer(SendOptions):
 
 
 class MessageProducer(AnyProducer):
-    """Sends to its destination or, if it has none, to that of each send."""
+    """Sends messages to its destination or, if it has none, to the destination that each send names."""
 
     async def send(
         self,
@@ -199,8 +200,8 @@ class MessageProducer(AnyProducer):
     ) -> None:
         """Send the message as it is now, or, in a transaction, keep it for the commit.
 
-        Return when the message is accepted, and wait only for room. If subscribers do not confirm a persistent
-        message, `on_complete` is told, or else the exception listener.
+        This waits only until there is room for the message. If subscribers do not confirm a persistent message,
+        `on_complete` is told or, without it, the exception listener.
         """
         if on_complete is None:
             options = self._options(dest, delivery_mode, priority, time_to_live)
@@ -221,14 +222,15 @@ class MessageProducer(AnyProducer):
         priority: int | None = None,
         time_to_live: int | None = None,
     ) -> Awaitable[None]:
-        """Send the message as it is now, and return an awaitable of its outcome. It raises JMSError on failure."""
+        """Send the message as it is now, and return an awaitable of the outcome. The awaitable raises JMSError on
+        failure."""
         post = self._frame(message, dest, delivery_mode, priority, time_to_live)
         future, waiting = self._outbox.put_async(post, message, None)
         self._sent += 1
         return future if waiting is None else _both(asyncio.ensure_future(self._wait(waiting)), future)
 
     async def close(self) -> None:
-        """Wait for asynchronous sends. Calling this twice does no harm."""
+        """Close the producer, and wait for asynchronous sends of its session. Calling this twice does no harm."""
         self._outbox.check_not_in_callback("close")
         self._is_closed = True
         await self._outbox.completions.drained()

@@ -15,7 +15,8 @@ from .session import Session
 
 
 def _is_reply(message: Message, ids: Collection[str | None]) -> bool:
-    """Return True if its correlation id is one of `ids`. Anybody may send anything to a temporary topic."""
+    """Return True if a message is a reply: its correlation id is one of `ids`. Anybody may send anything to a temporary
+    topic."""
     try:
         return message.correlation_id in ids
     except MessageFormatError:
@@ -23,7 +24,7 @@ def _is_reply(message: Message, ids: Collection[str | None]) -> bool:
 
 
 class TopicRequestor:
-    """Sends requests to a topic, one at a time, and takes the first reply. It needs a session of its own.
+    """Sends requests to a topic, one at a time, and returns the first reply to each. It needs a session of its own.
 
     Start the connection first. `close` closes the session as well.
     """
@@ -70,14 +71,14 @@ class TopicRequestor:
 
 
 class QueueRequestor:
-    """Raise ResourceAllocationError: not in this release."""
+    """Class of JMS that this release does not offer. Its constructor raises ResourceAllocationError."""
 
     def __init__(self, session: Session, queue: Destination) -> NoReturn:  # noqa: ARG002
         refuse("queues")
 
 
 class Replies:
-    """Requests of a context, any number at a time. The correlation ids of replies tell them apart."""
+    """Requests of a context, any number at a time. The correlation ids of replies tell to which request they belong."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -90,7 +91,7 @@ class Replies:
     async def request(
         self, dest: Destination, message: Message, timeout_s: float | None, count: int | None
     ) -> list[Message]:
-        """Return `count` replies, or as many as arrive within `timeout_s`."""
+        """Send a request. Return `count` replies, or as many as arrive within `timeout_s`."""
         message.reply_to = self._reply_to
         await self._producer.send(message, dest)
         keys = {key for key in (message.message_id, message.correlation_id) if key is not None}

@@ -1,4 +1,4 @@
-"""Sessions: one order of sending, one order of receiving, one transaction."""
+"""Sessions, each with one order of sending, one order of receiving and one transaction."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
@@ -64,11 +64,11 @@ class SessionCore:
 
     @property
     def transacted(self) -> bool:
-        """True if what is sent and received waits for a commit."""
+        """True if messages are sent, and acknowledged, only by a commit."""
         return self.mode is SessionMode.SESSION_TRANSACTED
 
     def check_open(self) -> None:
-        """Raise IllegalStateError if session or connection are closed, or used in another event loop."""
+        """Raise IllegalStateError if the session or its connection is closed, or used in another event loop."""
         self.dispatcher.check_open()
         self.endpoint.check_open()
 
@@ -78,7 +78,8 @@ class SessionCore:
         return self.endpoint.settings.codec
 
     def check_may_close(self) -> None:
-        """Raise IllegalStateError in a callback of this session: `close` would wait for its caller."""
+        """Raise IllegalStateError if called in a callback of this session, because `close` would wait for its own
+        caller."""
         self.dispatcher.check_not_in_listener("close")
         self.outbox.check_not_in_callback("close")
 
@@ -107,7 +108,8 @@ class SessionCore:
         messages_max: int | None,
         bytes_max: int | None,
     ) -> Inbox:
-        """Subscribe to a destination, for a consumer. What is None is as the factory says."""
+        """Subscribe to a destination. Return the inbox for a consumer. Where an argument is None, the factory's setting
+        applies."""
         self.check_open()
         checked = check_destination(dest)
         if checked.kind_flags == QUEUE_FLAG:
@@ -140,7 +142,7 @@ class SessionCore:
             self.endpoint.subscriptions.remove(inbox)
 
     async def commit(self) -> None:
-        """See `Session.commit`."""
+        """Commit the transaction; see `Session.commit`."""
         self.check_transacted("commit")
         self.outbox.check_not_in_callback("commit")
         await self.outbox.completions.drained()
@@ -154,7 +156,7 @@ class SessionCore:
             await self.outbox.completions.confirm(number)
 
     async def rollback(self) -> None:
-        """See `Session.rollback`."""
+        """Roll back the transaction; see `Session.rollback`."""
         self.check_transacted("rollback")
         self.outbox.check_not_in_callback("rollback")
         await self.outbox.completions.drained()
@@ -162,7 +164,7 @@ class SessionCore:
         self.dispatcher.recover()
 
     async def recover(self) -> None:
-        """See `Session.recover`."""
+        """Redeliver messages that are not acknowledged; see `Session.recover`."""
         self.check_open()
         if self.transacted:
             raise IllegalStateError("recover on a transacted session: roll back instead")
@@ -170,7 +172,7 @@ class SessionCore:
         self.dispatcher.recover()
 
     async def close(self) -> None:
-        """See `Session.close`."""
+        """Close the session; see `Session.close`."""
         self.check_may_close()
         if self.is_closing:
             return
@@ -189,15 +191,16 @@ class SessionCore:
 
 
 class Session(MessageFactory):
-    """One order of sending, one order of receiving, one transaction. Leaving `async with session` closes it."""
+    """A session, with one order of sending, one order of receiving and one transaction. Leaving `async with session`
+    closes it."""
 
     def __init__(self, core: SessionCore) -> None:
-        """Use `connection.create_session()`."""
+        """Use `connection.create_session()` instead."""
         self._core = core
 
     @property
     def transacted(self) -> bool:
-        """True if what is sent and received waits for a commit."""
+        """True if messages are sent, and acknowledged, only by a commit."""
         return self._core.transacted
 
     @property
@@ -253,7 +256,7 @@ class Session(MessageFactory):
         return MessageConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready, core.close_inbox)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         self._check_subscription(topic, name, selector)
         refuse("shared subscriptions")
 
@@ -264,17 +267,17 @@ class Session(MessageFactory):
         selector: str | None = None,
         no_local: bool = False,  # noqa: ARG002
     ) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         self._check_subscription(topic, name, selector)
         if self._core.endpoint.client_id is None:
             raise IllegalStateError("an unshared durable subscription needs a client id")
         refuse("durable subscriptions")
 
     create_durable_subscriber = create_durable_consumer
-    """Raise ResourceAllocationError: not in this release."""
+    """Raise ResourceAllocationError, because this release does not offer this method."""
 
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         self._check_subscription(topic, name, selector)
         refuse("shared durable subscriptions")
 
@@ -284,7 +287,7 @@ class Session(MessageFactory):
         raise InvalidDestinationError(f"there is no durable subscription {name!r}")
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         self._core.check_open()
         if not isinstance(queue, Queue):
             raise InvalidDestinationError(f"{queue!r}: expected a Queue")
@@ -302,14 +305,14 @@ class Session(MessageFactory):
         Selector(selector or "")
 
     async def commit(self) -> None:
-        """Send the messages of the transaction, acknowledge those received in it, and wait for confirmation.
+        """Send the messages of the transaction, acknowledge the messages received in it, and wait for confirmation.
 
-        Raise TransactionRolledBackError if nothing was sent; UnconfirmedError, with `in_doubt`, if it may have been.
+        Raise TransactionRolledBackError if nothing was sent, and UnconfirmedError if the outcome is in doubt.
         """
         await self._core.commit()
 
     async def rollback(self) -> None:
-        """Drop the messages of the transaction. Those received in it are delivered again."""
+        """Drop the messages sent in the transaction. Messages received in it are delivered again."""
         await self._core.rollback()
 
     def transaction(self) -> AbstractAsyncContextManager[Self]:
@@ -331,7 +334,8 @@ class Session(MessageFactory):
         await self._core.recover()
 
     async def close(self) -> None:
-        """Wait for listeners, receives and asynchronous sends, and roll back. Calling this twice does no harm."""
+        """Close the session. Wait for listeners, receives and asynchronous sends, and roll back. Calling this twice
+        does no harm."""
         await self._core.close()
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Settings of the client. Those of the bus are in `fjm2.uri.BusConfig`."""
+"""Settings of connections and sessions. Settings of the bus are in `fjm2.uri.BusConfig`."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class SessionMode(IntEnum):
-    """Modes of acknowledging what a session receives."""
+    """Modes of acknowledging the messages that a session receives."""
 
     SESSION_TRANSACTED = 0
-    """The commit acknowledges."""
+    """A commit acknowledges the messages received in the transaction."""
     AUTO_ACKNOWLEDGE = 1
     """The session acknowledges a message when `receive` returns it, or the listener returns."""
     CLIENT_ACKNOWLEDGE = 2
     """`message.acknowledge()` acknowledges everything that the session received."""
     DUPS_OK_ACKNOWLEDGE = 3
-    """Like AUTO_ACKNOWLEDGE."""
+    """In FJM2, this is the same as AUTO_ACKNOWLEDGE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class ClientSettings:
     client_id: str | None = None
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     redeliveries_max: int = 6
-    """Times that a listener in AUTO or DUPS_OK mode gets a message again after it raised."""
+    """Greatest number of times that a message is delivered again because a listener raised, in AUTO or DUPS_OK mode."""
     confirm_timeout_s: float = 10.0
     """Time for which commits and asynchronous sends wait for subscribers to confirm persistent messages."""
     close_timeout_s: float = 2.0

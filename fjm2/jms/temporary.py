@@ -1,4 +1,4 @@
-"""The temporary destinations of one connection. Only it consumes from them, and they are deleted when it is closed.
+"""The temporary destinations of one connection. Nobody else consumes from them, and they are deleted at its close.
 
 A temporary queue lives in the connection that made it, which holds its messages until consumers take them.
 """
@@ -71,7 +71,7 @@ class QueueInbox(Inbox):
 
 
 class LocalQueue:
-    """One temporary queue."""
+    """A temporary queue, with its messages and its consumers."""
 
     def __init__(self, shared: Inbox) -> None:
         self.shared = shared
@@ -93,7 +93,8 @@ class LocalQueue:
         return inbox
 
     def remove(self, inbox: QueueInbox, unacknowledged: list[Delivery]) -> None:
-        """Return what a closed consumer took and did not acknowledge: other consumers get it next."""
+        """Remove a closed consumer, and put back the messages that it did not acknowledge. Other consumers get these
+        next."""
         self._consumers.remove(inbox)
         for delivery in unacknowledged:
             delivery.count += 1
@@ -112,7 +113,7 @@ class Temporaries:
 
     def __init__(self, connection_id: int, subscriptions: Subscriptions) -> None:
         self.alive: set[Destination] = set()
-        """Temporary destinations that were not deleted."""
+        """Temporary destinations that have not been deleted."""
         self._prefix = f"{connection_id:016x}-"
         """Names with this prefix belong to this connection."""
         self._subscriptions = subscriptions
@@ -120,13 +121,13 @@ class Temporaries:
         self._queues: dict[Destination, LocalQueue] = {}
 
     def create_topic(self) -> TemporaryTopic:
-        """Create a topic."""
+        """Create a temporary topic."""
         topic = TemporaryTopic(self._next_name(), self.delete)
         self.alive.add(topic)
         return topic
 
     def create_queue(self) -> TemporaryQueue:
-        """Create a queue. It keeps messages sent to it from now on."""
+        """Create a temporary queue. It keeps all messages that are sent to it from now on."""
         queue = TemporaryQueue(self._next_name(), self.delete)
         self.alive.add(queue)
         self._queues[queue] = LocalQueue(self._subscriptions.add(queue))
@@ -141,18 +142,18 @@ class Temporaries:
         return self._queues.get(destination)
 
     def check_own(self, destination: Destination) -> None:
-        """Raise InvalidDestinationError unless this connection may consume from it."""
+        """Raise InvalidDestinationError unless this connection may consume from `destination`."""
         if not destination.name.startswith(self._prefix):
             raise InvalidDestinationError(f"{destination} belongs to another connection")
         self.check_alive(destination)
 
     def check_alive(self, destination: Destination) -> None:
-        """Raise InvalidDestinationError if it belonged to this connection and was deleted."""
+        """Raise InvalidDestinationError if `destination` belonged to this connection and was deleted."""
         if destination.name.startswith(self._prefix) and destination not in self.alive:
             raise InvalidDestinationError(f"{destination} was deleted")
 
     async def delete(self, destination: Destination) -> None:
-        """Delete it. Raise IllegalStateError while it has consumers. Calling this twice does no harm."""
+        """Delete a destination. Raise IllegalStateError while it has consumers. Calling this twice does no harm."""
         if destination not in self.alive:
             return
         queue = self._queues.get(destination)
@@ -164,7 +165,7 @@ class Temporaries:
             self._subscriptions.remove(queue.shared)
 
     def close(self) -> None:
-        """Delete all of them."""
+        """Delete all temporary destinations of the connection."""
         self.alive.clear()
         for queue in self._queues.values():
             self._subscriptions.remove(queue.shared)

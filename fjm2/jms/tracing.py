@@ -15,7 +15,8 @@ _MARKS: Final = tuple(name.encode() for name in _NAMES)
 
 
 class TracingWriter(FrameWriter):
-    """Records a span for each frame. The message is not changed: sent again, it gets another context."""
+    """Writes frames with a trace context, and records a span for each. The message itself is not changed: if it is sent
+    again, it gets another context."""
 
     __slots__ = ("_telemetry",)
 

@@ -30,8 +30,9 @@ _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 
 
 def encode_modified_utf8(text: str) -> bytes:
-    """Return modified UTF-8, as Java writes it: NUL is two bytes, a character beyond U+FFFF two surrogates of three
-    bytes.
+    """Return a text in modified UTF-8, as Java writes it.
+
+    NUL becomes two bytes, and a character beyond U+FFFF becomes two surrogates of three bytes each.
     """
     if text.isascii() and "\0" not in text:
         return text.encode()
@@ -44,7 +45,7 @@ def _surrogates(bits: int) -> str:
 
 
 def decode_modified_utf8(data: bytes) -> str:
-    """Return the text. Raise MessageFormatError if the bytes are not modified UTF-8."""
+    """Return the text that `data` encodes. Raise MessageFormatError if it is not modified UTF-8."""
     if data.isascii():
         return data.decode()
     try:
@@ -57,13 +58,14 @@ def decode_modified_utf8(data: bytes) -> str:
 
 
 class BytesMessage(SequentialMessage):
-    """A message that is write-only when new, and read-only once received or `reset`. A failed read does not move the
-    position.
+    """A message whose body is bytes. It is write-only when new, and read-only once received or `reset`.
+
+    A failed read does not move the position.
     """
 
     __slots__ = ()
     _kind = Kind.BYTES
-    """Bytes body."""
+    """Kind of the message: its body is bytes."""
 
     @property
     def body_length(self) -> int:
@@ -71,7 +73,7 @@ class BytesMessage(SequentialMessage):
         return len(self._readable())
 
     def read_boolean(self) -> bool:
-        """Read one byte: 0 is False, anything else True."""
+        """Read a boolean from one byte: 0 is False, anything else is True."""
         return cast(bool, self._read(_BOOLEAN))
 
     def read_byte(self) -> int:
@@ -91,7 +93,7 @@ class BytesMessage(SequentialMessage):
         return cast(int, self._read(_UNSIGNED_SHORT))
 
     def read_char(self) -> str:
-        """Read two bytes: a UTF-16 code unit."""
+        """Read a character from two bytes, a UTF-16 code unit."""
         return chr(cast(int, self._read(_CHAR)))
 
     def read_int(self) -> int:
@@ -143,7 +145,7 @@ class BytesMessage(SequentialMessage):
         return value
 
     def write_boolean(self, value: bool) -> None:
-        """Write one byte: 0 for False, 1 for True."""
+        """Write a boolean as one byte: 0 for False, 1 for True."""
         self._write(_BOOLEAN.pack(to_stored_boolean(value)))
 
     def write_byte(self, value: int) -> None:
@@ -155,7 +157,7 @@ class BytesMessage(SequentialMessage):
         self._write(_SHORT.pack(Short(value)))
 
     def write_char(self, value: str) -> None:
-        """Write two bytes: a UTF-16 code unit."""
+        """Write a character as two bytes, a UTF-16 code unit."""
         self._write(_CHAR.pack(ord(Char(value))))
 
     def write_int(self, value: int) -> None:
@@ -175,7 +177,8 @@ class BytesMessage(SequentialMessage):
         self._write(_DOUBLE.pack(to_stored_double(value)))
 
     def write_utf(self, value: str) -> None:
-        """Write a string in modified UTF-8, preceded by its length in two bytes. It may have at most 65,535 bytes."""
+        """Write a string in modified UTF-8, preceded by its length in two bytes. The string may take at most 65,535
+        bytes."""
         if not isinstance(value, str):
             raise MessageFormatError(f"{value!r} is not a str")
         encoded = encode_modified_utf8(value)
@@ -184,7 +187,7 @@ class BytesMessage(SequentialMessage):
         self._write(_UNSIGNED_SHORT.pack(len(encoded)) + encoded)
 
     def write_bytes(self, value: bytes | bytearray | memoryview, offset: int = 0, length: int | None = None) -> None:
-        """Write bytes, or a part of them, without their length."""
+        """Write bytes, or a part of them. The length is not written."""
         if type(value) is not bytes or offset or length is not None:
             value = to_stored_bytes(value, offset, length)
         self._write(value)

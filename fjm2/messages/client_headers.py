@@ -1,4 +1,4 @@
-"""Headers that the client sets before a send: correlation id, reply-to and type. They travel in optional sections."""
+"""Headers that the client sets before a send: correlation id, reply-to and type. They are sent in optional sections."""
 
 from typing import Self
 
@@ -8,7 +8,7 @@ from .types import decode_text, encode_text
 
 
 class ClientHeaders:
-    """The headers that the client sets, as values or encoded as sections."""
+    """The headers that the client sets. They can be encoded as sections, and decoded from them."""
 
     __slots__ = ("correlation", "reply_to", "type")
 

@@ -1,4 +1,4 @@
-"""Topics and queues: where messages go. Frozen, hashable, equal by kind and name."""
+"""Destinations of messages: topics and queues. They are frozen and hashable. Two are equal if kind and name are."""
 
 import zlib
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ KIND_FLAGS = QUEUE_FLAG | TEMPORARY_FLAG
 class Destination:
     """Base of topics and queues.
 
-    `encoded_name`, `kind_flags` and `frame_hash` are its fields in a frame.
+    `encoded_name`, `kind_flags` and `frame_hash` are the fields of a destination in a frame.
     """
 
     __slots__ = ("encoded_name", "frame_hash", "name")
@@ -25,7 +25,7 @@ class Destination:
     _SCHEME: ClassVar[str]
 
     name: str
-    """Name without the scheme."""
+    """Name of the destination, without the scheme."""
     encoded_name: bytes
     frame_hash: int
 
@@ -82,7 +82,7 @@ class Topic(Destination):
 
 
 class Queue(Destination):
-    """A destination each of whose messages goes to one consumer."""
+    """A destination whose messages each go to one consumer."""
 
     __slots__ = ()
     kind_flags = QUEUE_FLAG
@@ -97,7 +97,7 @@ class Queue(Destination):
 class _Temporary(Destination):
     """A destination that lives as long as the connection that created it.
 
-    The connection passes `on_delete`. A destination received in a message has none, and cannot be deleted.
+    The connection passes `on_delete`. A destination received in a message has no `on_delete`, and cannot be deleted.
     """
 
     __slots__ = ()
@@ -109,8 +109,9 @@ class _Temporary(Destination):
     _on_delete: Callable[[Any], Awaitable[None]] | None
 
     async def delete(self) -> None:
-        """Delete it. Raise IllegalStateError if it has consumers, InvalidDestinationError if another connection owns
-        it.
+        """Delete the destination.
+
+        Raise IllegalStateError if it has consumers, InvalidDestinationError if another connection owns it.
         """
         if self._on_delete is None:
             raise InvalidDestinationError(f"{self} belongs to another connection")
@@ -147,7 +148,7 @@ _seen: dict[tuple[int, bytes], Destination] = {}
 
 
 def destination_from(flags: int, encoded_name: bytes) -> Destination:
-    """Return the destination that a frame names. Raise InvalidDestinationError if the name is invalid."""
+    """Return the destination that a frame names. Raise InvalidDestinationError if its name is invalid."""
     key = flags & KIND_FLAGS, encoded_name
     known = _seen.get(key)
     if known is not None:

@@ -47,19 +47,19 @@ class JMSError(FJM2Error):
     ) -> None:
         super().__init__(reason)
         self.error_code = error_code
-        """Name of the error, if it has one."""
+        """Stable name of the error; None if it has none."""
         self.linked_exception = linked_exception
-        """Underlying exception; also `__cause__`."""
+        """Exception that caused this one, also in `__cause__`; None if there is none."""
         if linked_exception is not None:
             self.__cause__ = linked_exception
 
 
 JMSRuntimeError = JMSError
-"""The same as JMSError: Java's checked and unchecked exceptions are one here."""
+"""The same class as JMSError. Java has checked and unchecked exceptions; here they are one."""
 
 
 class IllegalStateError(JMSError, RuntimeError):
-    """The object is closed, in the wrong mode, or busy."""
+    """The call is not possible, because the object is closed, in the wrong mode, or busy."""
 
 
 class InvalidClientIDError(JMSError, ValueError):
@@ -71,7 +71,8 @@ class InvalidDestinationError(JMSError, ValueError):
 
 
 _EXCERPT_CHARACTERS_MAX = 40
-"""Length of the excerpt of a selector in an error message: half of it before the error. Fits a line of a log."""
+"""Length of the excerpt of a selector in an error message, so that it fits a line of a log. Half of it precedes the
+error."""
 
 
 def _pointed(text: str, position: int) -> str:
@@ -84,7 +85,7 @@ def _pointed(text: str, position: int) -> str:
 
 
 class InvalidSelectorError(JMSError, ValueError):
-    """The text is not a valid selector. The error shows an excerpt, and the position."""
+    """The text is not a valid selector. The message of the exception shows an excerpt, and the position."""
 
     def __init__(self, reason: str, position: int = 0, selector: str | None = None) -> None:
         shown = "" if selector is None else f"\n{_pointed(selector, position)}"
@@ -92,7 +93,7 @@ class InvalidSelectorError(JMSError, ValueError):
         self.reason = reason
         """Description of the error."""
         self.selector = selector
-        """The whole text, if it is known."""
+        """Text of the whole selector; None if it is not known."""
         self.position = position
         """Index of the character where the error was found."""
 
@@ -114,7 +115,7 @@ class MessageNotReadableError(JMSError, RuntimeError):
 
 
 class MessageNotWriteableError(JMSError, RuntimeError):
-    """A received message cannot be written to before it is cleared."""
+    """The body or the properties of a received message cannot be written before they are cleared."""
 
 
 class ResourceAllocationError(JMSError, RuntimeError):
@@ -130,7 +131,7 @@ class TransactionRolledBackError(JMSError):
 
 
 class NumberFormatError(ValueError):
-    """A text is not a number of the requested type, or null."""
+    """A text is not a number of the requested type, or a number was requested of null."""
 
 
 class NullValueError(TypeError):

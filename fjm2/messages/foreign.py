@@ -1,4 +1,4 @@
-"""Messages of foreign classes: any object that looks like a message can be sent, as a copy."""
+"""Messages of foreign classes. Any object that looks like a message can be sent, as a copy."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
@@ -17,14 +17,14 @@ from .text_message import TextMessage
 
 @runtime_checkable
 class MessageProtocol(Protocol):
-    """The least that `send` needs of a message. Its other members tell the kind of its body: see `adopt`."""
+    """The members of a message that `send` needs at least. Further members tell the kind of the body: see `adopt`."""
 
     correlation_id: Any
-    """Text, bytes or None."""
+    """Correlation id: text, bytes or None."""
     reply_to: Any
-    """A `Destination` of FJM2 is kept; anything else is left out."""
+    """Destination for replies. A `Destination` of FJM2 is kept; anything else is left out."""
     type: Any
-    """Text or None."""
+    """JMSType of the message: text or None."""
 
     def property_names(self) -> Iterable[str]:
         """Return the names of all properties."""
@@ -46,9 +46,9 @@ STAMPED = (
 
 
 def adopt(message: object, codec: ObjectCodec = SAFE_CODEC) -> Message:
-    """Return the message itself, or a copy of kind, client headers, properties and body if its class is foreign.
+    """Return the message itself or, if its class is foreign, a copy of its kind, client headers, properties and body.
 
-    Raise MessageFormatError if it is not a message.
+    Raise MessageFormatError if the object is not a message.
     """
     if isinstance(message, Message):
         return message
@@ -65,7 +65,7 @@ def adopt(message: object, codec: ObjectCodec = SAFE_CODEC) -> Message:
 
 
 def stamp_foreign(message: object, sent: Message) -> None:
-    """Copy the headers of a send from the copy that was sent to the foreign message."""
+    """Copy the headers that a send has set from `sent`, the copy that was sent, to the foreign message."""
     for name in STAMPED:
         setattr(message, name, getattr(sent, name))
 
@@ -109,7 +109,7 @@ def _copy_stream(message: Any, _: ObjectCodec) -> Message:
             return copy
 
 
-# A member that only this kind of message has, and how to copy its body.
+# For each kind of message, a member that no other kind has, and the function that copies its body.
 _COPIERS: tuple[tuple[str, Callable[[Any, ObjectCodec], Message]], ...] = (
     ("text", _copy_text),
     ("object", _copy_object),

@@ -4,7 +4,7 @@ Sending: a connection's `FrameWriter` stamps a message and returns its frame in 
 copying the body. In a transaction, the parts are kept until the commit, and then go through `seal`.
 
 Receiving: each stream has a `FrameReader` that finds the frames in its runs. The router selects frames by the fields of
-the fixed header, `is_sent_to` and `look_up`, and makes messages from copies of them by `message.open_message`.
+the fixed header, `is_sent_to` and `look_up`. It copies the frames, and `message.open_message` makes messages of them.
 """
 
 from bisect import bisect_left
@@ -51,16 +51,15 @@ from .selector.names import HEADERS
 from .types import PropertyValue
 
 FRAME_BYTES_MAX: Final = 256 << 20
-"""Longest frame that is sent. Receivers may accept less."""
+"""Size of the longest frame that is sent, in bytes. Receivers may accept less."""
 DEFAULT_RECEIVED_BYTES_MAX: Final = 64 << 20
-"""Longest frame that a reader accepts by default. Bounds the memory that forged lengths can take."""
+"""Size of the longest frame that a reader accepts by default. It bounds the memory that forged lengths can take."""
 
 Parts = tuple[bytes, bytes]
-"""A frame to be sent: everything up to the body, and the body."""
+"""A frame to be sent, in two parts: everything up to the body, and the body."""
 Frame = tuple[bytes, int, int, int, Header]
-"""A received frame: a buffer, the indexes in it where the frame begins, its body begins, and the frame ends, and the
-fields of the fixed header.
-"""
+"""A received frame: a buffer, three indexes in it, and the fields of the fixed header. The indexes are those at which
+the frame begins, its body begins, and the frame ends."""
 
 
 class FrameWriter:
@@ -70,7 +69,8 @@ class FrameWriter:
 
     def __init__(self, connection_id: int, number: int = 0) -> None:
         self.connection_id = connection_id
-        """64 random bits. Together with the number, they make message ids that are unique without coordination."""
+        """Id of the connection: 64 random bits. With the number of a frame, it makes message ids unique without
+        coordination."""
         self.number = number
         """Number of the latest frame."""
 
@@ -84,7 +84,8 @@ class FrameWriter:
         expiration: int = 0,
         delivery_delay: int = 0,
     ) -> Parts:
-        """Return the frame of a message as it is now, and stamp the message. All values have been checked before.
+        """Return the frame of a message as it is now, and set the headers of the send on the message. The arguments
+        have been checked before.
 
         The caller passes the flags PERSISTENT, NO_MESSAGE_ID and NO_TIMESTAMP.
         """
@@ -121,7 +122,8 @@ class FrameWriter:
 
 
 def seal(parts: Parts, transaction: Transaction) -> Parts:
-    """Return the frame as a message of a transaction, once the number of its messages is known."""
+    """Return the frame of a message with its place in a transaction added. The number of messages in it must be
+    known."""
     head, body = parts
     fields = list(HEADER.unpack_from(head))
     section = transaction_section(transaction)
@@ -144,7 +146,8 @@ def with_properties(parts: Parts, change: Callable[[bytes], bytes]) -> Parts:
 
 
 def transaction_of(buffer: bytes, header: Header, start: int = 0) -> Transaction | None:
-    """Return the transaction that a frame belongs to, if any."""
+    """Return the transaction that a frame belongs to, and the frame's place in it. Return None if it belongs to
+    none."""
     if not header[FLAGS] & IN_TRANSACTION:
         return None
     content = sections_of(buffer, header, start).get(Section.TRANSACTION)
@@ -154,7 +157,7 @@ def transaction_of(buffer: bytes, header: Header, start: int = 0) -> Transaction
 
 
 def is_sent_to(buffer: bytes, start: int, header: Header, destination: Destination) -> bool:
-    """Return True if a frame goes to a destination. Its hash has been compared before."""
+    """Return True if a frame goes to a destination. The caller has already compared the hashes."""
     return (
         header[NAME_BYTES] == len(destination.encoded_name)
         and header[FLAGS] & KIND_FLAGS == destination.kind_flags
@@ -163,9 +166,10 @@ def is_sent_to(buffer: bytes, start: int, header: Header, destination: Destinati
 
 
 def look_up(buffer: bytes, start: int, header: Header, name: str) -> PropertyValue:
-    """Return the value of a name in a selector: a header or property, or None. Decodes nothing else of the frame.
+    """Return the value of the header or property `name`, for a selector. Return None if the frame does not have it.
 
-    Raise MessageFormatError if the frame is malformed. A selector uses `partial(look_up, buffer, start, header)`.
+    Nothing else of the frame is decoded. Raise MessageFormatError if the frame is malformed. A selector uses
+    `partial(look_up, buffer, start, header)`.
     """
     if name in HEADERS:
         return _look_up_header(buffer, start, header, name)
@@ -187,12 +191,12 @@ def _look_up_header(buffer: bytes, start: int, header: Header, name: str) -> Pro
 
 
 def body_place(header: Header) -> int:
-    """Return where in a frame the body begins."""
+    """Return the index in a frame at which the body begins."""
     return HEADER_BYTES + header[NAME_BYTES] + header[PROPERTY_BYTES] + header[SECTION_BYTES]
 
 
 def is_well_formed(buffer: bytes, start: int, header: Header) -> bool:
-    """Return True if everything but the body can be decoded. Bodies are decoded when they are accessed."""
+    """Return True if all of a frame but its body can be decoded. Bodies are decoded when they are accessed."""
     try:
         name = buffer[start + HEADER_BYTES : start + HEADER_BYTES + header[NAME_BYTES]]
         decode_destination(bytes((header[FLAGS] & KIND_FLAGS,)) + name)
@@ -218,14 +222,15 @@ class FrameDrop(Enum):
 
 
 _PIECES_MAX: Final = 1024
-"""Pieces of a frame held before they are joined: many small pieces take far more memory than their bytes."""
+"""Greatest number of pieces of a frame that are held before they are joined. Many small pieces take far more memory
+than their bytes."""
 
 
 class FrameReader:
     """Finds the frames in the runs of one stream.
 
-    Invalid data is never raised but counted in `drops`. Reading continues behind it if its length is plausible,
-    otherwise at the next message mark of the stream. Holds at most `frame_bytes_max` bytes.
+    Invalid data never raises an exception, but is counted in `drops`. Reading continues behind it if its length is
+    plausible, otherwise at the next message mark of the stream. The reader holds at most `frame_bytes_max` bytes.
     """
 
     __slots__ = ("_header", "_held_bytes", "_is_synced", "_merged", "_pieces", "drops", "frame_bytes_max")
@@ -235,16 +240,16 @@ class FrameReader:
         self.drops: Counter[FrameDrop] = Counter()
         self._is_synced = False
         self._pieces: list[bytes] = []
-        """Beginning of an incomplete frame."""
+        """Pieces of the incomplete frame."""
         self._held_bytes = 0
         self._merged = 0
-        """Number of pieces, at the start of the list, that were joined from small ones."""
+        """Number of pieces at the start of the list that were joined from small pieces."""
         self._header: Header | None = None
-        """Header of the incomplete frame, once it is complete."""
+        """Header of the incomplete frame; None until all of the header has come."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes held of an incomplete frame."""
+        """Number of bytes held of an incomplete frame."""
         return self._held_bytes
 
     def reset(self) -> None:
@@ -255,10 +260,11 @@ class FrameReader:
         self._is_synced = False
 
     def feed(self, run: bytes, marks: Sequence[int] = ()) -> list[Frame]:
-        """Return all frames that end in this run. It follows the last run without a gap; messages begin at its marks.
+        """Return all frames that end in this run, which follows the last run without a gap. Messages begin at its
+        marks.
 
-        Marks are used only if reading has to restart, or a frame spans the whole run. The buffer of a frame is usually
-        the run itself: copy what is to be kept.
+        Marks are used only if reading has to restart, or if a frame spans the whole run. The buffer of a frame is
+        usually the run itself: copy the parts of it that are to be kept.
         """
         frames: list[Frame] = []
         at = shift = 0
@@ -296,7 +302,7 @@ class FrameReader:
         return frames
 
     def _continue(self, header: Header, run: bytes, marks: Sequence[int], frames: list[Frame]) -> int:
-        """Add to the incomplete frame. Return where reading continues in the run."""
+        """Add a run to the incomplete frame. Return the index in the run at which reading continues."""
         missing = header[FRAME_BYTES] - self._held_bytes
         if missing <= len(run):
             self._pieces.append(run[:missing])
@@ -313,7 +319,7 @@ class FrameReader:
         return len(run)
 
     def _skip(self, header: Header, end: int, size: int) -> int:
-        """Drop a frame. Return where it ends if its length is plausible, otherwise 0."""
+        """Drop a frame. Return the index at which it ends if its length is plausible, otherwise 0."""
         is_too_large = header[FRAME_BYTES] > self.frame_bytes_max
         if header[0] != VERSION or header[KIND] > KIND_MAX:
             self.drops[FrameDrop.UNKNOWN] += 1
@@ -322,7 +328,8 @@ class FrameReader:
         return end if header[FRAME_BYTES] >= HEADER_BYTES and not is_too_large and end <= size else 0
 
     def _resume(self, marks: Sequence[int], first: int, size: int) -> int:
-        """Return the first message mark from an index on; without one, the end, to go on in the next run."""
+        """Return the first message mark from the index `first` on. Without such a mark, return the end, to go on in the
+        next run."""
         index = bisect_left(marks, first)
         at = marks[index] if index < len(marks) else size
         self._is_synced = first <= at < size

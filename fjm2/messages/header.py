@@ -7,12 +7,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from .destination import KIND_FLAGS, Destination, destination_from
 from .errors import InvalidDestinationError, MessageFormatError
 
-VERSION: Final = 1  # of the frame format
+VERSION: Final = 1  # version of the frame format
 HEADER = struct.Struct("!BBBBIIH2xIIQQqq")
 HEADER_BYTES: Final = HEADER.size
 
 Header: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""Fields that `HEADER` unpacks, by the indexes below."""
+"""Fields that `HEADER` unpacks. The constants below are their indexes."""
 KIND: Final = 1
 FLAGS: Final = 2
 PRIORITY: Final = 3
@@ -67,10 +67,10 @@ _TRANSACTION = struct.Struct("!QII")
 
 
 class Transaction(NamedTuple):
-    """Transaction that a message belongs to, and its place in it."""
+    """Transaction that a message belongs to, and the place of the message in it."""
 
     number: int
-    """Number chosen by the sending connection."""
+    """Number of the transaction, chosen by the sending connection."""
     place: int
     size: int
 
@@ -92,7 +92,7 @@ def transaction_section(transaction: Transaction) -> bytes:
 
 
 def split_sections(data: bytes, at: int, end: int) -> dict[int, bytes]:
-    """Return contents by tag. If a tag occurs twice, the first one counts."""
+    """Return the contents of sections by tag. If a tag occurs twice, the first one counts."""
     sections: dict[int, bytes] = {}
     while at < end:
         if at + _SECTION.size > end:

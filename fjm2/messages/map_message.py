@@ -34,14 +34,15 @@ from .values import decode_value, encode_value
 
 
 class MapMessage(Message, Mapping[str, Value]):
-    """A message of named values, without order. It is readable as a mapping, and written by its setters.
+    """A message whose body is a set of named values, without order. It is read as a mapping, and written by its
+    setters.
 
-    It is equal only to itself, and true even when empty, like every message.
+    A message is equal only to itself, and true even when empty.
     """
 
     __slots__ = ()
     _kind = Kind.MAP
-    """Map body."""
+    """Kind of the message: its body is a map."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +117,7 @@ class MapMessage(Message, Mapping[str, Value]):
         return read_bytes(self._items().get(name))
 
     def get_object(self, name: str) -> Value:
-        """Return the value with the type it was set with; None if the item does not exist."""
+        """Return the value of the item with the type that it was set with; None if the item does not exist."""
         return self._items().get(name)
 
     def set_boolean(self, name: str, value: bool) -> None:
@@ -195,7 +196,7 @@ class MapMessage(Message, Mapping[str, Value]):
 
 
 def _decode_items(data: bytes) -> dict[str, Value]:
-    """Return the items. Names are encoded as values of type String."""
+    """Return the items that `data` encodes. Names are encoded as values of type String."""
     items: dict[str, Value] = {}
     at = 0
     while at < len(data):

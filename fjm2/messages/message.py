@@ -8,8 +8,8 @@ Functions for the layers above (producers, sessions, routers). Applications do n
 - `open_message(head, body, header, ...)` makes a received message from the two parts of a frame, and decodes nothing
   until it is asked for. Both parts are immutable bytes, so a redelivery is made from them again, with a higher
   `delivery_count`, whatever the application did to the first copy.
-- `put_property(message, name, value)` sets a property even if the message is read-only: one that the receiver adds and
-  that is not sent on, such as JMS_FJM2_Gap, or one that a JMSProducer adds to a message that it forwards.
+- `put_property(message, name, value)` sets a property even if the message is read-only. Receivers add such properties,
+  which are not sent on, for example JMS_FJM2_Gap. A JMSProducer adds some to messages that it forwards.
 """
 
 import builtins
@@ -81,7 +81,7 @@ _Acknowledge = Callable[[], Awaitable[None]]
 
 
 class _Stamped(Generic[_T]):
-    """A header set by the send or by the receiver. A value that the client sets is visible until the next send."""
+    """A header that the send or the receiver sets. A value that the client sets is visible only until the next send."""
 
     def __init__(self, read: Callable[["Message"], _T]) -> None:
         self._read = read
@@ -109,10 +109,10 @@ class _Stamped(Generic[_T]):
 
 
 class Message:
-    """A message without a body, and the base of messages with one.
+    """A message without a body, and the base of messages with a body.
 
-    All headers can be set at any time. Only correlation id, reply-to and type are sent as set: a send overwrites the
-    others. Properties and body of a received message are read-only until they are cleared.
+    All headers can be set at any time. Only correlation id, reply-to and type are sent as set, because a send
+    overwrites the others. Properties and body of a received message are read-only until they are cleared.
     """
 
     __slots__ = (
@@ -133,28 +133,28 @@ class Message:
     )
 
     _kind: ClassVar[Kind] = Kind.MESSAGE
-    """Kind of the message, by its body."""
+    """Kind of the message, which depends on its body."""
     _kind_code: ClassVar[int] = int(Kind.MESSAGE)  # plain int: reading an Enum member is slow
 
     _new_body: ClassVar[Any] = None
     """Body of a message that is new or cleared."""
 
     _head: bytes | None
-    """The received frame up to its body; None if the message was not received, or once it has been sent on."""
+    """The received frame up to its body; None if the message was not received, or has been sent on."""
     _header: Header | None
     _destination: Destination | None
     _client: ClientHeaders | None
     _local: dict[str, Any] | None
-    """Headers that the client set in place of the stamped ones."""
+    """Headers that the client set in place of those that the send or the receiver sets."""
     _properties: dict[str, PropertyValue] | None
     _encoded_properties: bytes | None
     _are_properties_read_only: bool
     _body: Any
-    """Body as the subclass holds it; UNREAD while only the encoded one is there."""
+    """Body as the subclass holds it; UNREAD while only the encoded body is there."""
     _encoded_body: bytes | None
     """Body as received, or as the subclass encoded it; None once the body has changed."""
     _position: int
-    """Position in the body that a subclass has read up to."""
+    """Position in the body up to which a subclass has read."""
     _is_body_read_only: bool
     _delivery_count: int
     _acknowledge: _Acknowledge | None
@@ -174,7 +174,7 @@ class Message:
 
     @_Stamped
     def destination(self) -> Destination | None:
-        """Destination it was sent to; None before the send."""
+        """Destination that the message was sent to; None before the send."""
         if self._destination is None and self._head is not None and self._header is not None:
             name = self._head[HEADER_BYTES : HEADER_BYTES + self._header[NAME_BYTES]]
             try:
@@ -192,7 +192,8 @@ class Message:
 
     @_Stamped
     def message_id(self) -> str | None:
-        """`ID:` and a unique text; None before the send, or if the producer disabled message ids."""
+        """Unique id of the message, beginning with `ID:`. None before the send, or if the producer disabled message
+        ids."""
         return message_id_of(self._header) if self._header is not None else None
 
     @_Stamped
@@ -204,12 +205,13 @@ class Message:
 
     @_Stamped
     def expiration(self) -> int:
-        """Time when it expires, in milliseconds since 1970 by the sender's clock; 0 if it never does."""
+        """Time at which the message expires, in milliseconds since 1970 by the sender's clock; 0 if it never
+        expires."""
         return self._header[EXPIRATION] if self._header is not None else 0
 
     @_Stamped
     def delivery_time(self) -> int:
-        """Time from which it may be delivered, in milliseconds since 1970 by the sender's clock."""
+        """Time from which the message may be delivered, in milliseconds since 1970 by the sender's clock."""
         return self._header[TIMESTAMP] + self._delay() if self._header is not None else 0
 
     @_Stamped
@@ -219,7 +221,7 @@ class Message:
 
     @_Stamped
     def redelivered(self) -> bool:
-        """True if it may have been delivered before."""
+        """True if the message may have been delivered before."""
         return self._delivery_count > 1
 
     def _delay(self) -> int:
@@ -230,7 +232,8 @@ class Message:
 
     @property
     def delivery_count(self) -> int:
-        """Number of deliveries, this one included; 0 if it was not received. Also the property JMSXDeliveryCount."""
+        """Number of deliveries of the message, this one included; 0 if it was not received. Also the property
+        JMSXDeliveryCount."""
         return self._delivery_count
 
     def _read_client(self) -> ClientHeaders:
@@ -244,7 +247,8 @@ class Message:
 
     @property
     def correlation_id(self) -> str | None:
-        """Text that links this message to another. If set as bytes: their text, or None if they are not UTF-8."""
+        """Text that links this message to another. If it was set as bytes, their text, or None if they are not
+        UTF-8."""
         return self._read_client().correlation_text
 
     @correlation_id.setter
@@ -253,7 +257,8 @@ class Message:
 
     @property
     def correlation_id_bytes(self) -> bytes | None:
-        """The correlation id as bytes. If it was set as text: its UTF-8. Setting one replaces the other."""
+        """The correlation id as bytes. If it was set as text, the text in UTF-8. Setting one of the two replaces the
+        other."""
         correlation = self._read_client().correlation
         return encode_text(correlation) if isinstance(correlation, str) else correlation
 
@@ -309,7 +314,7 @@ class Message:
         return name in self._read_properties()
 
     def clear_properties(self) -> None:
-        """Remove all properties, and make them writable, also those of a received message. The body stays."""
+        """Remove all properties, and make properties writable, also in a received message. The body stays."""
         self._properties = {}
         self._encoded_properties = None
         self._are_properties_read_only = False
@@ -347,7 +352,7 @@ class Message:
         return read_string(self._read_properties().get(name))
 
     def get_object_property(self, name: str) -> PropertyValue:
-        """Return the value with the type it was set with; None if the property does not exist."""
+        """Return the value of the property with the type that it was set with; None if the property does not exist."""
         return self._read_properties().get(name)
 
     def set_boolean_property(self, name: str, value: bool) -> None:
@@ -400,17 +405,18 @@ class Message:
         self._encoded_properties = None
 
     def clear_body(self) -> None:
-        """Replace the body by the empty body of a new message, and make it writable. Headers and properties stay."""
+        """Replace the body by the empty body of a new message, and make the body writable. Headers and properties
+        stay."""
         self._body = self._new_body
         self._encoded_body = None
         self._position = 0
         self._is_body_read_only = False
 
     def get_body(self, type: builtins.type[_T]) -> _T | None:  # noqa: A002
-        """Return the body if it is of this type, or None if there is none. Raise MessageFormatError if it is of another
-        type.
+        """Return the body if it is of this type, or None if the message has no body.
 
-        An empty bytes or map body is returned if the type fits it, and counts as no body if not.
+        Raise MessageFormatError if the body is of another type. An empty bytes or map body is returned if the type fits
+        it, and counts as no body if not.
         """
         body = self._get_body()
         if isinstance(body, type):
@@ -428,12 +434,13 @@ class Message:
         return isinstance(body, type) or self._is_nothing(body)
 
     def _is_nothing(self, body: object) -> bool:
-        """Return True if this body counts as none."""
+        """Return True if this body counts as no body."""
         return body is None
 
     def _get_body(self) -> object:
-        """Return the whole body; None if there is none. Raise MessageFormatError if this kind of body cannot be
-        returned whole.
+        """Return the whole body; None if there is none.
+
+        Raise MessageFormatError if this kind of body cannot be returned whole.
         """
         return None
 
@@ -442,19 +449,18 @@ class Message:
             raise MessageNotWriteableError("the body is read-only: call clear_body() to write it")
 
     def _load_body(self) -> None:
-        """Decode the body if it is still as received."""
+        """Decode the body if it is still encoded, as it was received."""
 
     def _encode_body(self) -> bytes | None:
-        """Return the encoded body; None if it is null."""
+        """Return the encoded body; None if the body is null."""
         return b""
 
     def _prepare(self) -> None:
-        """Initialise the slots of a subclass in a received message. Called for kinds from STREAM on."""
+        """Initialise the slots of a subclass in a received message. Called for STREAM and the kinds after it."""
 
     def acknowledge(self) -> Awaitable[None]:
-        """Acknowledge all messages that the session has delivered so far. Has an effect in CLIENT_ACKNOWLEDGE mode
-        only.
-        """
+        """Acknowledge all messages that the session has delivered so far. This has an effect in CLIENT_ACKNOWLEDGE mode
+        only."""
         return DONE if self._acknowledge is None else self._acknowledge()
 
     def __repr__(self) -> str:
@@ -484,7 +490,7 @@ def open_message(
     acknowledge: _Acknowledge | None = None,
     destination: Destination | None = None,
 ) -> Message:
-    """Return a received message, given a frame whose fixed header is valid, cut where its body begins.
+    """Return a received message, made from a frame that is cut where its body begins. The fixed header must be valid.
 
     Other malformed parts raise MessageFormatError when they are accessed.
     """
@@ -508,7 +514,7 @@ def open_message(
 def snapshot(message: Message) -> tuple[int, bytes, bytes, bytes | None]:
     """Return kind, encoded properties, encoded client headers and encoded body of a message as it is now.
 
-    The body is None if it is null.
+    The encoded body is None if the body is null.
     """
     if message._head is not None:
         _detach(message)
@@ -531,7 +537,7 @@ def stamp(message: Message, header: Header, destination: Destination, delivery_t
 
 
 def _detach(message: Message) -> None:
-    """Turn a received message into one of the client's, to be sent on."""
+    """Turn a received message into a message of the client's own, to be sent on."""
     message._load_body()
     message._read_client()
     properties = message._read_properties()
@@ -540,6 +546,6 @@ def _detach(message: Message) -> None:
 
 
 def put_property(message: Message, name: str, value: PropertyValue) -> None:
-    """Set a property, even if the message is read-only. The value is one that `types.to_stored_property` returns."""
+    """Set a property, even if the message is read-only. The value must be as `types.to_stored_property` returns it."""
     message._read_properties()[name] = value
     message._encoded_properties = None

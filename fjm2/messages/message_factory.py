@@ -11,10 +11,10 @@ from .text_message import TextMessage
 
 
 class MessageFactory:
-    """Makes messages and destinations. Does no I/O, so that the asyncio and blocking APIs share it."""
+    """Makes messages and destinations. It does no I/O, so that the asyncio and blocking APIs share it."""
 
     def _check_usable(self) -> ObjectCodec:
-        """Return the codec for objects. Raise IllegalStateError if closed."""
+        """Return the codec of object messages. Raise IllegalStateError if the session or context is closed."""
         raise NotImplementedError
 
     def create_message(self) -> Message:
@@ -28,17 +28,17 @@ class MessageFactory:
         return TextMessage(text)
 
     def create_bytes_message(self) -> BytesMessage:
-        """Return a message whose body is bytes, to be written to."""
+        """Return a message whose body is bytes, which the caller writes."""
         self._check_usable()
         return BytesMessage()
 
     def create_map_message(self) -> MapMessage:
-        """Return a message whose body is a mapping, to be filled."""
+        """Return a message whose body is a mapping, which the caller fills."""
         self._check_usable()
         return MapMessage()
 
     def create_stream_message(self) -> StreamMessage:
-        """Return a message whose body is a sequence of values, to be written to."""
+        """Return a message whose body is a sequence of values, which the caller writes."""
         self._check_usable()
         return StreamMessage()
 

@@ -16,27 +16,30 @@ from .types import decode_text, encode_text
 
 
 class ObjectFormat(IntEnum):
-    """Format of an encoded object: its first byte."""
+    """Format of an encoded object, given by its first byte."""
 
     SAFE = 0
     PICKLE = 1
 
 
 class ObjectCodec(Protocol):
-    """Codec for objects: a setting of the connection."""
+    """A codec that turns objects into bytes and back. It is a setting of the connection."""
 
     def encode(self, value: object) -> bytes:
         """Return the encoded object. Raise MessageFormatError if it cannot be encoded."""
 
     def decode(self, data: bytes) -> object:
-        """Return the object. Raise MessageFormatError if it cannot be decoded, JMSSecurityError if it is refused."""
+        """Return the object. Raise MessageFormatError if it cannot be decoded, JMSSecurityError if the codec refuses
+        it."""
 
 
 DEPTH_MAX: Final = 100
-"""Lists, tuples and dicts nest no deeper than this. Refuses objects that contain themselves, and bounds recursion."""
+"""Greatest depth of nested lists, tuples and dicts. It bounds recursion, and refuses objects that contain
+themselves."""
 
 _SAME_HASH_KEYS_MAX: Final = 100
-"""Keys of a dict with equal hashes. Such integers are easy to forge, and inserting n of them takes n² comparisons."""
+"""Greatest number of keys with equal hashes in a dict. Integers with equal hashes are easy to forge, and inserting n of
+them takes n² comparisons."""
 
 _NONE, _FALSE, _TRUE, _INT, _FLOAT, _TEXT, _BYTES, _LIST, _TUPLE, _DICT = range(10)
 _DOUBLE = struct.Struct("!d")
@@ -45,14 +48,15 @@ _SIZE = struct.Struct("!I")
 
 
 class SafeCodec:
-    """Encodes None, bool, int, float, str, bytes, and lists, tuples and dicts of them. Subclasses are refused."""
+    """Encodes None, bool, int, float, str, bytes, and lists, tuples and dicts of these. Subclasses of them are
+    refused."""
 
     def encode(self, value: object) -> bytes:
-        """Return the encoded object. Raise MessageFormatError if it contains any other type."""
+        """Return the encoded object. Raise MessageFormatError if it contains a value of any other type."""
         return bytes((ObjectFormat.SAFE,)) + b"".join(_encode(value, 0))
 
     def decode(self, data: bytes) -> object:
-        """Return the object. Raise MessageFormatError if it is malformed, JMSSecurityError if it is pickled."""
+        """Return the decoded object. Raise MessageFormatError if it is malformed, JMSSecurityError if it is pickled."""
         if data[:1] == bytes((ObjectFormat.PICKLE,)):
             raise JMSSecurityError("a pickled object is refused unless the connection has a PickleCodec")
         if data[:1] != bytes((ObjectFormat.SAFE,)):
@@ -150,7 +154,7 @@ _LEAF_DECODERS: dict[int, Callable[[bytes], object]] = {
 
 
 class PickleCodec:
-    """Pickles objects that are sent. Unpickles received objects only if they are made of the given classes.
+    """Pickles objects that are sent, and unpickles received objects that are made of the given classes only.
 
     Naming a class allows everything that its constructor and `__setstate__` do with arguments from the network: name
     only harmless ones. Objects from a SafeCodec are decoded, too.
@@ -167,8 +171,9 @@ class PickleCodec:
             raise MessageFormatError(f"the object cannot be pickled: {error}") from error
 
     def decode(self, data: bytes) -> object:
-        """Return the object. Raise MessageFormatError if it is malformed, JMSSecurityError if it contains another
-        class.
+        """Return the decoded object.
+
+        Raise MessageFormatError if it is malformed, JMSSecurityError if it contains a class that was not named.
         """
         if data[:1] != bytes((ObjectFormat.PICKLE,)):
             return SAFE_CODEC.decode(data)

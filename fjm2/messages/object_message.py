@@ -8,14 +8,15 @@ from .object_codec import SAFE_CODEC, ObjectCodec
 
 
 class ObjectMessage(Message):
-    """A message with an object, which is encoded when it is set, so that later changes to it are not sent.
+    """A message whose body is a Python object. The object is encoded when it is set, so that later changes to it are
+    not sent.
 
-    Each access to `object` decodes a new one. The connection sets `codec` on messages that it creates or receives.
+    Each access to `object` decodes a new object. The connection sets `codec` on messages that it creates or receives.
     """
 
     __slots__ = ("codec",)
     _kind = Kind.OBJECT
-    """Object body."""
+    """Kind of the message: its body is an object."""
 
     codec: ObjectCodec
 
@@ -31,9 +32,8 @@ class ObjectMessage(Message):
 
     @property
     def object(self) -> builtins.object:
-        """The object. Reading raises MessageFormatError if it cannot be decoded, JMSSecurityError if the codec refuses
-        it.
-        """
+        """The object, or None. Reading it raises MessageFormatError if it cannot be decoded, and JMSSecurityError if
+        the codec refuses it."""
         encoded = self._encode_body()
         return None if encoded is None else self.codec.decode(encoded)
 

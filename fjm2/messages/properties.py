@@ -37,16 +37,17 @@ def _encode_name(name: str) -> bytes:
 _reserved_names = {name: _encode_name(name) for name in _CLIENTS_OWN}
 
 known_names: dict[str, bytes] = {}
-"""Encoded names that were checked: they may be set to any value. Cleared when full."""
+"""Encoded names that were checked and may be set to any value, by name. Cleared when full."""
 
 
 _known_texts: dict[tuple[str, PropertyValue], bytes] = {}
-"""Encoded properties with short text values. Most programs repeat a few."""
+"""Encoded properties with short text values, by name and value. Most programs repeat a few."""
 _KNOWN_TEXT_BYTES_MAX = 64  # longer texts rarely repeat, and would cost memory
 
 
 def check_name(name: str, value: PropertyValue) -> None:
-    """Raise ValueError if applications may not set this property, MessageFormatError if not to this type of value."""
+    """Raise ValueError if applications may not set this property, or MessageFormatError if not to a value of this
+    type."""
     if not isinstance(name, str) or not name:
         raise ValueError(f"{name!r} is not a property name: expected a non-empty string")
     if not is_identifier(name):
@@ -68,7 +69,7 @@ def _check_reserved(name: str, value: PropertyValue) -> None:
 
 
 def travels(name: str) -> bool:
-    """Return True if a property is sent: it is the client's, and not added by the receiver."""
+    """Return True if a property is sent, because the client has set it and not the receiver."""
     return not name.startswith("JMS") or name in _CLIENTS_OWN
 
 

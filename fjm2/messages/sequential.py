@@ -7,7 +7,7 @@ from .message import UNREAD, Message
 
 
 class SequentialMessage(Message):
-    """A message that is write-only when new, and read-only once received or `reset`.
+    """A message whose body is write-only when new, and read-only once received or `reset`.
 
     While writing, the body is bytes after the first write, and a bytearray after the second. While reading, it is
     bytes.
@@ -17,7 +17,7 @@ class SequentialMessage(Message):
     _new_body = b""
 
     def reset(self) -> None:
-        """Make the body readable, from its start."""
+        """Make the body readable, and begin at its start."""
         self._encode_body()
         self._is_body_read_only = True
         self._position = 0

@@ -36,18 +36,18 @@ _T = TypeVar("_T")
 
 
 class StreamMessage(SequentialMessage):
-    """A message that is write-only when new, and read-only once received or `reset`. Values are read in the order
-    written.
+    """A message whose body is a sequence of values. It is write-only when new, and read-only once received or `reset`.
 
-    A failed read does not move the position, so that the value can be read again as another type.
+    Values are read in the order in which they were written. A failed read does not move the position, so that the value
+    can be read again as another type.
     """
 
     __slots__ = ("_array", "_array_position")
     _kind = Kind.STREAM
-    """Stream body."""
+    """Kind of the message: its body is a stream of values."""
 
     _array: bytes | None
-    """Byte array that is being read in pieces. `_position` is already after it."""
+    """Byte array that is being read in pieces, or None. `_position` is already after it."""
     _array_position: int
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class StreamMessage(SequentialMessage):
         self._prepare()
 
     def reset(self) -> None:
-        """Make the body readable, from the first value."""
+        """Make the body readable, and begin at the first value."""
         super().reset()
         self._prepare()
 
@@ -105,7 +105,7 @@ class StreamMessage(SequentialMessage):
         return self._read(read_string)
 
     def read_object(self) -> Value:
-        """Return the next value with the type it was written with."""
+        """Return the next value with the type that it was written with."""
         return self._read(_as_it_is)
 
     def read_bytes(self, n: int = -1) -> bytes | None:

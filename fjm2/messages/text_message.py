@@ -12,7 +12,7 @@ class TextMessage(Message):
 
     __slots__ = ()
     _kind = Kind.TEXT
-    """Text body."""
+    """Kind of the message: its body is text."""
 
     def __init__(self, text: str | None = None) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class TextMessage(Message):
 
     @property
     def text(self) -> str | None:
-        """The body; None if there is none."""
+        """Text of the message; None if it has no body."""
         if self._body is UNREAD:
             self._load_body()
         return cast(str | None, self._body)

@@ -88,7 +88,7 @@ class Long(_Whole):
 
 
 class Float(float):
-    """A float of 32 bits. Values are rounded to the nearest one; too large ones to infinity."""
+    """A float of 32 bits. Values are rounded to the nearest such float, and values that are too large to infinity."""
 
     __slots__ = ()
 
@@ -135,11 +135,11 @@ class Char(str):
 
 
 PropertyValue: TypeAlias = bool | int | float | str | None
-"""Types that a property may have."""
+"""Types that a property's value may have."""
 Value: TypeAlias = PropertyValue | bytes
 
 
-# Conversion of what setters are given into what messages store.
+# Conversion of the values that setters get into the values that messages store.
 
 
 def _number(value: object) -> float:
@@ -232,7 +232,8 @@ _BODY_OBJECTS: dict[type, Callable[[Any], Value]] = {
 
 
 def to_stored_property(value: object) -> PropertyValue:
-    """Return the value as properties store it. Raise MessageFormatError if its type is not one of the eight."""
+    """Return a value as properties store it. Raise MessageFormatError if its type is not one of the eight of
+    properties."""
     convert = _PROPERTY_OBJECTS.get(type(value))
     if convert is None:
         raise MessageFormatError(f"{type(value).__name__} is not a property type")
@@ -240,8 +241,9 @@ def to_stored_property(value: object) -> PropertyValue:
 
 
 def to_stored_object(value: object) -> Value:
-    """Return the value as maps and streams store it. Raise MessageFormatError if it is not a primitive, String or
-    byte[].
+    """Return a value as maps and streams store it.
+
+    Raise MessageFormatError if it is not a primitive, a string or a byte array.
     """
     convert = _BODY_OBJECTS.get(type(value))
     if convert is None:
@@ -271,7 +273,7 @@ def _parse_whole(text: str, bits: int) -> int:
 
 
 def _parse_approximate(text: str) -> tuple[float, str]:
-    """Return the nearest double, and the digits it was read from."""
+    """Return the double nearest to a text, and the digits that it was read from."""
     text = text.strip(_TRIMMED)
     if text in _NOT_FINITE:
         return _NOT_FINITE[text], ""
@@ -288,8 +290,8 @@ def parse_double(text: str) -> float:
 def parse_float(text: str) -> float:
     """Return the float nearest to the text.
 
-    Rounding to a double first would go wrong if the double lies half-way between two floats and the text does not. Then
-    the neighbouring double on the text's side is rounded instead.
+    Rounding to a double first would go wrong if the double lies half-way between two floats and the text does not. In
+    this case, the neighbouring double on the text's side is rounded instead.
     """
     value, digits = _parse_approximate(text)
     if value and math.isfinite(value) and abs(value) < 1e39 and _is_half_way(value):
@@ -309,12 +311,13 @@ def _parse_boolean(text: str) -> bool:
 
 
 def double_text(value: float) -> str:
-    """Return the text of Java's Double.toString: `0.1`, `1.0E10`, `NaN`."""
+    """Return a double as the text that Java's Double.toString gives: `0.1`, `1.0E10`, `NaN`."""
     return _java_text(value, repr(value))
 
 
 def float_text(value: float) -> str:
-    """Return the text of Java's Float.toString: the fewest digits that give the same 32 bits."""
+    """Return a float as the text that Java's Float.toString gives: the fewest digits that stand for the same 32
+    bits."""
     if not math.isfinite(value):
         return _java_text(value, "")
     for digits in range(1, 10):

@@ -1,4 +1,4 @@
-"""Encoding of typed values, which properties, maps, streams and objects are made of.
+"""Encoding of typed values, of which properties, maps, streams and objects are made.
 
 A value is a tag byte and its content, big-endian. Decoding trusts no length: a value that exceeds the given end raises
 MessageFormatError.
@@ -14,7 +14,7 @@ from .types import Byte, Char, Float, Long, Short, Value, decode_text, encode_te
 
 
 class Tag(IntEnum):
-    """Type of a value: its first byte."""
+    """Type of a value, given by its first byte."""
 
     NULL = 0
     FALSE = 1
@@ -39,9 +39,8 @@ _STRING_TAG, _BYTES_TAG = int(Tag.STRING), int(Tag.BYTES)
 
 _SIZE = struct.Struct("!I")
 CONTENT_BYTES = (0, 0, 0, 1, 2, 4, 8, 4, 8, 2)
-"""Bytes of the content by tag, for tags with content of a fixed size. From STRING on, content begins with its length in
-4 bytes.
-"""
+"""Number of bytes of the content by tag, for tags with content of a fixed size. For STRING and BYTES, content begins
+with its length in 4 bytes."""
 
 
 def _encode_string(value: str) -> bytes:
@@ -78,11 +77,11 @@ _FIXED_DECODERS: tuple[tuple[struct.Struct, Callable[[Any], Value]], ...] = (
     (struct.Struct("!d"), float),
     (struct.Struct("!H"), lambda code: Char(chr(code))),
 )
-"""Layouts and constructors from tag BYTE on."""
+"""Layouts and constructors for the tags from BYTE on."""
 
 
 def value_end(data: bytes, at: int, end: int) -> int:
-    """Return where the value that begins at `at` ends."""
+    """Return the index after the value that begins at `at`."""
     after = end + 1
     if at < end:
         tag = data[at]
@@ -98,7 +97,7 @@ def value_end(data: bytes, at: int, end: int) -> int:
 
 
 def decode_value(data: bytes, at: int, end: int) -> tuple[Value, int]:
-    """Return the value that begins at `at`, and where it ends."""
+    """Return the value that begins at `at`, and the index after it."""
     after = value_end(data, at, end)
     tag = data[at]
     if tag >= _STRING_TAG:

@@ -1,6 +1,7 @@
-"""Packet captures of NORM traffic as samples: a series for each sender, and one of the capture itself.
+"""Samples of the NORM traffic in a packet capture: a series for each sender, and one series of the capture itself.
 
-Memory is bounded for any capture: it holds one packet at a time, and limits the senders and the objects of each.
+Memory is bounded for any capture. One packet is held at a time, and the number of senders, and of objects of each, is
+limited.
 """
 
 from collections import Counter
@@ -31,20 +32,20 @@ from .pcap import Packet, PcapReader
 from .recorder import INTERVAL_S, check_interval
 
 SENDERS_MAX: Final = 4096
-"""Senders with a series of their own. Those that come later are counted together, as `others`."""
+"""Greatest number of senders with a series of their own. Senders that come later are counted together, as `others`."""
 IDLE_MAX_S: Final = 60
 """Longest silence of a sender that is filled with empty samples."""
 _DATA_BYTE = 1 << 4 | MessageType.DATA
 """First byte of a NORM_DATA message: version 1 and the type."""
 _HEADER_BYTES_MIN = 8
-"""Length of the common header of all NORM messages."""
+"""Length of the header that all NORM messages have in common."""
 _NOWHERE = ("", 0)
 
 
 def samples_of(
     stream: BinaryIO, labels: Labels, interval_s: float = INTERVAL_S, *, ports: Collection[int] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the lines of all samples in a capture in order of time, of the given UDP ports only, if there are any.
+    """Yield the lines of all samples in a capture, in order of time, of traffic at `ports` only if any are given.
 
     Raises CaptureError if the stream is not a capture, and ConfigError if the interval is out of range. If the capture
     breaks off, the samples end there.
@@ -53,20 +54,20 @@ def samples_of(
 
 
 class CaptureSampler:
-    """Samples of a capture, with totals of the whole capture."""
+    """Sampler of a capture, which also has totals of the whole capture."""
 
     def __init__(
         self, stream: BinaryIO, labels: Labels, interval_s: float = INTERVAL_S, ports: Collection[int] = ()
     ) -> None:
         check_interval("interval_s", interval_s)
         self.packets = 0
-        """Packets read so far."""
+        """Number of packets read so far."""
         self.first_at: float | None = None
-        """Unix time of the first packet; None before it."""
+        """Unix time of the first packet; None before a packet was read."""
         self.last_at = 0.0
         """Unix time of the last packet."""
         self.drops: Counter[str] = Counter()
-        """Packets that are in no sender's series, by reason."""
+        """Number of packets that are in no sender's series, by reason."""
         self._capture = PcapReader(stream)
         self._labels = labels
         self._interval_s = interval_s
@@ -74,16 +75,16 @@ class CaptureSampler:
         self._reader = DataReader()
         self._senders: dict[str, ObservedSender] = {}
         self._touched: dict[str, ObservedSender] = {}
-        """Senders that were counted in this interval."""
+        """Senders that sent or received a message in this interval, by the name of their series."""
         self._own: Counter[str] = Counter()
         self._own_drops: Counter[str] = Counter()
         self._seqs: Counter[str] = Counter()
         self._ends: dict[str, int] = {}
-        """Number of the interval after a series' last sample."""
+        """Number of the interval after the last sample of each series, by name."""
 
     @property
     def problem(self) -> str:
-        """Reason why reading the capture ended early; empty if it did not."""
+        """Reason why reading the capture ended early; empty if it did not end early."""
         return self._capture.problem
 
     @property
@@ -92,7 +93,7 @@ class CaptureSampler:
         return len(self._senders)
 
     def samples(self) -> Iterator[dict[str, Any]]:
-        """Yield all samples. Works once."""
+        """Yield all samples. This can be called only once."""
         interval = -1
         for packet in self._capture:
             at = int(packet.time_s / self._interval_s)
@@ -152,7 +153,8 @@ class CaptureSampler:
                 self._own["report_datagrams"] += 1
 
     def _receive_data(self, data: bytes, length: int) -> None:
-        """Count one DATA, or several in one packet: with segmentation offload, captures show datagrams joined."""
+        """Count the DATA message in a packet, or several messages: with segmentation offload, captures show datagrams
+        joined."""
         array = np.frombuffer(data, np.uint8)
         first = next(self._reader.read(Train(array, array.size, _NOWHERE)))
         if not isinstance(first, DataRun):
@@ -175,7 +177,8 @@ class CaptureSampler:
         self._sender(run.header.message.source_id).note_run(run)
 
     def _count_cut(self, run: DataRun, row_bytes: int, length: int) -> None:
-        """Count segments of which little more than the first header was captured, as if the others followed it."""
+        """Count joined segments of which little more than the first header was captured, as if the others followed the
+        first."""
         count = -(-length // row_bytes)
         first = run.headers[0]
         payload_ids = np.array([int(first["payload_id"])], np.int64)
@@ -195,7 +198,7 @@ class CaptureSampler:
         return sender
 
     def _flush(self, interval: int) -> Iterator[dict[str, Any]]:
-        """Yield the samples of an interval, and begin the next."""
+        """Yield the samples of an interval, and begin the next interval."""
         own, own_drops = dict(self._own), dict(self._own_drops)
         self._own.clear()
         self._own_drops.clear()
@@ -207,7 +210,8 @@ class CaptureSampler:
     def _samples(
         self, source: str, interval: int, counts: dict[str, int], gauges: dict[str, float | None], drops: dict[str, int]
     ) -> Iterator[dict[str, Any]]:
-        """Yield a sample of the interval, after empty ones for the silence before it, unless that was too long."""
+        """Yield a sample of the interval. Before it, yield empty samples for the silence before the interval, unless
+        that was too long."""
         idle_from, step = self._ends.get(source, interval), max(round(1 / self._interval_s), 1)
         if (interval - idle_from) * self._interval_s <= IDLE_MAX_S:
             while idle_from < interval:
@@ -234,7 +238,7 @@ class CaptureSampler:
 
 
 def _row_bytes(header: RunHeader) -> int | None:
-    """Return the length of the sender's full DATA; None if its headers do not tell."""
+    """Return the length of a full DATA message of the sender; None if the header does not tell it."""
     if header.fti is None or not header.fti.segment_bytes:
         return None
     return header.norm_bytes + (STREAM_HEADER.size if header.is_stream else 0) + header.fti.segment_bytes

@@ -1,4 +1,4 @@
-"""The recorder that FJM2_TRACE_DIR and the other FJM2_TRACE variables ask for."""
+"""The recorder of traces that the environment variables FJM2_TRACE_DIR, FJM2_TRACE_INTERVAL and others ask for."""
 
 import logging
 import os
@@ -20,12 +20,13 @@ log = Log("fjm2.record")
 _recorder: TraceRecorder | None = None
 _is_warned = False
 _is_child = False
-"""True if a process that this one was forked from records, too: then the node needs another name."""
+"""True if a process from which this one was forked records traces, too. The node then needs another name."""
 
 
 def attach(thing: Counted) -> None:
-    """Record an object with the process's own recorder, which the first call makes. Settings that are not valid are
-    left out with a warning.
+    """Record an object with the recorder of the process, which the first call makes.
+
+    Settings that are not valid are left out with a warning.
     """
     global _is_warned
     try:

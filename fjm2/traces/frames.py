@@ -10,9 +10,10 @@ _VLANS: Final = frozenset({0x8100, 0x88A8, 0x9100})
 _UDP = 17
 _FRAGMENT = 44
 _EXTENSIONS: Final = frozenset({0, 43, 60})
-"""IPv6 extension headers that are skipped: hop-by-hop options, routing, destination options."""
+"""Numbers of the IPv6 extension headers that are skipped: hop-by-hop options, routing, destination options."""
 _NESTED_MAX: Final = 8
-"""Nested VLAN tags, or extension headers, that are followed; real traffic has two or three at most."""
+"""Greatest number of nested VLAN tags, or of extension headers, that is followed. Real traffic has two or three at
+most."""
 _UDP_HEADER = struct.Struct(">HHH")
 
 
@@ -33,13 +34,13 @@ class Datagram(NamedTuple):
     destination: bytes
     destination_port: int
     payload: bytes
-    """Bytes of the payload that were captured."""
+    """The part of the payload that was captured."""
     length: int
     """Length of the whole payload in bytes."""
 
 
 def datagram_of(link_type: int, frame: bytes, length: int) -> Datagram | NoDatagram:
-    """Return the datagram in a frame of the given length, which may not have been captured completely."""
+    """Return the datagram in a frame of the given length. The frame may not have been captured completely."""
     find = _LINKS.get(link_type)
     if find is None:
         return NoDatagram.LINK_TYPE
@@ -54,13 +55,13 @@ def datagram_of(link_type: int, frame: bytes, length: int) -> Datagram | NoDatag
     return NoDatagram.NOT_UDP
 
 
-# Link layers. Each function returns the Ethernet type of the content and its offset; None if too little was captured.
+# Link layers. Each function returns the Ethernet type and the offset of the content; None if too little was captured.
 
 _Found = tuple[int, int] | None
 
 
 def _behind_vlans(frame: bytes, at: int) -> _Found:
-    """Skip VLAN tags, beginning at the offset of an Ethernet type."""
+    """Skip VLAN tags, beginning at `at`, the offset of an Ethernet type."""
     for _ in range(_NESTED_MAX):
         if at + 2 > len(frame):
             return None
@@ -94,7 +95,8 @@ def _raw(frame: bytes, at: int = 0) -> _Found:
 
 
 def _loopback(frame: bytes) -> _Found:
-    """Skip the four bytes of the address family. Its numbers differ by system, and the packet tells the same."""
+    """Skip the four bytes of the address family. Its numbers differ by system, and the IP header tells the version
+    anyway."""
     return _raw(frame, 4)
 
 

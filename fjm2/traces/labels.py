@@ -1,4 +1,4 @@
-"""Labels, which every line of a trace has: they tell where it comes from."""
+"""Labels of traces. Every line of a trace has them, and they tell where the line comes from."""
 
 import json
 import logging
@@ -34,16 +34,17 @@ def _default_run() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """Common keys of a trace's lines. None means unknown; for `system`, `layer` and `role`, what the source says."""
+    """Keys that all lines of a trace have. None means unknown; for `system`, `layer` and `role`, it means the source's
+    own value."""
 
     run: str = field(default_factory=_default_run)
     """Name of the experiment or run of a program: up to 128 letters, digits and `._:+-`."""
     node: str = field(default_factory=_default_node)
-    """Name of the process in the run, in the same characters."""
+    """Name of the process in the run: up to 128 letters, digits and `._:+-`."""
     system: str | None = None
     """Name of the measured system, such as "fjm2-jms"."""
     layer: str | None = None
-    """`jms` or `norm` in most cases."""
+    """Layer that is measured: `jms` or `norm` in most cases."""
     role: str | None = None
     """Role of the process, such as "pub"."""
     scenario: str | None = None
@@ -53,9 +54,9 @@ class Labels:
     fanout: int | None = None
     """Number of subscribers."""
     loss: float | None = None
-    """Configured loss of the link, 0 to 1."""
+    """Configured share of datagrams that the link loses, from 0 to 1."""
     rate_bps: float | None = None
-    """Configured rate of the link."""
+    """Configured rate of the link, in bits per second."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -65,7 +66,8 @@ class Labels:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
-        """Return the labels in FJM2_TRACE_LABELS, a JSON object. Leave out those that are not valid, with a warning."""
+        """Return the labels in FJM2_TRACE_LABELS, a JSON object. Labels that are not valid are left out, with a
+        warning."""
         text = environ.get(LABELS_VARIABLE, "")
         if not text.strip():
             return cls()
@@ -87,7 +89,7 @@ class Labels:
         return cls(**good)
 
     def of_process(self, suffix: str) -> Self:
-        """Return the labels with a suffix to the node, for another process that would have the same node."""
+        """Return the labels with a suffix added to `node`, for another process that would have the same name."""
         suffix = f"-{suffix}"
         return replace(self, node=self.node[: NAME_MAX - len(suffix)] + suffix)
 
@@ -106,7 +108,7 @@ def _refuse(text: str) -> None:
 
 
 def _problem(name: str, value: Any) -> str:
-    """Return what is wrong with a label; empty if nothing is."""
+    """Return a sentence about the fault of a label, or an empty text if the label is valid."""
     if name not in NAMES:
         return f"{name}: expected one of {', '.join(NAMES)}"
     if name in ("run", "node"):

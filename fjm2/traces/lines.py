@@ -1,4 +1,4 @@
-"""Lines of a trace, version 1: samples and results, and the keys that both have."""
+"""Lines of a trace, version 1: samples, results, and the keys that both have."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from .labels import Labels
 
 VERSION: Final = 1
 _USUAL: Final = {"system": "fjm2", "layer": "norm", "role": "node"}
-"""Values of labels that neither the labels nor the source give."""
+"""Values of labels that are used if neither the labels nor the source give one."""
 
 
 def sample(
@@ -23,7 +23,8 @@ def sample(
     t: float,
     **override: Any,
 ) -> dict[str, Any]:
-    """Return a sample: counts of the `dt` seconds that end at `t`. Keyword arguments override keys of the line."""
+    """Return the line of a sample, with the counts of the `dt` seconds that end at `t`. Keyword arguments override keys
+    of the line."""
     line = _line(labels, "sample", source, t, override)
     line |= {"seq": seq, "dt": round(dt, 6), "c": _finite(counters), "g": _finite(gauges)}
     if drops:
@@ -34,13 +35,13 @@ def sample(
 def result(
     labels: Labels, r: Mapping[str, float], texts: Mapping[str, str], t: float, **override: Any
 ) -> dict[str, Any]:
-    """Return the result of a run. Keyword arguments override keys of the line."""
+    """Return the line of the result of a run. Keyword arguments override keys of the line."""
     line = _line(labels, "result", "bench", t, override)
     return line | {"r": _finite(r), "labels": dict(texts)} | override
 
 
 def encode(line: Mapping[str, Any]) -> bytes:
-    """Return a line as it stands in the file."""
+    """Return a line as the bytes that are written to the file."""
     return json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 

@@ -1,4 +1,5 @@
-"""A NORM sender as a capture shows it: what it sends, how much of that is repair, and which answers it gets."""
+"""Counters of a NORM sender as its packets show them: what it sends, how much of that is repair, and the answers it
+gets."""
 
 from collections import Counter, OrderedDict
 from typing import Final
@@ -33,9 +34,9 @@ from fjm2.norm.core.wire import (
 from .sequences import Sequences
 
 _OBJECTS_MAX: Final = 256
-"""Objects of a sender that are remembered: the latest."""
+"""Greatest number of objects of a sender that are remembered: the latest ones."""
 _PLACE_MAX: Final = 1 << 60
-"""Highest index of a segment. Only a forged stream gets so far."""
+"""Highest index of a segment that is believed. Only a forged stream gets that far."""
 _COMMANDS: Final[dict[type[Message], str]] = {
     Flush: "flushes_sent",
     Squelch: "squelches_sent",
@@ -47,7 +48,7 @@ _COMMANDS: Final[dict[type[Message], str]] = {
 
 
 class _Object:
-    """Progress of an object."""
+    """Progress of an object that the sender sends."""
 
     __slots__ = ("format", "fti", "partition", "top")
 
@@ -56,10 +57,10 @@ class _Object:
         self.format: PayloadIdFormat = payload_id_format(fec_id, 16 if fti is not None and fti.field_bits == 16 else 8)
         self.partition = _partition(fti, is_stream)
         self.top = -1
-        """Highest index of a segment that was seen."""
+        """Highest index of a segment that was seen; -1 before the first."""
 
     def indexes(self, payload_ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the indexes of source segments in the object; negative ones for parity."""
+        """Return the indexes of source segments in the object. Parity segments have negative indexes."""
         form = self.format
         symbols = payload_ids & ((1 << form.symbol_bits) - 1)
         blocks = payload_ids >> (form.symbol_bits + form.length_bits) & ((1 << form.block_bits) - 1)
@@ -72,7 +73,7 @@ class _Object:
         return indexes
 
     def index(self, payload_id: int) -> int:
-        """Return the index of one segment. Most packets hold one, and this is faster than `indexes`."""
+        """Return the index of one segment. Most packets hold one segment, for which this is faster than `indexes`."""
         form, partition = self.format, self.partition
         block, symbol = form.block(payload_id), form.symbol(payload_id)
         if isinstance(partition, StreamPartition):
@@ -86,7 +87,8 @@ class _Object:
 
 
 def _partition(fti: Fti | None, is_stream: bool) -> Partition:
-    """Return the partition of an object. If too little is known of it, return one that keeps its segments in order."""
+    """Return the partition of an object. If too little is known of the object, return a partition that keeps its
+    segments in order."""
     if fti is None or fti.block_segments < 1 or fti.segment_bytes < 1:
         return StreamPartition(1 << 16)
     if is_stream:
@@ -95,17 +97,17 @@ def _partition(fti: Fti | None, is_stream: bool) -> Partition:
 
 
 def _unwrap(blocks: NDArray[np.int64], near: int, bits: int) -> NDArray[np.int64]:
-    """Return block numbers of a stream without wrap-around: those closest to `near`, from the low bits on the wire."""
+    """Return the full block numbers of a stream: those closest to `near` that have the low bits sent on the wire."""
     half = 1 << (bits - 1)
     return near + ((blocks - near + half) & ((1 << bits) - 1)) - half
 
 
 class ObservedSender:
-    """Counters of a sender, by the names in `fjm2.norm.Stats`."""
+    """Counters of a sender, named as in `fjm2.norm.Stats`."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        """Counts since the last `take_counts`."""
+        """Counts since the last call of `take_counts`, by name."""
         self.grtt_s: float | None = None
         """Round-trip time that the sender advertises."""
         self._instance: int | None = None
@@ -117,7 +119,7 @@ class ObservedSender:
         self._fti: Fti | None = None
 
     def take_counts(self) -> dict[str, int]:
-        """Return the counts since the last time."""
+        """Return the counts since the last call, by name."""
         sequences = self._sequences
         self.counts["sequence_missed"] += sequences.missed
         self.counts["sequence_late"] += sequences.late
@@ -157,16 +159,16 @@ class ObservedSender:
     def note_data(
         self, header: RunHeader, first_sequence: int, payload_ids: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> None:
-        """Count segments of one object with consecutive sequence numbers, one for each size of a payload.
+        """Count segments of one object with consecutive sequence numbers. `sizes` has the size of each payload.
 
-        If there are fewer payload ids than sizes, the missing ones follow the last.
+        If there are fewer payload ids than sizes, the missing ids follow the last.
         """
         message, count = header.message, len(sizes)
         total = int(sizes.sum()) + count * header.norm_bytes
         fresh = self._note("data", message, first_sequence, count, total)
         if not fresh:
             return
-        if fresh < count:  # captured twice, as on two interfaces: the first copy was counted
+        if fresh < count:  # captured twice, as on two interfaces: the first copy is already counted
             payload_ids, sizes = payload_ids[count - fresh :], sizes[count - fresh :]
         item = self._object(message.object_id, message.fec_id, header.is_stream, header.fti)
         indexes = item.indexes(payload_ids)
@@ -192,7 +194,7 @@ class ObservedSender:
         self.counts["payload_bytes_sent"] += int(content.clip(min=0).sum())
 
     def note_segment(self, header: RunHeader, sequence: int, payload_id: int, size: int) -> None:
-        """Count one segment. Most packets hold one, and this is faster than `note_data`."""
+        """Count one segment. Most packets hold one segment, for which this is faster than `note_data`."""
         message = header.message
         if not self._note("data", message, sequence, 1, size + header.norm_bytes):
             return
@@ -210,7 +212,7 @@ class ObservedSender:
         item.top = top if top < _PLACE_MAX else -1
 
     def _note(self, kind: str, message: FromSender, sequence: int, count: int, length: int) -> int:
-        """Count messages with consecutive sequence numbers. Return how many were not seen before."""
+        """Count messages with consecutive sequence numbers. Return the number of messages that were not seen before."""
         if message.instance_id != self._instance:
             if self._instance is not None:
                 self.counts["restarts"] += 1
@@ -248,7 +250,7 @@ class ObservedSender:
         return item
 
     def note_answer(self, kind: str, message: FromReceiver, length: int) -> None:
-        """Count a receiver's message to the sender."""
+        """Count a message of a receiver to the sender."""
         self.counts[f"{kind}_datagrams"] += 1
         self.counts[f"{kind}_bytes"] += length
         self.counts["datagrams_received"] += 1

@@ -1,6 +1,6 @@
-"""Packet captures, pcap and pcapng, read forward packet by packet.
+"""Reader of packet captures in the formats pcap and pcapng. It reads forward, packet by packet.
 
-Lengths in a file are believed up to a limit. Where the file breaks off or contradicts itself, reading ends, and
+Lengths in a file are believed up to a limit. If the file breaks off or contradicts itself, reading ends there, and
 `problem` says why.
 """
 
@@ -11,11 +11,11 @@ from typing import BinaryIO, Final, NamedTuple
 from fjm2.base.errors import CaptureError
 
 PACKET_BYTES_MAX: Final = 1 << 18
-"""Longest packet: libpcap's own limit."""
+"""Size of the longest packet that is read: libpcap's own limit."""
 _BLOCK_BYTES_MAX: Final = 16 << 20
 _INTERFACES_MAX: Final = 1 << 16
 _TIME_MAX_S: Final = 1 << 33
-"""Latest Unix time, the year 2242: a later one is corrupt."""
+"""Latest Unix time of a packet, in the year 2242. A later time is corrupt."""
 
 _PCAP_MAGIC: Final = {
     b"\xd4\xc3\xb2\xa1": ("<", 1e-6),
@@ -33,10 +33,10 @@ class Packet(NamedTuple):
     """One packet as it was captured, link header first."""
 
     time_s: float
-    """Unix time."""
+    """Unix time at which the packet was captured."""
     link_type: int
     data: bytes
-    """Bytes that were captured."""
+    """The part of the packet that was captured."""
     length: int
     """Length of the whole packet in bytes."""
 
@@ -49,14 +49,14 @@ class _Interface(NamedTuple):
 
 
 class _BrokenOffError(Exception):
-    """Reason why nothing more can be read."""
+    """Reading has to end. The message of the exception has the reason."""
 
 
 class PcapReader:
     """Iterator over the packets of a capture. It holds one packet at a time, whatever the size of the file."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Read the magic number; raise CaptureError if the stream is not a capture. It need not be seekable."""
+        """Read the magic number. Raise CaptureError if the stream is not a capture. The stream need not be seekable."""
         self.problem = ""
         """Reason why reading ended before the end of the file, or within a packet; empty if it did not."""
         self._stream = stream
@@ -91,7 +91,7 @@ class PcapReader:
         return data
 
     def _read_or_end(self, size: int) -> bytes | None:
-        """Read like `_read`, or return None at the end of the file."""
+        """Read `size` bytes as `_read` does, or return None at the end of the file."""
         first = self._stream.read(1)
         if not first:
             return None
@@ -127,7 +127,7 @@ class PcapReader:
                 yield packet
 
     def _read_section_head(self) -> str:
-        """Read the rest of a section header block after its type. Return the byte order of the section."""
+        """Read a section header block, whose type has been read. Return the byte order of the section."""
         raw = self._read(8)
         order = _BYTE_ORDER.get(raw[4:])
         if order is None:
@@ -137,7 +137,7 @@ class PcapReader:
         return order
 
     def _read_body(self, order: str) -> bytes:
-        """Read the rest of a block after its type. Return its body, without its two lengths."""
+        """Read a block whose type has been read. Return its body, without its two lengths."""
         (length,) = struct.unpack(order + "I", self._read(4))
         return self._read(self._checked(length, 12) - 8)[:-4]
 
@@ -165,7 +165,7 @@ def _interface(order: str, body: bytes) -> _Interface:
 
 
 def _packet(order: str, kind: int, body: bytes, interfaces: list[_Interface]) -> Packet | None:
-    """Return the packet in a block; None if the block contradicts itself."""
+    """Return the packet in a block, or None if the block contradicts itself."""
     number = high = low = 0
     if kind == _SIMPLE:  # it has no time
         if len(body) < 4 or not interfaces:

@@ -1,4 +1,4 @@
-"""Processor time and memory of this process: the list of both, and the look at them."""
+"""Processor time and memory of this process: their instruments, and a function that measures them."""
 
 import mmap
 import time
@@ -12,7 +12,7 @@ PROCESS_INSTRUMENTS: Final = (
     counter(None, "s", "Processor time that the process used, in user and kernel mode.", trace=CPU, is_column=True),
     gauge(None, "bytes", "Memory of the process that is resident in RAM.", trace=RSS, is_column=True),
 )
-"""The process is measured once, in one of its series."""
+"""Instruments of the process. Only one series of a process has them."""
 
 
 def cpu_and_memory() -> tuple[float, int | None]:

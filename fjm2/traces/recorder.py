@@ -1,4 +1,4 @@
-"""Recorder of traces. It samples counters in a thread of its own, so that a slow disk delays only the trace."""
+"""Recorder of traces. It samples counters in a thread of its own, so that a slow disk delays nothing but the trace."""
 
 import atexit
 import logging
@@ -28,7 +28,7 @@ INTERVAL_MAX_S: Final = 3600.0
 _RETRY_S: Final = 1.0
 """Pause after the disk refused to take lines."""
 _ENDED_MAX: Final = 1000
-"""Closed things whose last samples wait for the disk."""
+"""Greatest number of closed objects whose last samples wait for the disk."""
 _CLOSE_S: Final = 5.0
 """Longest time that `close` waits for a disk that hangs."""
 
@@ -36,30 +36,30 @@ log = Log("fjm2.record")
 
 
 class HasCounted(Protocol):
-    """An object that refers to what counts for it, as a connection to its bus."""
+    """An object that refers to the object with its counters, as a connection refers to its bus."""
 
     @property
     def counted(self) -> Counted:
-        """The object that counts."""
+        """The object that has the counters."""
         ...
 
 
 class _Entry:
-    """An attached thing, and its series by the names of its sources."""
+    """An attached object with counters, and its series by the names of its sources."""
 
     def __init__(self, thing: Counted, now: float) -> None:
         self.thing = thing
         self.read_at = now
         self.series: dict[str, Series] = {}
         self.last: tuple[Sequence[Reading], float] | None = None
-        """Its last readings, and their time, once it is detached."""
+        """Last readings of the object, and their time; None until it is detached."""
 
 
 _Due = tuple[_Entry, Series, Reading, list[Sample]]
 
 
 class TraceRecorder:
-    """Recorder of samples of everything attached to it, until it is closed or the program ends."""
+    """Recorder of the counters of all objects attached to it, until it is closed or the program ends."""
 
     def __init__(
         self,
@@ -69,15 +69,15 @@ class TraceRecorder:
         interval_s: float = INTERVAL_S,
         bytes_max: int = BYTES_MAX,
     ) -> None:
-        """Check the settings; raise ConfigError for a directory that is not writable, or a limit out of range.
+        """Check the settings. Raise ConfigError if the directory is not writable, or a limit is out of range.
 
-        The labels of the environment are the default. The oldest files of this node are removed beyond `bytes_max`.
+        The labels of the environment are the default. When the node's files exceed `bytes_max`, the oldest are removed.
         """
         check_interval("interval_s", interval_s)
         if bytes_max < 1:
             raise ConfigError(f"bytes_max={bytes_max}: expected 1 or more")
         self.interval_s = interval_s
-        """Seconds that a sample covers while something happens."""
+        """Seconds that a sample covers while counters change."""
         self._writer = TraceWriter(directory, labels or Labels.from_environment(), bytes_max=bytes_max)
         self._writer.check_directory()
         self._begin()
@@ -85,7 +85,7 @@ class TraceRecorder:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        """Lock of the entries and names; never held while waiting for the disk."""
+        """Lock of the entries and names. It is never held while waiting for the disk."""
         self._entries: list[_Entry] = []
         self._names: set[str] = set()
         self._wake = threading.Event()
@@ -93,13 +93,13 @@ class TraceRecorder:
         self._is_closing = False
         self._retry_at = 0.0
         self._cpu_series: Series | None = None
-        """The series that has the measurements of the process."""
+        """The series that also has processor time and memory of the process, or None."""
         self._cpu_told = time.process_time()
 
     def attach(self, thing: Counted | HasCounted) -> None:
-        """Record a session, a connection, a context or another thing with counters from now on.
+        """Record a session, a connection, a context or another object with counters from now on.
 
-        Attaching it twice does no harm. Raises ConfigError if the recorder is closed.
+        Attaching an object twice does no harm. Raises ConfigError if the recorder is closed.
         """
         counted: Counted = getattr(thing, "counted", thing)  # type: ignore[arg-type]
         now = time.monotonic()
@@ -121,7 +121,7 @@ class TraceRecorder:
         self._wake.set()
 
     def detach(self, thing: Counted | HasCounted) -> None:
-        """Stop recording a thing. What it has counted so far is still written. Closing the thing detaches it, too."""
+        """Stop recording an object. Its counts so far are still written. An object that closes is detached, too."""
         counted: Counted = getattr(thing, "counted", thing)  # type: ignore[arg-type]
         with self._lock:
             for entry in self._entries:
@@ -154,7 +154,8 @@ class TraceRecorder:
 
     @property
     def lines_refused(self) -> int:
-        """Lines that the disk did not take when they were due. Their counts are in later lines, if any follow."""
+        """Number of lines that the disk did not take when they were due. Their counts are in later lines, if any
+        follow."""
         return self._writer.lines_refused
 
     def _run(self) -> None:
@@ -220,7 +221,8 @@ class TraceRecorder:
         return due
 
     def _series_of(self, entry: _Entry, reading: Reading) -> Series:
-        """Return the series of a reading. A new one begins at the thing's last sample: the source appeared since."""
+        """Return the series of a reading. A new series begins at the last sample of its object, as the source appeared
+        after that."""
         series = entry.series.get(reading.source)
         if series is None:
             name, number = reading.source, 1
@@ -299,7 +301,7 @@ class TraceRecorder:
                 self._forget(entry.series.pop(source))
 
     def _forget_ended(self) -> None:
-        """Forget detached things of which everything is written, and the oldest of those that are too many."""
+        """Forget detached objects whose samples are all written. If too many remain, also forget the oldest."""
         ended = [entry for entry in self._entries if entry.last is not None]
         surplus = max(len(ended) - _ENDED_MAX, 0)
         for number, entry in enumerate(ended):
@@ -314,7 +316,7 @@ class TraceRecorder:
         return any(reading.source in entry.series for reading in entry.last[0])
 
     def _after_fork(self) -> None:
-        """Start over in a forked child: the attached objects and the file belong to the parent."""
+        """Start over in a forked child, because the attached objects and the file belong to the parent."""
         labels = self._writer.labels
         self._writer.close()
         self._writer.labels = labels.of_process(f"{os.getpid()}")
@@ -328,7 +330,7 @@ def check_interval(name: str, interval_s: float) -> None:
 
 
 def _readings_of(thing: Counted) -> Sequence[Reading] | None:
-    """Return the readings; None if another thread changed a container of counters meanwhile."""
+    """Return the readings of an object, or None if another thread changed a container of counters meanwhile."""
     try:
         return thing.readings()
     except RuntimeError:

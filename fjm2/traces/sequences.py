@@ -1,30 +1,31 @@
-"""Sequence numbers of a sender: which are missing, which came late, and which were captured twice."""
+"""Sequence numbers of a sender: counts of numbers that are missing or late, and detection of those captured twice."""
 
 from typing import Final
 
 _NUMBERS: Final = 1 << 16
 _HALF: Final = _NUMBERS // 2
 _REMEMBERED: Final = 4096
-"""Numbers behind the highest that are remembered. A number further behind means that the sender restarted."""
+"""Number of sequence numbers below the highest that are remembered. A number further below means that the sender
+restarted."""
 _MASK: Final = (1 << _REMEMBERED) - 1
 
 
 class Sequences:
-    """16-bit numbers that wrap around."""
+    """The sequence numbers of one sender. They have 16 bits, and wrap around."""
 
     __slots__ = ("_seen", "_top", "late", "missed")
 
     def __init__(self) -> None:
         self._top: int | None = None
         self._seen = 0
-        """A bit for each of the last numbers; the lowest bit is that of the highest number."""
+        """A bit for each of the last numbers. The lowest bit stands for the highest number."""
         self.missed = 0
-        """Numbers that were skipped, including those that came late."""
+        """Number of sequence numbers that were skipped, including those that came late."""
         self.late = 0
-        """Skipped numbers that came late."""
+        """Number of skipped sequence numbers that came late."""
 
     def note(self, first: int, count: int) -> list[int]:
-        """Note consecutive numbers. Return the offsets from the first of those that had come before."""
+        """Note consecutive numbers. Return the offsets from `first` of those numbers that had come before."""
         if self._top is None:
             self._begin(first, count)
             return []

@@ -1,4 +1,4 @@
-"""One series of samples: the increments of its counters since the last line, and when a line is due."""
+"""One series of samples: the increments of its counters since the last line, and the time at which a line is due."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,17 +21,17 @@ class Sample:
     """Content of a line that is due."""
 
     start: float
-    """Beginning of the time that it covers, in the clock of the readings."""
+    """Time at which the sample begins, in the clock of the readings."""
     end: float
-    """End of that time."""
+    """Time at which the sample ends, in the same clock."""
     counters: Mapping[str, float]
-    """Increments in that time."""
+    """Increments of counters between `start` and `end`."""
     gauges: Mapping[str, float | None]
     drops: Mapping[str, int]
 
 
 class Series:
-    """A series. Increments that are not written stay due, so that none is lost while the disk is full."""
+    """A series of samples. Increments that are not written stay due, so that none is lost while the disk is full."""
 
     def __init__(self, name: str, link: str | None, now: float) -> None:
         self.name = name
@@ -44,12 +44,12 @@ class Series:
         self._idle_until: float | None = None
 
     def begin_with(self, reading: Reading) -> None:
-        """Leave out what was counted before the recording began."""
+        """Begin with these values of counters, so that counts from before the recording are left out."""
         self._counters.update(reading.counters)
         self._drops.update(reading.drops)
 
     def begin_counter(self, name: str, value: float) -> None:
-        """Leave out what one counter had counted before."""
+        """Begin with this value of one counter, so that its earlier count is left out."""
         self._counters[name] = value
 
     def told(self, name: str) -> float:
@@ -74,7 +74,7 @@ class Series:
         return samples
 
     def commit(self, reading: Reading, samples: Sequence[Sample], written: int) -> None:
-        """Note how many of the samples that were due have been written."""
+        """Note that the first `written` of the samples that were due have been written."""
         if not written:
             return
         self._told_at = samples[written - 1].end

@@ -15,9 +15,9 @@ from .lines import VERSION
 LINE_BYTES_MAX: Final = 1 << 20
 """Bytes of a line that are kept in memory. Lines of traces have a few hundred."""
 SERIES_MAX: Final = 100_000
-"""Series that are added up, to bound memory. Samples of further ones count as bad lines."""
+"""Greatest number of series that are added up, which bounds memory. Samples of further series count as bad lines."""
 Key = tuple[str, str, str]
-"""Run, node and source."""
+"""Key of a series: run, node and source."""
 
 
 @dataclass(slots=True)
@@ -35,11 +35,11 @@ class SeriesSummary:
     last_seq: int = -1
     counters: Counter[str] = field(default_factory=Counter)
     gauges: dict[str, float] = field(default_factory=dict)
-    """Values in the last sample."""
+    """Values of gauges in the last sample."""
 
     @property
     def samples_missing(self) -> int:
-        """Number of lines that are missing between the numbers of others."""
+        """Number of samples that are missing, by the numbers of the others."""
         return max(self.last_seq + 1 - self.samples, 0)
 
     def rate(self, counter: str) -> float:
@@ -49,7 +49,7 @@ class SeriesSummary:
 
 @dataclass(slots=True)
 class TraceSummary:
-    """Totals of files."""
+    """Totals of trace files."""
 
     files: int = 0
     lines: int = 0
@@ -107,14 +107,14 @@ def open_trace(path: Path) -> BinaryIO:
 
 
 def trace_files(place: Path) -> list[Path]:
-    """Return the file itself, or all traces in a directory and below it."""
+    """Return `place` itself if it is a file, or all traces in a directory and below it."""
     if not place.is_dir():
         return [place]
     return sorted(path for pattern in ("*.jsonl", "*.jsonl.gz") for path in place.rglob(pattern))
 
 
 def summarize(files: Iterable[Path]) -> TraceSummary:
-    """Return the totals of all files. Raises OSError if one cannot be read."""
+    """Return the totals of all files. Raises OSError if a file cannot be read."""
     summary = TraceSummary()
     for path in files:
         summary.add(path)
@@ -122,7 +122,8 @@ def summarize(files: Iterable[Path]) -> TraceSummary:
 
 
 def _lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """Yield all lines but blank ones; of a long one the beginning. End with a bad line if a gzip file breaks off."""
+    """Yield all lines that are not blank. Of a long line, yield the beginning. If a gzip file breaks off, end with a
+    bad line."""
     try:
         while line := file.readline(LINE_BYTES_MAX):
             whole = line

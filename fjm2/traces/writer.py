@@ -1,7 +1,7 @@
-"""Files of JSON lines: `DIR/run=RUN/node=NODE.jsonl`, then `node=NODE.1.jsonl` and so on. None is ever renamed.
+"""Files of JSON lines: `DIR/run=RUN/node=NODE.jsonl`, then `node=NODE.1.jsonl` and so on. No file is ever renamed.
 
-Whatever happens to disk or process, a broken line spoils no other: each batch is one write to the end of the file, and
-a line that broke off is ended with a newline before the next.
+Whatever happens to disk or process, a broken line spoils no other line. Each batch is one write to the end of the file,
+and a line that broke off is ended with a newline before the next line.
 """
 
 import contextlib
@@ -23,30 +23,32 @@ from . import lines
 from .labels import Labels
 
 FILE_BYTES: Final = 64 << 20
-"""Size at which a new file begins: some hours of one busy node."""
+"""Size of a file at which a new file begins: some hours of one busy node."""
 BYTES_MAX: Final = 1 << 30
-"""Bytes of a node's files that are kept by default."""
+"""Size of a node's files, all together, that is kept by default."""
 _FILES: Final = 16
-"""Files of a node that are kept. If less than a gigabyte may be kept, they are smaller."""
+"""Number of a node's files that are kept. If less than a gigabyte may be kept, the files are smaller."""
 _TAIL_BYTES: Final = 1 << 16
-"""End of a file that is searched for the last numbers of all series: some hundred lines."""
+"""Size of the end of a file that is searched for the last numbers of all series. It holds some hundred lines."""
 _FEW_LINES: Final = 100
-"""Lines below which a file may not have a line of every series; then the file before it is searched, too."""
+"""Number of lines below which a file may lack a line of some series. The file before it is then searched, too."""
 
 log = Log("fjm2.record")
 
 
 class TraceWriter:
-    """Writer of the lines of one node in one run. A failing disk raises nothing: the writer warns, and counts."""
+    """Writer of the lines of one node in one run. If the disk fails, the writer raises nothing, but warns and
+    counts."""
 
     def __init__(self, directory: str | os.PathLike[str], labels: Labels, *, bytes_max: int = BYTES_MAX) -> None:
-        """Open nothing yet. When the node's files exceed `bytes_max`, the oldest are removed."""
+        """Set up the writer, without opening a file yet. When the node's files exceed `bytes_max`, the oldest are
+        removed."""
         self.directory = Path(directory)
-        """Directory of the runs."""
+        """Directory that has the directories of runs."""
         self.labels = labels
-        """Labels of all lines. The node has a suffix if another process writes under its name."""
+        """Labels of all lines. `node` gets a suffix if another process already writes under the same name."""
         self.lines_refused = 0
-        """Lines that the disk did not take when they were due."""
+        """Number of lines that the disk did not take when they were due."""
         self._file_bytes = max(min(FILE_BYTES, bytes_max // _FILES), 1)
         self._files_max = max(bytes_max // self._file_bytes, 2)
         self._descriptor = -1
@@ -68,8 +70,9 @@ class TraceWriter:
         t: float | None = None,
         **override: Any,
     ) -> bool:
-        """Append a sample of the `dt` seconds that end at `t`, now by default. Return True if it was written."""
-        self.open()  # it may change the node's name
+        """Append a sample of the `dt` seconds that end at `t`, which is the present time by default. Return True if it
+        was written."""
+        self.open()  # this may change the node's name
         t = time.time() if t is None else t
         line = lines.sample(self.labels, source, seq, dt, counters, gauges, drops, t, **override)
         is_written = self.append([lines.encode(line)]) == 1
@@ -78,7 +81,8 @@ class TraceWriter:
         return is_written
 
     def write_result(self, r: Mapping[str, float], labels: Mapping[str, str] = {}, **override: Any) -> bool:
-        """Append the result of a run. Keyword arguments override keys of the line. Return True if it was written."""
+        """Append the result of a run. Keyword arguments override keys of the line. Return True if the line was
+        written."""
         self.open()
         return self.append([lines.encode(lines.result(self.labels, r, labels, time.time(), **override))]) == 1
 
@@ -88,11 +92,12 @@ class TraceWriter:
         return self._path_of(self._number)
 
     def next_seq(self, source: str) -> int:
-        """Return the number of a series' next sample, which follows that of an earlier process of the same name."""
+        """Return the number of the next sample of a series. Numbers continue those of an earlier process of the same
+        name."""
         return self._next.get(source, 0)
 
     def open(self) -> bool:
-        """Open the file, unless it is open. Return False if the disk refuses; a later attempt may succeed."""
+        """Open the file, unless it is open already. Return False if the disk refuses. A later attempt may succeed."""
         try:
             self._ensure_open()
         except OSError as error:
@@ -110,7 +115,8 @@ class TraceWriter:
             raise ConfigError(f"traces to {self.directory}: no permission to write there")
 
     def append(self, batch: Sequence[bytes]) -> int:
-        """Append whole lines, which end in newlines. Return how many were written; the others come after them."""
+        """Append whole lines, which end in newlines. Return the number of lines written, which are the first of the
+        batch."""
         try:
             self._ensure_open()
             data = (b"\n" if self._is_torn else b"") + b"".join(batch)
@@ -143,7 +149,8 @@ class TraceWriter:
         self.close()
 
     def _note_partial_write(self, batch: Sequence[bytes], data: bytes, failed: "_WriteError") -> int:
-        """Return how many lines were written before an error. One may lack its newline, which follows later."""
+        """Return the number of lines written before an error. The last of them may lack its newline, which is written
+        later."""
         self._size += failed.written
         if failed.written:
             self._is_torn = data[failed.written - 1 : failed.written] != b"\n"
@@ -170,7 +177,7 @@ class TraceWriter:
         self._go_on()
 
     def _open_last(self) -> bool:
-        """Open the newest of the node's files. False if another process appends to it."""
+        """Open the newest of the node's files. Return False if another process appends to it."""
         self._number = max((number + is_packed for number, is_packed, _ in self._files()), default=0)
         descriptor = _open(self.path)
         if not _lock(descriptor):
@@ -180,7 +187,7 @@ class TraceWriter:
         return True
 
     def _go_on(self) -> None:
-        """Continue where an earlier process ended, perhaps within a line."""
+        """Continue the file where an earlier process ended, perhaps within a line."""
         tail = _tail(self.path)
         self._is_torn = bool(tail) and not tail.endswith(b"\n")
         if self._number and tail.count(b"\n") < _FEW_LINES:
@@ -193,7 +200,7 @@ class TraceWriter:
         self._next[source] = seq + 1
 
     def _rotate(self) -> None:
-        """Begin a new file. The old one does not change any more."""
+        """Begin a new file. The old file does not change any more."""
         try:
             descriptor = _open(self._path_of(self._number + 1))
         except OSError as error:
@@ -213,7 +220,7 @@ class TraceWriter:
         return self.directory / f"run={self.labels.run}" / f"node={self.labels.node}{suffix}.jsonl"
 
     def _files(self) -> list[tuple[int, bool, Path]]:
-        """Return the node's files: number, True if somebody compressed it, and path."""
+        """Return the number of each file of the node, True if it was compressed, and its path."""
         folder = self._path_of(0).parent
         pattern = re.compile(re.escape(f"node={self.labels.node}") + r"(?:\.([1-9][0-9]{0,8}))?\.jsonl(\.gz)?")
         found = ((name, pattern.fullmatch(name)) for name in os.listdir(folder))
@@ -242,7 +249,7 @@ class _WriteError(Exception):
 
 
 def _write(descriptor: int, data: bytes) -> int:
-    """Write all data, in one call unless the disk runs full. Return its length."""
+    """Write all data, in one call unless the disk runs full. Return the length of the data."""
     written = 0
     while written < len(data):
         try:
@@ -257,7 +264,10 @@ def _open(path: Path) -> int:
 
 
 def _lock(descriptor: int) -> bool:
-    """Return False if another process appends to the file. Without support for locks, assume that none does."""
+    """Lock a file for this process. Return False if another process appends to it.
+
+    Without support for locks, assume that no other process does.
+    """
     try:
         import fcntl
     except ImportError:

@@ -1,7 +1,7 @@
-"""A bus seen from outside: reconstructs its state from its packets, without sending anything.
+"""A bus seen from outside. Its state is reconstructed from its packets, and nothing is sent.
 
-`BusWatch` takes packets and returns a `BusReport`. `Listening` feeds it from the network as a silent listener: members
-do not know of it, and none waits for its confirmations.
+`BusWatch` takes packets and returns a `BusReport`. `Listening` passes it the packets from the network as a silent
+listener: members of the bus do not know of it, and do not wait for its confirmations.
 """
 
 from .bus import BusWatch

@@ -1,4 +1,4 @@
-"""Receivers as their answers show them: the repairs they ask for, and how long they take to confirm."""
+"""Receivers as their answers show them: the repairs they request, and the time they take to confirm."""
 
 from collections.abc import Set
 from dataclasses import dataclass, field
@@ -7,16 +7,17 @@ from typing import Final
 from fjm2.norm.core.wire import Position
 
 RECEIVERS_MAX: Final = 4096
-"""Receivers remembered at a time. Bounds the memory that forged node ids can take."""
+"""Greatest number of receivers that are remembered. It bounds the memory that forged node ids can take."""
 _SENDERS_MAX: Final = 64
-"""Senders that may wait for one receiver at a time. Bounds the memory that forged node ids can take."""
+"""Greatest number of senders that may wait for one receiver. It bounds the memory that forged node ids can take."""
 _ASKING_MAX_S: Final = 5.0
-"""A sender that has not repeated its request for this long has stopped waiting. Requests follow each other in GRTTs."""
+"""Time after its last request at which a sender counts as waiting no longer. Requests follow each other in GRTTs."""
 _IN_VAIN_MIN_S: Final = 1.0
-"""A receiver counts as given up only if a sender asked it at least this long. If it was asked for less, it probably
-answered, and the answer was lost on the way here. A receiver that was never heard may answer by unicast."""
+"""Shortest time for which a sender must have asked a receiver to count as having given up on it. After a shorter time,
+the receiver probably answered, and the answer was lost on the way here. A receiver that was never heard may answer by
+unicast."""
 FORGOTTEN_S: Final = 60.0
-"""A receiver that has been silent for this long is forgotten."""
+"""Time of silence after which a receiver is forgotten."""
 
 
 @dataclass(slots=True)
@@ -35,25 +36,27 @@ class Receiver:
     node_id: int
     nacks: int = 0
     requests: int = 0
-    """Repairs requested. One request may cover a range of segments."""
+    """Number of repairs requested. One request may cover a range of segments."""
     acks: int = 0
     heard_at: float = 0.0
     confirm_s: float | None = None
-    """Longest time in seconds of the confirmations since the last `settle`, or else that of the last one."""
+    """Longest time that a confirmation took since the last `settle`, in seconds. If there was no confirmation, the time
+    of the last one."""
     given_up_at: dict[int, float] = field(default_factory=dict)
-    """When each sender that gave up on this receiver asked it for the last time, by node id."""
+    """Time at which each sender that gave up on this receiver last asked it, by the sender's node id."""
     _is_interval_confirmed: bool = False
     """True if `confirm_s` was measured since the last `settle`."""
     _awaited: dict[int, _Awaited] = field(default_factory=dict)
-    """Positions that senders wait for, by node id of the sender."""
+    """Positions that senders wait for this receiver to confirm, by the sender's node id."""
 
     def awaited_s(self, now: float) -> float | None:
-        """Return how long a sender has been waiting for a confirmation; None if none waits."""
+        """Return the longest time that a sender has been waiting for a confirmation, in seconds; None if no sender
+        waits."""
         waits = [now - one.first_at for one in self._awaited.values() if now - one.last_at < _ASKING_MAX_S]
         return max(waits, default=None)
 
     def ask(self, sender_id: int, position: Position, now: float) -> None:
-        """Note that a sender wants everything up to a position confirmed."""
+        """Note that a sender asks the receiver to confirm everything up to a position."""
         awaited = self._awaited.get(sender_id)
         if awaited is not None and awaited.position == position:
             awaited.last_at = now
@@ -72,7 +75,7 @@ class Receiver:
         self._is_interval_confirmed = True
 
     def settle(self, now: float) -> None:
-        """End an interval, and notice senders that have given up."""
+        """End an interval of reports, and note the senders that have given up on this receiver."""
         self._is_interval_confirmed = False
         for sender_id in [one for one, awaited in self._awaited.items() if now - awaited.last_at >= _ASKING_MAX_S]:
             awaited = self._awaited.pop(sender_id)
@@ -82,7 +85,7 @@ class Receiver:
 
 
 class Answers:
-    """All receivers that were heard, or asked to confirm."""
+    """All receivers that answered, or were asked to confirm."""
 
     def __init__(self) -> None:
         self._receivers: dict[int, Receiver] = {}
@@ -99,7 +102,7 @@ class Answers:
                 receiver.ask(sender_id, position, now)
 
     def note_confirmed(self, sender_id: int, node_id: int, position: Position | None, now: float) -> None:
-        """Note a confirmation. With a position, everything up to it has arrived."""
+        """Note a confirmation by a receiver. If a position is given, everything up to it has arrived."""
         receiver = self._receiver(node_id, now)
         if receiver is not None:
             receiver.acks += 1
@@ -108,7 +111,7 @@ class Answers:
                 receiver.confirm(sender_id, position, now)
 
     def note_missing(self, node_id: int, requests: int, now: float) -> None:
-        """Note a repair request."""
+        """Note a NACK of a receiver, with the number of repairs that it requests."""
         receiver = self._receiver(node_id, now)
         if receiver is not None:
             receiver.nacks += 1
@@ -116,14 +119,14 @@ class Answers:
             receiver.heard_at = now
 
     def forget(self, present: Set[int], now: float) -> None:
-        """Forget receivers that have been silent for long, except nodes of members of the bus."""
+        """Forget receivers that have been silent for long, unless they are nodes of members of the bus."""
         for receiver in self.receivers:
             is_quiet = now - receiver.heard_at > FORGOTTEN_S and receiver.awaited_s(now) is None
             if is_quiet and receiver.node_id not in present:
                 del self._receivers[receiver.node_id]
 
     def settle(self, now: float) -> None:
-        """End an interval."""
+        """End an interval of reports for all receivers."""
         for receiver in self._receivers.values():
             receiver.settle(now)
 

@@ -1,4 +1,4 @@
-"""Reconstructs the state of a bus from its packets: connections, topics, senders, receivers and gateways. No I/O.
+"""Reconstruction of the state of a bus from its packets: connections, topics, senders, receivers and gateways. No I/O.
 
 Everything on a bus is multicast, the answers of receivers included, so that listening is enough. Memory is bounded,
 whatever is received.
@@ -32,28 +32,32 @@ from .report import BusReport
 from .reporter import Reporter, slowness
 
 OnFrame = Callable[[Frame, int], None]
-"""Called with the frame of each message, and the node that sent it."""
+"""A function that is called with the frame of each message, and the id of the node that sent it."""
 
 
 class BusWatch:
-    """Takes the packets of a bus, and reports what they show.
+    """Takes the packets of a bus, and reports the state that they show.
 
-    `take` and `take_beacon` are called with all that is received; `report` returns the state of the bus.
+    `take` and `take_beacon` are called with all packets received. `report` returns the state of the bus.
     """
 
     def __init__(self, known: Iterable[Destination] = (), *, now: float, on_frame: OnFrame | None = None) -> None:
-        """Start a watch. Announcements name destinations by hash only: `known` are destinations to recognise by it."""
+        """Start a watch.
+
+        Announcements have only hashes of destinations. `known` are destinations whose hashes are recognised.
+        """
         self._heard = Observations(known)
         self.presence = self._heard.connections.presence
         """The connections that announce themselves."""
         self.datagrams = 0
-        """Datagrams received."""
+        """Number of datagrams received."""
         self.not_norm = 0
-        """Datagrams received that are not valid NORM."""
+        """Number of datagrams received that are not valid NORM."""
         self.overruns = 0
-        """Datagrams that the kernel dropped because they were not read in time. Set by the owner of the socket."""
+        """Number of datagrams that the kernel dropped because they were not read in time. The owner of the socket sets
+        it."""
         self.bytes_missed = 0
-        """Bytes of streams that were never heard."""
+        """Number of bytes of streams that were never heard."""
         self._on_frame = on_frame
         self._reader = DataReader()
         self._messages = 0
@@ -88,7 +92,7 @@ class BusWatch:
         return self._heard.connections.label_of(connection_id)
 
     def report(self, now: float) -> BusReport:
-        """Return the state of the bus. Rates are those since the last report."""
+        """Return the state of the bus. Its rates are averages since the last report."""
         heard, rates = self._heard, self._rates
         heard.expire(now)
         rates.begin(now)
@@ -151,7 +155,7 @@ class BusWatch:
         frames, missed = heard.senders.read(sender, run)
         self.bytes_missed += missed
         for frame in frames:
-            if frame[4][CONNECTION_ID]:  # without one, the frame only lets newcomers find an idle stream
+            if frame[4][CONNECTION_ID]:  # without a connection id, the frame only lets newcomers find an idle stream
                 sender.messages += 1
                 self._messages += 1
                 heard.topics.note(frame, now)

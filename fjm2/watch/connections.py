@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 from fjm2.bus.presence import Announcement, Flag, Peer, PresenceTable
 
 FORMER_NODES_MAX: Final = 8192
-"""Nodes of connections that left whose labels are kept. Bounds the memory that forged goodbyes can take."""
+"""Greatest number of nodes whose labels are kept after their connections left. It bounds the memory that forged
+goodbyes can take."""
 
 
 class _Known(NamedTuple):
@@ -15,27 +16,27 @@ class _Known(NamedTuple):
     since: float
     label: str
     nodes: tuple[int, ...]
-    """Its receiving node, and the nodes that send its lanes."""
+    """Node that receives for the connection, and nodes that send its lanes."""
 
 
 class Connections:
-    """Connections that are present, and labels of the nodes of those that left."""
+    """Connections that are present, and the labels of nodes whose connections have left."""
 
     def __init__(self) -> None:
         self.presence = PresenceTable()
         """The connections that announce themselves."""
         self._known: dict[int, _Known] = {}
-        """Connections by id."""
+        """Connections that are present, by connection id."""
         self._former_labels: dict[int, str] = {}
-        """Labels of connections that left, by node id."""
+        """Labels of connections that have left, by node id."""
         self._departed: set[int] = set()
-        """Connections that left since the last `expire`."""
+        """Ids of connections that have left since the last `expire`."""
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(self.presence.peers)
 
     def update(self, node_id: int, announcement: Announcement, now: float) -> None:
-        """Handle an announcement: a connection is present, or says goodbye."""
+        """Handle an announcement, by which a connection is present or says goodbye."""
         connection_id, refused = announcement.connection_id, self.presence.stats.announcements_refused
         self.presence.update(node_id, announcement, now)
         if self.presence.stats.announcements_refused > refused:
@@ -49,7 +50,7 @@ class Connections:
             self._forget(connection_id)
 
     def expire(self, now: float) -> set[int]:
-        """Forget connections whose announcements have run out. Return all that left since the last call."""
+        """Forget connections whose announcements have expired. Return the ids of all that left since the last call."""
         self.presence.expire(now)
         for connection_id in self._known.keys() - {peer.connection_id for peer in self.presence.peers}:
             self._forget(connection_id)
@@ -73,11 +74,11 @@ class Connections:
         return f"{connection_id:016x}" if known is None else known.label
 
     def former_label(self, node_id: int) -> str | None:
-        """Return the label of the connection that a node belonged to before it left."""
+        """Return the label of the connection that a node belonged to before the connection left, or None."""
         return self._former_labels.get(node_id)
 
     def since(self, connection_id: int) -> float | None:
-        """Return when the first announcement of a connection was heard."""
+        """Return the time at which the first announcement of a connection was heard, or None."""
         known = self._known.get(connection_id)
         return None if known is None else known.since
 

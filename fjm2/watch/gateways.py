@@ -1,4 +1,4 @@
-"""Gateways, found from outside: by their beacons, and as one address that several nodes are heard from.
+"""Gateways, found from outside: by their beacons, and as addresses from which several nodes are heard.
 
 Every FJM2 node has a socket of its own. A gateway sends everything that it forwards from one socket, under the node ids
 of the original senders. Beacons are sent only in networks with more than one gateway.
@@ -16,9 +16,10 @@ _MAGIC: Final = b"FJMB\x01"
 _FLAGS_AT, _ID_AT, _HEAD_BYTES = 5, 8, 20
 _FORWARDS, _LEAVES = 1, 4
 _ALIVE_S: Final = 5.0
-"""A gateway whose last beacon is older than this is gone. Longer than the lifetime that gateways give a beacon."""
+"""Age of the last beacon at which a gateway counts as gone. It is longer than the lifetime that gateways give a
+beacon."""
 _GATEWAYS_MAX: Final = 256
-"""Gateways remembered. Bounds the memory that forged beacons can take."""
+"""Greatest number of gateways that are remembered. It bounds the memory that forged beacons can take."""
 
 
 @dataclass(slots=True)
@@ -27,11 +28,11 @@ class Gateway:
 
     host: str
     gateway_id: int | None = None
-    """Id from its beacon; None if it sends none."""
+    """Id in the gateway's beacon; None if it sends no beacon."""
     is_forwarding: bool | None = None
-    """True if it is the gateway that forwards, False if it stands by; None if unknown."""
+    """True if the gateway forwards, False if it stands by; None if unknown."""
     nodes: set[int] = field(default_factory=set)
-    """Remote nodes that are heard through it."""
+    """Remote nodes that are heard through the gateway."""
 
 
 class Gateways:
@@ -51,7 +52,7 @@ class Gateways:
             self._beacons[gateway_id] = host, bool(flags & _FORWARDS), now
 
     def found(self, nodes: Iterable[tuple[int, Address]], now: float) -> list[Gateway]:
-        """Return all gateways, given the nodes of connections and the address that each is heard from."""
+        """Return all gateways. `nodes` are the nodes of connections, each with the address that it is heard from."""
         by_address: dict[Address, set[int]] = {}
         for node_id, address in nodes:
             by_address.setdefault(address, set()).add(node_id)

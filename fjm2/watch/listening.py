@@ -1,4 +1,4 @@
-"""Listens to a bus: joins its group and receives, and sends nothing at all."""
+"""Listening to a bus: joins its group and receives, but sends nothing at all."""
 
 import asyncio
 import contextlib
@@ -15,15 +15,15 @@ from .bus import BusWatch
 from .gateways import BEACONS
 
 _TRAINS_PER_TURN: Final = 16
-"""Trains read in one turn of the event loop, so that the screen is drawn even on a busy bus."""
+"""Greatest number of trains read in one turn of the event loop, so that the screen is drawn even on a busy bus."""
 _CHECK_S: Final = 1.0
 """Seconds between two checks of the interface. `top` shows the result once a second."""
 
 
 class Listening:
-    """Feeds a watch with the packets of a bus, on asyncio, while its block is active.
+    """Passes the packets of a bus to a watch, on asyncio, in the body of an `async with` statement.
 
-    Entering the block raises ConfigError or OSError if the group cannot be joined.
+    Entering the body raises ConfigError or OSError if the group cannot be joined.
     """
 
     def __init__(self, config: BusConfig, watch: BusWatch) -> None:
@@ -79,7 +79,7 @@ class Listening:
 
 
 class _Ear:
-    """The sockets of one group, of which only the receiving one is used."""
+    """The sockets of one group. Only the receiving socket is used."""
 
     def __init__(self, transport: UdpTransport, take: Callable[[Train, float], None]) -> None:
         self.transport = transport

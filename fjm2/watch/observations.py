@@ -13,7 +13,8 @@ from .senders import Senders
 from .topics import Topics
 
 ADDRESSES_MAX: Final = 8192
-"""Nodes whose addresses are remembered: more than senders and receivers together, and a bound on forged node ids."""
+"""Greatest number of nodes whose addresses are remembered. It is more than senders and receivers together, and bounds
+the memory that forged node ids can take."""
 
 
 class Observations:
@@ -26,14 +27,14 @@ class Observations:
         self.topics = Topics(known)
         self.gateways = Gateways()
         self.addresses: dict[int, Address] = {}
-        """Source of the latest datagram of each node, by node id."""
+        """Source address of the latest datagram of each node, by node id."""
 
     def note_address(self, node_id: int, address: Address) -> None:
         if node_id in self.addresses or len(self.addresses) < ADDRESSES_MAX:
             self.addresses[node_id] = address
 
     def expire(self, now: float) -> None:
-        """Forget everything that has been silent for too long."""
+        """Forget connections, publishers, senders and receivers that have been silent for too long."""
         self.topics.forget_publishers(self.connections.expire(now), now)
         members = self.connections.member_nodes()
         self.answers.forget(members, now)

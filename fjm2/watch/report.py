@@ -6,30 +6,30 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionReport:
-    """A connection, from its announcements."""
+    """A connection, as its announcements describe it."""
 
     connection_id: str
-    """16 hexadecimal digits."""
+    """Id of the connection, as 16 hexadecimal digits."""
     client_id: str | None
-    """Client id, if it has one."""
+    """Client id of the connection; None if it has none."""
     node_id: int
-    """Node that it receives with."""
+    """Id of the node that receives for the connection."""
     address: str | None
-    """Address and port that this node is heard from."""
+    """Address and port that the receiving node is heard from."""
     seen_s: float
-    """Seconds since its first announcement was heard."""
+    """Seconds since the connection's first announcement was heard."""
     subscriptions: tuple[str, ...]
-    """Topics by name, or by hash (`#` and eight digits) while the name is unknown."""
+    """Topics subscribed to, by name, or by hash (`#` and eight digits) while the name is unknown."""
     subscribes_to_more: bool
-    """True if it subscribes to more topics than its announcements list."""
+    """True if the connection subscribes to more topics than its announcements list."""
     publishes: tuple[str, ...]
-    """Topics it published to recently."""
+    """Topics that the connection published to recently."""
     gateway: str | None
-    """Host of the gateway that it is heard through."""
+    """Host of the gateway that the connection is heard through; None if there is none."""
 
     @property
     def label(self) -> str:
-        """Client id, or the connection id if it has none."""
+        """Client id of the connection, or its connection id if it has none."""
         return self.client_id or self.connection_id
 
 
@@ -38,23 +38,23 @@ class TopicReport:
     """A topic or queue, with its traffic."""
 
     name: str | None
-    """Name; None until something is published to it, unless the watch was told the name."""
+    """Name of the topic. None until something is published to it, unless the watch was told the name."""
     hash: int
     """Hash by which announcements name the destination."""
     messages: int
-    """Messages since the watch began. All other totals, too, are since then."""
+    """Number of messages since the watch began. All other totals are also since then."""
     messages_per_s: float
     """Messages per second."""
     bytes_per_s: float
     """Bytes per second of whole frames."""
     publishers: tuple[str, ...]
-    """Client ids, or connection ids of connections without one."""
+    """Client ids of connections, or connection ids of those without a client id."""
     subscribers: tuple[str, ...]
-    """Client ids, or connection ids of connections without one."""
+    """Client ids of connections, or connection ids of those without a client id."""
 
     @property
     def label(self) -> str:
-        """Name, or the hash while the name is unknown."""
+        """Name of the topic, or its hash while the name is unknown."""
         return self.name or hash_label(self.hash)
 
 
@@ -65,11 +65,11 @@ class SenderReport:
     node_id: int
     """Node id in the group."""
     owner: str | None
-    """Its connections, even if they have left; None if no connection announced it."""
+    """Labels of the sender's connections, even if they have left; None if no connection announced the sender."""
     lane: int | None
-    """Lane 0 to 2, by priority; None if the sender is foreign."""
+    """Number of the lane, 0 to 2, by priority; None if the sender is foreign."""
     address: str | None
-    """Address and port it is heard from."""
+    """Address and port that the node is heard from."""
     messages: int
     """Messages since the watch began."""
     messages_per_s: float
@@ -87,17 +87,17 @@ class SenderReport:
     parity: int
     """Parity segments."""
     nacks: int
-    """Repair requests sent to it."""
+    """Number of repair requests sent to the sender."""
     nacks_per_s: float
     """Repair requests per second."""
     datagrams_missed: int
-    """Datagrams it sent, by their sequence numbers, that were not heard here."""
+    """Number of datagrams that the sender sent, by their sequence numbers, but that were not heard here."""
     grtt_s: float | None
-    """Round-trip time in seconds that it assumes for the group."""
+    """Round-trip time that the sender assumes for the group, in seconds."""
 
     @property
     def label(self) -> str:
-        """Its owner, or its node id in hexadecimal."""
+        """Owner of the node, or its node id in hexadecimal if no owner is known."""
         return self.owner or f"{self.node_id:08x}"
 
 
@@ -108,32 +108,33 @@ class ReceiverReport:
     node_id: int
     """Node id in the group."""
     owner: str | None
-    """Its connections; None if no connection announced it."""
+    """Labels of the receiver's connections; None if no connection announced the receiver."""
     address: str | None
-    """Address and port it is heard from."""
+    """Address and port that the node is heard from."""
     nacks: int
-    """Repair requests (NACKs) it sent."""
+    """Number of repair requests (NACKs) that the receiver sent."""
     nacks_per_s: float
     """Repair requests per second."""
     requests: int
-    """Repairs requested. One request may cover a range of segments."""
+    """Number of repairs requested. One request may cover a range of segments."""
     acks: int
-    """Confirmations it sent."""
+    """Number of confirmations that the receiver sent."""
     confirm_s: float | None
-    """Longest time in seconds that a recent confirmation took."""
+    """Longest time that a recent confirmation took, in seconds; None if there was none."""
     awaited_s: float | None
-    """Seconds that a sender has been waiting for its confirmation."""
+    """Longest time that a sender has been waiting for the receiver's confirmation, in seconds; None if no sender
+    waits."""
     given_up_by: tuple[str, ...] = ()
-    """Senders that asked it in vain, gave up, and continue without it."""
+    """Senders that asked the receiver in vain, gave up, and continue without it."""
 
     @property
     def label(self) -> str:
-        """Its owner, or its node id in hexadecimal."""
+        """Owner of the node, or its node id in hexadecimal if no owner is known."""
         return self.owner or f"{self.node_id:08x}"
 
     @property
     def delay_s(self) -> float:
-        """Seconds by which it delays senders that wait for it."""
+        """Time by which the receiver delays senders that wait for it, in seconds."""
         return max(self.confirm_s or 0.0, self.awaited_s or 0.0)
 
 
@@ -142,13 +143,13 @@ class GatewayReport:
     """A gateway of this network."""
 
     host: str
-    """Address."""
+    """Address of the gateway."""
     gateway_id: int | None
-    """Id from its beacon; None if no beacon was heard."""
+    """Id in the gateway's beacon; None if no beacon was heard."""
     is_forwarding: bool | None
-    """True if it forwards for this network, False if it stands by; None if no beacon was heard."""
+    """True if the gateway forwards for this network, False if it stands by; None if no beacon was heard."""
     nodes: int
-    """Remote members that are heard through it."""
+    """Number of remote members that are heard through the gateway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,5 +191,5 @@ class BusReport:
 
 
 def hash_label(number: int) -> str:
-    """Return the label of a destination whose name is unknown."""
+    """Return the label of a destination whose name is unknown, made from its hash."""
     return f"#{number:08x}"

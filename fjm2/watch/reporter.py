@@ -13,7 +13,7 @@ from .senders import Sender
 from .topics import TopicActivity
 
 _OWNERS_SHOWN_MAX: Final = 3
-"""Connections of one process that are named; more would push the other columns off a screen."""
+"""Greatest number of connections of one process that are named. More would push the other columns off a screen."""
 
 
 class Reporter:
@@ -24,9 +24,9 @@ class Reporter:
         self._rates = rates
         self._now = now
         self._owners: dict[int, list[str]] = {}
-        """Labels of the connections that a node belongs to."""
+        """Labels of the connections that each node belongs to, by node id."""
         self._lanes: dict[int, int] = {}
-        """Lane numbers of the nodes that members send by."""
+        """Lane number of each node that sends a member's lane, by node id."""
         peers, addresses = observations.connections.presence.peers, observations.addresses
         for peer in peers:
             lanes = {node_id: number for number, node_id in enumerate(peer.lanes) if node_id}
@@ -168,5 +168,6 @@ class Reporter:
 
 
 def slowness(receiver: ReceiverReport) -> tuple[bool, float, int]:
-    """Sort key of receivers: those that senders gave up on, then by delay, then by repairs asked for."""
+    """Return the key by which receivers are sorted: given up on by senders or not, then the delay, then the NACKs
+    sent."""
     return bool(receiver.given_up_by), receiver.delay_s, receiver.nacks

@@ -11,13 +11,16 @@ from fjm2.traces.observed import ObservedSender
 from .stream_tap import StreamTap
 
 SENDERS_MAX: Final = 1024
-"""Senders remembered at a time; further ones are ignored. Bounds the memory that forged node ids can take."""
+"""Greatest number of senders that are remembered. Further senders are ignored, which bounds the memory that forged node
+ids can take."""
 _STREAMS_MAX: Final = 4
-"""Streams followed for one sender. FJM2 opens one for each sender; the rest is room for foreign programs."""
+"""Greatest number of streams that are followed of one sender. FJM2 opens one for each sender; the rest is room for
+foreign programs."""
 _HELD_BYTES_MAX: Final = 256 << 20
-"""Bytes of incomplete messages held for all streams together. A frame may announce any size, so this bounds memory."""
+"""Greatest size of the incomplete messages held, for all streams together. A frame may announce any size, so this
+bounds memory."""
 _SILENCE_MAX_S: Final = 60.0
-"""A sender without a connection is forgotten after this much silence, long after a screen has shown it as idle."""
+"""Time of silence after which a sender without a connection is forgotten, long after a screen has shown it as idle."""
 
 
 class Sender:
@@ -27,16 +30,16 @@ class Sender:
 
     def __init__(self) -> None:
         self.observed = ObservedSender()
-        """Counts what the wire shows of this sender."""
+        """Counters of the packets of this sender."""
         self.counts: Counter[str] = Counter()
         """Totals of everything that `observed` has counted."""
         self.messages = 0
-        """Messages whose last byte was heard."""
+        """Number of messages whose last byte was heard."""
         self.streams: dict[int, StreamTap] = {}
-        """Taps of its streams, by object id."""
+        """Taps of the sender's streams, by object id."""
         self.instance_id: int | None = None
         self.is_publishing = False
-        """True once it has sent anything but commands."""
+        """True once the sender has sent data, and not only commands."""
         self.heard_at = 0.0
 
 
@@ -71,7 +74,8 @@ class Senders:
         return sender
 
     def read(self, sender: Sender, run: DataRun) -> tuple[list[Frame], int]:
-        """Return the frames that the segments of a stream complete, and the number of bytes found missing before."""
+        """Return the frames that a run of segments completes, and the number of bytes that were found missing before
+        it."""
         object_id = run.header.message.object_id
         stream = sender.streams.get(object_id)
         if stream is None:
@@ -86,7 +90,7 @@ class Senders:
         return frames, stream.bytes_missed - missed
 
     def forget_silent(self, members: Set[int], now: float) -> None:
-        """Forget senders not heard for long, except nodes of members of the bus."""
+        """Forget senders that have not been heard for long, except nodes of members of the bus."""
         for node_id, sender in list(self._senders.items()):
             if node_id not in members and now - sender.heard_at > _SILENCE_MAX_S:
                 self._release_all(sender)

@@ -1,4 +1,4 @@
-"""Reads the frames of a stream as they pass: requests no repairs, and does not wait for missing bytes."""
+"""Reader of the frames of a stream as they pass. It requests no repairs, and does not wait for missing bytes."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,9 +11,9 @@ from fjm2.norm.core.wire import STREAM_HEADER, DataRun, Fti, payload_id_format
 
 _HEADER_BYTES: Final = STREAM_HEADER.size
 _OFFSETS: Final = 1 << 32
-"""The stream header gives an offset in 32 bits; offsets wrap around."""
+"""Number of offsets that the stream header can give. They have 32 bits, and wrap around."""
 _FAR_BEHIND_BYTES: Final = 1 << 28
-"""No sender buffers this much for repairs. Data that seems further behind means that an earlier offset was bogus."""
+"""Distance that no sender buffers for repairs. If data seems further behind, an earlier offset was bogus."""
 
 
 class StreamTap:
@@ -21,7 +21,7 @@ class StreamTap:
 
     def __init__(self) -> None:
         self.bytes_missed = 0
-        """Bytes not heard since the first that was."""
+        """Number of bytes that were not heard, since the first byte that was."""
         self._reader = FrameReader()
         self._fti: Fti | None = None
         self._next: int | None = None
@@ -29,7 +29,7 @@ class StreamTap:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes held of an incomplete frame."""
+        """Number of bytes held of an incomplete frame."""
         return self._reader.held_bytes
 
     def release(self) -> None:
@@ -37,7 +37,7 @@ class StreamTap:
         self._reader.reset()
 
     def read(self, run: DataRun) -> list[Frame]:
-        """Return the frames that these segments complete."""
+        """Return the frames that the segments of a run complete."""
         self._fti = run.header.fti or self._fti
         frames: list[Frame] = []
         for place, data, marks in self._pieces(run):
@@ -45,7 +45,8 @@ class StreamTap:
         return frames
 
     def _pieces(self, run: DataRun) -> Iterator[tuple[int, bytes, list[int]]]:
-        """Join consecutive segments. Yield the offset in the stream, the bytes, and where messages begin in them."""
+        """Join consecutive segments. Yield the offset in the stream, the bytes, and the indexes at which messages begin
+        in them."""
         lengths, starts, places = (run.headers[name].astype(np.int64) for name in ("length", "message_start", "offset"))
         rooms = np.full(run.count, run.tail.size - _HEADER_BYTES, np.int64)
         rooms[: len(run.payloads)] = run.payloads.shape[1] - _HEADER_BYTES
@@ -59,7 +60,7 @@ class StreamTap:
                 yield int(places[first]), data, _marks(lengths[some], starts[some])
 
     def _is_source(self, run: DataRun) -> NDArray[np.bool_]:
-        """Return which segments carry data, not parity."""
+        """Return True for each segment that carries data, False for parity."""
         fec_id = run.header.message.fec_id
         payload_ids = run.headers["payload_id"].astype(np.int64)
         if not fec_id:  # no-code FEC has no parity

@@ -1,4 +1,4 @@
-"""Destinations: the traffic to them, their publishers, and their names."""
+"""Destinations that are used on a bus: the traffic to them, their publishers, and their names."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -11,11 +11,13 @@ from fjm2.messages.frame import Frame
 from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, FLAGS, HEADER_BYTES, NAME_BYTES
 
 TOPICS_MAX: Final = 4096
-"""Destinations remembered at a time; further ones are ignored. Bounds the memory that forged frames can take."""
+"""Greatest number of destinations that are remembered. Further ones are ignored, which bounds the memory that forged
+frames can take."""
 _PUBLISHERS_MAX: Final = 256
-"""Publishers remembered for one destination. Bounds the memory that forged connection ids can take."""
+"""Greatest number of publishers remembered for one destination. It bounds the memory that forged connection ids can
+take."""
 _PUBLISHER_MAX_S: Final = 60.0
-"""A connection that has not published to a destination for this long is not shown as its publisher any more."""
+"""Time after which a connection that has not published to a destination is no longer shown as its publisher."""
 
 
 @dataclass(slots=True)
@@ -27,17 +29,18 @@ class TopicActivity:
     messages: int = 0
     bytes: int = 0
     publishers: dict[int, float] = field(default_factory=dict)
-    """When each publisher published last, by connection id."""
+    """Time at which each publisher last published, by connection id."""
 
     @property
     def name(self) -> str | None:
-        """The name as people write it: plain for a topic, with its scheme for everything else."""
+        """Name of the destination as people write it: plain for a topic, otherwise with the scheme. None if it is
+        unknown."""
         one = self.destination
         return None if one is None else one.name if type(one) is Topic else str(one)
 
 
 class Topics:
-    """All destinations heard of."""
+    """All destinations that were heard of on a bus."""
 
     def __init__(self, known: Iterable[Destination] = ()) -> None:
         self._names = {one.frame_hash: one for one in known}

@@ -14,17 +14,17 @@ from .streams import read_all, read_lines
 
 STDIN = "-"
 NUMBER = "number"
-"""Property with the number of a test message."""
+"""Name of the property with the number of a test message."""
 _FILLING = "abcdefghijklmnopqrstuvwxyz"
 _PAUSE_MIN_S = 0.001
-"""Shorter waits are added to the next one, since timers are not more precise."""
+"""Shortest wait. A shorter wait is added to the next one, because timers are no more precise."""
 _BEHIND_MAX_S = 0.1
-"""Largest delay that sends catch up with. After a longer one, the schedule starts over."""
+"""Greatest delay that sends catch up with. After a longer delay, the schedule starts over."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageTemplate:
-    """Headers and properties of the messages of a command."""
+    """Headers and properties of the messages that a command sends."""
 
     properties: dict[str, Any]
     jms_type: str | None
@@ -35,7 +35,7 @@ class MessageTemplate:
     as_bytes: bool
 
     def configure(self, producer: MessageProducer) -> None:
-        """Set the options of a producer that hold for all messages."""
+        """Set the delivery mode, priority and time to live of a producer."""
         producer.delivery_mode = DeliveryMode.NON_PERSISTENT if self.non_persistent else DeliveryMode.PERSISTENT
         producer.priority = self.priority
         producer.time_to_live = round((self.time_to_live_s or 0) * 1000)
@@ -73,7 +73,7 @@ class Bodies:
 
     @property
     def total(self) -> int | None:
-        """Number of bodies, if it is known."""
+        """Number of bodies; None if it is not known."""
         return None if self.is_input and not self.is_whole else self.count or 1
 
     @property
@@ -106,7 +106,7 @@ class Bodies:
 
 
 class Pace:
-    """Limits the messages per second. Short delays are caught up, longer ones are not."""
+    """Limits the messages per second. After a short delay, sends catch up; after a longer delay, they do not."""
 
     def __init__(self, rate: float | None) -> None:
         self._interval_s = 1 / rate if rate else 0.0

@@ -1,4 +1,4 @@
-"""A command's session on a bus, and errors that it reports."""
+"""A command's session on a bus, and the errors that are reported there."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-_CLOSE_S = 2.0  # how long a command still tries to deliver messages after Ctrl-C
+_CLOSE_S = 2.0  # seconds for which a command still tries to deliver messages after Ctrl-C
 
 
 class BusLink:
@@ -45,7 +45,8 @@ class BusLink:
                 say(f"warning: {error}")
 
     async def confirmed(self, timeout_s: float) -> None:
-        """Wait until all known subscribers have confirmed everything, or print that they have not."""
+        """Wait until all known subscribers have confirmed everything. If they have not within `timeout_s`, print
+        that."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.bus.flushed()
@@ -59,7 +60,10 @@ class BusLink:
 
 @contextlib.asynccontextmanager
 async def open_bus_link(uri: str, client_id: str | None, **settings: Any) -> AsyncIterator[BusLink]:
-    """Open a session. Closing it waits for sends to arrive while there is progress; after Ctrl-C, for two seconds."""
+    """Open a session on a bus.
+
+    Closing it waits for sent messages to arrive, as long as there is progress. After Ctrl-C it waits for two seconds.
+    """
     # The link prints everything that this logger warns of.
     logging.getLogger("fjm2.jms").setLevel(logging.ERROR)
     factory = ConnectionFactory(uri, client_id=client_id, **settings)

@@ -29,7 +29,7 @@ Property = tuple[str, Any]
 
 
 class BusUri(click.ParamType[str]):
-    """A bus URI. It is checked but not changed: JMS fills in what it leaves open."""
+    """A bus URI. It is checked but not changed: `fjm2.jms` has defaults for settings that it does not name."""
 
     name = "URI"
 
@@ -42,7 +42,7 @@ class BusUri(click.ParamType[str]):
 
 
 class TopicName(click.ParamType[Topic]):
-    """A topic, by its name."""
+    """A topic, given by its name."""
 
     name = "TOPIC"
 
@@ -89,7 +89,7 @@ _TYPES: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 def inferred(text: str) -> bool | int | float | str:
-    """Return the value that a text most likely stands for. Leading zeros make it a text."""
+    """Return the boolean, number or text that `text` most likely stands for. Digits with leading zeros are a text."""
     if text in _TRUTHS:
         return _TRUTHS[text]
     if _WHOLE.fullmatch(text) and -(1 << 63) <= int(text) < 1 << 63:
@@ -100,7 +100,7 @@ def inferred(text: str) -> bool | int | float | str:
 
 
 class PropertyText(click.ParamType[Property]):
-    """NAME=VALUE, or NAME:TYPE=VALUE."""
+    """A message property, given as NAME=VALUE or NAME:TYPE=VALUE."""
 
     name = "NAME[:TYPE]=VALUE"
 

@@ -18,7 +18,7 @@ INTERRUPTED = 130  # the exit code of programs that Ctrl-C ends: 128 + SIGINT
 
 
 class Number(click.FloatRange):
-    """A number within bounds. NaN is never within them."""
+    """A number within bounds. NaN is refused."""
 
     name = "number"
 
@@ -41,7 +41,7 @@ def open_standard_streams() -> None:
 
 
 def session_options(function: _Function) -> _Function:
-    """Add the options for the place and identity of a session."""
+    """Add the options for the address and the node id of a NORM session."""
     options = [
         click.option("--group", required=True, help="Multicast group (IPv4 or IPv6), or the address of a single peer."),
         click.option("--port", required=True, type=click.IntRange(1, 65_535), help="UDP port of the session."),
@@ -96,5 +96,5 @@ async def _cancellable(main: Coroutine[Any, Any, int]) -> int:
 
 
 def is_quiet(as_json: bool) -> bool:
-    """Return True if no terminal shows progress bars."""
+    """Return True if progress bars must not be shown: output is JSON, or standard error is not a terminal."""
     return as_json or not sys.stderr.isatty()

@@ -7,7 +7,8 @@ import click
 
 
 class LazyCommands(MutableMapping[str, click.Command]):
-    """Commands by name. Each is a member of its module with the same name."""
+    """Mapping from names to commands. A command is imported from its module, where it has the same name, on first
+    use."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._found: dict[str, click.Command | str] = dict(modules)

@@ -1,4 +1,4 @@
-"""Parts that the onlooking commands share: options, listening, and formats of numbers."""
+"""Parts of the commands that listen to a bus without sending: options, listening, and formats of numbers."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from .common import Number, is_quiet
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 DURATION_S: Final = 1.2 * INTERVAL_S + 1
-"""Time to listen by default: up to a few hundred members have announced themselves by then."""
+"""Default time to listen. Up to a few hundred members have announced themselves by then."""
 
 
 def uri_option(function: _F) -> _F:
@@ -73,12 +73,12 @@ class Onlooker:
 
     @property
     def place(self) -> str:
-        """Group, port and interface that it listens on."""
+        """Group, port and interface that the program listens on."""
         host = f"[{self.config.group}]" if ":" in self.config.group else self.config.group
         return f"{host}:{self.config.port} on {self.listening.interface}"
 
     async def listen(self, duration_s: float, as_json: bool) -> BusReport:
-        """Say for how long it listens unless output is quiet, listen, and return the report."""
+        """Listen, and return the report. Before that, print the duration unless output is quiet."""
         if not is_quiet(as_json):
             say(f"listening to {self.place} for {duration_s:g} s")
         await asyncio.sleep(duration_s)
@@ -89,7 +89,7 @@ class Onlooker:
 async def open_onlooker(
     uri: str, known: tuple[Topic, ...] = (), on_frame: OnFrame | None = None
 ) -> AsyncIterator[Onlooker]:
-    """Listen to a bus while the block lasts."""
+    """Listen to a bus in the body of a `with` statement."""
     logging.getLogger("fjm2.norm").setLevel(logging.ERROR)  # its warnings would disturb the screen
     config = BusConfig.from_uri(uri)
     watch = BusWatch(known_as(one.name for one in known), now=monotonic(), on_frame=on_frame)
@@ -98,7 +98,7 @@ async def open_onlooker(
 
 
 def quantity(number: float) -> str:
-    """Return a number with about three digits and a unit prefix."""
+    """Return a number as text with about three digits and a unit prefix, such as 1.5k."""
     for prefix in ("", "k", "M"):
         if number < 999.5:
             return f"{number:.0f}{prefix}" if not prefix or number >= 99.95 else f"{number:.1f}{prefix}"
@@ -107,12 +107,12 @@ def quantity(number: float) -> str:
 
 
 def rate(number: float) -> str:
-    """Return a rate. A small one keeps a decimal, so that it differs from zero."""
+    """Return a rate as text. A small rate keeps a decimal, so that it differs from zero."""
     return f"{number:.1f}" if 0 < number < 9.95 else quantity(number)
 
 
 def span(seconds: float | None) -> str:
-    """Return a time in its shortest readable form."""
+    """Return a duration as a short text, such as 1.5s, or "-" for None."""
     if seconds is None:
         return "-"
     if seconds < 0.9995:

@@ -11,7 +11,7 @@ from .rendering import Formatter, describe_error
 from .streams import write
 
 _BATCH_BYTES = 1 << 16
-"""Bytes written at once, if they are there: few system calls, and no long delay."""
+"""Size at which collected messages are written. It is chosen for few system calls, but no long delay."""
 
 
 class Printer:
@@ -23,7 +23,8 @@ class Printer:
         self.unreadable = 0
 
     async def print_from(self, consumer: MessageConsumer, count: int | None) -> None:
-        """Print `count` messages, or all until this is cancelled. Raise BrokenPipeError if nobody reads them."""
+        """Print `count` messages, or all until this is cancelled. Raise BrokenPipeError if nobody reads the output any
+        more."""
         while count is None or self.messages < count:
             message = await consumer.receive()
             pieces, size = [], 0
@@ -46,7 +47,8 @@ class Printer:
 
 
 def abandon_stdout() -> None:
-    """Discard what is left in the buffer of standard output: nobody reads it, and it must not fail at exit."""
+    """Discard what is left in the buffer of standard output, which nobody reads, so that flushing it at exit does not
+    fail."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

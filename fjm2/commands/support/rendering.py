@@ -28,7 +28,7 @@ from fjm2.jms import (
 Formatter = Callable[[Message], bytes]
 
 _DELIVERY_COUNT = "JMSXDeliveryCount"
-"""Not shown: a command receives each message once."""
+"""Message property that is not shown, because a command receives each message once."""
 _TYPE_NAMES: dict[type, str] = {
     type(None): "null",
     bool: "boolean",
@@ -67,7 +67,7 @@ def formatter_for(as_json: bool, with_headers: bool, no_newline: bool) -> Format
 
 
 def _escaped(data: bytes) -> bytes:
-    """Return data as a terminal can show it. Control characters are escaped, since the terminal would obey them."""
+    """Return data with control characters escaped, because a terminal would obey them."""
     text = data.decode(errors="backslashreplace")
     return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text).encode()
 
@@ -109,7 +109,7 @@ def body_bytes(message: Message) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON supports it: bytes in base64, infinities and NaN as texts."""
+    """Return a value in a form that JSON supports: bytes in base64, infinities and NaN as texts."""
     match value:
         case bytes():
             return base64.b64encode(value).decode()
@@ -147,7 +147,7 @@ def _correlation(message: Message) -> str | None:
 
 
 def _headers(message: Message) -> bytes:
-    """Return a line for each header that is set."""
+    """Return the headers and properties that are set, a line for each."""
     lines = {
         "Destination": message.destination,
         "MessageID": message.message_id,

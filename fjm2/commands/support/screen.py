@@ -17,7 +17,7 @@ from .live_view import quantity, rate, span
 _MEDIUM_WIDTH: Final = 60  # columns of a narrow window
 _FULL_WIDTH: Final = 120  # columns of a full-screen terminal
 _LONG_WAIT_S: Final = 1.0
-"""A sender that has waited this long for a receiver is noticeable: the receiver is shown in yellow."""
+"""Wait of a sender for a receiver that counts as long. The receiver is then shown in yellow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,10 @@ class _Column:
     title: str
     show: Callable[[Any], str]
     share: int = 0
-    """Share of the space left by numbers. A number has 0, and takes what it needs."""
+    """Share of the width that columns of numbers leave free. Columns of numbers have 0, and take the width they
+    need."""
     from_width: int = 0
-    """Narrower terminals omit the column."""
+    """Smallest width of a terminal that shows the column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +36,15 @@ class _Section:
     columns: Sequence[_Column]
     rows: Sequence[Any]
     weight: int
-    """The section with the lowest weight is omitted first."""
+    """Importance of the section. The section with the lowest weight is omitted first."""
 
     @property
     def lines_min(self) -> int:
-        """Fewer lines would hold only the title, and the number of hidden rows."""
+        """Smallest useful number of lines. Fewer would hold only the title, and the number of hidden rows."""
         return 1 + min(len(self.rows), 2)
 
     def draw(self, width: int, rows_max: int) -> RenderableType:
-        """Draw at most `rows_max` rows. If there are more, the last one shows their number."""
+        """Draw at most `rows_max` rows. If there are more, the last row shows how many are hidden."""
         table = Table(box=None, header_style="bold reverse", pad_edge=False, padding=(0, 1, 0, 0), width=width)
         columns = [column for column in self.columns if width >= column.from_width]
         for column in columns:
@@ -177,7 +178,7 @@ def _head(report: BusReport, place: str, is_down: bool) -> list[Text]:
 
 
 def _slowest(slow: ReceiverReport) -> list[Text]:
-    """Return lines about the slowest receiver; none if it is not slow."""
+    """Return lines about the slowest receiver, or no lines if it is not slow."""
     name, nacks = one_line(slow.label), f"{slow.nacks:,} NACKs"
     if slow.given_up_by:
         return [
@@ -213,7 +214,8 @@ def draw_topics(report: BusReport, width: int) -> RenderableType:
 
 
 def fit(wanted: Sequence[int], room: int) -> list[int]:
-    """Distribute lines fairly: what a section does not need goes to the others."""
+    """Return the number of lines for each section, distributed fairly. Lines that a section does not need go to the
+    others."""
     given, left = [0] * len(wanted), max(room, 0)
     for number, at in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
         given[at] = min(wanted[at], left // (len(wanted) - number))

@@ -34,7 +34,7 @@ async def _until(descriptor: int, event: int, watch: Callable[..., None], forget
 
 
 async def write(data: bytes) -> None:
-    """Write to standard output. Raise BrokenPipeError if nobody reads it any more."""
+    """Write to standard output. Raise BrokenPipeError if nobody reads the output any more."""
     loop, descriptor = asyncio.get_running_loop(), sys.stdout.fileno()
     view = memoryview(data)
     while view:

@@ -48,8 +48,8 @@ class CallbackThread:
 
 
 def _without_exit(function: Callable[..., _T], *arguments: object) -> _T:
-    """Call a function. A SystemExit becomes a RuntimeError: it would end the loop, and so all connections of the
-    process."""
+    """Call a function. If it raises SystemExit, raise RuntimeError instead: SystemExit would end the loop, and so all
+    connections of the process."""
     try:
         return function(*arguments)
     except Exception:

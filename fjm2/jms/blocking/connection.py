@@ -20,7 +20,7 @@ class Connection(Closable):
     """One identity on a bus, and the sessions that share it. Nothing is delivered before `start()`."""
 
     def __init__(self, inner: aio_connection.Connection) -> None:
-        """Use a ConnectionFactory. The connection is open."""
+        """Use a ConnectionFactory instead. The connection is open from the start."""
         self._inner = inner
         self._threads = ConnectionThreads(aio_connection.core_of(inner))
         self._exception_listener: ExceptionListener | None = None
@@ -30,15 +30,15 @@ class Connection(Closable):
         run(self._inner.start)
 
     def stop(self) -> None:
-        """Deliver no more. When this returns, no listener runs. Waiting receives go on waiting."""
+        """Stop delivering messages. When this returns, no listener runs. Waiting receives go on waiting."""
         call(self._inner.stop())
 
     def close(self, timeout: float | None = None) -> None:
-        """Close all sessions, and wait for listeners, receives, and until everything sent has arrived.
+        """Close all sessions. Wait for listeners and receives to return, and for everything sent to arrive.
 
-        Transactions are rolled back, and nothing is acknowledged. The close waits while there is progress. It gives up
-        after `close_timeout_s` without any, or, listeners apart, after `timeout` seconds in all, and reports what is
-        not confirmed by then. Calling it twice does no harm.
+        Transactions are rolled back, and nothing is acknowledged. The close waits for listeners in any case, and for
+        everything else while there is progress. It gives up after `close_timeout_s` seconds without progress, or after
+        `timeout` seconds in all, and reports what is not confirmed by then. Calling it twice does no harm.
         """
         call(self._threads.close_behind(self._inner.close, timeout))
         self._threads.close()
@@ -50,7 +50,8 @@ class Connection(Closable):
         return repr(self._inner)
 
     def ready(self) -> None:
-        """Wait, a second at most, until the connections present are known, and know this connection's consumers."""
+        """Wait until the connections on the bus are known, and know this connection's consumers. Wait a second at
+        most."""
         call(self._inner.ready())
 
     def subscribers(self, dest: Destination) -> int:
@@ -63,7 +64,7 @@ class Connection(Closable):
 
     @property
     def client_id(self) -> str | None:
-        """Client id. Can be set once, before the connection is used for anything else, unless the factory sets it."""
+        """Client id of the connection. Set it once, before any other use, unless the factory has set it."""
         return self._inner.client_id
 
     @client_id.setter
@@ -72,7 +73,7 @@ class Connection(Closable):
 
     @property
     def meta_data(self) -> ConnectionMetaData:
-        """Versions, and the supported features."""
+        """Versions of Jakarta Messaging and of FJM2, and the facilities that this release does not offer."""
         meta_data: ConnectionMetaData = run(getattr, self._inner, "meta_data")
         return meta_data
 
@@ -88,7 +89,7 @@ class Connection(Closable):
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
-        """Called with errors that no call can report, one at a time, in a thread of its own."""
+        """Function called with errors that no call can report, one at a time, in a thread of its own."""
         run(getattr, self._inner, "exception_listener")
         return self._exception_listener
 
@@ -98,7 +99,7 @@ class Connection(Closable):
         self._exception_listener = listener
 
     def create_connection_consumer(self, *_: object, **__: object) -> NoReturn:
-        """Raise NotImplementedError: a facility of application servers."""
+        """Raise NotImplementedError, because connection consumers are a facility of application servers."""
         run(self._inner.create_connection_consumer)
 
     create_shared_connection_consumer = create_connection_consumer

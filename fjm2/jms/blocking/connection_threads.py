@@ -19,7 +19,7 @@ class ConnectionThreads:
         self._queue = SendQueue(core.report)
         self._sessions: list[SessionThreads] = []
         self.exceptions = CallbackThread(core.endpoint, core.endpoint, "exceptions")
-        """Runs the exception listener."""
+        """Thread that runs the exception listener."""
 
     def add_session(self, core: SessionCore) -> SessionThreads:
         """Return the threads of a new session. They are named after its number."""
@@ -28,7 +28,8 @@ class ConnectionThreads:
         return threads
 
     async def close_behind(self, close: Callable[[float | None], Awaitable[None]], timeout_s: float | None) -> None:
-        """Close after everything sent before. Sends that are blocked delay the close only until its deadline."""
+        """Call `close` after the send queue is empty. Sends that are blocked delay this only until the deadline of the
+        close."""
         self._core.begin_closing(timeout_s)
         if self._core.endpoint is not None:
             await self._queue.close(self._core.endpoint.closing())

@@ -1,4 +1,4 @@
-"""Consumers whose receives wait in the calling thread."""
+"""Consumers for threads. Their `receive` blocks the calling thread."""
 
 from typing import Self, TypeVar
 
@@ -25,12 +25,12 @@ class MessageConsumer(Closable):
 
     @property
     def destination(self) -> Destination:
-        """Destination that it consumes from."""
+        """Destination that the consumer receives from."""
         return self._inner.destination
 
     @property
     def no_local(self) -> bool:
-        """True if it leaves out messages that its own connection sends."""
+        """True if the consumer gets no messages that its own connection sends."""
         return self._inner.no_local
 
     @property
@@ -87,7 +87,8 @@ class JMSConsumer(MessageConsumer):
     _inner: aio_consumer.JMSConsumer
 
     def receive_body(self, type: type[_T], timeout: float | None = None) -> _T | None:  # noqa: A002
-        """Return the body of the next message. Raise MessageFormatError if it has none, or none of this type."""
+        """Return the body of the next message. Raise MessageFormatError if the message has no body, or one of another
+        type."""
         return call(self._inner.receive_body(type, timeout))
 
     def receive_body_no_wait(self, type: type[_T]) -> _T | None:  # noqa: A002

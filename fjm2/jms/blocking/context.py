@@ -32,7 +32,7 @@ class JMSContext(MessageFactory, Closable):
     """A session and its connection in one. The connection closes with the last context that shares it."""
 
     def __init__(self, inner: aio_context.JMSContext, connection: Connection) -> None:
-        """Use a ConnectionFactory, or another context. The context is open."""
+        """Use a ConnectionFactory, or another context, instead. The context is open from the start."""
         self._inner, self._connection = inner, connection
         self._shared_threads = connection_threads_of(connection)
         self._session = Session(aio_session.Session(aio_context.session_of(inner)), self._shared_threads)
@@ -45,7 +45,7 @@ class JMSContext(MessageFactory, Closable):
         return repr(self._inner)
 
     def ready(self) -> None:
-        """Wait until the connections present are known. See `Connection.ready`."""
+        """Wait until the connections on the bus are known. See `Connection.ready`."""
         self._connection.ready()
 
     def subscribers(self, dest: Destination) -> int:
@@ -53,7 +53,7 @@ class JMSContext(MessageFactory, Closable):
         return self._connection.subscribers(dest)
 
     def create_context(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE) -> "JMSContext":
-        """Create another session on the same connection."""
+        """Create a context with another session on the same connection."""
         return JMSContext(run(self._inner.create_context, mode), self._connection)
 
     def close(self, timeout: float | None = None) -> None:
@@ -72,12 +72,12 @@ class JMSContext(MessageFactory, Closable):
         run(self._inner.start)
 
     def stop(self) -> None:
-        """Deliver no more to any context of the connection, until it is started again."""
+        """Stop delivering messages to all contexts of the connection, until it is started again."""
         call(self._inner.stop())
 
     @property
     def auto_start(self) -> bool:
-        """True if the first consumer starts the connection, as by default."""
+        """True if the first consumer starts the connection. This is the default."""
         return self._inner.auto_start
 
     @auto_start.setter
@@ -86,7 +86,7 @@ class JMSContext(MessageFactory, Closable):
 
     @property
     def client_id(self) -> str | None:
-        """Client id of the connection. Can be set once, before the context is used for anything else."""
+        """Client id of the connection. Set it once, before the context is used for anything else."""
         return self._inner.client_id
 
     @client_id.setter
@@ -95,7 +95,7 @@ class JMSContext(MessageFactory, Closable):
 
     @property
     def meta_data(self) -> ConnectionMetaData:
-        """Versions, and the supported features."""
+        """Versions of Jakarta Messaging and of FJM2, and the facilities that this release does not offer."""
         return self._connection.meta_data
 
     def statistics(self) -> ConnectionStatistics:
@@ -109,7 +109,7 @@ class JMSContext(MessageFactory, Closable):
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
-        """Called with errors of the connection that no call can report."""
+        """Function called with errors of the connection that no call can report."""
         return self._connection.exception_listener
 
     @exception_listener.setter
@@ -118,7 +118,7 @@ class JMSContext(MessageFactory, Closable):
 
     @property
     def transacted(self) -> bool:
-        """True if what is sent and received waits for a commit."""
+        """True if messages are sent, and acknowledged, only by a commit."""
         return self._inner.transacted
 
     @property
@@ -127,11 +127,11 @@ class JMSContext(MessageFactory, Closable):
         return self._inner.session_mode
 
     def commit(self) -> None:
-        """Send the messages of the transaction, acknowledge those received in it, and wait for confirmation."""
+        """Send the messages of the transaction, acknowledge the messages received in it, and wait for confirmation."""
         self._threads.call(self._inner.commit)
 
     def rollback(self) -> None:
-        """Drop the messages of the transaction. Those received in it are delivered again."""
+        """Drop the messages sent in the transaction. Messages received in it are delivered again."""
         self._threads.call(self._inner.rollback)
 
     def recover(self) -> None:
@@ -176,21 +176,21 @@ class JMSContext(MessageFactory, Closable):
         return JMSConsumer(run(self._inner.create_consumer, dest, selector, no_local, **bounds), self._threads)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         run(self._inner.create_shared_consumer, topic, name, selector)
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
     ) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         run(self._inner.create_durable_consumer, topic, name, selector, no_local)
 
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         run(self._inner.create_shared_durable_consumer, topic, name, selector)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         run(self._inner.create_browser, queue, selector)
 
     def unsubscribe(self, name: str) -> NoReturn:

@@ -37,15 +37,15 @@ class ConnectionFactory:
         return JMSContext(inner, Connection(aio_context.shared_connection_of(inner).connection))
 
     def create_topic_connection(self, *_: object, **__: object) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         self._inner.create_topic_connection()
 
     create_queue_connection = create_topic_connection
-    """Raise ResourceAllocationError: not in this release."""
+    """Raise ResourceAllocationError, because this release does not offer this method."""
 
     def create_xa_connection(self, *_: object, **__: object) -> NoReturn:
-        """Raise NotImplementedError."""
+        """Raise NotImplementedError, because FJM2 does not offer XA transactions."""
         self._inner.create_xa_connection()
 
     create_xa_context = create_xa_connection
-    """Raise NotImplementedError."""
+    """Raise NotImplementedError, because FJM2 does not offer XA transactions."""

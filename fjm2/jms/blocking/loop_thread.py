@@ -14,7 +14,8 @@ _P = ParamSpec("_P")
 
 
 class LoopThread:
-    """The event loop and its thread. It starts with its first use, and ends with the process. A fork starts its own."""
+    """The event loop and its thread. They start at the first use, and end with the process. A forked child starts its
+    own."""
 
     def __init__(self) -> None:
         self._reset()
@@ -36,7 +37,8 @@ class LoopThread:
             return self._loop
 
     def call(self, awaitable: Awaitable[_T]) -> _T:
-        """Wait for the result of an awaitable. It is cancelled if the caller is interrupted."""
+        """Run an awaitable in the loop, and wait for its result. The awaitable is cancelled if the caller is
+        interrupted."""
         future = self.submit(awaitable)
         try:
             return future.result()

@@ -16,7 +16,7 @@ from .session_threads import SessionThreads
 
 
 class MessageProducer(AnyProducer, Closable):
-    """Sends messages to its destination or, if it has none, to that of each send."""
+    """Sends messages to its destination or, if it has none, to the destination that each send names."""
 
     def __init__(self, threads: SessionThreads, destination: Destination | None) -> None:
         super().__init__(threads.core.outbox, destination)
@@ -32,7 +32,8 @@ class MessageProducer(AnyProducer, Closable):
         time_to_live: int | None = None,
         on_complete: CompletionListener | None = None,
     ) -> None:
-        """Send the message as it is now; in a transaction, when it is committed. Waits while the send queue is full."""
+        """Send the message as it is now, or, in a transaction, keep it for the commit. Wait while the send queue is
+        full."""
         with self._threads.queue.lock:
             post = self._frame(message, dest, delivery_mode, priority, time_to_live)
             self._threads.send(post, message, on_complete)
@@ -54,7 +55,7 @@ class MessageProducer(AnyProducer, Closable):
             return self._threads.send_async(post, message, None)
 
     def close(self) -> None:
-        """Wait for asynchronous sends, and close. Calling this twice does no harm."""
+        """Close the producer, and wait for asynchronous sends of its session. Calling this twice does no harm."""
         call(self._threads.close_behind(self._close))
 
     async def _close(self) -> None:

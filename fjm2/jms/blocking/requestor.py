@@ -11,7 +11,7 @@ from .session import Session, threads_of
 
 
 class TopicRequestor(Closable):
-    """Sends requests to a topic, one at a time, and returns the first reply to each. The session must be its own."""
+    """Sends requests to a topic, one at a time, and returns the first reply to each. It needs a session of its own."""
 
     def __init__(self, session: Session, topic: Topic) -> None:
         self._threads = threads_of(session)

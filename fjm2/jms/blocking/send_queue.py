@@ -17,16 +17,17 @@ from fjm2.messages.header import FRAME_BYTES, HEADER
 from .loop_thread import LOOP
 
 Put = Callable[[Post], Awaitable[None] | None]
-"""Puts a post into an outbox. Returns an awaitable if there is no room."""
+"""A function that puts a `Post` into an outbox. It returns an awaitable if there is no room."""
 
 _QUEUED_BYTES_MAX: Final = 4 << 20
 _QUEUED_POSTS_MAX: Final = 5_000
-"""Senders wait if more than this is queued. Large enough for bursts, small enough to bound memory and delay."""
+"""Limits of the queue, in bytes and in posts. Senders wait while more is queued. The limits are large enough for
+bursts, and small enough to bound memory and delay."""
 
 
 class SendQueue:
-    """Messages that threads send on one connection, in order. Wakes the loop once for a burst, not once for a
-    message."""
+    """Queue of the messages that threads send on one connection, in order. It wakes the loop once for a burst, not once
+    for each message."""
 
     def __init__(self, report: Callable[[Exception], None]) -> None:
         self._report = report
@@ -35,12 +36,12 @@ class SendQueue:
         self._posts: list[tuple[Put, Post]] = []
         self._size = 0
         self._unsent = 0
-        """Posts of the batch in progress that are not yet put into an outbox."""
+        """Number of posts of the batch in progress that are not yet put into an outbox."""
         self._task: Future[None] | None = None
         self._is_closed = False
 
     def put(self, put: Put, post: Post) -> None:
-        """Queue a post for an outbox. The caller holds the lock."""
+        """Queue a post, which `put` will put into an outbox. The caller holds the lock."""
         if self._is_closed:
             raise IllegalStateError("the connection is closed")
         self._posts.append((put, post))
@@ -62,7 +63,8 @@ class SendQueue:
         return perf_counter() - began
 
     async def drained(self, limit: AbstractAsyncContextManager[None]) -> bool:
-        """Wait until everything queued so far has been put. Return False if the time of `limit` was over before."""
+        """Wait until everything queued so far has been put into outboxes. Return False if `limit` ended the wait
+        before."""
         task = self._task
         if task is None:
             return True
@@ -74,7 +76,8 @@ class SendQueue:
         return True
 
     async def close(self, limit: AbstractAsyncContextManager[None]) -> None:
-        """Wait like `drained`. Drop what has not been put by then, and refuse further posts."""
+        """Wait until everything queued has been put into outboxes. If `limit` ends the wait before, drop the rest, and
+        refuse further posts."""
         if await self.drained(limit):
             return
         with self.lock:

@@ -22,7 +22,8 @@ from .temporary import TemporaryQueue, TemporaryTopic
 
 
 class Session(MessageFactory, Closable):
-    """One order of sending, one order of receiving, one transaction. Leaving `with session` closes it."""
+    """A session, with one order of sending, one order of receiving and one transaction. Leaving `with session` closes
+    it."""
 
     def __init__(self, inner: aio_session.Session, threads: ConnectionThreads) -> None:
         self._inner = inner
@@ -36,7 +37,7 @@ class Session(MessageFactory, Closable):
 
     @property
     def transacted(self) -> bool:
-        """True if what is sent and received waits for a commit."""
+        """True if messages are sent, and acknowledged, only by a commit."""
         return self._inner.transacted
 
     @property
@@ -83,20 +84,20 @@ class Session(MessageFactory, Closable):
         return MessageConsumer(inner, self._threads)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         run(self._inner.create_shared_consumer, topic, name, selector)
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
     ) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         run(self._inner.create_durable_consumer, topic, name, selector, no_local)
 
     create_durable_subscriber = create_durable_consumer
-    """Raise ResourceAllocationError: not in this release."""
+    """Raise ResourceAllocationError, because this release does not offer this method."""
 
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         run(self._inner.create_shared_durable_consumer, topic, name, selector)
 
     def unsubscribe(self, name: str) -> NoReturn:
@@ -104,15 +105,15 @@ class Session(MessageFactory, Closable):
         run(self._inner.unsubscribe, name)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError: not in this release."""
+        """Raise ResourceAllocationError, because this release does not offer this method."""
         run(self._inner.create_browser, queue, selector)
 
     def commit(self) -> None:
-        """Send the messages of the transaction, acknowledge those received in it, and wait for confirmation."""
+        """Send the messages of the transaction, acknowledge the messages received in it, and wait for confirmation."""
         self._threads.call(self._inner.commit)
 
     def rollback(self) -> None:
-        """Drop the messages of the transaction. Those received in it are delivered again."""
+        """Drop the messages sent in the transaction. Messages received in it are delivered again."""
         self._threads.call(self._inner.rollback)
 
     @contextmanager
@@ -127,7 +128,8 @@ class Session(MessageFactory, Closable):
         call(self._inner.recover())
 
     def close(self) -> None:
-        """Wait for listeners, receives and asynchronous sends, and roll back. Calling this twice does no harm."""
+        """Close the session. Wait for listeners, receives and asynchronous sends, and roll back. Calling this twice
+        does no harm."""
         call(self._threads.close_behind(self._inner.close))
         self._threads.close()
 

@@ -30,11 +30,12 @@ class SessionThreads:
         core.dispatcher.opener.acknowledge_hook = self.acknowledge
 
     def call(self, function: Callable[_P, Any], *arguments: _P.args, **options: _P.kwargs) -> Any:
-        """Run a coroutine function in the loop, after everything sent before, and return its result."""
+        """Run a coroutine function in the loop after the send queue is empty, and return its result."""
         return call(self._behind(function, *arguments, **options))
 
     async def close_behind(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Close after everything sent before. Sends that are blocked delay the close only until its deadline."""
+        """Call `close` after the send queue is empty. Sends that are blocked delay this only until the deadline of the
+        close."""
         await self.queue.drained(self.core.endpoint.closing())
         await close()
 

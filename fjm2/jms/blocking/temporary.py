@@ -14,8 +14,10 @@ class TemporaryTopic(AioTemporaryTopic):
     __slots__ = ()
 
     def delete(self) -> None:  # type: ignore[override]
-        """Delete it. Raise IllegalStateError if it has consumers, InvalidDestinationError if another connection owns
-        it."""
+        """Delete the topic.
+
+        Raise IllegalStateError if it has consumers, InvalidDestinationError if another connection owns it.
+        """
         call(super().delete())
 
     def __enter__(self) -> Self:
@@ -31,8 +33,10 @@ class TemporaryQueue(AioTemporaryQueue):
     __slots__ = ()
 
     def delete(self) -> None:  # type: ignore[override]
-        """Delete it. Raise IllegalStateError if it has consumers, InvalidDestinationError if another connection owns
-        it."""
+        """Delete the queue.
+
+        Raise IllegalStateError if it has consumers, InvalidDestinationError if another connection owns it.
+        """
         call(super().delete())
 
     def __enter__(self) -> Self:

@@ -12,7 +12,7 @@ from .parser import parse
 __all__ = ["Lookup", "Selector", "is_identifier"]
 
 _COMPILED_MAX = 256
-"""Selectors whose compiled form is kept, so that consumers with the same selector share it."""
+"""Greatest number of selectors whose compiled form is kept, so that consumers with the same selector share it."""
 
 
 class Selector:
@@ -25,9 +25,10 @@ class Selector:
         self.text = text
         """Text of the selector."""
         self.evaluate: Callable[[Lookup], bool]
-        """Returns True if a message is selected, given a function from names to values. The hot path of `matches`."""
+        """Function that returns True if a message is selected. Its argument is a function from names to values. Faster
+        than `matches`."""
         self.names: frozenset[str]
-        """Names of the headers and properties that it uses. Other parts of a message need not be decoded."""
+        """Names of the headers and properties that the selector uses. Other parts of a message need not be decoded."""
         self.is_empty: bool
         """True if the text is blank, which selects every message."""
         try:

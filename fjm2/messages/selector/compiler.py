@@ -1,8 +1,9 @@
 """Compiles the program of a selector into a Python function.
 
-Three-valued logic needs no third value here. Only a true selector selects, so each condition is compiled to one of two
-questions: is it true, or is it false? An unknown condition answers no to both. NOT swaps the question, and an AND is
-false if one operand OR the other is false. What remains is Python's own `and` and `or` over single comparisons.
+Three-valued logic needs no third value here. A message is selected only if the condition is true, so each condition is
+compiled to one of two questions: is it true, or is it false? An unknown condition answers no to both. NOT swaps the
+question, and an AND is false if one operand or the other is false. This leaves Python's own `and` and `or` over single
+comparisons.
 """
 
 import operator
@@ -14,12 +15,14 @@ from .names import SET_ON_RECEIPT
 from .program import Instruction, Op, operand_count
 
 Lookup = Callable[[str], object]
-"""Returns the value of a name; None if it has none."""
+"""A function that returns the value of a header or property by name, or None if the message does not have it."""
 
 _DEPTH_MAX = 20
-"""Deeper expressions are assigned to variables: Python's compiler is recursive and limits nesting."""
+"""Greatest depth of expressions. Deeper expressions are assigned to variables, as Python's compiler is recursive and
+limits nesting."""
 _DOUBLE_EXACT_END = 1 << 53
-"""Integers below this are exact as doubles, so that comparing them exactly and as doubles gives the same result."""
+"""Bound below which integers are exact as doubles. Comparing such integers exactly or as doubles gives the same
+result."""
 
 _ARITHMETIC = {Op.ADD: "add", Op.SUBTRACT: "sub", Op.MULTIPLY: "mul", Op.DIVIDE: "divide"}
 _SIGNS = {Op.PLUS: "plus", Op.NEGATE: "negate"}
@@ -55,7 +58,7 @@ class _Value(NamedTuple):
 
 
 class _Condition(NamedTuple):
-    """Python expressions for questions, joined by `and` or `or`."""
+    """Python expressions for yes-or-no questions, joined by `and` or `or`."""
 
     parts: list[str]
     joint: str = " and "
@@ -72,7 +75,7 @@ def compile_program(program: list[Instruction]) -> tuple[frozenset[str], Callabl
 
 
 def _questions(program: list[Instruction]) -> list[bool | None]:
-    """Return what each instruction is asked: True if it is asked to be true, False if to be false, None for its
+    """Return the question that each instruction answers: True for "is it true?", False for "is it false?", None for its
     value."""
     questions: list[bool | None] = []
     pending: list[bool | None] = [True]
@@ -90,11 +93,11 @@ def _questions(program: list[Instruction]) -> list[bool | None]:
 
 
 class _Writer:
-    """Translates a program in one pass, and keeps the expressions of operands until their operator comes."""
+    """Translates a program in one pass. It keeps the expressions of operands until their operator comes."""
 
     def __init__(self) -> None:
         self.variables: dict[str, str] = {}
-        """Variables by name."""
+        """Python variables, by the name of the header or property."""
         self.constants: dict[str, object] = {}
         """Lists of IN and patterns of LIKE, by the names that the compiled selector uses."""
         self._lines: list[str] = []
@@ -157,7 +160,7 @@ class _Writer:
         self._conditions.append(_Condition(list(questions), joint))
 
     def _ask_string(self, op: Op, argument: object, question: bool) -> None:
-        """Ask about a string. A value of any other type is neither in nor out."""
+        """Compile a condition on a string. For a value of any other type, it is neither true nor false."""
         variable = self._values.pop().text
         if op is Op.IN:
             test = f"{variable} {'in' if question else 'not in'} {self._constant(argument)}"

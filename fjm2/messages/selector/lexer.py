@@ -40,16 +40,16 @@ _HINTS = {
 
 
 class Token(NamedTuple):
-    """A token. For reserved words and operators, the kind is the word itself, in capitals."""
+    """A token of a selector. For reserved words and operators, the kind is the word itself, in capitals."""
 
     kind: str
-    """The word itself, or one of name, number, string and end."""
+    """Kind of the token: a reserved word, an operator, or one of name, number, string and end."""
     value: str | int | float
     position: int
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Yield all tokens, then one of kind "end". Raise InvalidSelectorError at invalid text."""
+    """Yield all tokens, then a token of kind "end". Raise InvalidSelectorError at invalid text."""
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)

@@ -16,11 +16,10 @@ def _characters(pattern: str, escape: str | None) -> Iterator[tuple[str, bool]]:
 
 
 def like(pattern: str, escape: str | None = None) -> re.Pattern[str]:
-    """Return a regular expression whose `fullmatch` implements the pattern. Its time is bound by the product of both
-    lengths.
+    """Return a regular expression whose `fullmatch` tells if a text matches a pattern of LIKE.
 
-    The text between two `%` is matched at its first occurrence and never tried again: an atomic group. The text behind
-    the last `%` can only match at the end.
+    Its time is bounded by the product of both lengths. The part of the pattern between two `%` is matched at its first
+    occurrence and never tried again, by an atomic group. The part behind the last `%` can only match at the end.
     """
     runs: list[list[str]] = [[]]
     for character, is_literal in _characters(pattern, escape):

@@ -4,14 +4,14 @@ import math
 from ctypes import c_float
 from decimal import Decimal
 
-_LONG_DIGITS_MAX = 19  # of 2**63
+_LONG_DIGITS_MAX = 19  # digits of 2**63
 _FLOAT_END = 2.0**128
-"""The smallest magnitude beyond the floats of 32 bits: the next one, if the exponent had one more value."""
+"""Smallest magnitude beyond the floats of 32 bits. It would be the next float if the exponent had one more value."""
 
 
 def read_exact(text: str) -> int | None:
-    """Return the magnitude of a decimal, hexadecimal or octal literal. None if it is malformed, or too long for a
-    long."""
+    """Return the value of a decimal, hexadecimal or octal literal. Return None if it is malformed, or has more digits
+    than a long."""
     digits = text.rstrip("lL")
     if digits[:2] in ("0x", "0X"):
         return int(digits, 16)
@@ -22,7 +22,8 @@ def read_exact(text: str) -> int | None:
 
 
 def read_approximate(text: str) -> float | None:
-    """Return the value of a floating literal. None if it is too large, or not zero but rounded to zero."""
+    """Return the value of a floating literal. Return None if it is too large, or is rounded to zero without being
+    zero."""
     digits = text.rstrip("fFdD")
     value = _read_float(digits) if text[-1] in "fF" else float(digits)
     mantissa = digits.lower().partition("e")[0]
@@ -32,8 +33,10 @@ def read_approximate(text: str) -> float | None:
 
 
 def _read_float(digits: str) -> float:
-    """Round to a float of 32 bits, once. Rounding to a double first could move a value across the middle of two
-    floats."""
+    """Return the float of 32 bits nearest to a literal.
+
+    Rounding to a double first could move the value across the middle of two floats.
+    """
     value = float(digits)
     if math.isinf(value):
         return value

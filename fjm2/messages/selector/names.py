@@ -12,24 +12,24 @@ RESERVED = frozenset({"NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE
 HEADERS = frozenset({"JMSDeliveryMode", "JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType"})
 """Headers that a selector may use."""
 SET_ON_RECEIPT = frozenset({"JMSXDeliveryCount", "JMSXConsumerTXID", "JMSXRcvTimestamp"})
-"""Properties that have no value yet when messages are selected."""
+"""Properties that have no value yet at the time when messages are selected."""
 
 _KEPT_MAX = 1024
-"""Names whose check is remembered, since messages repeat the same few names."""
+"""Greatest number of names whose check is remembered, since messages repeat the same few names."""
 _FIRST = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"})
 _LATER = _FIRST | {"Nd", "Mn", "Mc"}
 _PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*+")
 
 
 def keyword(word: str) -> str | None:
-    """Return the reserved word that a word spells, in capitals; None if it spells none. Case does not matter."""
+    """Return the reserved word that `word` is, in capitals; None if it is not reserved. Case does not matter."""
     # ASCII only: the capitals of "ſ" and "ı" are ASCII letters, and so is the small letter of the Kelvin sign.
     upper = word.upper()
     return upper if upper in RESERVED and word.isascii() else None
 
 
 def name_length(text: str) -> int:
-    """Return how many characters at the start of a text form a name. Reserved words count as names."""
+    """Return the number of characters at the start of a text that form a name. Reserved words count as names."""
     plain = _PLAIN.match(text)
     length = plain.end() if plain else 0
     while length < len(text) and category(text[length]) in (_LATER if length else _FIRST):
@@ -44,6 +44,6 @@ def is_identifier(text: str) -> bool:
 
 
 def is_usable(name: str) -> bool:
-    """Return True if a selector may use this name. Of names beginning with JMS, only properties and some headers are
-    allowed."""
+    """Return True if a selector may use this name. Names that begin with JMS are allowed only for properties and some
+    headers."""
     return not name.startswith("JMS") or name.startswith(("JMSX", "JMS_")) or name in HEADERS

@@ -1,6 +1,6 @@
 """Comparison and arithmetic of selectors, with the semantics of Java's long and double.
 
-None is NULL, and an unknown result of a comparison. A bool is not a number here, unlike in Python.
+None stands for NULL, and for an unknown result of a comparison. A bool is not a number here, unlike in Python.
 """
 
 import math
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 NUMBER = (int, float)
-"""Argument for isinstance, which accepts bool, too."""
+"""Types of numbers, for `isinstance`. It also accepts bool, which callers have to exclude."""
 LONG_MAX = (1 << 63) - 1
 _LONG_MIN = -LONG_MAX - 1
 
@@ -22,7 +22,7 @@ def wrap(value: int) -> int:
 
 
 def order(test: Callable[[Any, Any], bool], left: object, right: object) -> bool | None:
-    """Return True if two numbers are in this order; None if one is NULL."""
+    """Return True if `test` holds for two numbers, False if it does not or one is no number, None if one is NULL."""
     if left is None or right is None:
         return None
     numbers = _promote(left, right)
@@ -30,7 +30,7 @@ def order(test: Callable[[Any, Any], bool], left: object, right: object) -> bool
 
 
 def equality(test: Callable[[Any, Any], bool], left: object, right: object) -> bool | None:
-    """Return the result of comparing two values for equality; None if one is NULL. Values of unlike types are
+    """Return True if `test` holds for two values, None if one is NULL. Values of unlike types give False: they are
     neither equal nor unequal."""
     if left is None or right is None:
         return None
@@ -53,7 +53,8 @@ def arithmetic(operation: Callable[[Any, Any], Any], left: object, right: object
 
 
 def divide(left: Any, right: Any) -> int | float | None:
-    """Return a quotient, for `arithmetic`. That of integers is truncated towards zero; None if the divisor is zero."""
+    """Return a quotient, for `arithmetic`. A quotient of integers is truncated towards zero; None if the divisor is
+    zero."""
     if isinstance(left, float):
         if right != 0.0:
             return left / float(right)
@@ -67,7 +68,7 @@ def divide(left: Any, right: Any) -> int | float | None:
 
 
 def plus(value: object) -> object:
-    """Return a number unchanged."""
+    """Return a number unchanged; None for NULL."""
     return value if value is None or _is_number(value) else _NO_NUMBER
 
 
@@ -83,7 +84,8 @@ def _is_number(value: object) -> bool:
 
 
 def _promote(left: Any, right: Any) -> tuple[Any, Any] | None:
-    """Return two numbers converted to one type. Python compares an integer with a float exactly, Java as doubles."""
+    """Return two numbers converted to one type, or None if one is no number. Python compares an integer with a float
+    exactly, Java as doubles."""
     if type(left) is type(right) and type(left) in NUMBER:
         return left, right
     if not (_is_number(left) and _is_number(right)):

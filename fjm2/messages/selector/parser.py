@@ -33,7 +33,7 @@ _NUMBERS = frozenset({_Kind.NAME, _Kind.NUMBER})
 _CONDITIONS = frozenset({_Kind.NAME, _Kind.BOOLEAN, _Kind.CONDITION})
 
 _BRACKET, _OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGN = range(8)
-"""Binding strength of operators. A bracket does not bind: it waits to be closed."""
+"""Binding strengths of operators. A bracket does not bind operands: it waits to be closed."""
 
 
 class _Operator(NamedTuple):
@@ -43,7 +43,7 @@ class _Operator(NamedTuple):
     level: int
     position: int = 0
     is_open: bool = False
-    """True for a BETWEEN whose AND has not been read."""
+    """True for a BETWEEN whose AND has not been read yet."""
 
 
 _SIGNS = {"+": _Operator(Op.PLUS, _SIGN), "-": _Operator(Op.NEGATE, _SIGN)}
@@ -108,7 +108,7 @@ class _Parser:
         return token
 
     def _read_operand(self) -> None:
-        """Read everything up to the next name or literal, inclusive: brackets, signs and NOTs."""
+        """Read brackets, signs and NOTs up to the next name or literal, and that as well."""
         while not self._read_literal(token := self._advance()):
             match token.kind:
                 case "(":
@@ -277,7 +277,7 @@ class _Parser:
         self._program.append(instruction)
 
     def _expect_kinds(self, kinds: frozenset[_Kind], count: int, needed: str) -> int:
-        """Check the kinds of the last operands. Return where they begin."""
+        """Check the kinds of the last operands. Return the position at which they begin."""
         operands = self._operands[-count:]
         for kind, position in operands:
             if kind not in kinds:

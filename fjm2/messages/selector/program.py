@@ -1,4 +1,4 @@
-"""A parsed selector: operations in postfix order, each after its operands. Flat, so that no nesting is too deep."""
+"""A parsed selector: a list of operations, each after its operands. It is flat, so that no nesting is too deep."""
 
 from enum import Enum, auto
 from re import Pattern
@@ -9,7 +9,7 @@ class Op(Enum):
     """Operation of an instruction on the operands before it."""
 
     NAME = auto()
-    """Value of a header or property. As a condition, it is true if the value is true."""
+    """Value of a header or property. As a condition, the name is true if its value is true."""
     LITERAL = auto()
     PLUS = auto()
     NEGATE = auto()
@@ -25,7 +25,7 @@ class Op(Enum):
     AT_LEAST = auto()
     BETWEEN = auto()
     NOT_BETWEEN = auto()
-    """Not the negation of BETWEEN: values of unlike types are neither between nor not between."""
+    """A test that is not the negation of BETWEEN: values of unlike types are neither between nor not between."""
     IN = auto()
     LIKE = auto()
     IS_NULL = auto()
@@ -40,7 +40,7 @@ LOGIC_OPS = frozenset({Op.NOT, Op.AND, Op.OR})
 
 
 def operand_count(op: Op) -> int:
-    """Return the number of operands before an instruction."""
+    """Return the number of operands that an operation takes."""
     if op in (Op.NAME, Op.LITERAL):
         return 0
     if op in UNARY_OPS:
@@ -49,7 +49,7 @@ def operand_count(op: Op) -> int:
 
 
 class Instruction(NamedTuple):
-    """One operation. Its argument is a name, a literal, a list of IN or a pattern of LIKE."""
+    """One operation. Its argument is a name, a literal, the list of an IN or the pattern of a LIKE."""
 
     op: Op
     argument: str | int | float | frozenset[str] | Pattern[str] | None = None
