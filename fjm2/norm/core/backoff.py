@@ -6,7 +6,10 @@ from random import Random
 
 
 def exponential_backoff(random: Random, most_s: float, group_size: int) -> float:
-    """Return a time from 0 to `most_s`. Late times are far more likely, so that few of a large group send first."""
+    """Return a random back-off from 0 to `most_s` seconds.
+
+    Long times are far more likely than short ones, so that only a few receivers of a large group send first.
+    """
     if most_s <= 0:
         return 0.0
     decay = math.log(group_size) + 1.0
@@ -28,11 +31,15 @@ LEGAL = {
     NackPhase.BACKING_OFF: {NackPhase.HOLDING_OFF, NackPhase.IDLE},
     NackPhase.HOLDING_OFF: {NackPhase.IDLE},
 }
-"""Moves from phase to phase that are allowed."""
+"""Phases that may follow each phase."""
 
 
 class NackCycle:
-    """Idle until something is missing; then backs off, to hear if others request it; then waits for the repair."""
+    """State machine of a receiver's NACKs towards one sender.
+
+    It is idle until something is missing. Then it backs off, to hear if other receivers request that first. Then it
+    holds off, to wait for the repair.
+    """
 
     __slots__ = ("phase",)
 
@@ -40,17 +47,17 @@ class NackCycle:
         self.phase = NackPhase.IDLE
 
     def move_to(self, phase: NackPhase) -> None:
-        """Change the phase, along a legal move."""
+        """Change the phase. Raise AssertionError if `LEGAL` does not allow that."""
         if phase not in LEGAL[self.phase]:
             raise AssertionError(f"{self.phase} to {phase}")
         self.phase = phase
 
     @property
     def is_idle(self) -> bool:
-        """True if nothing is missing, as far as is known."""
+        """True while no cycle is in progress: as far as is known, nothing is missing."""
         return self.phase is NackPhase.IDLE
 
     @property
     def is_listening(self) -> bool:
-        """True if requests of others matter, because they may make ours unnecessary."""
+        """True during the back-off, when requests of other receivers may make ours unnecessary."""
         return self.phase is NackPhase.BACKING_OFF

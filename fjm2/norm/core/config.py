@@ -1,4 +1,4 @@
-"""Settings of a session. They are checked once, at construction."""
+"""Settings of a NORM session. Each object of settings is checked once, when it is made."""
 
 import os
 from dataclasses import dataclass, field
@@ -10,30 +10,30 @@ from .wire import NODE_ANY, NODE_NONE, FecId
 
 
 class Fec(Enum):
-    """Protection of a sender's data in addition to repair."""
+    """Forward error correction: the code by which a sender makes parity for its data."""
 
     NONE = "none"
-    """No parity, with FEC Encoding ID 5: the form without a code that libnorm accepts."""
+    """No parity, announced as FEC Encoding ID 5. libnorm accepts this form."""
     RS = "rs"
     """Reed-Solomon over GF(2^8), FEC Encoding ID 5."""
     NOCODE = "nocode"
-    """Compact no-code, FEC Encoding ID 0. libnorm does not accept it."""
+    """No parity, announced as FEC Encoding ID 0 (compact no-code). libnorm does not accept this form."""
 
     @property
     def fec_id(self) -> FecId:
-        """The FEC Encoding ID on the wire."""
+        """FEC Encoding ID that stands for this code on the wire."""
         return FecId.COMPACT_NO_CODE if self is Fec.NOCODE else FecId.REED_SOLOMON_8
 
 
 class Flow(Enum):
-    """Receivers that a sender waits for before it goes more than a window ahead."""
+    """Choice of the receivers that a sender waits for. It never gets more than a window ahead of any of them."""
 
     MIN = "min"
-    """All receivers that answer, and so the slowest of them."""
+    """All receivers that answer. The slowest of them sets the pace."""
     NAMED = "named"
-    """The receivers that the application names, and so the slowest of them."""
+    """Receivers that the application names. The slowest of them sets the pace."""
     MAX = "max"
-    """None. A receiver that cannot keep up loses data, and is told so."""
+    """No receivers. A receiver that cannot keep up loses data, and its application is told of the loss."""
 
 
 class Sync(Enum):
@@ -42,9 +42,9 @@ class Sync(Enum):
     CURRENT = "current"
     """The first object whose beginning is heard; in a stream, the first segment heard."""
     STREAM = "stream"
-    """As CURRENT, but streams are requested from their beginning, if the sender still holds it."""
+    """Like CURRENT, except that streams are requested from their beginning, as far as the sender still holds it."""
     ALL = "all"
-    """All objects of the window before the first one heard."""
+    """As far back as the window reaches: up to `objects_max - 1` objects before the first object heard."""
 
 
 def _check(holds: bool, name: str, value: object, expected: str) -> None:
@@ -57,33 +57,33 @@ class SenderConfig:
     """Settings of a sender."""
 
     segment_bytes: int = 1400
-    """Payload of one datagram in bytes, without headers. Larger means fewer headers, and more lost at once."""
+    """Payload of one datagram in bytes, without headers. Larger segments need fewer headers; each loss costs more."""
     block_segments: int = 64
-    """Source segments of a block. Larger blocks make parity stronger and decoding slower."""
+    """Number of source segments in a block. Larger blocks make parity stronger and decoding slower."""
     fec: Fec = Fec.NONE
-    """Protection of the data in addition to repair."""
+    """Code by which the sender makes parity (forward error correction)."""
     parity_segments: int = 0
-    """Parity symbols that a block can have, with `fec=rs`."""
+    """Most parity symbols of a block; 0 unless `fec` is `Fec.RS`."""
     auto_parity: int = 0
-    """Parity symbols sent with every block without request."""
+    """Number of parity symbols that follow every block, before any receiver requests them."""
     rate_bps: float | None = 100e6
-    """Bits per second of NORM messages; None for no limit."""
+    """Highest rate of NORM messages in bits per second; None for no limit."""
     flow: Flow = Flow.MAX
-    """Receivers to wait for: all that answer (min), those that the application names (named), none (max)."""
+    """Receivers that the sender waits for: all that answer (min), those the application names (named), none (max)."""
     window_bytes: int = 32 << 20
-    """How far the sender may be ahead of the slowest receiver that it waits for, in bytes."""
+    """Most bytes that the sender may be ahead of the slowest receiver that it waits for."""
     ack_timeout_s: float = 5.0
-    """Silence after which a receiver is not waited for any more, in seconds."""
+    """Seconds of silence after which the sender stops waiting for a receiver."""
     cc: bool = False
     """Congestion control of RFC 5740 (TFMCC). `rate_bps` is then only an upper bound."""
     grtt_s: float = 0.01
-    """Estimate of the group's round-trip time in seconds until receivers have answered a probe."""
+    """Estimate of the group's round-trip time in seconds that is used until receivers have answered a probe."""
     grtt_min_s: float = 0.001
-    """Lower bound of the estimate, however quick answers are."""
+    """Lower bound of the estimated round-trip time in seconds, however quick answers are."""
     grtt_max_s: float = 10.0
-    """Upper bound of the estimate, whatever receivers claim."""
+    """Upper bound of the estimated round-trip time in seconds, whatever receivers claim."""
     backoff_factor: int = 4
-    """K: receivers wait up to this many GRTTs before a NACK, so that one NACK can serve all."""
+    """Factor K of RFC 5740: receivers wait up to K round-trip times before a NACK, so that one NACK can serve all."""
     group_size: int = 1000
     """Number of receivers to expect. It tunes NACK suppression; the order of magnitude is enough."""
     robust_factor: int = 20
@@ -93,7 +93,7 @@ class SenderConfig:
     cache_bytes: int = 256 << 20
     """Most bytes held for repair in memory. Files do not count."""
     stream_bytes: int = 16 << 20
-    """Buffer of a stream in bytes: data that can be repaired, and data that wait to be sent."""
+    """Size of a stream's buffer in bytes. It holds data that can be repaired, and data that wait to be sent."""
 
     def __post_init__(self) -> None:
         is_rs = self.fec is Fec.RS
@@ -120,7 +120,7 @@ class SenderConfig:
 
     @property
     def stream_blocks(self) -> int:
-        """Number of blocks in a stream's buffer: as many as fit, but enough to send some while others are repaired."""
+        """Number of blocks in a stream's buffer: as many as fit, but at least 4, to send and repair at once."""
         blocks = self.stream_bytes // (self.segment_bytes * self.block_segments)
         block_bits = 16 if self.fec is Fec.NOCODE else 24
         return min(max(blocks, 4), 1 << (block_bits - 2))  # well below the number at which block numbers wrap
@@ -128,32 +128,33 @@ class SenderConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverConfig:
-    """Settings of reception from every remote sender."""
+    """Settings of reception, which apply to every remote sender."""
 
     sync: Sync = Sync.STREAM
     """Point at which reception of a sender's objects begins."""
     unicast_nack: bool = False
-    """Send NACKs to the sender alone instead of the group. The sender then tells the group."""
+    """True to send NACKs and ACKs to the sender alone. The sender then repeats the requests to the group."""
     silent: bool = False
-    """Send neither NACKs nor ACKs."""
+    """True to send neither NACKs nor ACKs."""
     file_directory: str | None = None
-    """Directory in which to write files while they arrive. None keeps them in memory."""
+    """Directory in which to write files while they arrive. None keeps files in memory."""
     object_bytes_max: int = 1 << 30
-    """Larger objects are refused, as are those larger than `total_bytes_max`. Files on disk are excepted."""
+    """Size in bytes of the largest object accepted in memory. It cannot exceed `total_bytes_max`."""
     file_bytes_max: int = 1 << 40
-    """Larger files are refused."""
+    """Size in bytes of the largest file accepted on disk."""
     stream_bytes_max: int = 32 << 20
-    """Most bytes of a stream kept while earlier ones are missing. A sender with a smaller buffer gets less."""
+    """Most bytes of a stream that are kept while earlier bytes are missing; less if the sender's buffer is smaller."""
     total_bytes_max: int = 2 << 30
     """Most bytes of memory for the objects of all senders together."""
     objects_max: int = 256
-    """Most objects of one sender that may be open at once, counted from the oldest that is not complete."""
+    """Number of a sender's newest objects that are received. Older incomplete objects, except streams, are given up."""
     senders_max: int = 1024
-    """Most remote senders known at once. A new one replaces the longest silent one that never sent anything useful, or
-    else one that has been silent for a quarter of `inactivity_s`.
+    """Most remote senders known at once. When there are that many, a new sender takes the place of a sender that never
+    sent anything useful, or else of one that has been silent for a quarter of `inactivity_s`.
     """
     inactivity_s: float = 100.0
-    """Silence after which a sender is forgotten, and what is incomplete is lost. libnorm can be silent for 30 s."""
+    """Seconds of silence after which a sender is forgotten and its incomplete objects are lost. libnorm can be silent
+    for 30 s."""
 
     def __post_init__(self) -> None:
         _check(self.object_bytes_max >= 1, "object_bytes_max", self.object_bytes_max, "1 or more")
@@ -173,11 +174,11 @@ class SessionConfig:
     """Settings of one node of a NORM session."""
 
     node_id: int
-    """1 to 0xfffffffe, and different from all others in the group."""
+    """Id of the node: 1 to 0xfffffffe, and unique in the group."""
     sender: SenderConfig = field(default_factory=SenderConfig)
-    """Settings of its sender."""
+    """Settings of the node's sender."""
     receiver: ReceiverConfig | None = field(default_factory=ReceiverConfig)
-    """Settings of reception. None for a node that only sends, which then ignores other senders at no cost."""
+    """Settings of reception; None for a node that only sends, and ignores other senders at no cost."""
 
     def __post_init__(self) -> None:
         _check(NODE_NONE < self.node_id < NODE_ANY, "node_id", self.node_id, "1 to 4294967294")

@@ -13,25 +13,28 @@ from .wire import CcFeedback, CcFlag, CongestionControl, Rate
 _WEIGHTS = (1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2)
 """Weights of the last loss intervals, latest first (RFC 5348, 5.4)."""
 _SEQUENCE_JUMP_MAX = 0x2000
-"""Largest jump of sequence numbers that counts as loss: whole trains can be lost. A larger one means nothing."""
+"""Largest jump of sequence numbers that counts as loss: whole trains can be lost. A larger jump is ignored."""
 _SEQUENCE_LATE_MAX = 100
-"""Up to this far behind: late or duplicate. Further behind: the sender restarted its sequence."""
+"""Largest step backwards in sequence numbers of a late or duplicate message. After a larger step, the sender has
+restarted its sequence."""
 _RTT_GUESS_S = 0.25
-"""Round-trip time to assume before the sender has told it: pessimistic, so that the rate starts low."""
+"""Round-trip time in seconds to assume until the sender has told ours. It is pessimistic, so that the rate starts
+low."""
 _SUPPRESSION_RATIO = 0.9
-"""Our rate divided by this is the highest rate whose report suppresses ours: it is close enough to speak for us."""
+"""Ratio that tells if another receiver's report makes ours unnecessary: the rate in it must be at most our rate divided
+by this ratio."""
 _INTRODUCTIONS_MIN = 3
 """Number of our first answers that the answers of other receivers do not suppress: the sender may still be collecting
 its acking set."""
 _INTRODUCTIONS_PER_PROBE_MAX = 50
-"""After this many answers of other receivers to one probe, a first answer waits for a later probe, so that a large
-group does not answer all at once."""
+"""Number of other receivers' answers to one probe after which a first answer of ours waits for a later probe, so that
+a large group does not answer all at once."""
 _RATE_INTERVAL_MIN_S = 0.01
-"""Shortest time over which the rate is measured: less would measure bursts."""
+"""Shortest time in seconds over which the rate is measured. A shorter time would measure bursts."""
 _SEGMENT_WEIGHT = 0.125
-"""Weight of a run in the mean segment size."""
+"""Weight of the latest run of DATA in the moving mean of the segment size."""
 _BACKOFF_FACTOR_MIN = 4
-"""Smallest factor for reports. A sender that asks for prompt NACKs (K = 0) still needs reports to be spread."""
+"""Smallest back-off factor (K) of reports. Even if a sender asks for prompt NACKs (K = 0), reports must be spread."""
 
 
 def tfrc_rate(segment_bytes: float, rtt_s: float, loss: float) -> float:
@@ -75,13 +78,16 @@ class LossHistory:
         return is_event
 
     def assume(self, interval: float) -> None:
-        """Make the first loss interval at least this long: it counts from too late (RFC 5348, 6.3.1)."""
+        """Make the first loss interval at least `interval` messages long (RFC 5348, 6.3.1).
+
+        Its measured length says little, as it depends on when reception began.
+        """
         if len(self._intervals) == 1:
             self._intervals[0] = max(self._intervals[0], int(interval))
 
     @property
     def fraction(self) -> float:
-        """Loss event rate; 0 as long as nothing was lost."""
+        """Loss event rate, from 0 to 1; 0 until something is lost."""
         if not self._intervals:
             return 0.0
         with_open = [self._interval, *self._intervals][: len(_WEIGHTS)]
@@ -96,7 +102,7 @@ def _mean(intervals: list[int]) -> float:
 
 @dataclass(slots=True)
 class RateMeter:
-    """Rate of reception over about the last one or two round trips."""
+    """Meter of the rate of reception, which it measures over about one round trip."""
 
     _bytes: int = 0
     _since: float | None = None
@@ -115,7 +121,10 @@ class RateMeter:
 
 @dataclass(slots=True)
 class CcResponder:
-    """Answers a sender's probes, for its round-trip estimate and its congestion control."""
+    """Schedule and content of this receiver's answers to a sender's probes.
+
+    The sender needs the answers to estimate round-trip times, and for congestion control.
+    """
 
     node_id: int
     remote: RemoteSender
@@ -135,16 +144,16 @@ class CcResponder:
     _held_off_until: float = 0.0
     _introductions_left: int = _INTRODUCTIONS_MIN
     _overheard: int = 0
-    """Answers of others to the latest probe, so far."""
+    """Number of answers of other receivers to the latest probe."""
 
     def note_data(self, first: int, last: int, count: int, size: int, now: float) -> None:
-        """Note a run of DATA, with sequence numbers from first to last."""
+        """Note a run of `count` DATA with `size` bytes of payload, and sequence numbers from first to last."""
         self._note(first, count, last, now)
         self.rate.note(size, now, self.rtt_s or self.remote.grtt_s)
         self.segment_bytes += (size / count - self.segment_bytes) * _SEGMENT_WEIGHT
 
     def note_command(self, sequence: int, now: float) -> None:
-        """Note any other message of the sender."""
+        """Note the sequence number of a message of the sender that is not DATA."""
         self._note(sequence, 1, sequence, now)
 
     def _note(self, first: int, count: int, last: int, now: float) -> None:
@@ -188,14 +197,14 @@ class CcResponder:
             self.due_at = None
 
     def answer(self, now: float) -> None:
-        """Note that the answer is sent now."""
+        """Note that our answer to the probe is sent now."""
         self.due_at = None
         self._introductions_left = max(0, self._introductions_left - 1)
         self._held_off_until = now + self.remote.backoff_factor * self.remote.grtt_s
 
     @property
     def rate_bytes_per_s(self) -> float:
-        """Rate that this receiver can take: that of the equation, but at most twice what arrives."""
+        """Rate that this receiver can take: that of the TCP equation, but at most twice the rate of reception."""
         equation = tfrc_rate(self.segment_bytes, self.rtt_s or _RTT_GUESS_S, self.loss.fraction)
         return min(equation, 2.0 * self.rate.bytes_per_s)
 

@@ -1,9 +1,9 @@
-"""One NORM node without I/O. It is told what arrived and what time it is, and tells what to send and what happened.
+"""One NORM node without I/O. The caller passes in datagrams and the time, and takes out trains to send and events.
 
-Five methods drive it. `receive_train` and `handle_timeout` are inputs. After an input, and after any command, the
-caller sends the trains that `poll_train` returns until it returns None, takes the events that `poll_event` returns
-until it returns None, and calls `handle_timeout` at `poll_timeout`. The engine uses neither sockets nor clocks. It only
-routes: to the sender, or to the receivers of remote senders.
+Five methods drive the engine. `receive_train` and `handle_timeout` are inputs. After an input, and after any command,
+the caller sends the trains that `poll_train` returns until it returns None, takes the events that `poll_event` returns
+until it returns None, and calls `handle_timeout` at `poll_timeout`. The engine uses neither sockets nor clocks. All
+that it does itself is to route input to its sender, or to its receivers, of which there is one for each remote sender.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ from .train import Address, Train
 from .wire import DataReader, DataRun, FromReceiver, FromSender, Message, decode
 
 _COLLISION_REPORT_S = 10.0
-"""Shortest time between two reports of the same node id: every message of the other node would be one."""
+"""Shortest time in seconds between two reports that another node has our node id. Every message of it shows that."""
 
 
 class Engine:
@@ -37,13 +37,13 @@ class Engine:
         self, config: SessionConfig, group: Address, *, random: Random, group_is_multicast: bool = True
     ) -> None:
         self.config = config
-        """The settings."""
+        """Settings of the node."""
         self.stats = Stats()
         """Counters since the engine was made."""
         self.own_address: Address | None = None
         """Address that our own datagrams come from when they are looped back; None if it is not known."""
         self.is_paused = False
-        """Set by the caller while events are not taken. Data are dropped then, and requested again later."""
+        """True while the caller, who sets it, takes no events. Data are dropped then, and requested again later."""
         self._group = group
         self._events: deque[Event] = deque()
         feedback = FeedbackQueue(group, self.stats)
@@ -104,7 +104,7 @@ class Engine:
     # Outputs.
 
     def poll_train(self, now: float) -> Train | None:
-        """Return the next train to send, or None if none may go now. Its bytes are valid until the next call."""
+        """Return the next train to send, or None if none may be sent now. Its bytes are valid until the next call."""
         if self._feedback:
             return self._feedback.popleft()
         return self._sender.poll_train(now)
@@ -114,17 +114,17 @@ class Engine:
         return self._events.popleft() if self._events else None
 
     def poll_timeout(self) -> float:
-        """Return the time by which `handle_timeout` must be called; infinite if it need not be."""
+        """Return the time by which `handle_timeout` must be called; infinity if no timer is set."""
         return min(self._sender.timers.next_at, self._receivers.next_at)
 
     # Commands.
 
     def has_room(self, size: int) -> bool:
-        """Return True if an object that takes this much memory can be queued now."""
+        """Return True if an object that takes `size` bytes of memory can be queued now."""
         return self._sender.cache.has_room(size)
 
     def enqueue(self, source: Source, info: bytes | None, is_file: bool, now: float) -> int:
-        """Send an object, and return its transport id."""
+        """Queue an object to be sent, and return its transport id."""
         return self._sender.enqueue(source, info, is_file, now)
 
     def open_stream(self, info: bytes | None, now: float) -> int:
@@ -139,11 +139,11 @@ class Engine:
         return self._sender.write(stream, data, marks)
 
     def flush(self, stream: int) -> None:
-        """Send what was written, even if it fills no train."""
+        """Let everything that was written to a stream be sent, even if it does not fill a train."""
         self._sender.flush_stream(stream)
 
     def end_stream(self, stream: int) -> None:
-        """Close a stream for good."""
+        """Close a stream, and tell its receivers that nothing more will come."""
         self._sender.end_stream(stream)
 
     def cancel(self, object_id: int, now: float) -> None:
@@ -151,11 +151,14 @@ class Engine:
         self._sender.cancel(object_id, now)
 
     def watermark(self, nodes: Sequence[int], now: float) -> int:
-        """Ask nodes to confirm everything queued and written so far. Return the number in `WatermarkCompleted`."""
+        """Ask nodes to confirm everything queued and written so far.
+
+        Return a number, which the event `WatermarkCompleted` will carry.
+        """
         return self._sender.watermark(nodes, now)
 
     def set_receivers(self, nodes: frozenset[int], now: float, strangers: frozenset[int] = frozenset()) -> None:
-        """Let flow control wait for these nodes, and never for strangers, whatever they answer."""
+        """Let flow control wait for `nodes`, and never for `strangers`, even if those answer."""
         self._sender.flow_control.set_receivers(nodes, now, strangers)
 
     def forget_receiver(self, node: int, now: float) -> None:
@@ -169,7 +172,7 @@ class Engine:
 
     @property
     def awaited_receivers(self) -> frozenset[int]:
-        """Those of `receivers` that have not confirmed the last request."""
+        """Nodes among `receivers` that have not confirmed the position that flow control asked for last."""
         return self._sender.window.awaited
 
     @property
@@ -178,15 +181,15 @@ class Engine:
         return self._sender.window.acking_set.evicted
 
     def set_sync(self, sync: Sync) -> None:
-        """Set where reception of new streams begins. `Sync.ALL` is not allowed: it cannot be undone."""
+        """Set where reception of new streams begins. Do not pass `Sync.ALL`, which cannot be undone."""
         self._context.config = replace(self._context.config, sync=sync)
 
     def send_command(self, content: bytes, is_robust: bool, now: float) -> None:
-        """Send a short message outside all objects. A robust one is repeated."""
+        """Send a short message that belongs to no object. If `is_robust`, it is sent several times."""
         self._sender.send_command(content, is_robust, now)
 
     def leave(self) -> None:
-        """Tell the group that this sender leaves. It sends nothing else any more."""
+        """Tell the group that this node's sender leaves. After that, the sender sends nothing."""
         self._sender.close()
 
     def renew(self, node_id: int, random: Random) -> None:
@@ -206,13 +209,13 @@ class Engine:
         self._receivers.renew_node_id()
 
     def close(self) -> None:
-        """Tell the group that this node leaves, and give up what is incomplete."""
+        """Tell the group that this node leaves, and give up all incomplete objects."""
         self._sender.close()
         self._receivers.close()
 
     @property
     def grtt_s(self) -> float:
-        """The group's round-trip time as this node's sender advertises it, in seconds."""
+        """Greatest round-trip time of the group as this node's sender advertises it, in seconds."""
         return self._sender.timing.grtt_s
 
     @property
@@ -246,7 +249,7 @@ class Engine:
             self._receivers.overhear(message)
 
     def _receive_own(self, message: FromReceiver | FromSender, address: Address, now: float) -> None:
-        """Handle a message with our node id: one of ours that came back, or that of another node with the same id."""
+        """Handle a message with our node id: our own message that came back, or one from a node with the same id."""
         is_ours = isinstance(message, FromSender) and message.instance_id == self._sender.instance_id
         if is_ours or self.own_address is None:
             self.stats.drop(Drop.OWN)

@@ -1,4 +1,4 @@
-"""Events that the engine reports, in the past tense. One event covers a whole run of data.
+"""Events that the engine reports. Their names are in the past tense. One event covers a whole run of data.
 
 The docstrings name the corresponding event of NRL's NORM API, if there is one.
 """
@@ -74,9 +74,9 @@ class SenderAppeared(SenderEvent):
     """A remote sender was heard for the first time, or again after it had vanished (REMOTE_SENDER_NEW)."""
 
     instance_id: int
-    """Drawn at random when the sender started. A different one means that it has restarted."""
+    """Number that the sender drew at random when it started. If it changes, the sender has restarted."""
     address: Address
-    """Address that its messages come from."""
+    """Address that the sender's messages come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class SenderVanished(SenderEvent):
     """A remote sender left, fell silent or restarted (REMOTE_SENDER_PURGED, REMOTE_SENDER_RESET)."""
 
     reason: LossReason
-    """Tells if it is gone or has restarted."""
+    """Reason why the sender vanished, such as `SENDER_GONE` or `SENDER_RESTARTED`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +106,13 @@ class ObjectCompleted(SenderEvent):
     info: bytes | None
     """INFO of the object; None if it has none."""
     is_file: bool
-    """True if it was sent as a file."""
+    """True if the object was sent as a file."""
     data: memoryview | None
-    """Content, which belongs to the application; None if it is on disk."""
+    """Content of the object, which belongs to the application; None if the content is on disk."""
     path: str | None
-    """Path of a temporary file with the content, for the application to move or delete; None if it is in memory."""
+    """Path of a temporary file, for the application to move or delete; None if the content is in memory."""
     size: int
-    """Size in bytes."""
+    """Size of the object in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +132,9 @@ class ObjectsMissed(SenderEvent):
     """Objects were missed completely: nothing of them arrived before the sender ran too far ahead."""
 
     first_object_id: int
-    """Transport id of the first one. The others follow it."""
+    """Transport id of the first object missed. The ids of the others follow it."""
     count: int
-    """Number of objects."""
+    """Number of objects missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class StreamReceived(SenderEvent):
     start: int
     """Offset of the first byte in the stream."""
     data: bytes
-    """The bytes."""
+    """Bytes received."""
     marks: Sequence[int]
     """Offsets in `data` at which messages begin. Only the first message that begins in each segment is marked."""
 
@@ -225,7 +225,7 @@ class StreamEnded(SenderEvent):
 
 @dataclass(frozen=True, slots=True)
 class CommandReceived(SenderEvent):
-    """A CMD(APPLICATION) arrived (RX_CMD_NEW). A robust one arrives more than once."""
+    """A CMD(APPLICATION) arrived (RX_CMD_NEW). A robust command can arrive more than once."""
 
     content: bytes
     """Content of the command."""
@@ -236,7 +236,7 @@ class TransmissionFlushed(Event):
     """Everything queued has been sent, repaired as requested, and flushed (TX_FLUSH_COMPLETED)."""
 
     object_id: int | None
-    """Transport id of the last object; None if all were cancelled before anything was sent."""
+    """Transport id of the last object; None if all objects were cancelled before anything was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ class ObjectPurged(Event):
 
 @dataclass(frozen=True, slots=True)
 class WatermarkCompleted(Event):
-    """Every node that a watermark asks has answered, or was asked often enough (TX_WATERMARK_COMPLETED)."""
+    """Every node asked to confirm a watermark has answered, or has failed to answer (TX_WATERMARK_COMPLETED)."""
 
     watermark: int
     """The number that `Engine.watermark` returned."""
@@ -290,7 +290,7 @@ class GrttUpdated(Event):
 
 @dataclass(frozen=True, slots=True)
 class NodeIdCollided(Event):
-    """Another node uses this node's id. Receivers take the messages of one for those of the other."""
+    """Another node uses this node's id, so that receivers cannot tell the messages of the two apart."""
 
     address: Address
     """Address of the other node."""
@@ -316,7 +316,7 @@ class InterfaceLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class InterfaceRestored(Event):
-    """The network interface is back, and has joined the group again."""
+    """The network interface is back, and the session has joined the group on it again."""
 
     interface: str
     """Name of the interface."""

@@ -1,4 +1,4 @@
-"""Payload ids of source segments in wire format, made a page at a time, so that most trains find theirs ready."""
+"""Payload ids of source segments in wire format. They are made in pages, so that for most trains they are ready."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,11 +6,11 @@ from numpy.typing import NDArray
 from .nack import ObjectLayout
 
 _PAGE_SEGMENTS = 1024
-"""Ids made at once: enough for 16 trains, and few enough to stay in a cache."""
+"""Number of ids in a page: enough for 16 trains, and few enough to stay in the processor's cache."""
 
 
 class IdPages:
-    """Payload ids of one object, in formats without a block length."""
+    """Pages of payload ids of one object's source segments. The format of the ids must have no block length."""
 
     __slots__ = ("_dtype", "_first", "_ids", "_layout")
 
@@ -21,7 +21,7 @@ class IdPages:
         self._ids: NDArray[np.unsignedinteger] = np.empty(0, self._dtype)
 
     def of(self, first: int, count: int) -> NDArray[np.unsignedinteger]:
-        """Return the ids of consecutive segments of one region."""
+        """Return the payload ids of `count` consecutive segments, which must lie in one region."""
         at = first - self._first
         if at < 0 or at + count > len(self._ids):
             left = self._layout.partition.region(first).end - first

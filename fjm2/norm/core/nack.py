@@ -1,4 +1,4 @@
-"""Repair requests: built from what is missing, and read back as ranges (RFC 5740, 4.3.1)."""
+"""Repair requests of NACKs: how they are built from what is missing, and read as ranges (RFC 5740, 4.3.1)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class RequestedRange(NamedTuple):
     first: Position
     last: Position
     is_erasures: bool
-    """True if the symbol field holds a number of erasures instead."""
+    """True if the symbol field of the position holds a number of erasures instead of a symbol id."""
 
 
 def read_requests(requests: tuple[RepairRequest, ...]) -> Iterator[RequestedRange]:
@@ -38,7 +38,7 @@ def read_requests(requests: tuple[RepairRequest, ...]) -> Iterator[RequestedRang
 
 @dataclass(frozen=True, slots=True)
 class ObjectLayout:
-    """The layout of one object, and the format in which positions in it are written."""
+    """Layout of one object: its partition, and the format of positions in it."""
 
     fec_id: int
     format: PayloadIdFormat
@@ -51,7 +51,7 @@ class ObjectLayout:
         return 4 + self.format.size
 
     def position(self, block: int, symbol: int) -> Position:
-        """Return the position of a symbol."""
+        """Return the position of a symbol of a block."""
         length = self.partition.block_length(block) if self.format.length_bits else 0
         return Position(self.fec_id, self.object_id, self.format.pack(block, symbol, length))
 
@@ -61,7 +61,7 @@ class ObjectLayout:
         return Position(self.fec_id, self.object_id, 0)
 
     def payload_ids(self, first: int, count: int) -> NDArray[np.int64]:
-        """Return the payload ids of consecutive source segments of one region, in formats without a block length.
+        """Return the payload ids of consecutive source segments of one region. The format must have no block length.
 
         The block numbers of a stream wrap when the ids are cast to the 32 bits of the format.
         """
@@ -77,21 +77,21 @@ class ObjectLayout:
 
 
 class ResolvedRange(NamedTuple):
-    """An item or range of a request as segments and parity rows of its object."""
+    """Segments and parity rows of an object that one item or range of a request names."""
 
     start: int
     """Index of the first source segment. The range ends before `end`, and may be empty."""
     end: int
     block: int
-    """Number of the block, or of the last of several."""
+    """Number of the block. If the request names several blocks, number of the last one."""
     rows: range
-    """Parity rows of the block, of which only the number counts. May be empty."""
+    """Parity rows of the block; may be empty. Only their number counts."""
 
 
 def resolve(request: RequestedRange, layout: ObjectLayout, near_block: int) -> ResolvedRange | None:
-    """Return the blocks or symbols that a request means, or None if the object cannot have them.
+    """Return the segments and parity rows that a request names, or None if the object cannot have them.
 
-    The block numbers of a stream wrap; the ones nearest to `near_block` are meant.
+    Block numbers of a stream wrap around. They are taken as the numbers that are nearest to `near_block`.
     """
     pid, partition = layout.format, layout.partition
     first_block, last_block = pid.block(request.first.payload_id), pid.block(request.last.payload_id)
@@ -115,7 +115,7 @@ def resolve(request: RequestedRange, layout: ObjectLayout, near_block: int) -> R
 
 @dataclass(slots=True)
 class _OpenRequest:
-    """A request that is being filled."""
+    """A repair request to which items can still be added."""
 
     form: int
     flags: int
@@ -123,10 +123,10 @@ class _OpenRequest:
 
 
 class RequestBuilder:
-    """Packs ranges into as few requests and messages as their order allows."""
+    """Builder of NACKs, which packs ranges into as few requests and messages as their order allows."""
 
     _RANGE_ITEMS_MIN = 3
-    """Fewest consecutive items that are shorter as a range. libnorm does the same."""
+    """Fewest consecutive items that take less space as a range than one by one. libnorm has the same limit."""
 
     def __init__(self, item_bytes: int, message_bytes: int) -> None:
         self._item_bytes = item_bytes
@@ -137,7 +137,7 @@ class RequestBuilder:
         self._size = 0
 
     def add(self, flags: int, first: Position, last: Position, count: int) -> None:
-        """Request `count` consecutive things. First and last may differ in one part only."""
+        """Request `count` consecutive objects, blocks or symbols. `first` and `last` may differ in one part only."""
         if count >= self._RANGE_ITEMS_MIN:
             self._append(RepairForm.RANGES, flags, (first, last))
         else:
@@ -150,7 +150,7 @@ class RequestBuilder:
         self.add(flags, layout.whole, layout.whole, 1)
 
     def add_segments(self, flags: int, layout: ObjectLayout, ranges: Iterable[tuple[int, int]]) -> None:
-        """Request ranges of source segments: whole blocks as such, others symbol by symbol."""
+        """Request ranges of source segments: whole blocks as blocks, and the other segments as symbols."""
         for start, end in ranges:
             while start < end:
                 region = layout.partition.region(start)
@@ -204,6 +204,6 @@ class RequestBuilder:
         return len(self._messages)
 
     def messages(self) -> list[tuple[RepairRequest, ...]]:
-        """Return the requests of each message."""
+        """Finish the last message, and return the requests of every message."""
         self._close_message()
         return self._messages

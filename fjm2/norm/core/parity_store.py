@@ -1,4 +1,4 @@
-"""Parity at the receiver: symbols that have arrived, and the blocks that they repair."""
+"""Parity at the receiver: a store of the symbols that have arrived, which also repairs blocks with them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ from .fec import Code
 from .ranges import RangeSet
 
 _SYMBOL_OVERHEAD_BYTES = 512
-"""Memory charged for a symbol besides its bytes, generously: small symbols must not be free."""
+"""Memory charged for a symbol in addition to its content. The estimate is generous: small symbols must not be free."""
 
 
 class ParityStore:
@@ -18,12 +18,12 @@ class ParityStore:
         self._symbol_bytes = symbol_bytes
         self._blocks: dict[int, dict[int, bytes]] = {}
         self._first = 0
-        """No block before this one has parity here."""
+        """Number of a block before which no block has parity in this store."""
         self._symbols = 0
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of all symbols."""
+        """Memory of all parity symbols in the store, in bytes."""
         return self._symbols * (self._symbol_bytes + _SYMBOL_OVERHEAD_BYTES)
 
     @property
@@ -52,7 +52,7 @@ class ParityStore:
         self._symbols -= len(self._blocks.pop(block, ()))
 
     def drop_before(self, block: int) -> None:
-        """Forget the parity of all earlier blocks."""
+        """Forget the parity of all blocks before `block`."""
         if block - self._first > len(self._blocks):
             for old in [number for number in self._blocks if number < block]:
                 self.drop(old)
@@ -62,13 +62,16 @@ class ParityStore:
         self._first = max(self._first, block)
 
     def can_repair(self, block: int, missing: int) -> bool:
-        """Return True if this many missing source symbols can be restored."""
+        """Return True if the parity of a block suffices to restore `missing` source symbols."""
         return 0 < missing <= len(self._blocks.get(block, ()))
 
     def repair(self, block: int, source: NDArray[np.uint8], received: RangeSet, first: int) -> None:
-        """Fill in the rows of `source` whose index is not in `received`. Row 0 has the index `first`."""
+        """Restore the missing segments of a block, which are rows of `source`, and forget the block's parity.
+
+        Row 0 is the segment with index `first`. Segments are missing if their index is not in `received`.
+        """
         length = len(source)
-        # No source symbol is longer than the parity. The rest are zeros, and need not be decoded.
+        # No source symbol is longer than the parity. The bytes after that are zeros, and need not be decoded.
         shown = min(source.shape[1], max(len(payload) for payload in self._blocks[block].values()))
         width = max(2, shown + shown % 2)  # codes over 16 bits need whole words
         symbols = np.zeros((1, length + self._code.parity_count, width), np.uint8)

@@ -1,4 +1,4 @@
-"""Partition of an object into blocks and segments, which every node computes from the same few numbers.
+"""Partition of an object into blocks and segments. Every node computes it from the sizes of object, segment and block.
 
 Outside this module a source segment is known by its *index*, counted from the beginning of the object. Blocks and
 symbols are terms of the wire format.
@@ -25,7 +25,7 @@ class Region(NamedTuple):
 
 
 class Partition(Protocol):
-    """Maps segment indexes to blocks and symbols, and back."""
+    """Mapping of an object's segment indexes to blocks and symbols, and back."""
 
     @property
     def segments(self) -> int:
@@ -38,7 +38,7 @@ class Partition(Protocol):
         ...
 
     def region(self, index: int) -> Region:
-        """Return the region that a segment is in: the blocks around it that are as long as its own."""
+        """Return the region that contains a segment: consecutive blocks that are as long as the segment's own block."""
         ...
 
     def block_length(self, block: int) -> int:
@@ -50,19 +50,19 @@ class Partition(Protocol):
         ...
 
     def indexes(self, blocks: NDArray[np.int64], symbols: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the indexes of many segments. Symbols that are not source symbols of their block get negative ones."""
+        """Return the segment indexes of symbols. The index of a symbol that is no source symbol of its block is -1."""
         ...
 
 
 def locate(partition: Partition, index: int) -> tuple[int, int]:
-    """Return the block of a segment, and its symbol id there."""
+    """Return the block number and the symbol id of the segment with an index."""
     region = partition.region(index)
     block, symbol = divmod(index - region.start, region.block_segments)
     return region.first_block + block, symbol
 
 
 class ObjectPartition:
-    """Partition of DATA and FILE objects (RFC 5052, 9.1): some blocks that are one segment longer, then the rest."""
+    """Partition of DATA and FILE objects (RFC 5052, 9.1): longer blocks, then blocks that are one segment shorter."""
 
     __slots__ = ("_large", "_large_end", "_small", "blocks", "object_bytes", "segment_bytes", "segments")
 
@@ -96,12 +96,12 @@ class ObjectPartition:
         return indexes
 
     def segment_length(self, index: int) -> int:
-        """Return the length of a segment in bytes. All but the last are full."""
+        """Return the length of a segment in bytes. Only the last segment can be shorter than `segment_bytes`."""
         return min(self.segment_bytes, self.object_bytes - index * self.segment_bytes)
 
 
 class StreamPartition:
-    """Partition of a STREAM: endlessly many blocks of the same length."""
+    """Partition of a STREAM: an endless sequence of blocks of equal length."""
 
     __slots__ = ("block_segments",)
 

@@ -1,6 +1,7 @@
 """Quantized fields of NORM: round-trip times, group sizes, rates and losses (RFC 5740, 4).
 
-Names of codes end in `_q`. Each pair of functions rounds: `value_of(code(v))` is the value that peers see.
+Names of codes end in `_q`. For each quantity, one function returns the code of a value, and another the value of a
+code. A value that goes through both is rounded as peers see it.
 """
 
 import math
@@ -10,7 +11,7 @@ RTT_MIN_S = 1e-6
 RTT_MAX_S = 1000.0
 """Longest round-trip time that has a code (RFC 5740, 4.2)."""
 _RTT_LINEAR_BELOW_S = 33e-6
-"""Shorter times have linear codes, longer ones logarithmic codes (RFC 5740, 4.2)."""
+"""Round-trip time below which codes are linear. Longer times have logarithmic codes (RFC 5740, 4.2)."""
 _RTT_LINEAR_CODES = 31
 """Number of linear codes, one for each microsecond."""
 
@@ -33,21 +34,21 @@ _GROUP_SIZES: tuple[int, ...] = tuple(
 
 
 def quantize_rtt(rtt_s: float) -> int:
-    """Return the code of a round-trip time, clamped to 1 us .. 1000 s. Below 33 us it rounds down, from there on up."""
+    """Return the code of a round-trip time, clamped to 1 us .. 1000 s. Times below 33 us round down, others up."""
     rtt_s = min(max(rtt_s, RTT_MIN_S), RTT_MAX_S)
     if rtt_s < _RTT_LINEAR_BELOW_S:
         return int(rtt_s / RTT_MIN_S) - 1
-    # Minus a trifle, so that the error of the logarithm cannot lift the value of a code to the next code.
+    # Subtract a trifle, so that a rounding error of the logarithm cannot lead to the next code.
     return math.ceil(255.0 - 13.0 * math.log(RTT_MAX_S / rtt_s) - 1e-9)
 
 
 def rtt_of(code: int) -> float:
-    """Return the round-trip time of a code in seconds."""
+    """Return the round-trip time in seconds that a code stands for."""
     return _RTT_OF_CODE[code]
 
 
 def quantize_group_size(size: int) -> int:
-    """Return the code of the smallest group size that is at least `size`; 15 if there is none."""
+    """Return the code of the smallest group size that is at least `size`; 15 if no group size is that large."""
     if size <= 10:
         return 0
     exponent = len(str(size)) - 1
@@ -62,7 +63,7 @@ def quantize_group_size(size: int) -> int:
 
 
 def group_size_of(code: int) -> int:
-    """Return the number of receivers of a code."""
+    """Return the number of receivers that a code stands for."""
     return _GROUP_SIZES[code]
 
 
@@ -78,7 +79,10 @@ def quantize_rate(bytes_per_s: float) -> int:
 
 
 def rate_of(code: int) -> float:
-    """Return the bytes per second of a code. A mantissa of 0 means "tiny"; libnorm also sends it for powers of ten."""
+    """Return the rate in bytes per second that a code stands for.
+
+    A mantissa of 0 means "tiny"; libnorm also sends it for powers of ten.
+    """
     return (code >> 4) * (10.0 / 4096.0) * 10.0 ** (code & 15)
 
 
@@ -88,5 +92,5 @@ def quantize_loss(fraction: float) -> int:
 
 
 def loss_of(code: int) -> float:
-    """Return the loss fraction of a 32-bit code."""
+    """Return the loss fraction that a 32-bit code stands for."""
     return code / 0xFFFFFFFF

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 
 class Serial:
-    """Arithmetic of a counter of `bits` bits that wraps. Half of all numbers are ahead of any given one."""
+    """Arithmetic of a counter of `bits` bits that wraps. Half of all numbers are ahead of a number, half behind it."""
 
     __slots__ = ("bits", "half", "mask")
 
@@ -31,7 +31,7 @@ class Serial:
         return self.distance(first, second) > 0
 
     def unwrap(self, number: int, near: int) -> int:
-        """Return the unbounded count that is `number` on the wire and nearest to the count `near`."""
+        """Return the count without wraparound that `number` on the wire stands for: the one nearest to `near`."""
         return near + self.distance(near & self.mask, number)
 
 
@@ -42,8 +42,8 @@ OBJECT_ID = Serial(16)
 class RangeSet:
     """A set of integers, stored as ranges [start, end) that never touch each other.
 
-    The bounds are in one sorted list, with starts at even positions and ends at odd ones. Whether a position found by
-    bisection is odd tells if a number is inside a range.
+    The bounds are in one sorted list, with starts at even positions and ends at odd ones. A number is inside a range if
+    bisection finds an odd position for it.
     """
 
     __slots__ = ("_bounds",)
@@ -54,7 +54,7 @@ class RangeSet:
             self.add(start, end)
 
     def add(self, start: int, end: int) -> None:
-        """Add start, ..., end - 1."""
+        """Add the numbers start, ..., end - 1."""
         if start >= end:
             return
         bounds = self._bounds
@@ -62,7 +62,7 @@ class RangeSet:
         bounds[left:right] = ([] if left & 1 else [start]) + ([] if right & 1 else [end])
 
     def remove(self, start: int, end: int) -> None:
-        """Remove start, ..., end - 1. Those that are not in the set are ignored."""
+        """Remove the numbers start, ..., end - 1. Numbers that are not in the set are ignored."""
         if start >= end:
             return
         bounds = self._bounds
@@ -85,7 +85,7 @@ class RangeSet:
         return twin
 
     def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of the set between start and end, clipped to them."""
+        """Yield the ranges of the set between start and end. Ranges that go beyond are clipped."""
         if start >= end:
             return
         bounds = self._bounds
@@ -106,7 +106,7 @@ class RangeSet:
             yield start, end
 
     def covers(self, start: int, end: int) -> bool:
-        """Return True if all of start, ..., end - 1 are in the set."""
+        """Return True if all numbers start, ..., end - 1 are in the set."""
         left = bisect_right(self._bounds, start)
         return start >= end or (left & 1 == 1 and self._bounds[left] >= end)
 

@@ -16,32 +16,35 @@ class RemoteSender:
     instance_id: int
     address: Address
     heard_at: float
-    """Time of its last message."""
+    """Time at which the sender's last message arrived."""
     data_at: float
-    """Time of its last message about objects."""
+    """Time at which the sender's last message about objects arrived."""
     grtt_s: float = 0.25
     backoff_factor: int = 4
     group_size: int = 1000
     fec_id: int = 5
     field_bits: int = 8
     probe_sent: float | None = None
-    """Send time of its last probe by its own clock; None before the first one."""
+    """Time at which the sender sent its last probe, by the sender's clock; None before the first probe."""
     probe_received_at: float = 0.0
 
     def update(self, message: FromSender, address: Address) -> None:
-        """Update the values that every message carries."""
+        """Update the address, and the values that every message of the sender carries."""
         self.address = address
         self.grtt_s = rtt_of(message.grtt_q)
         self.backoff_factor = message.backoff
         self.group_size = group_size_of(message.gsize_q)
 
     def note_probe(self, probe: CongestionControl, now: float) -> None:
-        """Remember when a probe was sent, so that answers can echo it."""
+        """Remember when a probe was sent and received, so that answers can echo it."""
         self.probe_sent = time_of_wire(probe.send_time_s, probe.send_time_us)
         self.probe_received_at = now
 
     def grtt_response(self, now: float) -> tuple[int, int]:
-        """Return the echo of the last probe as seconds and microseconds; zeros if there was none."""
+        """Return the echo of the last probe in seconds and microseconds: its send time plus the time since its arrival.
+
+        Both are 0 if no probe has arrived.
+        """
         if self.probe_sent is None:
             return 0, 0
         return wire_time(self.probe_sent + now - self.probe_received_at)

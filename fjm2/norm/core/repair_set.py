@@ -5,18 +5,18 @@ from collections import deque
 from .ranges import RangeSet
 
 INFO_INDEX = -1
-"""Stands for an object's INFO among segment indexes."""
+"""Segment index that stands for an object's INFO."""
 
 
 class RepairSet:
-    """Repairs of one object: source segments by index, parity symbols by block, and its INFO."""
+    """Parts of one object to repair: source segments by index, parity symbols by block, and the INFO."""
 
     __slots__ = ("info", "parity", "segments")
 
     def __init__(self) -> None:
         self.segments = RangeSet()
         self.parity: dict[int, set[int]] = {}
-        """Block to parity rows asked for. Only their number counts, as long as there are fresh ones."""
+        """Parity rows requested, by block. Only their number counts while the sender has rows that it never sent."""
         self.info = False
 
     def merge(self, other: "RepairSet") -> int:
@@ -42,10 +42,10 @@ class RepairSet:
 
 
 class RecentRepairs:
-    """Segments handled a moment ago, which need not be handled again yet.
+    """Ranges of segments, or of objects, that were repaired or requested a moment ago.
 
-    At the sender these were repaired, and requests for them are older than the repair. At a receiver these were
-    requested.
+    A sender ignores requests for what it has just repaired, because they are older than the repair. A receiver does
+    not request again what it has just requested.
     """
 
     __slots__ = ("_expiry", "_segments")
@@ -55,7 +55,7 @@ class RecentRepairs:
         self._expiry: deque[tuple[float, int, int]] = deque()
 
     def add(self, start: int, end: int, until: float) -> None:
-        """Remember a range until a time."""
+        """Remember a range until the time `until`."""
         self._segments.add(start, end)
         self._expiry.append((until, start, end))
 

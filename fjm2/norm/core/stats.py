@@ -1,4 +1,4 @@
-"""Counters of a NORM session's engine: their list, and the object that counts."""
+"""Counters of a NORM session's engine: their list, and the object that holds their values."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class Drop(Enum):
 
 
 def _counter(name: str, unit: str, sentence: str, metric: str) -> Instrument:
-    """Return the description of a counter of the engine. Traces record it, and the warehouse has a column for it."""
+    """Return the instrument of a counter that traces record and that has a column in the warehouse."""
     return counter(name, unit, sentence, metric=metric, trace=name, is_column=True)
 
 
@@ -213,7 +213,7 @@ class Stats:
         return {name: getattr(self, name) for name in _NAMES}
 
     def drops_by_name(self) -> dict[str, int]:
-        """Return the drops by the reason's name in lower case. Safe to call while another thread counts."""
+        """Return the number of drops for each reason, by its name in lower case. Another thread may count meanwhile."""
         return {reason.name.lower(): count for reason, count in dict(self.drops).items()}
 
 

@@ -1,4 +1,4 @@
-"""Timers of the protocol, all in one table."""
+"""Timers of the protocol, and the table that holds their deadlines."""
 
 import math
 from enum import IntEnum, auto
@@ -10,33 +10,33 @@ class Timer(IntEnum):
     """A timer of a sender, or of the receiver of one remote sender."""
 
     PACE = auto()
-    """Sender: the rate allows the next train."""
+    """Sender: the time from which the rate allows the next train."""
     FLUSH = auto()
-    """Sender: the next CMD(FLUSH), with or without a watermark (2 x GRTT)."""
+    """Sender: the time of the next CMD(FLUSH), with or without a watermark (every 2 x GRTT)."""
     WINDOW = auto()
-    """Sender: request again the confirmation that flow control waits for, or request one when idle."""
+    """Sender: the time to repeat flow control's request for confirmation, or, when idle, to make a request."""
     PROBE = auto()
-    """Sender: the next CMD(CC) (grtt_probe interval)."""
+    """Sender: the time of the next CMD(CC), the round-trip probe."""
     REPAIR = auto()
     """Sender: end of NACK aggregation, then of the hold-off that follows it."""
     ADVERTISE = auto()
-    """Sender: the next REPAIR_ADV may go (GRTT / 4 after the last)."""
+    """Sender: the time from which the next REPAIR_ADV may be sent (GRTT / 4 after the last one)."""
     COMMAND = auto()
-    """Sender: the next repetition of an application command (2 x GRTT)."""
+    """Sender: the time of the next repetition of an application command (every 2 x GRTT)."""
     BACKOFF = auto()
     """Receiver: end of the NACK back-off, then of the hold-off that follows it."""
     SELF_CHECK = auto()
-    """Receiver: the sender has been silent; request what is missing unasked."""
+    """Receiver: the time at which to request missing data of a silent sender, although no FLUSH has arrived."""
     ACK = auto()
-    """Receiver: the delayed answer to a watermark."""
+    """Receiver: the time of the delayed answer to a watermark."""
     FEEDBACK = auto()
-    """Receiver: the delayed answer to a CMD(CC)."""
+    """Receiver: the time of the delayed answer to a CMD(CC)."""
     INACTIVE = auto()
-    """Receiver: the sender has been silent for so long that it is given up."""
+    """Receiver: the time at which a sender is given up if it is still silent."""
 
 
 class TimerTable:
-    """Deadlines of timers that are set. Times are those of the caller: monotonic seconds."""
+    """Deadlines of the timers that are set. All times come from the caller, as monotonic seconds."""
 
     __slots__ = ("_deadlines", "next_at")
 
@@ -46,7 +46,7 @@ class TimerTable:
         """The earliest deadline."""
 
     def set(self, timer: Timer, at: float) -> None:
-        """Set a timer, or set it anew."""
+        """Set a timer to a deadline. If the timer is set already, change its deadline."""
         self._deadlines[timer] = at
         self.next_at = min(self._deadlines.values())
 
@@ -72,7 +72,7 @@ class TimerTable:
 
 
 _WIRE_EPOCH_S = 1.0
-"""Offset of times on the wire, so that none is 0/0, which means "none"."""
+"""Offset added to times on the wire. Without it, a time could be 0 s and 0 us, which means "no time"."""
 
 
 def wire_time(now: float) -> tuple[int, int]:
@@ -82,5 +82,5 @@ def wire_time(now: float) -> tuple[int, int]:
 
 
 def time_of_wire(seconds: int, microseconds: int) -> float:
-    """Return the time that a probe of ours, or the answer to it, carries."""
+    """Return the time that a probe or an answer carries as seconds and microseconds: the inverse of `wire_time`."""
     return seconds + microseconds * 1e-6 - _WIRE_EPOCH_S

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 TRAIN_SEGMENTS_MAX = 64
-"""The kernel's limit for one UDP_SEGMENT send (UDP_MAX_SEGMENTS of older kernels)."""
+"""Most datagrams in a train: the kernel's limit for one send with UDP_SEGMENT (UDP_MAX_SEGMENTS of older kernels)."""
 TRAIN_BYTES_MAX = 65_507
-"""Payload of the longest IPv4 datagram, and also the most that UDP_SEGMENT accepts."""
+"""Most bytes in a train: the payload of the longest IPv4 datagram, and also the most that UDP_SEGMENT accepts."""
 _SEAL_BYTES = 28
 """Bytes that a gateway adds to each segment of a train that it seals."""
 MADE_TRAIN_BYTES_MAX = TRAIN_BYTES_MAX - _SEAL_BYTES * TRAIN_SEGMENTS_MAX
-"""Longest train that is made here. A gateway can seal each of its segments and still send it as one train."""
+"""Most bytes in a train that a NORM sender makes. A gateway can seal its segments and still send it as one train."""
 
 Address = tuple[str, int]
 """Host and port. An IPv6 scope is part of the host, as in "fe80::1%eth0"."""
@@ -23,10 +23,10 @@ class Train:
     """Datagrams laid end to end: all `segment_bytes` long, except that the last may be shorter."""
 
     data: NDArray[np.uint8]
-    """Contiguous bytes. A received train is borrowed: copy what you keep before you return."""
+    """Bytes of all datagrams, contiguous. A received train is borrowed: copy what you keep before you return."""
     segment_bytes: int
     address: Address
-    """Destination, or source of a train that was received."""
+    """Destination of a train to send, or source of a received train."""
 
     @property
     def count(self) -> int:

@@ -1,4 +1,4 @@
-"""Runs an engine on an asyncio loop: the sockets' trains go in, the engine's trains and events come out."""
+"""Driver of an engine on an asyncio loop: trains from sockets go in, and the engine's trains and events come out."""
 
 import asyncio
 import time
@@ -14,15 +14,15 @@ from fjm2.norm.core.train import Train
 from .udp import LinkState, UdpTransport
 
 TRAINS_PER_TURN: Final = 8
-"""Trains read from one socket before other tasks of the loop run: well under a millisecond of work."""
+"""Most trains read from one socket before other tasks of the loop run: well under a millisecond of work."""
 _GOODBYE_TRAINS_MAX: Final = 8
-"""Trains sent after closing: pending answers and the goodbye, with room to spare."""
+"""Most trains sent after closing: enough for pending answers and the goodbye."""
 _CHECK_S: Final = 1.0
-"""Time between checks of the interface. A dead interface tells nothing to a session that only listens."""
+"""Seconds between checks of the interface. A session that only listens gets no error from a dead interface."""
 
 
 class Driver:
-    """Connects an engine, a transport and a loop. Everything runs in the loop's thread."""
+    """Connection of an engine, a transport and an asyncio loop. Everything runs in the loop's thread."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Driver:
         self._turns = LoopDriver(engine, self._send, self._dispatch)
         self._turns.open(self._loop)
         self.wake = self._turns.wake
-        """Act on commands at the end of the loop's turn, once for all of them. See `LoopDriver.wake`."""
+        """Let the engine act on all commands together, at the end of the loop's turn. See `LoopDriver.wake`."""
         self._readers = SocketReaders[Train](self._loop, self._turns.settle, trains_per_turn=TRAINS_PER_TURN)
         self._is_lost = False
         self._is_closed = False
@@ -51,11 +51,14 @@ class Driver:
 
     @staticmethod
     def now() -> float:
-        """Return the engine's time. The loop's own clock may be a millisecond coarse."""
+        """Return the engine's time in seconds. The loop's own clock is not used: it can be a millisecond coarse."""
         return time.monotonic()
 
     def close(self) -> None:
-        """Send what the closed engine still has to say, and let go of the loop. The transport stays open."""
+        """Send the last trains of the closed engine, pass on its last events, and leave the loop.
+
+        The transport stays open.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -67,7 +70,7 @@ class Driver:
             self._sink(event)
 
     def send_goodbye(self) -> None:
-        """Send pending answers and the goodbye. Drop them if the kernel is full."""
+        """Send pending answers and the goodbye. Drop them if the kernel's send buffer is full."""
         now = self.now()
         for _ in range(_GOODBYE_TRAINS_MAX):
             train = self._engine.poll_train(now)
@@ -89,7 +92,7 @@ class Driver:
         self._readers.watch(self._transmit, partial(self._engine.receive_train, by_unicast=True))
 
     def _check_interface(self) -> None:
-        """Notice when the interface disappears or comes back, and report each once."""
+        """Check if the interface has disappeared or come back, and report each change once."""
         self._check_handle = self._loop.call_later(_CHECK_S, self._check_interface)
         state = self._transport.check()
         if state is LinkState.CHANGED:

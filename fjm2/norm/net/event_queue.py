@@ -7,11 +7,11 @@ from typing import Protocol
 from fjm2.norm.core.events import Event, ObjectCompleted, StreamReceived
 
 EVENT_BYTES_MAX = 64 << 20
-"""Bytes of content that may wait before reception pauses. They are the process's memory."""
+"""Bytes of content of waiting events at which reception pauses. They take memory of the process."""
 EVENTS_MAX = 65_536
-"""Events that may wait before reception pauses. Small events cost memory, too."""
+"""Number of waiting events at which reception pauses. Small events cost memory, too."""
 _OWN_EVENTS_MAX = 1_000
-"""Events that wait in a session that only sends. Its application need not take events, so the oldest are dropped."""
+"""Most events that wait in a session that only sends. Its application need not take them, so the oldest are dropped."""
 
 
 class Pausable(Protocol):
@@ -22,22 +22,22 @@ class Pausable(Protocol):
 
 
 class EventQueue:
-    """A queue of events that pauses their source when it is full, and resumes it when it is half empty."""
+    """Queue of events. It pauses the source of events when the queue is full, and resumes it when half is free."""
 
     __slots__ = ("_arrived", "_is_sender_only", "_source", "waiting", "waiting_bytes")
 
     def __init__(self, is_sender_only: bool) -> None:
-        """`is_sender_only`: keep the latest events only, for an application that need not take them."""
+        """Begin empty. If `is_sender_only`, keep only the latest events, because the application need not take them."""
         self._is_sender_only = is_sender_only
         self.waiting: deque[Event] = deque()
-        """Events in their order. Others may look at them, but not change them."""
+        """Waiting events, oldest first. Other code may read this, but must not change it."""
         self.waiting_bytes = 0
         """Bytes of content of the waiting events."""
         self._arrived = asyncio.Event()
         self._source: Pausable | None = None
 
     def attach(self, source: Pausable) -> None:
-        """Pause and resume this source from now on."""
+        """Pause and resume `source` from now on."""
         self._source = source
 
     def put(self, event: Event) -> None:
@@ -52,7 +52,7 @@ class EventQueue:
         self._arrived.set()
 
     def take(self) -> Event | None:
-        """Remove and return the next event, or return None."""
+        """Remove and return the next event, or return None if no event waits."""
         if not self.waiting:
             return None
         event = self.waiting.popleft()
@@ -73,7 +73,7 @@ class EventQueue:
         await self._arrived.wait()
 
     def wake(self) -> None:
-        """Let those that wait look again, although nothing has come."""
+        """Wake the coroutines that are in `wait`, although no event has arrived."""
         self._arrived.set()
 
 

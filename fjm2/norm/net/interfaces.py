@@ -1,7 +1,7 @@
 """Network interfaces of this host: list them, find one, and notice when they change.
 
-On Linux they are read by netlink (rtnetlink(7)), as the standard library does not know their addresses. Elsewhere an
-interface has a name, an index and the address that the kernel would send multicast from, and nothing more.
+On Linux, interfaces are read by netlink (rtnetlink(7)), as the standard library does not know their addresses.
+Elsewhere, an interface has a name, an index and the address that the kernel would send multicast from, and no more.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _U32 = struct.Struct("=I")
 _IP_MREQN = struct.Struct("=4s4si")
 _LOOPBACK_NAME = re.compile("lo[0-9]*")
 _ANY_PORT: Final = 9
-"""Any port will do, as nothing is sent; this one is "discard" (RFC 863)."""
+"""Port to ask the kernel for a route with. Any port will do, as nothing is sent; this one is "discard" (RFC 863)."""
 _PROBED_GROUPS = {socket.AF_INET: "239.255.255.255", socket.AF_INET6: "ff15::1"}
 
 _REQUEST, _DUMP, _DUMP_INTERRUPTED = 0x1, 0x300, 0x10
@@ -47,14 +47,15 @@ _UNUSABLE = 0x8 | 0x40
 _SHORT_LIVED = 0x1 | 0x20
 
 _RECEIVE_BYTES: Final = 1 << 16
-"""Buffer for one read; netlink's messages are shorter (netlink(7) recommends 8 KiB or more)."""
+"""Size of the buffer for one read; netlink's messages are shorter (netlink(7) recommends 8 KiB or more)."""
 _ANSWER_TIMEOUT_S: Final = 2.0
-"""Time to wait for the kernel, which answers at once if it answers at all."""
+"""Seconds to wait for the kernel, which answers at once if it answers at all."""
 _DUMP_TRIES_MAX: Final = 5
-"""Attempts to list what changes while it is listed. The last list is used even so."""
+"""Most attempts to get a list that does not change while the kernel makes it. If all fail, the last list is used."""
 
 LOST_COUNT: Final = -1
-"""Index among removed ones that means: some messages of the kernel did not fit into the socket's buffer."""
+"""Special index in the result of `InterfaceWatch.poll`: some messages of the kernel did not fit into the socket's
+buffer, so any interface may have been removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +63,21 @@ class Interface:
     """A network interface as it was at one moment."""
 
     name: str
-    """Name that the system uses."""
+    """Name of the interface, as the operating system has it."""
     index: int
-    """Number on this host."""
+    """Number of the interface on this host."""
     ipv4: tuple[str, ...] = ()
     """IPv4 addresses, the best to use first."""
     ipv6: tuple[str, ...] = ()
-    """IPv6 addresses, the best to use first. Link-local ones are last and have a scope, as in "fe80::1%eth0"."""
+    """IPv6 addresses, the best to use first. Link-local addresses are last and have a scope, as in "fe80::1%eth0"."""
     is_up: bool = True
-    """True if it is switched on and has a carrier."""
+    """True if the interface is switched on and has a carrier."""
     has_multicast: bool = True
-    """True if it can send multicast. Always True for the loopback: lo can, although Linux does not say so."""
+    """True if the interface can send multicast. Always True for a loopback: lo can, although Linux does not say so."""
     is_loopback: bool = False
-    """True if what it sends stays on this host."""
+    """True if the interface is a loopback: what it sends stays on this host."""
     mtu: int = 0
-    """Longest IP packet, in bytes; 0 if it is not known."""
+    """Length of the longest IP packet in bytes; 0 if it is not known."""
 
     def addresses(self, family: int) -> tuple[str, ...]:
         """Return the addresses of one family, the best to use first."""
@@ -107,10 +108,10 @@ def list_interfaces() -> tuple[Interface, ...]:
 
 
 def find_interface(text: str | None, family: int, towards: str = "") -> Interface:
-    """Return the interface with this name or address, or for None the one by which the kernel reaches `towards`.
+    """Return the interface with the name or address `text`, or, if that is None, the kernel's interface to `towards`.
 
-    Raises ConfigError, with a list of all interfaces, if there is none, more than one, or if it has no address of the
-    family.
+    Raises ConfigError, with a list of all interfaces, if no interface matches, if several match, or if the interface
+    has no address of the family.
     """
     interfaces = list_interfaces()
     if text is None:
@@ -124,7 +125,7 @@ def find_interface(text: str | None, family: int, towards: str = "") -> Interfac
 
 
 def local_address(interface: Interface, text: str | None, family: int, towards: str) -> str:
-    """Return the address to send from: `text` if it is an address, else the interface's best one for `towards`."""
+    """Return the address to send from: `text` if it is an address, else the interface's best address for `towards`."""
     candidates = interface.addresses(family)
     if not candidates:
         return _address_by_kernel(family, towards, interface.index)
@@ -149,7 +150,7 @@ def is_link_scoped(host: str) -> bool:
 
 
 class InterfaceWatch:
-    """Learns from the kernel that interfaces or addresses changed, so that nobody has to list them to find out."""
+    """Watch that learns from the kernel when interfaces or addresses change, so that nobody has to list them."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
@@ -161,7 +162,7 @@ class InterfaceWatch:
             raise
 
     def poll(self) -> set[int] | None:
-        """Return None if nothing changed since the last call, else the indices of interfaces that were removed."""
+        """Return None if nothing changed since the last call, else the indexes of the interfaces that were removed."""
         removed: set[int] | None = None
         while True:
             try:
@@ -181,7 +182,7 @@ class InterfaceWatch:
                         removed.add(index)
 
     def close(self) -> None:
-        """Stop watching. Harmless if it is closed already."""
+        """Stop watching. Harmless if the watch is closed already."""
         self._socket.close()
 
 
@@ -222,7 +223,7 @@ def _has(interface: Interface, text: str, family: int) -> bool:
 
 
 def _same(address: str, text: str) -> bool:
-    """Return True if both are the same address. Without a scope, `text` matches any."""
+    """Return True if both texts are the same address. If `text` has no scope, it matches any scope."""
     try:
         ours, theirs = ipaddress.ip_address(address), ipaddress.ip_address(text)
     except ValueError:
@@ -243,7 +244,10 @@ def _probed_interface(name: str, index: int) -> Interface:
 
 
 def _address_by_kernel(family: int, towards: str, index: int = 0) -> str:
-    """Return the address that the kernel would send from, by an interface if one is given. Sends nothing."""
+    """Return the address from which the kernel would send to `towards`, by an interface if `index` names one.
+
+    Nothing is sent.
+    """
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         if index and family == socket.AF_INET6:
             probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
@@ -267,7 +271,7 @@ def _links() -> Iterator[tuple[int, Interface]]:
 
 
 def _addresses() -> Iterator[tuple[int, int, ipaddress.IPv4Address | ipaddress.IPv6Address]]:
-    """Yield preference (lower is better), interface index and address, for every address that can be used."""
+    """Yield the preference (lower is better), interface index and address of every address that can be used."""
     for body in _ask(_GET_ADDRESS, bytes(_ADDRESS.size), _DUMP, _NEW_ADDRESS):
         family, _, flags, _, index = _ADDRESS.unpack_from(body)
         attributes = _attributes(body, _ADDRESS.size)
@@ -293,7 +297,7 @@ def _route(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> tuple[int,
 
 
 def _ask(question: int, body: bytes, flags: int, answer: int) -> list[bytes]:
-    """Return the bodies of all answers of one type. Raises OSError if the kernel refuses the request."""
+    """Ask the kernel by netlink. Return the bodies of its answers of type `answer`. Raises OSError if it refuses."""
     request = _HEADER.pack(_HEADER.size + len(body), question, _REQUEST | flags, 1, 0) + body
     for _ in range(_DUMP_TRIES_MAX):
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
@@ -301,7 +305,7 @@ def _ask(question: int, body: bytes, flags: int, answer: int) -> list[bytes]:
             netlink.send(request)
             bodies, is_whole = _answers(netlink, answer, is_dump=bool(flags & _DUMP))
         if is_whole:
-            break  # else it changed while the kernel listed it: ask again
+            break  # else something changed while the kernel listed it: ask again
     return bodies
 
 
@@ -321,7 +325,7 @@ def _answers(netlink: socket.socket, answer: int, is_dump: bool) -> tuple[list[b
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Yield type, flags and body of each message."""
+    """Yield the type, flags and body of each netlink message in `data`."""
     offset = 0
     while offset + _HEADER.size <= len(data):
         length, kind, flags, _, _ = _HEADER.unpack_from(data, offset)

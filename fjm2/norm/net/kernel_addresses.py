@@ -1,4 +1,4 @@
-"""Addresses as the kernel has them and as FJM2 has them: a scope is a number there, and part of the host here."""
+"""Translation of addresses between the kernel, where a scope is a number, and FJM2, where it is part of the host."""
 
 import socket
 from typing import Final, TypeVar
@@ -8,16 +8,16 @@ from fjm2.norm.core.train import Address
 from .interfaces import is_link_scoped
 
 _CACHED_ADDRESSES_MAX: Final = 1024
-"""Addresses remembered each way. Anyone may send from any address, so there must be a bound."""
+"""Most addresses remembered in each direction. Anyone may send from any address, so there must be a bound."""
 
 KernelAddress = tuple[str, int, int, int]
-"""An IPv6 address as the kernel has it: host, port, flow and scope."""
+"""IPv6 address in the form of the kernel: host, port, flow and scope."""
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
 class KernelAddresses:
-    """Translates the addresses of one socket, and remembers the latest ones."""
+    """Translator of the addresses of one socket, which remembers recent translations."""
 
     __slots__ = ("_from_kernel", "_to_kernel", "is_ipv4")
 
@@ -28,7 +28,7 @@ class KernelAddresses:
         self._from_kernel: dict[KernelAddress, Address] = {}
 
     def to_kernel(self, address: Address) -> KernelAddress:
-        """Return an IPv6 address as the kernel takes it. Raises OSError if there is no interface of that name."""
+        """Return an IPv6 address in the form of the kernel. Raises OSError if its scope is no interface's name."""
         found = self._to_kernel.get(address)
         if found is None:
             host, _, scope = address[0].partition("%")
@@ -37,7 +37,7 @@ class KernelAddresses:
         return found
 
     def from_kernel(self, sender: KernelAddress) -> Address:
-        """Return an address from the kernel as host and port, with its scope in the host."""
+        """Return the host and port of an address that the kernel gave, with the scope as part of the host."""
         if self.is_ipv4:
             return sender[:2]
         found = self._from_kernel.get(sender)

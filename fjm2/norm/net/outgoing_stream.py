@@ -1,4 +1,4 @@
-"""Streams that a session sends: bytes with message marks, collected for a turn of the loop and then handed over."""
+"""Streams that a session sends. Bytes are collected for a turn of the loop, and then handed over to the engine."""
 
 import asyncio
 from itertools import pairwise
@@ -13,15 +13,15 @@ from .transmission import StreamPort, Transmission
 _BATCH_BYTES = 1 << 20
 """Bytes that a stream collects before its writer has to wait for the loop's turn: a millisecond or two of work."""
 _BATCH_WRITES = 2_000
-"""Writes that a stream collects before its writer has to wait, for the same reason."""
+"""Writes that a stream collects before its writer has to wait for the loop's turn: a millisecond or two of work."""
 
 
 class OutgoingStream:
-    """An endless object: bytes with message marks, read by receivers while it is written."""
+    """Stream that a session sends: an object without end, which receivers read while it is written."""
 
     def __init__(self, transmission: Transmission, object_id: int) -> None:
         self.object_id = object_id
-        """Transport id."""
+        """Transport id of the stream."""
         self._transmission = transmission
         self._parts: list[bytes | bytearray | memoryview] = []
         self._marks: list[int] = []
@@ -30,12 +30,12 @@ class OutgoingStream:
         self._drained = asyncio.Event()
         self._is_closed = False
         self._is_ended = False
-        """True if the engine knows that no more will be written."""
+        """True if the engine knows that nothing more will be written."""
         port = StreamPort(self._hand_over, self._drop, self.drain, lambda: self._size)
         transmission.add_stream(object_id, port)
 
     async def write(self, data: bytes | bytearray | memoryview, *, is_start: bool = True) -> None:
-        """Append bytes. They are not copied: leave them unchanged.
+        """Append bytes. The bytes are not copied: leave them unchanged.
 
         `is_start` marks the first byte as the beginning of a message. The bytes go out at the end of the loop's turn,
         together with everything else that is written until then. Waits only while the stream's buffer is full, or if
@@ -57,7 +57,10 @@ class OutgoingStream:
             await self.drain()
 
     def append(self, head: bytes, body: bytes = b"") -> bool:
-        """Append one message, given in two parts, without waiting. If it returns True, await `drain()` before more."""
+        """Append one message, given in two parts, without waiting.
+
+        Return True if `drain()` must be awaited before the next message.
+        """
         if self._is_closed:
             raise NormError("write to a closed stream")
         size = self._size
@@ -77,7 +80,7 @@ class OutgoingStream:
         return self._size
 
     def statistics(self) -> StreamStatistics:
-        """Return the counters of this stream, and how much waits in it now."""
+        """Return the counters of this stream, and the number of messages and bytes that wait in it."""
         return StreamStatistics(
             messages_sent=self._messages_sent,
             payload_bytes_sent=self._bytes_sent,
@@ -92,7 +95,7 @@ class OutgoingStream:
             await self._wait_turn()
 
     async def close(self) -> None:
-        """End the stream after its last byte, and tell receivers. Harmless if it is closed already."""
+        """End the stream after its last byte, and tell receivers. Harmless if the stream is closed already."""
         if self._transmission.is_open:
             self._end_soon()
             while not self._is_ended:
@@ -141,7 +144,7 @@ class OutgoingStream:
             self._transmission.wake(self._hand_over)
 
     def _drop(self) -> None:
-        """Lose what was not handed over: the engine has given the stream up, or the session is closed."""
+        """Discard bytes not handed over, because the engine has given up the stream, or the session is closed."""
         self._is_closed = True
         self._parts, self._marks, self._size = [], [], 0
         self._forget()
@@ -163,7 +166,7 @@ class OutgoingStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the stream. Does not wait for a full buffer if there was an exception."""
+        """End the stream. After an exception, do not wait for room in the buffer."""
         if kind is None:
             await self.close()
         elif self._transmission.is_open:

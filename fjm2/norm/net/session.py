@@ -1,4 +1,4 @@
-"""NORM for asyncio applications. A session is one node of a group: it sends objects and streams, and gives events."""
+"""NORM for asyncio applications. A session is one node of a group: it sends objects and streams, and reports events."""
 
 import os
 import random
@@ -29,12 +29,12 @@ __all__ = ["OutgoingStream", "Session", "random_node_id"]
 
 
 def random_node_id() -> int:
-    """Draw a node id. Two nodes of a group are unlikely to draw the same one."""
+    """Draw a node id at random. Two nodes of a group are unlikely to draw the same id."""
     return random.SystemRandom().randrange(1, NODE_ANY)
 
 
 class _State(Enum):
-    """A session's life."""
+    """State of a session."""
 
     NEW = auto()
     OPEN = auto()
@@ -48,13 +48,13 @@ _LEGAL = {_State.NEW: {_State.OPEN}, _State.OPEN: {_State.CLOSED}, _State.CLOSED
 class Session:
     """One node of a NORM group.
 
-    Use it as `async with Session(...) as session:`. Leaving the block closes it at once; to let what was queued arrive,
-    await `flushed()` or `watermark()` first. Take events by `async for event in session`. While nobody takes events and
-    their queue is full, reception pauses; it resumes later and repairs what it missed.
+    Use it as `async with Session(...) as session:`. Leaving the block closes the session at once; to let queued data
+    arrive, await `flushed()` or `watermark()` before. Take events by `async for event in session`. If nobody takes
+    events, reception pauses when their queue is full. It resumes when there is room, and repairs what was missed.
     """
 
     system, layer, role = "fjm2", "norm", "node"
-    """Names by which traces file its counters."""
+    """Names under which traces store the counters of a session."""
 
     def __init__(
         self,
@@ -74,21 +74,21 @@ class Session:
         """Check the settings and raise ConfigError if one is wrong. Open nothing yet.
 
         `group` is a multicast group, or the address of the one peer. `interface` is a name or a local address. If
-        `is_sender_only`, ignore what others send, and give no events of it.
+        `is_sender_only`, ignore what other nodes send, and report no events about it.
         """
         self.config = SessionConfig(
             node_id=random_node_id() if node_id is None else node_id,
             sender=sender or SenderConfig(),
             receiver=None if is_sender_only else receiver or ReceiverConfig(),
         )
-        """Settings of the node; its id is drawn unless it was given."""
+        """Settings of the node. The node id is drawn at random unless it was given."""
         self.udp_config = UdpConfig(group=group, port=port, interface=interface, ttl=ttl, dscp=dscp, loopback=loopback)
         """Settings of the sockets."""
         self.is_counted_alone = True
-        """True if traces and metrics list this session by itself. Set to False if they list what it is a part of."""
+        """True if traces and metrics list this session by itself. Set it to False if they list its owner instead."""
         self.on_events: Callable[[], None] | None = None
-        """Called at the end of each turn in which there are events to `take()`, for an application that does not want
-        to wait for another turn of the loop. It must not raise."""
+        """Function called at the end of each turn in which there are events to `take()`, for an application that does
+        not want to wait for another turn of the loop; None for no call. The function must not raise."""
         self._random = random.Random(seed)
         self._events = EventQueue(is_sender_only)
         self._state = _State.NEW
@@ -100,7 +100,7 @@ class Session:
     # Opening and closing.
 
     def open(self) -> None:
-        """Do what entering `async with` does; call `close()` afterwards. The loop must be running."""
+        """Open the session, as entering `async with` does. The loop must be running. Await `close()` afterwards."""
         if self._state is not _State.NEW:
             raise NormError("a session opens once")
         self._transport = UdpTransport(self.udp_config)
@@ -142,7 +142,8 @@ class Session:
     def redraw_node_id(self) -> None:
         """Leave the group and rejoin it as a new sender with another node id, because another node has this id, too.
 
-        Give up what is being sent. Open streams are closed; what they `take_back` can be written to a new stream.
+        Everything that is being sent is given up, and open streams are closed. Messages that their `take_back` returns
+        can be written to a new stream.
         """
         self._check_open()
         self._engine.leave()
@@ -165,7 +166,7 @@ class Session:
     # Sending.
 
     async def send_data(self, data: bytes | bytearray | memoryview, *, info: bytes | None = None) -> int:
-        """Send bytes as one object, and return its transport id. They are not copied: leave them unchanged.
+        """Send bytes as one object, and return its transport id. The bytes are not copied: leave them unchanged.
 
         Waits while the cache is full of objects that are still to be sent.
         """
@@ -188,7 +189,7 @@ class Session:
         return await self._transmission.send(source, name, is_file=True)
 
     async def open_stream(self, *, info: bytes | None = None) -> OutgoingStream:
-        """Open a stream. Waits like `send_data`."""
+        """Open a stream. Waits, as `send_data` does, while the cache is full of objects that are still to be sent."""
         self._check_open()
         object_id = await self._transmission.open_stream(self.config.sender.stream_bytes, info)
         return OutgoingStream(self._transmission, object_id)
@@ -200,7 +201,7 @@ class Session:
         return OutgoingStream(self._transmission, object_id)
 
     async def flushed(self) -> None:
-        """Wait until everything that was queued has been sent, repaired as far as asked for, and flushed."""
+        """Wait until everything that was queued has been sent, repaired as requested, and flushed."""
         self._check_open()
         await self._transmission.flushed()
 
@@ -219,7 +220,10 @@ class Session:
         return self.receivers | self.evicted_receivers
 
     def set_receivers(self, nodes: Iterable[int], strangers: Iterable[int] = ()) -> None:
-        """Let flow control wait for these nodes. With `flow=min`, it waits for others that answer, but no strangers."""
+        """Let flow control wait for `nodes`.
+
+        With `flow=min`, it also waits for other nodes that answer, except for `strangers`.
+        """
         self._engine.set_receivers(frozenset(nodes), self._driver.now(), frozenset(strangers))
 
     def forget_receiver(self, node: int) -> None:
@@ -234,7 +238,7 @@ class Session:
 
     @property
     def awaited_receivers(self) -> frozenset[int]:
-        """Receivers that have not confirmed what was asked last. If the sender stands still, it waits for these."""
+        """Receivers that have not confirmed the last position asked for. A sender that stands still waits for them."""
         return self._engine.awaited_receivers
 
     @property
@@ -248,7 +252,7 @@ class Session:
         self._transmission.cancel(object_id)
 
     def send_command(self, content: bytes, *, is_robust: bool = False) -> None:
-        """Send a short message outside of all objects. A robust one is repeated, and may arrive more than once."""
+        """Send a short message that belongs to no object. If `is_robust`, it is repeated, and can arrive repeatedly."""
         self._check_open()
         self._engine.send_command(content, is_robust, self._driver.now())
         self._driver.wake()
@@ -276,11 +280,11 @@ class Session:
         return self._engine.incoming if self._state is _State.OPEN else ()
 
     def set_sync(self, sync: Sync) -> None:
-        """Choose where reception of streams begins that are not known yet: at the present, or at their beginning."""
+        """Choose where reception of streams not known yet begins: at the current data, or at the stream's beginning."""
         self._engine.set_sync(sync)
 
     def ignore(self, addresses: Iterable[Address]) -> None:
-        """Receive nothing from these addresses, such as those of other sessions of the same application."""
+        """Receive nothing from the given addresses, such as those of other sessions of the same application."""
         self._transport.ignore(addresses)
 
     def _handle_event(self, event: Event) -> None:
@@ -303,7 +307,7 @@ class Session:
 
     @property
     def address(self) -> Address:
-        """Address that others see this session send from. It can change when the interface does."""
+        """Address that this session sends from, as other nodes see it. It can change when the interface changes."""
         return self._transport.address
 
     @property
@@ -338,7 +342,7 @@ class Session:
         return [self.reading("session")]
 
     def reading(self, source: str) -> Reading:
-        """Return the counters for traces under another name."""
+        """Return the counters for traces, under the name `source`."""
         if self._state is _State.NEW:
             return Reading(source, {}, {}, {})
         stats = self._engine.stats
@@ -352,5 +356,5 @@ class Session:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Advice for the operator of this host."""
+        """Problems of this host, each with advice for its operator."""
         return self._transport.warnings

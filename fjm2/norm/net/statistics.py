@@ -1,4 +1,4 @@
-"""Statistics of sessions and streams: snapshots that do not change. And the list of what a session counts."""
+"""Snapshots of the counters of sessions and streams, and the list of a session's counters and gauges."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -161,15 +161,15 @@ class SessionStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamStatistics:
-    """Counters of a stream since it opened, as its writer sees it."""
+    """Counters of an outgoing stream since it was opened."""
 
     messages_sent: int
-    """Messages that entered the send buffer."""
+    """Messages that entered the stream's send buffer."""
     payload_bytes_sent: int
-    """Bytes of these messages."""
+    """Bytes that entered the stream's send buffer."""
     queue_messages: int
     """Messages written that have no place in the send buffer yet."""
     queue_bytes: int
-    """Bytes of these messages."""
+    """Bytes written that have no place in the send buffer yet."""
     is_closed: bool
     """True if nothing more can be written."""

@@ -1,4 +1,4 @@
-"""The sending side of an open session: room in the cache, open streams, and watermarks to wait for."""
+"""The sending side of an open session: room in the cache, open streams, and watermarks that are awaited."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,20 +12,20 @@ from fjm2.norm.core.send.sources import Source
 from .driver import Driver
 
 CLOSED_TEXT = "the session was closed"
-"""Message of the exception for whoever uses, or waits for, a closed session."""
+"""Text of the exception that is raised if a closed session is used or awaited."""
 
 
 class StreamPort(NamedTuple):
     """The operations of an open stream that its session needs."""
 
     hand_over: Callable[[], None]
-    """Give the engine as much as it has room for."""
+    """Hand over to the engine as many bytes as it has room for."""
     drop: Callable[[], None]
     """Give up everything that was not handed over."""
     drain: Callable[[], Awaitable[None]]
-    """Wait until everything is handed over."""
+    """Wait until all bytes are handed over."""
     pending_bytes: Callable[[], int]
-    """Return the bytes that are not handed over yet."""
+    """Return the number of bytes that are not handed over yet."""
 
 
 class Transmission:
@@ -35,7 +35,7 @@ class Transmission:
         self.engine = engine
         """The engine that sends."""
         self.wake = driver.wake
-        """Act on a command at the end of the loop's turn. See `LoopDriver.wake`."""
+        """Let the engine act on commands at the end of the loop's turn. See `LoopDriver.wake`."""
         self.is_open = True
         """False once the session is closed."""
         self.is_flushed = True
@@ -44,12 +44,12 @@ class Transmission:
         self._streams: dict[int, StreamPort] = {}
         self._watermarks: dict[int, asyncio.Future[WatermarkCompleted]] = {}
         self._flush_changed = asyncio.Event()
-        """Set whenever `flushed` should look again."""
+        """Event that is set when `flushed` must check its condition again."""
         self._room_queue = asyncio.Lock()
-        """Gives room in the cache to coroutines in the order in which they asked for it."""
+        """Lock by which coroutines get room in the cache in the order in which they asked for it."""
         self._has_room = asyncio.Event()
         self.wanted_bytes: int | None = None
-        """Room that the first of them waits for."""
+        """Bytes of room that the first waiting coroutine needs; None if no coroutine waits for room."""
 
     def check_open(self) -> None:
         """Raise NormError if the session is closed."""
@@ -57,7 +57,7 @@ class Transmission:
             raise NormError(CLOSED_TEXT)
 
     async def send(self, source: Source, info: bytes | None, is_file: bool) -> int:
-        """Queue an object once there is room, and return its transport id. Closes the source if that fails."""
+        """Queue an object once there is room, and return its transport id. Close the source if that fails."""
         try:
             async with self._room_queue:
                 await self._wait_room(source.memory_bytes)
@@ -90,7 +90,7 @@ class Transmission:
         return object_id
 
     def add_stream(self, object_id: int, port: StreamPort) -> None:
-        """Serve a stream until `remove_stream`."""
+        """Hand over the data of a stream from now on, until `remove_stream`."""
         self._streams[object_id] = port
 
     def remove_stream(self, object_id: int) -> None:
@@ -108,7 +108,7 @@ class Transmission:
         return await future
 
     async def flushed(self) -> None:
-        """Wait until everything that was queued has been sent, repaired as far as asked for, and flushed."""
+        """Wait until everything that was queued has been sent, repaired as requested, and flushed."""
         self.check_open()
         while not self.is_flushed:
             self._flush_changed.clear()
@@ -125,7 +125,7 @@ class Transmission:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes written to streams that are not handed over yet. Safe to read from any thread."""
+        """Number of bytes written to streams that are not handed over yet. Safe to read from any thread."""
         return sum(port.pending_bytes() for port in list(self._streams.values()))
 
     def handle_event(self, event: Event) -> None:

@@ -1,9 +1,9 @@
 """The two sockets of a session on one interface. They are reopened when the interface changes.
 
-The *group* socket is bound to the group (or, between two, to our address and the session's port) and only receives.
-The *transmit* socket is bound to the interface's address and a port of its own; it sends everything, and receives what
-peers send back to it. A session needs both: a host may have many sessions on the group's port, and an answer has to
-reach the right one.
+The *group* socket is bound to the group (or, in a session between two nodes, to our address and the session's port) and
+only receives. The *transmit* socket is bound to the interface's address and a port of its own; it sends everything, and
+receives what peers send back to it. A session needs both: a host may have many sessions on the group's port, and an
+answer has to reach the right session.
 """
 
 import contextlib
@@ -28,18 +28,18 @@ log = Log("fjm2.norm")
 
 
 class LinkState(Enum):
-    """State of the interface, compared with when the sockets were opened."""
+    """State of the interface, compared with its state when the sockets were opened."""
 
     UP = "up"
-    """Unchanged."""
+    """The interface works, and has not changed."""
     DOWN = "down"
-    """Switched off, without a carrier, without our address, or removed."""
+    """The interface is switched off, has no carrier or no usable address, or was removed."""
     CHANGED = "changed"
-    """Working, but no longer the same: nothing is received until `reopen`."""
+    """The interface works, but has changed: nothing is received until `reopen`."""
 
 
 class UdpTransport:
-    """A session's two sockets. Raises ConfigError if the settings are invalid, OSError if the kernel refuses them."""
+    """A session's two sockets. Raises ConfigError for invalid settings, and OSError if the kernel refuses a socket."""
 
     def __init__(self, config: UdpConfig) -> None:
         check_platform()
@@ -50,7 +50,7 @@ class UdpTransport:
         self.warnings: tuple[str, ...] = ()
         """Problems of this host, each with advice for its operator. They are logged as well."""
         self.offload = can_offload(config)
-        """True if sending or receiving a train is one system call."""
+        """True if a whole train is sent or received by one system call."""
         self._watch = _watch_or_none()  # before the sockets open, so that no change is missed
         try:
             self._place = find_place(config, config.interface)
@@ -86,12 +86,12 @@ class UdpTransport:
 
     @property
     def state(self) -> LinkState:
-        """State as of the last `check` or `reopen`."""
+        """State of the interface as of the last `check` or `reopen`."""
         return self._state
 
     @property
     def is_down(self) -> bool:
-        """True if nothing can be sent: the interface is down, or the last send found no way out."""
+        """True if nothing can be sent: the interface is down, or there was no route for the last train."""
         return self._state is LinkState.DOWN or self.transmit.is_failing
 
     def send(self, train: Train) -> bool:
@@ -110,13 +110,13 @@ class UdpTransport:
                 shorten(self.group.kernel, self.group.ignored)
 
     def kernel_drops(self) -> int:
-        """Return the datagrams dropped since the sockets were opened because their buffers were full."""
+        """Return the number of datagrams dropped since the sockets were opened because their buffers were full."""
         return self.group.kernel_drops() + self.transmit.kernel_drops()
 
     def check(self) -> LinkState:
         """Return the state of the interface. Call it every second or so; it takes a microsecond if nothing has changed.
 
-        This is the only way for a mere listener to notice: its sockets stay silent, without an error.
+        A session that only listens notices a change in no other way: its sockets stay silent, without an error.
         """
         if self._is_closed:
             return LinkState.DOWN
@@ -134,8 +134,8 @@ class UdpTransport:
     def reopen(self) -> LinkState:
         """Open new sockets on the interface as it is now, and join the group again. If the result is not UP, try later.
 
-        The file numbers change: stop watching the old ones before, and watch the new ones after. A train that was half
-        sent begins anew. The port stays the same if possible.
+        The file descriptors change: stop watching the old ones before the call, and watch the new ones after it. A
+        train that was half sent begins anew. The port stays the same if possible.
         """
         if self._is_closed:
             return LinkState.DOWN
@@ -161,7 +161,7 @@ class UdpTransport:
         return self.check()
 
     def close(self) -> None:
-        """Leave the group and close everything. Harmless if it is closed already."""
+        """Leave the group and close the sockets. Harmless if they are closed already."""
         leave(self.group.kernel, self.config, self._place)
         self.group.close()
         self.transmit.close()

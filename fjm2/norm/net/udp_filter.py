@@ -1,8 +1,8 @@
-"""A socket filter (Linux) that cuts one's own multicast to a byte when it loops back.
+"""A socket filter (Linux) that cuts our own multicast datagrams to one byte when they loop back.
 
-Other sessions of this host receive us only if multicast loops back. Then our own group socket receives it as well, and
-ignores it. Nothing depends on the filter, but without it a publisher at full speed would copy all its data once more.
-The filter does not drop them, because the kernel would count them as datagrams that found the buffer full.
+Other sessions of this host receive our multicast only if it loops back. Then our own group socket receives it as well,
+and ignores it. Nothing depends on the filter, but without it a publisher at full speed would copy all its data once
+more. The filter does not drop datagrams, because the kernel would count them as datagrams that found the buffer full.
 """
 
 import contextlib
@@ -22,19 +22,19 @@ _LOAD_WORD, _LOAD_HALF, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x28, 0x15, 0x06
 _NETWORK_HEADER: Final = 0xFFF00000
 _SOURCE_PORT: Final = 0
 _SOURCE_ADDRESS: Final = {4: _NETWORK_HEADER + 12, 16: _NETWORK_HEADER + 8}
-"""Offset of the source address, by the length of an address."""
+"""Offset of the source address, by the length of an address in bytes (4 for IPv4, 16 for IPv6)."""
 _ONE_BYTE: Final = 8 + 1
-"""The UDP header and one byte."""
+"""Length of a datagram that was cut: the UDP header and one byte."""
 _WHOLE: Final = 0xFFFFFFFF
 _INSTRUCTION = struct.Struct("=HBBI")
 _PROGRAM = struct.Struct("@HP")
 
 Instruction = tuple[int, int, int, int]
-"""Code, instructions to skip if true and if false, and operand."""
+"""Instruction of the filter: code, number of instructions to skip if true, number to skip if false, and operand."""
 
 
 def shorten(kernel: socket.socket, senders: Iterable[Address]) -> None:
-    """Cut datagrams of these senders to one byte. Does nothing if the kernel cannot."""
+    """Let the kernel cut the datagrams of `senders` to one byte. Do nothing if it cannot do that."""
     if sys.platform != "linux":
         return
     program = array("B", b"".join(_INSTRUCTION.pack(*step) for step in _program(senders)))

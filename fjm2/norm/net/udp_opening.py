@@ -17,7 +17,7 @@ from .interfaces import HAS_NETLINK, Interface, find_interface, local_address
 from .udp_sender import UDP_SEGMENT
 
 NO_OFFLOAD_VARIABLE = "FJM2_NO_GSO"
-"""Environment variable: if it is 1, all sockets send and receive datagram by datagram."""
+"""Name of the environment variable that, if it is 1, makes all sockets send and receive datagram by datagram."""
 
 # Linux's numbers (asm-generic/socket.h, linux/in.h) that the socket module lacks.
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
@@ -31,25 +31,25 @@ class UdpConfig:
     """Address of a session, and settings of its sockets."""
 
     group: str
-    """Multicast group, or the peer of a session between two: an IPv4 or IPv6 address ("ff12::1%eth0" has a scope)."""
+    """IPv4 or IPv6 address of the multicast group, or of the only peer. It can have a scope, as in "ff12::1%eth0"."""
     port: int
-    """UDP port of the group. Between two, it is the peer's port and our own."""
+    """UDP port of the group. With only one peer, it is the peer's port and our own."""
     interface: str | None = None
-    """Interface, by its name or one of its addresses. None is the one by which the kernel reaches the group."""
+    """Name of the interface, or one of its addresses. None lets the kernel choose the interface towards the group."""
     ttl: int = 1
-    """Hops that multicast may take: 0 stays on this host, 1 in this network."""
+    """Most hops that multicast may take. With 0 it stays on this host, with 1 in this network."""
     loopback: bool = True
-    """True if other sessions of this host receive what this one sends."""
+    """True if other sessions of this host receive what this session sends."""
     dscp: int = 0
-    """Class of traffic that routers and switches treat it as (RFC 4594)."""
+    """Traffic class (DSCP) by which routers and switches treat the session's datagrams (RFC 4594)."""
     receive_buffer_bytes: int = 8 << 20
-    """Bytes that the kernel may hold for each socket while we are busy. Less loses bursts."""
+    """Size in bytes of each socket's receive buffer in the kernel. If it is too small, bursts are lost."""
     send_buffer_bytes: int = 256 << 10
-    """Bytes that the kernel may hold until the network is ready for them. If this is more than the interface's queue
-    holds, the interface drops the rest without an error."""
+    """Size in bytes of each socket's send buffer in the kernel. If this is more than the interface's queue holds, the
+    interface drops the rest without an error."""
     offload: bool | None = None
-    """True to send and receive each train by one system call. None does so if the kernel can; FJM2_NO_GSO=1 in the
-    environment forbids it."""
+    """True to send and receive each train by one system call, False to do so datagram by datagram, None to choose what
+    the kernel can do. FJM2_NO_GSO=1 in the environment has the same effect as False."""
 
     def __post_init__(self) -> None:
         try:
@@ -65,12 +65,12 @@ class UdpConfig:
 
     @property
     def family(self) -> socket.AddressFamily:
-        """AF_INET or AF_INET6."""
+        """Address family of the group: AF_INET or AF_INET6."""
         return socket.AF_INET6 if ":" in self.group else socket.AF_INET
 
     @property
     def is_multicast(self) -> bool:
-        """True if the address is a group, not a peer."""
+        """True if `group` is a multicast group, and not a peer."""
         return ipaddress.ip_address(self.group).is_multicast
 
 
@@ -93,11 +93,11 @@ class Place(NamedTuple):
 
 Sockets = tuple[socket.socket, socket.socket]
 _Warn = Callable[[str, str], None]
-"""Takes the name of an event, and what to do about it."""
+"""Function that warns of a problem. It takes the name of an event, and a text that says what to do."""
 
 
 def find_place(config: UdpConfig, chosen: str | None) -> Place:
-    """Find the interface as it is now. Raises ConfigError if there is none."""
+    """Return the interface as it is now, with the address to use. Raises ConfigError if there is no such interface."""
     interface = find_interface(chosen, config.family, config.group)
     scope = config.group.partition("%")[2]
     if scope and scope != interface.name:
@@ -106,11 +106,11 @@ def find_place(config: UdpConfig, chosen: str | None) -> Place:
 
 
 def can_offload(config: UdpConfig) -> bool:
-    """Return True if trains should take one system call each, and the kernel can do it."""
+    """Return True if each train takes one system call. Raises ConfigError if that is demanded, but not possible."""
     if config.offload is False or os.environ.get(NO_OFFLOAD_VARIABLE) == "1":
         return False
     try:
-        # Ask first: a kernel without it would send a train as one datagram, without an error.
+        # Ask first: a kernel without UDP_SEGMENT would send a train as one datagram, without an error.
         with socket.socket(config.family, socket.SOCK_DGRAM) as probe:
             probe.getsockopt(socket.IPPROTO_UDP, UDP_SEGMENT)
     except OSError:
@@ -121,7 +121,7 @@ def can_offload(config: UdpConfig) -> bool:
 
 
 def open_sockets(config: UdpConfig, place: Place, warn: _Warn, before: Sockets | None = None) -> Sockets:
-    """Open the group socket and the transmit socket. `before` are the sockets that they replace."""
+    """Open and return the group socket and the transmit socket. `before` are the sockets that these replace."""
     with contextlib.ExitStack() as failed:
         group = failed.enter_context(_new_socket(config, warn))
         transmit = failed.enter_context(_new_socket(config, warn))
@@ -222,7 +222,7 @@ def _join(kernel: socket.socket, config: UdpConfig, place: Place) -> None:
 
 
 def _keep_to_interface(kernel: socket.socket, place: Place) -> None:
-    """Receive only what arrives on this interface, not what other programs have joined on others."""
+    """Let a socket receive only what arrives on its interface, and not from groups joined on other interfaces."""
     with contextlib.suppress(OSError):
         if kernel.family == socket.AF_INET:
             kernel.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
@@ -233,7 +233,7 @@ def _keep_to_interface(kernel: socket.socket, place: Place) -> None:
 
 
 def leave(kernel: socket.socket, config: UdpConfig, place: Place) -> None:
-    """Leave the group. Closing does so as well, unless a forked process has a copy of the socket."""
+    """Leave the group. Closing the socket would do so, too, unless a forked process has a copy of the socket."""
     if not config.is_multicast:
         return
     with contextlib.suppress(OSError):  # the interface is gone, and so is the membership
@@ -251,7 +251,7 @@ def _membership(config: UdpConfig, place: Place) -> bytes:
 
 
 def _aim(kernel: socket.socket, config: UdpConfig, place: Place) -> None:
-    """Send multicast by the interface."""
+    """Let a socket send multicast by the interface, with the configured hops and loopback."""
     index = place.interface.index
     if config.family == socket.AF_INET6:
         kernel.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)

@@ -1,4 +1,4 @@
-"""The way in of a UDP socket: whole trains by UDP_GRO, or one datagram at a time where that does not work."""
+"""Reception by a UDP socket: whole trains by UDP_GRO, or one datagram at a time where that does not work."""
 
 import contextlib
 import errno
@@ -19,46 +19,46 @@ CAN_OPEN = hasattr(socket.socket, "recvmsg_into")
 _UDP_GRO: Final = 104
 """Socket option of Linux (linux/udp.h) that the socket module lacks."""
 _RECEIVE_BYTES = 1 << 16
-"""Longest train that is received: the kernel joins no more than a UDP datagram may hold."""
+"""Bytes of the longest train that is received: the kernel joins no more than a UDP datagram may hold."""
 _GRO_SIZE = struct.Struct("=i")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_GRO_SIZE.size) if CAN_OPEN else 0
 _TRUNCATED = int(socket.MSG_TRUNC)  # the flag itself is an Enum, which is slow
 _DISCARDS_PER_RECEIVE = range(16)
-"""Datagrams that may be discarded in a row before other tasks of the loop run."""
+"""Numbers of the datagrams that may be discarded in a row before other tasks of the loop run."""
 
 
 class TrainReceiver:
-    """Receives trains by one socket of the kernel, without waiting. The base of `UdpSocket`."""
+    """Receiving half of `UdpSocket`. It receives trains by one socket of the kernel, without waiting."""
 
     def __init__(self, stats: UdpStats) -> None:
         self.stats = stats
-        """Counters; the sockets of a session share them."""
+        """Counters that the sockets of a session share."""
         self.ignored: frozenset[Address] = frozenset()
         """Addresses from which nothing is received."""
         self._buffer = np.empty(2 * _RECEIVE_BYTES, np.uint8)
         self._view = self._buffer.data
         self._whole = self._buffer[:0]
-        """The latest piece from the beginning of the buffer."""
+        """Latest piece of the buffer that was taken from its beginning."""
 
     def _bind_receiver(self, kernel: socket.socket, addresses: KernelAddresses, offload: bool) -> None:
-        """Receive by this socket from now on, and forget a train that was taken from the one before."""
+        """Receive by `kernel` from now on, and forget a train that was taken from the previous socket."""
         self._from_kernel = None if addresses.is_ipv4 else addresses.from_kernel
         self._recvmsg_into = kernel.recvmsg_into
         self._next: Train | None = None
-        """A train received already that could not be joined to the one before it."""
+        """Train that was received, but could not be joined to the train before it; None if there is none."""
         self._is_empty = False
-        """True if the kernel has just been seen to be empty: the next `receive` need not ask it."""
+        """True if the kernel has just said that nothing waits, so that the next `receive` need not ask it."""
         if offload:
             with contextlib.suppress(OSError):  # Linux 4.18 and 4.19 can only send trains
                 kernel.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
 
     @property
     def has_taken(self) -> bool:
-        """True if the next train is here already and no longer makes the file readable."""
+        """True if the next train was taken from the kernel already, so that it does not make the socket readable."""
         return self._next is not None
 
     def receive(self) -> Train | None:
-        """Return the next train, borrowed until the next call, or None if there is none.
+        """Return the next train, or None if there is none. The train is borrowed until the next call.
 
         Joins single datagrams of one sender that wait behind each other: a train is handled faster than its parts.
         """
@@ -90,8 +90,8 @@ class TrainReceiver:
     def _receive_at(self, offset: int) -> Train | None:
         """Receive the next train into the buffer, from an offset on.
 
-        Returns None also after discarding many datagrams in a row. Then there may be more, and the file is still
-        readable.
+        Return None if there is none, and also after discarding many datagrams in a row. In that case more may wait, and
+        the socket is still readable.
         """
         for _ in _DISCARDS_PER_RECEIVE:
             try:

@@ -1,4 +1,4 @@
-"""The way out of a UDP socket: whole trains by UDP_SEGMENT, or one datagram at a time where that does not work."""
+"""Sending by a UDP socket: whole trains by UDP_SEGMENT, or one datagram at a time where that does not work."""
 
 import errno
 import socket
@@ -15,35 +15,36 @@ UDP_SEGMENT: Final = 103
 """Socket option and control message of Linux (linux/udp.h) that the socket module lacks."""
 _SEGMENT_SIZE = struct.Struct("=H")
 _SEGMENT_BYTES_LIMIT: Final = 1 << 16
-"""More than the length of any UDP datagram."""
+"""Number of bytes that is more than the length of any UDP datagram."""
 
 _SEGMENTATION_REFUSED: Final = frozenset({errno.EIO, errno.EINVAL, errno.EMSGSIZE})
-"""Errors of a segmented send. EIO: the interface cannot checksum. EINVAL and EMSGSIZE: its packets are too small."""
+"""Errors of sending a train by UDP_SEGMENT. EIO: the interface cannot compute checksums. EINVAL and EMSGSIZE: its
+packets are too small."""
 _UNREACHABLE: Final = frozenset(
     {errno.ENETDOWN, errno.ENETUNREACH, errno.ENODEV, errno.EADDRNOTAVAIL, errno.EHOSTUNREACH}
 )
-"""Errors of a send that has no way out at present."""
+"""Errors of a send for which there is no route or no interface at present."""
 _HOPELESS: Final = _UNREACHABLE | {errno.EINVAL, errno.EMSGSIZE}
 """Errors that, if they hit one datagram of a train, will hit the others as well."""
 
 
 class TrainSender:
-    """Sends trains by one socket of the kernel, without waiting. The base of `UdpSocket`."""
+    """Sending half of `UdpSocket`. It sends trains by one socket of the kernel, without waiting."""
 
     def __init__(self, stats: UdpStats) -> None:
         self.stats = stats
-        """Counters; the sockets of a session share them."""
+        """Counters that the sockets of a session share."""
         self.is_failing = False
-        """True if the last send found no way out, as when the interface is down."""
+        """True if the last send found no route or no interface, as when the interface is down."""
 
     def _bind_sender(self, kernel: socket.socket, addresses: KernelAddresses, offload: bool) -> None:
-        """Send by this socket from now on, and forget a train that was half sent."""
+        """Send by `kernel` from now on, and forget a train that was half sent."""
         self._to_kernel = None if addresses.is_ipv4 else addresses.to_kernel
         # Looked up once. Arrays are buffers, though their types do not say so before Python 3.12.
         self._sendto: Callable[..., int] = kernel.sendto
         self._sendmsg: Callable[..., int] = kernel.sendmsg
         self._segments_below = _SEGMENT_BYTES_LIMIT if offload else 0
-        """Trains with segments shorter than this are sent by one system call."""
+        """Length in bytes. Trains whose segments are shorter than this are sent by one system call."""
         self._ancillary_bytes, self._ancillary = 0, [(socket.IPPROTO_UDP, UDP_SEGMENT, b"")]
         """The latest segment length, and the control message that tells it to the kernel."""
         self._held: Train | None = None
@@ -51,9 +52,10 @@ class TrainSender:
         """Offset from which the held train is still to be sent."""
 
     def send(self, train: Train) -> bool:
-        """Send a train. Returns True if it is sent, or lost by an error, which is counted.
+        """Send a train. Return True if the train was sent, or lost by an error, which is counted.
 
-        Returns False if the kernel is full. Then call again with the same train: it goes on where it stopped.
+        Return False if the kernel's buffer is full. Then call again with the same train: sending goes on where it
+        stopped.
         """
         size, segment_bytes = train.data.size, train.segment_bytes
         if (
@@ -87,7 +89,7 @@ class TrainSender:
         self._sendmsg((data,), self._ancillary, 0, destination)
 
     def _send_in_pieces(self, train: Train) -> bool:
-        """Send as many datagrams at once as the kernel accepts, beginning where it was full the last time."""
+        """Send a train in pieces, each as long as the kernel accepts, beginning where sending stopped the last time."""
         data, segment_bytes = train.data.data, train.segment_bytes
         start = self._held_from if train is self._held else 0
         self._held = None

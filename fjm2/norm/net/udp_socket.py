@@ -1,7 +1,7 @@
 """UDP sockets that send and receive whole trains.
 
-Nothing here waits or knows of asyncio. A full kernel is a False, an empty one a None, and whoever waits uses the file
-number. Nothing that the network or the interface does is raised: it is counted.
+Nothing here waits or knows of asyncio. `send` returns False if the kernel's buffer is full, and `receive` returns None
+if it is empty; to wait, use the file descriptor. Errors of the network or the interface are counted, and never raised.
 """
 
 import socket
@@ -20,7 +20,7 @@ from .udp_stats import UdpStats
 _SO_MEMINFO: Final = 55
 """Socket option of Linux (asm-generic/socket.h) that the socket module lacks."""
 _MEMINFO = struct.Struct("=9I")
-"""Its value; the last field is sk_drops."""
+"""Format of the value of `_SO_MEMINFO`. The last field is sk_drops, the number of datagrams dropped."""
 
 
 def check_platform() -> None:
@@ -33,27 +33,27 @@ def check_platform() -> None:
 
 
 class TrainSocket(Protocol):
-    """A way out and a way in for trains. Neither ever waits."""
+    """A socket that sends and receives trains. Neither `send` nor `receive` ever waits."""
 
     @property
     def address(self) -> Address:
         """Address of this socket, as peers see it."""
 
     def fileno(self) -> int:
-        """Return the file number to wait for."""
+        """Return the file descriptor by which to wait until the socket is readable or writable."""
 
     def send(self, train: Train) -> bool:
-        """Return True if the train is sent, False if the kernel is full: call again once it is writable."""
+        """Send a train. Return False if the kernel's buffer is full: call again once the socket is writable."""
 
     def receive(self) -> Train | None:
-        """Return the next train, borrowed until the next call, or None if there is none."""
+        """Return the next train, or None if there is none. The train is borrowed until the next call."""
 
     def close(self) -> None:
         """Close the socket. Harmless if it is closed already."""
 
 
 class UdpSocket(TrainSender, TrainReceiver):
-    """A TrainSocket over one UDP socket of the kernel, which can be replaced by another."""
+    """A TrainSocket over one UDP socket of the kernel. `replace` exchanges the kernel's socket."""
 
     def __init__(self, kernel: socket.socket, stats: UdpStats, *, offload: bool) -> None:
         TrainSender.__init__(self, stats)
@@ -62,7 +62,7 @@ class UdpSocket(TrainSender, TrainReceiver):
         self.replace(kernel)
 
     def replace(self, kernel: socket.socket) -> None:
-        """Go on with another socket of the kernel. The one before is not closed."""
+        """Continue with another socket of the kernel. The previous socket is not closed."""
         kernel.setblocking(False)
         self.kernel = kernel
         addresses = KernelAddresses(kernel.family)
@@ -71,7 +71,7 @@ class UdpSocket(TrainSender, TrainReceiver):
         self.address = addresses.from_kernel(kernel.getsockname())
 
     def fileno(self) -> int:
-        """Return the file number to wait for. It changes with `replace`, and is -1 after `close`."""
+        """Return the file descriptor of the kernel's socket. It changes with `replace`, and is -1 after `close`."""
         return self.kernel.fileno()
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class UdpSocket(TrainSender, TrainReceiver):
         self.kernel.close()
 
     def kernel_drops(self) -> int:
-        """Return the datagrams that found the receive buffer full. 0 where the kernel does not tell."""
+        """Return the number of datagrams that found the receive buffer full; 0 where the kernel does not tell."""
         try:
             memory = self.kernel.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
         except OSError:

@@ -1,6 +1,6 @@
 """A network in virtual time that runs the same `Engine` as a session does, for tests and to see how a group scales.
 
-Everything in it follows from its seed. Virtual seconds pass in milliseconds, and losses are where a test puts them:
+Everything in a network follows from its seed. Virtual seconds pass in milliseconds. Losses are where a test puts them:
 
     >>> from fjm2.norm.sim import Network
     >>> net = Network(seed=1)

@@ -1,4 +1,4 @@
-"""Faults of links of the simulated network: what they lose, double and hold up, always alike for the same seed."""
+"""Faults of links in the simulated network: losses, duplicates and delays, which are the same for the same seed."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -15,15 +15,15 @@ from .segments import segment_at, without_segments
 
 
 class Loss(Protocol):
-    """A way of losing segments."""
+    """Interface of the ways in which a link loses segments."""
 
     def among(self, train: Train) -> Sequence[int]:
-        """Return the places of the segments of a train that are lost, in ascending order."""
+        """Return the places, in a train, of the segments that are lost, in ascending order."""
         ...
 
 
 class RandomLoss:
-    """Loses each segment with the same probability. Draws how many come through, so that those cost nothing."""
+    """Loses each segment with the same probability. For speed, it draws the number of segments until the next loss."""
 
     __slots__ = ("_left", "_random", "_scale")
 
@@ -83,7 +83,7 @@ class BurstLoss:
 
 
 class ScriptedLoss:
-    """Loses certain DATA, counted from 0 as they come along. Other messages are neither counted nor lost."""
+    """Loses the DATA messages with given numbers, counted from 0. Other messages are neither counted nor lost."""
 
     __slots__ = ("_count", "_segments")
 
@@ -124,7 +124,7 @@ class Faults:
         self._held_up_s = 0.0
 
     def __bool__(self) -> bool:
-        """True if there is any fault."""
+        """Return True if any fault is set."""
         return bool(self._losses) or self._doubled is not None or self._held_up is not None
 
     def lose(
@@ -146,12 +146,12 @@ class Faults:
             self._losses.append(ChosenLoss(where))
 
     def duplicate(self, fraction: float) -> None:
-        """Double a fraction of all segments from now on."""
+        """Duplicate a fraction of all segments from now on."""
         _check_fraction(fraction)
         self._doubled = RandomLoss(self._random, fraction) if fraction else None
 
     def reorder(self, fraction: float, by_s: float) -> None:
-        """Hold a fraction of all segments up for up to `by_s` from now on."""
+        """Delay a fraction of all segments from now on, each by a random time of at most `by_s` seconds."""
         _check_fraction(fraction)
         self._held_up = RandomLoss(self._random, fraction) if fraction else None
         self._held_up_s = by_s
@@ -162,7 +162,7 @@ class Faults:
         self._doubled = self._held_up = None
 
     def survivors(self, train: Train) -> Train | None:
-        """Return what is not lost of a train, or None if all of it is."""
+        """Return the part of a train that is not lost, or None if the whole train is lost."""
         left: Train | None = train
         for loss in self._losses:
             lost = loss.among(left) if left is not None else ()
@@ -171,15 +171,15 @@ class Faults:
         return left
 
     def doubled(self, train: Train) -> Sequence[int]:
-        """Return the places of the segments of a train that are duplicated."""
+        """Return the places, in a train, of the segments that are duplicated."""
         return self._doubled.among(train) if self._doubled is not None else ()
 
     def held_up(self, train: Train) -> Sequence[int]:
-        """Return the places of the segments of a train that are delayed."""
+        """Return the places, in a train, of the segments that are delayed."""
         return self._held_up.among(train) if self._held_up is not None else ()
 
     def draw_hold_up_s(self) -> float:
-        """Draw the time for which one segment is held up."""
+        """Draw the time in seconds by which one segment is delayed."""
         return self._random.uniform(0.0, self._held_up_s)
 
 

@@ -11,30 +11,30 @@ from .faults import Faults
 from .segments import segment_at, without_segments
 
 QUEUE_BYTES: Final = 1 << 20
-"""Bytes that may wait for a link of limited rate, as in a switch. More is lost."""
+"""Bytes that may wait for a link of limited rate, as in a switch. Segments that do not fit are lost."""
 
 
 class Place:
-    """A point where links meet. What comes by one of them goes on by all others."""
+    """A point where links meet. A train that arrives by one link goes on by all others."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        """Name for people."""
+        """Name of the place, for people to read."""
         self.links: list[Link] = []
         """Links that begin here."""
         self.group = self
-        """Another place of the same tree, or this one. Following it leads to the one place that stands for the tree."""
+        """Another place of the same tree, or this one. Following `group` leads to the one that represents the tree."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
 
 class Router(Place):
-    """A place without a node. What is lost on the way to it is lost for all nodes after it."""
+    """A place without a node. A segment lost on the way to a router is lost for all nodes behind it."""
 
 
 class Link:
-    """One way from one place to the next. A train arrives as one train, with gaps where segments were lost.
+    """Connection from one place to the next, in one direction. A train arrives as one train, without the segments lost.
 
     Methods that change the link return it, so that they can be chained.
     """
@@ -61,29 +61,29 @@ class Link:
         self.start = start
         """Place where the link begins."""
         self.end = end
-        """Place to which it leads."""
+        """Place where the link ends."""
         self.back = self
-        """Link for the other direction."""
+        """Link between the same places in the other direction."""
         self.delay_s = delay_s
-        """Time that each segment takes."""
+        """Seconds that each segment takes."""
         self.jitter_s = 0.0
-        """Time that a segment may take in addition."""
+        """Most seconds that a segment may take in addition to the delay."""
         self.rate_bps = math.inf
-        """Bits per second."""
+        """Rate of the link in bits per second; infinity for no limit."""
         self.queue_bytes = QUEUE_BYTES
         """Bytes that may wait for the link."""
         self.is_cut = False
-        """True if everything is lost."""
+        """True while the link loses everything."""
         self.is_plain = True
-        """True if everything comes through, whole and in the same time."""
+        """True if all segments come through, after the same delay."""
         self.segments_lost = 0
-        """Segments lost on purpose."""
+        """Segments lost because of `lose` or `cut`."""
         self.segments_dropped = 0
-        """Segments that found the queue full."""
+        """Segments lost because the queue was full."""
         self._random = random
         self._faults = Faults(random)
         self._free_at = -math.inf
-        """Time when the link has sent what is in its queue."""
+        """Time at which the link will have sent everything in its queue."""
         self._last_at = -math.inf
         """Time of the latest arrival, which later trains do not overtake."""
 
@@ -97,8 +97,8 @@ class Link:
     ) -> "Link":
         """Lose segments, in addition to those lost already: a fraction, certain DATA, or what a function chooses.
 
-        A `burst` above 1 is the mean number of segments lost in a row. `segments` are numbers of DATA as they come
-        along this link from now on, the first being 0.
+        A `burst` above 1 is the mean number of segments lost in a row. `segments` are numbers of DATA messages on
+        this link, counted from 0 from now on.
         """
         self._faults.lose(fraction, burst, segments, where)
         return self._changed()
@@ -109,7 +109,7 @@ class Link:
         return self._changed()
 
     def reorder(self, fraction: float, by_s: float) -> "Link":
-        """Hold a fraction of all segments up for up to `by_s`, so that later ones overtake them."""
+        """Delay a fraction of all segments by up to `by_s` seconds, so that later ones overtake them."""
         self._faults.reorder(fraction, by_s)
         return self._changed()
 
@@ -121,7 +121,10 @@ class Link:
         rate_bps: float | None = None,
         queue_bytes: int | None = None,
     ) -> "Link":
-        """Set the delay, up to `jitter_s` more (order is kept), the rate, and the bytes that may wait for it."""
+        """Set the delay, the jitter, the rate and the length of the queue. None leaves a value as it is.
+
+        Each train takes up to `jitter_s` seconds more than the delay. The order of trains is kept.
+        """
         self.delay_s = self.delay_s if delay_s is None else delay_s
         self.jitter_s = self.jitter_s if jitter_s is None else jitter_s
         self.rate_bps = self.rate_bps if rate_bps is None else rate_bps
@@ -140,7 +143,10 @@ class Link:
         return self._changed()
 
     def carry(self, train: Train, now: float) -> Iterator[tuple[float, Train]]:
-        """Yield what arrives of a train at the other end, and when. It is the train itself if nothing happens to it."""
+        """Yield the time of arrival and the content of each part of a train that arrives at the other end.
+
+        If nothing happens to the train, the only part is `train` itself.
+        """
         survivors = self._survivors(train)
         if survivors is None:
             return
@@ -172,7 +178,7 @@ class Link:
         return left
 
     def _queue(self, train: Train, now: float) -> Train | None:
-        """Return what finds room in the queue, or None. The link is busy with it until `_free_at`."""
+        """Return the part of a train that finds room in the queue, or None. The link is then busy until `_free_at`."""
         bytes_per_s = self.rate_bps / 8
         waiting = max(0.0, self._free_at - now) * bytes_per_s
         fits = int(max(0.0, self.queue_bytes - waiting)) // train.segment_bytes

@@ -28,36 +28,36 @@ class Network:
         self.seed = seed
         """Seed of everything random in the network."""
         self.delay_s = delay_s
-        """Delay of links for which none is given."""
+        """Delay in seconds of links for which no delay is given."""
         self.now = 0.0
         """Virtual seconds since the beginning."""
         self.hub = Router("hub")
-        """Router to which nodes are linked that have no other link."""
+        """Router that links all nodes that have no other link."""
         self.nodes: list[Node] = []
         """Nodes in the order in which they were made."""
         self.on_send: Callable[[Node, Train], None] | None = None
-        """Called with every train that is sent, if set, so that tests can inspect and count them."""
+        """Function called with the sending node and each train, so that tests can inspect trains; None for no call."""
         self._random = Random(seed)
         self._agenda: list[_Task] = []
         self._count = 0
         self._unlinked: dict[Node, None] = {}
         self._by_address: dict[Address, Node] = {}
         self._next_hops: dict[Node, dict[Place, Link]] = {}
-        """Link towards each destination, by destination and place."""
+        """Next link towards each destination, by the destination, and then by the place where a train is."""
         self._is_news = True
 
     # Building.
 
     def sender(self, config: SenderConfig | None = None, *, node_id: int | None = None) -> Node:
-        """Add a node that sends with these settings. It also receives, with the default ones."""
+        """Add a node that sends with the given settings. It also receives, with default settings."""
         return self.node(SessionConfig(node_id=node_id or len(self.nodes) + 1, sender=config or SenderConfig()))
 
     def receiver(self, config: ReceiverConfig | None = None, *, node_id: int | None = None) -> Node:
-        """Add a node that receives with these settings."""
+        """Add a node that receives with the given settings."""
         return self.node(SessionConfig(node_id=node_id or len(self.nodes) + 1, receiver=config or ReceiverConfig()))
 
     def node(self, config: SessionConfig, *, random: Random | None = None) -> Node:
-        """Add a node. `random` is the engine's generator, made from the network's seed unless it is given."""
+        """Add a node. `random` is the engine's random generator, which is made from the network's seed unless given."""
         number = len(self.nodes) + 1
         # One generator for each node: adding a node changes nothing for others.
         random = random or Random(f"{self.seed}/{number}")
@@ -81,9 +81,9 @@ class Network:
         rate_bps: float | None = None,
         queue_bytes: int | None = None,
     ) -> Link:
-        """Return the link from one place to a neighbour. Make it, with the link back, if there is none yet.
+        """Return the link from one place to a neighbour. If there is none yet, make it, and the link back.
 
-        What is given here holds for both directions; what is done to the link afterwards holds for this one. Raises
+        The arguments apply to both directions. Later changes of the returned link apply to its direction only. Raises
         ConfigError if the link would close a loop.
         """
         link = next((link for link in start.links if link.end is end), None)
@@ -115,16 +115,19 @@ class Network:
     # Running.
 
     def at(self, time: float, action: Callable[[], object]) -> None:
-        """Call `action` at a certain time."""
+        """Call `action` at the virtual time `time`."""
         self._plan(time, action)
 
     def run(self, until: float) -> None:
-        """Run up to and including a certain time."""
+        """Run the network up to and including the virtual time `until`."""
         self._pass(until, None)
         self.now = max(self.now, until)
 
     def run_until(self, condition: Callable[[], bool], deadline: float) -> bool:
-        """Run until the condition holds, which is checked after events. Return True if it did before the deadline."""
+        """Run until `condition` returns True, or up to the virtual time `deadline`. Return True if the condition holds.
+
+        The condition is checked whenever a node has received an event.
+        """
         return self._pass(deadline, condition)
 
     def _pass(self, until: float, condition: Callable[[], bool] | None) -> bool:
@@ -151,7 +154,7 @@ class Network:
     # Calls of nodes (`World`).
 
     def wake(self, node: Node, at: float) -> None:
-        """Wake a node at a certain time."""
+        """Wake a node at the virtual time `at`."""
         self._plan(at, node.wake, at)
 
     def notice(self) -> None:
@@ -159,7 +162,7 @@ class Network:
         self._is_news = True
 
     def send(self, node: Node, train: Train) -> None:
-        """Carry a train from a node to its address: one node, or the group."""
+        """Carry a train from a node to the train's address: that of one node, or of the group."""
         if self.on_send is not None:
             self.on_send(node, train)
         self._link_strays()
@@ -171,7 +174,7 @@ class Network:
         self._forward(node, Train(data, train.segment_bytes, node.address), None, target)
 
     def _forward(self, place: Place, train: Train, back: Link | None, target: Node | None) -> None:
-        """Carry a train on from a place: towards the target, or by all links but the one that it came by."""
+        """Carry a train on from a place: towards the target, or by all links except the one by which it arrived."""
         links: Iterable[Link] = place.links
         if target is not None:
             towards = self._towards(target).get(place)
@@ -214,7 +217,7 @@ class Network:
 
 
 def _group_of(place: Place) -> Place:
-    """Return the place that stands for the tree of this one. Shortens the path to it for the next time."""
+    """Return the place that stands for the tree of `place`. Shorten the path to it for the next call."""
     while place.group is not place:
         place.group = place.group.group
         place = place.group

@@ -30,18 +30,18 @@ from fjm2.norm.core.train import Address, Train
 from .link import Place
 
 BACKLOG_BYTES: Final = 4 << 20
-"""Bytes that may wait for a paused node, as in its socket's buffer. More is lost."""
+"""Bytes that may wait for a paused node, as in its socket's buffer. Trains that do not fit are lost."""
 _CLOCK_SPREAD_S: Final = 1e5
-"""Clocks of nodes differ by up to this. More than any run lasts, so that no time of one node suits another."""
+"""Most seconds by which clocks of nodes differ. No run takes that long, so no time of one node suits another node."""
 _ROUNDING_S: Final = 1e-9
-"""A deadline this close has come: adding and subtracting clocks rounds."""
+"""Seconds before a deadline at which it counts as reached, because adding and subtracting times rounds them."""
 
 _Kind = TypeVar("_Kind", bound=Event)
 _Result = TypeVar("_Result")
 
 
 class World(Protocol):
-    """The network, as a node knows it."""
+    """Part of the network that its nodes use."""
 
     @property
     def now(self) -> float:
@@ -51,34 +51,34 @@ class World(Protocol):
         """Carry a train to its address."""
 
     def wake(self, node: "Node", at: float) -> None:
-        """Call the node's `wake` at that time."""
+        """Call the node's `wake` at the virtual time `at`."""
 
     def notice(self) -> None:
-        """Note that something happened that a condition may wait for."""
+        """Note that a node received an event, so that the condition of `Network.run_until` is checked."""
 
 
 @dataclass(slots=True)
 class Log:
-    """Everything that one life of a node received."""
+    """Record of everything that a node received since it was made, or since its last `rejoin`."""
 
     keep: bool = True
     """True to keep content and events, False to count them only."""
     history: list[tuple[float, Event]] = field(default_factory=list)
-    """Events other than the runs of streams, with the time of each."""
+    """Time and event of everything received, except for `StreamReceived` events."""
     objects: list[ObjectCompleted] = field(default_factory=list)
-    """Objects that arrived complete."""
+    """Events of the objects that arrived complete."""
     runs: dict[tuple[int, int], list[StreamReceived]] = field(default_factory=dict)
-    """Runs of each stream in order, by sender and object id."""
+    """`StreamReceived` events of each stream in order, by sender id and object id."""
     objects_completed: int = 0
-    """Objects that arrived complete, and streams that arrived to their end."""
+    """Number of objects that arrived complete, and of streams that arrived to their end."""
     losses: int = 0
-    """Objects that were reported lost."""
+    """Number of events that reported lost objects."""
     stream_bytes: int = 0
-    """Bytes of all streams."""
+    """Number of bytes received of all streams."""
     digest: int = 0
     """CRC-32 of all content, in the order in which it was received."""
     completed_at: float = NEVER
-    """Time when the last object was completed."""
+    """Virtual time at which the last object was completed; infinity if none was."""
 
     def take(self, event: Event, now: float) -> None:
         """Record an event."""
@@ -109,18 +109,18 @@ class Log:
 
 
 class _Clock:
-    """A node's own clock. Clocks disagree, so that nodes can only send back what another one says of time."""
+    """Clock of one node. The clocks of nodes disagree, so that a node can only echo times that another node sends."""
 
     __slots__ = ("_latest", "_world", "ahead_s")
 
     def __init__(self, world: World, ahead_s: float) -> None:
         self._world = world
         self.ahead_s = ahead_s
-        """Seconds by which it is ahead of the world."""
+        """Seconds by which the clock is ahead of the network's virtual time."""
         self._latest = -NEVER
 
     def now(self) -> float:
-        """Return the time. It never goes backwards."""
+        """Return the time on this clock, which never goes backwards."""
         now = self._world.now + self.ahead_s
         if now < self._latest:
             return self._latest
@@ -128,21 +128,21 @@ class _Clock:
         return now
 
     def advance_to(self, time: float) -> float:
-        """Let the clock show at least this time, and return what it shows."""
+        """Let the clock show at least the time `time`, and return the time that it shows."""
         self._latest = max(self.now(), time)
         return self._latest
 
 
 @dataclass(slots=True)
 class _Stream:
-    """A stream of which parts still wait for room."""
+    """An open stream, with parts that were written and wait for room in the engine."""
 
     parts: deque[tuple[memoryview, tuple[int, ...]]] = field(default_factory=deque)
     is_ending: bool = False
 
 
 class _Streams:
-    """Open streams of one life of a node, with what was written to them and finds no room yet."""
+    """Open streams of a node, with the data written to them that the engine has no room for yet."""
 
     __slots__ = ("_by_id", "default")
 
@@ -171,7 +171,7 @@ class _Streams:
         self._by_id.clear()
 
     def hand_over(self, engine: Engine) -> None:
-        """Give the engine as much as it has room for."""
+        """Hand over to the engine as much of what was written as it has room for."""
         for number, stream in list(self._by_id.items()):
             while stream.parts:
                 data, marks = stream.parts.popleft()
@@ -193,13 +193,13 @@ class Node(Place):
     def __init__(self, world: World, address: Address, config: SessionConfig, group: Address, random: Random) -> None:
         super().__init__(address[0])
         self.address = address
-        """Address that others see it send from."""
+        """Address that the node sends from."""
         self.config = config
-        """Settings of its engine."""
+        """Settings of the node's engine."""
         self.is_paused = False
-        """True while it does nothing, like a process that is stopped."""
+        """True while the node does nothing, like a process that is stopped."""
         self.keep = True
-        """True if logs keep content; see `Log`."""
+        """True if the logs of the node keep content and events; see `Log.keep`."""
         self._world = world
         self._group_address = group
         self._random = random
@@ -212,7 +212,7 @@ class Node(Place):
         self._engine: Engine | None = Engine(self.config, self._group_address, random=self._random)
         self._engine.own_address = self.address
         self.stats: Stats = self._engine.stats
-        """Counters of this life, or of the last one."""
+        """Counters since the node was made, or since its last `rejoin`. A crash does not change them."""
         self.log = Log(self.keep)
         self._streams = _Streams()
 
@@ -220,7 +220,7 @@ class Node(Place):
 
     @property
     def engine(self) -> Engine:
-        """The engine. Raises NormError while the node is down."""
+        """Engine of the node. Raises NormError while the node is down."""
         if self._engine is None:
             raise NormError(f"{self} is down")
         return self._engine
@@ -232,7 +232,7 @@ class Node(Place):
 
     @property
     def received(self) -> bytes:
-        """Content of all streams, one after the other."""
+        """Content received of all streams, one after the other."""
         return b"".join(run.data for runs in self.log.runs.values() for run in runs)
 
     @property
@@ -241,13 +241,16 @@ class Node(Place):
         return [bytes(event.data) for event in self.log.objects if event.data is not None]
 
     def events(self, kind: type[_Kind]) -> list[_Kind]:
-        """Return all events of a kind so far."""
+        """Return all events of a class that the node has received so far."""
         return [event for _, event in self.log.history if isinstance(event, kind)]
 
     # Commands of the application.
 
     def write(self, data: bytes, marks: Sequence[int] = (), *, stream: int | None = None) -> int:
-        """Append to a stream, by default to this node's own, flush, and return its id. What finds no room waits."""
+        """Append to a stream, flush it, and return its id. Bytes that find no room wait.
+
+        Without `stream`, append to the node's default stream, which is opened if it is not open.
+        """
         if stream is None:
             default = self._streams.default
             stream = self._streams.default = self.open_stream() if default is None else default
@@ -346,7 +349,7 @@ class Node(Place):
         self._settle(self._engine, now)
 
     def wake(self, at: float) -> None:
-        """Act on a deadline, unless the node was woken for another one meanwhile."""
+        """Act on the deadline `at`, unless an earlier deadline has replaced it meanwhile."""
         if at != self._wake_at:
             return
         self._wake_at = NEVER

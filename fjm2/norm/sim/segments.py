@@ -1,4 +1,4 @@
-"""Segments taken out of trains, for links that treat some of them differently."""
+"""Functions that take segments out of trains, for links that treat some segments differently."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ from fjm2.norm.core.train import Train
 
 
 def segment_at(train: Train, place: int) -> Train:
-    """Return one of a train's datagrams as a train of its own."""
+    """Return the datagram at a place in a train, as a train of its own. The first place is 0."""
     start = place * train.segment_bytes
     data = train.data[start : start + train.segment_bytes]
     return Train(data, data.size, train.address)
 
 
 def without_segments(train: Train, places: Sequence[int]) -> Train | None:
-    """Return a train without the segments at these places, or None if none is left."""
+    """Return a train without the segments at `places`, or None if no segment is left."""
     is_kept = np.ones(train.count, np.bool_)
     is_kept[list(places)] = False
     if not is_kept.any():

@@ -1,4 +1,4 @@
-"""The interface of block codes, and the checks of arguments that they share."""
+"""Interface of block codes, and checks of arguments that all codes share."""
 
 from typing import Protocol
 
@@ -13,7 +13,7 @@ class Code(Protocol):
 
     @property
     def source_count(self) -> int:
-        """Source symbols in the longest block: the sender's maximum, even if a block is shorter."""
+        """Number of source symbols in the longest block: the sender's maximum, even if some blocks are shorter."""
 
     @property
     def parity_count(self) -> int:
@@ -27,7 +27,7 @@ class Code(Protocol):
         """
 
     def decode(self, symbols: Symbols, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Restore absent source symbols in place, and return which blocks are complete now.
+        """Restore absent source symbols in place, and return True for each block that is complete now.
 
         `symbols` is `[blocks, k + parity_count, bytes]`. Symbols that are not `present` may hold anything. A block with
         fewer than k symbols is left as it is. Raise ValueError if a shape does not fit.

@@ -1,7 +1,7 @@
 """The fields GF(2^8) and GF(2^16) of NORM's Reed-Solomon codes, as tables of logarithms.
 
-Products are computed by adding logarithms. The logarithm of 0 is defined as 0, so that the difference of a point to
-itself drops out of a product, as the Lagrange formula requires.
+Products are computed by adding logarithms. The logarithm of 0 is defined as 0, so that a factor of 0, the difference
+of a point to itself, drops out of a product, as the Lagrange formula requires.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ Words: TypeAlias = NDArray[np.uint8] | NDArray[np.uint16]
 # x^8+x^4+x^3+x^2+1 and x^16+x^12+x^3+x+1 (RFC 5510, Finite Field Construction)
 POLYNOMIALS = {8: 0x11D, 16: 0x1100B}
 GENERATOR = 2
-"""The element whose powers are all others but 0, in both fields."""
+"""Generator of both fields: each element but 0 is a power of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """A finite field. `field_of` makes one of each size, which all users share."""
+    """Finite field. `field_of` makes one object for each size, which all users share."""
 
     bits: int
     exp: Words
@@ -31,7 +31,7 @@ class Field:
     """Logarithm of each element; 0 for the element 0."""
 
     def power(self, exponents: NDArray[np.intp]) -> Words:
-        """Return powers of the generator, for exponents from -2 * order to order - 1."""
+        """Return the powers of the generator with given exponents, each from -2 * order to order - 1."""
         words: Words = self.exp[exponents]
         return words
 
@@ -52,7 +52,7 @@ class Field:
 
     @property
     def signed(self) -> np.dtype[np.signedinteger]:
-        """Dtype of words as signed numbers: shifting one right by `bits - 1` copies its highest bit to all bits."""
+        """Dtype of words as signed numbers, of which a right shift by `bits - 1` copies the highest bit to all bits."""
         return np.dtype(f"<i{self.octets}")
 
 
@@ -74,7 +74,7 @@ def _reedsolo_powers() -> NDArray[np.int64]:
 
 
 def _powers(bits: int) -> NDArray[np.int64]:
-    """Return all powers of the generator, doubling the known ones in each step: a^(n+i) = a^n * a^i."""
+    """Return all powers of the generator. Each step doubles the number of known powers: a^(n+i) = a^n * a^i."""
     powers = np.ones(1, np.int64)
     order = (1 << bits) - 1
     while len(powers) < order:
@@ -88,7 +88,7 @@ def _times(left: int, right: int, bits: int) -> int:
 
 
 def _times_all(words: NDArray[np.int64], factor: int, bits: int) -> NDArray[np.int64]:
-    """Multiply by shift and reduction, as on paper."""
+    """Multiply words by a factor, with shifts and reductions, as on paper."""
     product = np.zeros_like(words)
     while factor:
         if factor & 1:

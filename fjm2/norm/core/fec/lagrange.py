@@ -1,8 +1,8 @@
-"""Matrices of the code in closed form: values of Lagrange's basis polynomials.
+"""Matrices of the Reed-Solomon code in closed form: values of Lagrange's basis polynomials.
 
-A block is a polynomial of degree < K whose values at x_0 to x_(K-1) are the source symbols. Parity symbol j is its
-value at x_(K+j). As in libnorm, x_0 = 0 and x_i = a^(i-1), rather than the a^i of RFC 5510. If any K symbols are known,
-another one at x is
+A block is a polynomial of degree < K whose values at x_0 to x_(K-1) are the source symbols. Parity symbol j is the
+polynomial's value at x_(K+j). As in libnorm, x_0 = 0 and x_i = a^(i-1), rather than the a^i of RFC 5510. If any K
+symbols are known, the value at another point x is
 
     sum over known i of   symbol_i * W(x) / ((x - x_i) * W'(x_i))   with W(x) = product over known i of (x - x_i)
 
@@ -21,18 +21,18 @@ Indices = NDArray[np.intp]
 Coefficients = Words
 
 _PANEL_LOGS = 1 << 18
-"""Logarithms looked up at once: 2 MiB of them, which stay in a cache."""
+"""Number of logarithms looked up at once: 2 MiB of them, which stay in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """Points of the symbols of one code on its polynomial."""
+    """Points of a code, one for each symbol of a block: the symbol is the value of the block's polynomial there."""
 
     field: Field
     x: Indices
     """Point of each symbol, source symbols first."""
     log_w: Indices
-    """For each symbol, the logarithm of the product of its differences to all source symbols but itself."""
+    """For each symbol, the logarithm of the product of its point's differences to those of all other source symbols."""
 
 
 @lru_cache(maxsize=16)  # up to 1 MiB each, commonly 2 KiB
@@ -60,7 +60,10 @@ def _log_products(field: Field, source_count: int, symbol_count: int) -> Indices
 
 
 def parity_coefficients(points: Points, parity: Indices, source: Indices) -> Coefficients:
-    """Return the factors `[1, parity, source]` of source symbols in parity symbols, both given as symbol numbers."""
+    """Return the factors `[1, parity, source]` by which parity symbols are sums of source symbols.
+
+    `parity` and `source` are symbol numbers.
+    """
     log = points.field.log
     exponents = points.log_w[parity, None] - log[points.x[parity, None] ^ points.x[source]] - points.log_w[source]
     return points.field.power(exponents[None])
@@ -68,13 +71,13 @@ def parity_coefficients(points: Points, parity: Indices, source: Indices) -> Coe
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recovery:
-    """Matrices that restore absent source symbols, for blocks in which equally many are absent."""
+    """Matrices that restore absent source symbols, for several blocks with the same number of absent symbols."""
 
     points: Points
     known: Indices
-    """Known symbols as symbol numbers, `[blocks, k]`."""
+    """Symbol numbers of the known symbols, `[blocks, k]`."""
     absent: Indices
-    """Source symbols to restore as symbol numbers, `[blocks, absent]`."""
+    """Symbol numbers of the source symbols to restore, `[blocks, absent]`."""
     log_known: Indices
     """log W'(x) of each known symbol."""
     log_absent: Indices
@@ -82,10 +85,10 @@ class Recovery:
 
     @classmethod
     def of(cls, points: Points, known: Indices, absent: Indices, parity: Indices) -> "Recovery":
-        """Return the matrices for blocks in which the `parity` symbols replace the `absent` ones."""
+        """Return the matrices for blocks in which `parity` symbols take the place of `absent` symbols."""
 
         symbols = np.concatenate([known, absent], axis=1)
-        # Known are the parity symbols and all source symbols but the absent ones. Those beyond a short block are zero.
+        # Known are the parity symbols and all source symbols but the absent. Symbols beyond a short block are zero.
         log_w = _log_differences(points, symbols, parity)
         log_w -= _log_differences(points, symbols, absent)
         log_w += points.log_w[symbols]
@@ -94,7 +97,7 @@ class Recovery:
         return cls(points, known, absent, log_w[:, :k], log_w[:, k:])
 
     def coefficients(self, absent: slice, known: slice) -> Coefficients:
-        """Return the factors `[blocks, absent, known]` of known symbols in absent ones, for a part of the matrix."""
+        """Return a part of the matrix: factors `[blocks, absent, known]` by which absent symbols are sums of known."""
         field, x = self.points.field, self.points.x
         exponents = field.log[x[self.absent[:, absent, None]] ^ x[self.known[:, None, known]]]
         np.subtract(self.log_absent[:, absent, None], exponents, out=exponents)

@@ -24,26 +24,26 @@ _SUMS_BYTES = 1 << 20
 _PICKED_BYTES = 1 << 19
 _PLANES_BYTES = 1 << 19
 _NARROWEST_BYTES = 512
-"""Shortest part of a row. Below this, finding a row costs as much as copying it."""
+"""Bytes of the shortest part of a row that is handled by itself. Finding a shorter part costs as much as copying it."""
 
-# For each octet: its bits in the octets of a word, lowest first.
+# For each octet, a word of eight octets, each of which holds one of its bits, the lowest first.
 _SPREAD = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").view("<u8")[:, 0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picks:
-    """A matrix, or one for each block, as the sums to pick."""
+    """A matrix, or one matrix for each block, in the form of the sums to pick."""
 
     group: int
     """Number of sources in a group. Group j has the sources j, j + groups, j + 2 * groups and so on."""
     columns: int
-    """Columns of the matrix: number of sources of a block."""
+    """Number of columns of the matrix, which is the number of sources of a block."""
     sums: NDArray[np.intp]
     """Numbers of sums, `[blocks, groups, bits * rows]`. Bit i tells if source i of the group is part of the sum."""
 
     @classmethod
     def of(cls, field: Field, coefficients: Coefficients) -> "Picks":
-        """Return the picks of coefficients `[blocks, rows, columns]`. A single block stands for any number of them."""
+        """Return the picks of coefficients `[blocks, rows, columns]`. If there is one block, all share its picks."""
         blocks, rows, columns = coefficients.shape
         group = min(_group_for(rows * field.bits), columns)
         groups = -(-columns // group)
@@ -88,14 +88,14 @@ def multiply(field: Field, picks: Picks, symbols: Symbols, blocks: BlockIndex, f
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """Amounts of work done at once, and the bytes that they need."""
+    """Amounts of work to do at once, and the bytes of memory that each needs."""
 
     picks: int
     width: int
     step: int
-    """Blocks whose sums are computed at once."""
+    """Number of blocks whose sums are computed at once."""
     batch: int
-    """Blocks whose bits are joined at once. Many, because joining takes many calls that do little each."""
+    """Number of blocks whose bits are joined at once: many, because joining takes many calls that do little each."""
     sums: int
     picked: int
     planes: int
@@ -112,7 +112,7 @@ class _Sizes:
 
 
 def _column_parts(picks: Picks, width: int) -> list[slice]:
-    """Return equal parts of the columns, so that sums and planes of a block stay within their bounds."""
+    """Return parts of the columns, equal in width, so that sums and planes of a block stay within their bounds."""
     _, groups, count = picks.sums.shape
     limit = max(_NARROWEST_BYTES, min(_SUMS_BYTES // (groups << picks.group), _PLANES_BYTES // count))
     parts = -(-width // limit)
@@ -130,7 +130,7 @@ def _some_of(blocks: BlockIndex, some: slice) -> BlockIndex:
 
 
 def _sums_of_groups(picks: Picks, sources: Symbols, first: int, width: int, memory: Symbols) -> Symbols:
-    """Return all sums, `[1 << group, blocks, groups, width]`. Padding, and sources past the last, may hold anything."""
+    """Return all sums, `[1 << group, blocks, groups, width]`. Padding, and sums without a source, may hold anything."""
     groups = picks.sums.shape[1]
     last = first + picks.columns
     sums = shaped(memory, 1 << picks.group, len(sources), groups, width)
@@ -145,7 +145,7 @@ def _sums_of_groups(picks: Picks, sources: Symbols, first: int, width: int, memo
 
 
 def _pick(sums: Symbols, rows: NDArray[np.intp], memory: Symbols, planes: Symbols) -> None:
-    """Write the XOR over the groups, for each block and pick, to `planes` `[blocks, picks, width]`."""
+    """Write the XOR of the sums picked in all groups to `planes`, `[blocks, picks, width]`, for each block and pick."""
     blocks, groups, picks = rows.shape
     width = sums.shape[-1]
     flat = sums.reshape(-1, width)

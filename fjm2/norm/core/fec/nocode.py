@@ -22,18 +22,18 @@ class NoCode:
 
     @property
     def parity_count(self) -> int:
-        """Always 0."""
+        """Number of parity symbols: always 0."""
         return 0
 
     def encode(self, source: Symbols, rows: range | None = None) -> Symbols:
-        """Return no symbols. Raise ValueError if `rows` asks for any."""
+        """Return an empty array, as there are no parity symbols. Raise ValueError if `rows` asks for any."""
         check_source(self, source)
         if rows:
             raise ValueError(f"rows={rows}: expected none, this code has no parity")
         return np.empty((source.shape[0], 0, source.shape[2]), np.uint8)
 
     def decode(self, symbols: Symbols, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which blocks are complete. Raise ValueError if a shape does not fit."""
+        """Return True for each block that is complete. Raise ValueError if a shape does not fit."""
         check_received(self, symbols, present)
         whole: NDArray[np.bool_] = np.logical_and.reduce(present, axis=1)
         return whole

@@ -1,4 +1,4 @@
-"""The Reed-Solomon code of FEC Encoding IDs 5, 129 (instance 0) and 2, as libnorm makes it."""
+"""The Reed-Solomon code of FEC Encoding IDs 5, 129 (instance 0) and 2, with the same parity as libnorm."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class ReedSolomon:
             raise ConfigError(f"parity_count={self.parity_count}: expected 0 to {most - self.source_count}")
 
     def encode(self, source: Symbols, rows: range | None = None) -> Symbols:
-        """Return parity symbols `rows` of each block, all if None. Raise ValueError if an argument does not fit."""
+        """Return parity symbols `rows` of each block; None means all. Raise ValueError if an argument does not fit."""
         check_source(self, source)
         self._check_width(source)
         rows = range(self.parity_count) if rows is None else rows
@@ -56,7 +56,7 @@ class ReedSolomon:
         return parity
 
     def decode(self, symbols: Symbols, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Restore absent source symbols in place, and return which blocks are complete. See `Code`."""
+        """Restore absent source symbols in place, and return True for each block that is complete. See `Code`."""
         check_received(self, symbols, present)
         self._check_width(symbols)
         k = symbols.shape[1] - self.parity_count
@@ -117,6 +117,6 @@ def _panels(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _run(blocks: NDArray[np.intp]) -> BlockIndex:
-    """Return consecutive blocks as a slice, so that they need not be copied."""
+    """Return block numbers as a slice if they are consecutive, so that the blocks need not be copied."""
     first, last = int(blocks[0]), int(blocks[-1])
     return slice(first, last + 1) if last - first + 1 == len(blocks) else blocks

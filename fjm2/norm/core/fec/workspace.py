@@ -1,6 +1,6 @@
 """Scratch memory that is kept from one call to the next.
 
-Fresh memory of this size comes from the kernel page by page, which takes up to four times as long as the work done in
+Fresh memory of a few MiB comes from the kernel page by page, which takes up to four times as long as the work done in
 it. Borrowed memory belongs to the borrower alone. Returned memory waits for the next borrower, in any thread.
 """
 
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 Word = TypeVar("Word", bound=np.generic)
 
 LINE_BYTES = 64
-"""Length of a cache line: rows that begin with one are copied faster."""
+"""Length of a cache line in bytes. Rows that begin at a cache line are copied faster."""
 
 _KEPT: deque[NDArray[np.uint8]] = deque(maxlen=2)
 
 
 @contextmanager
 def borrowed(*sizes: int) -> Iterator[list[NDArray[np.uint8]]]:
-    """Yield memory of these sizes in bytes. Each part begins with a cache line, and may hold anything."""
+    """Yield a piece of memory for each of `sizes` in bytes. Each begins at a cache line, and may hold anything."""
     starts = [0]
     for size in sizes:
         starts.append(starts[-1] + padded(size))
@@ -40,7 +40,7 @@ def padded(size: int) -> int:
 
 
 def shaped(memory: NDArray[Word], *shape: int) -> NDArray[Word]:
-    """Return the first part of `memory` in this shape."""
+    """Return the first part of `memory` as an array of the given shape."""
     return memory[: prod(shape)].reshape(shape)
 
 

@@ -1,4 +1,4 @@
-"""Confirmation of watermarks: once everything before a position has come, the sender is told (RFC 5740, 5.5.3)."""
+"""Confirmation of watermarks: the sender is told when everything before a position has arrived (RFC 5740, 5.5.3)."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,10 @@ from .incoming_object import IncomingObject
 from .inventory import Inventory
 
 ACKS_AT_ONCE_MAX = 8
-"""Most nodes that confirm a watermark at once. More spread their answers over a round trip (RFC 5740, 5.5.3)."""
+"""Most nodes that confirm a watermark at once. If more are asked, they spread their answers over a round trip (RFC
+5740, 5.5.3)."""
 _PENDING_MAX = 4
-"""Watermarks that are confirmed as soon as possible. Older ones are confirmed when the sender asks again."""
+"""Most watermarks that are confirmed as soon as possible. Older watermarks are confirmed when the sender asks again."""
 
 
 @dataclass(slots=True)
@@ -22,12 +23,12 @@ class PendingConfirmation:
     """The objects that must arrive before a watermark can be confirmed."""
 
     missing: list[tuple[int, int]]
-    """Objects by count, each with the segment index up to which it must be complete."""
+    """Count of each object that may lack something, and the segment index up to which the object must be complete."""
     is_crowd: bool
     """True if so many nodes are asked that they must spread their answers."""
 
     def is_due(self, open_items: dict[int, IncomingObject]) -> bool:
-        """Return True if everything has come or was given up."""
+        """Return True if everything before the watermark has arrived or was given up."""
         missing = self.missing
         while missing:
             count, end = missing[-1]
@@ -39,7 +40,7 @@ class PendingConfirmation:
 
 
 class Confirmations:
-    """Watermarks of one sender that wait for missing data, and those whose answer is delayed."""
+    """Watermarks of one sender that wait for missing data, and the watermark whose confirmation is delayed."""
 
     __slots__ = ("_context", "_delayed", "_feedback", "_inventory", "_remote", "_timers", "pending")
 
@@ -62,7 +63,7 @@ class Confirmations:
         """The last watermark that is to be confirmed after a random delay."""
 
     def prepare(self, position: Position, count: int, end: int, node_count: int) -> None:
-        """Note what is missing before a watermark that asks `node_count` nodes. Later losses do not matter to it."""
+        """Note what is missing before a watermark that `node_count` nodes must confirm. Later losses do not matter."""
         if position in self.pending or not self._inventory.has_heard_of_all_to(count):
             return
         if len(self.pending) >= _PENDING_MAX:
@@ -82,6 +83,6 @@ class Confirmations:
                 self._timers.set(Timer.ACK, now + self._context.random.uniform(0.0, self._remote.grtt_s))
 
     def send_delayed(self, now: float) -> None:
-        """Confirm the latest watermark, now that its delay is over."""
+        """Confirm the latest delayed watermark. Call this when the delay is over."""
         if self._delayed is not None:
             self._feedback.ack(AckType.FLUSH, self._delayed, now)

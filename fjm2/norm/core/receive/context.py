@@ -1,4 +1,4 @@
-"""The settings, counters and outlets that all receivers of a node share."""
+"""Settings, counters and output functions that all receivers of a node share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from fjm2.norm.core.wire import Message
 
 @dataclass(slots=True)
 class ReceiverContext:
-    """Settings, counters and outlets of all receivers of a node."""
+    """Settings, counters and output functions that all receivers of a node share."""
 
     node_id: int
     config: ReceiverConfig
     random: Random
     stats: Stats
     emit: Callable[[Event], None]
-    """Hands an event to the application."""
+    """Function that passes an event to the application."""
     send: Callable[[Message, Address | None], None]
-    """Sends a message to an address, or to the group."""
+    """Function that sends a message to an address, or to the group if the address is None."""
     group_is_multicast: bool
     used_bytes: int = 0
     """Memory of all objects that are being received, in bytes."""

@@ -19,7 +19,7 @@ class DeliveryState(Enum):
     """A state in the life of a stream at its receiver."""
 
     WAITING = auto()
-    """No source segment has come, so it is not known where reading begins."""
+    """No source segment has arrived, so it is not known where reading begins."""
     STARTED = auto()
     """It is known where reading begins, but nothing has been delivered."""
     OPEN = auto()
@@ -34,11 +34,11 @@ LEGAL = {
     DeliveryState.OPEN: {DeliveryState.ENDED},
     DeliveryState.ENDED: {DeliveryState.ENDED},  # the last train of a hostile sender may end its stream twice
 }
-"""Moves from state to state that are allowed."""
+"""States that may follow each state."""
 
 
 class StreamDelivery:
-    """Turns rows of segments, each with its stream header first, into events. Rows arrive in order."""
+    """Delivery of one stream: it turns rows, in order, into events. Each row is a stream header and a segment."""
 
     __slots__ = (
         "_content",
@@ -71,7 +71,7 @@ class StreamDelivery:
         self._view(np.empty((0, _HEADER_BYTES), np.uint8))
 
     def move_to(self, state: DeliveryState) -> None:
-        """Change the state, along a legal move."""
+        """Change the state. Raise AssertionError if `LEGAL` does not allow that."""
         if state not in LEGAL[self.state]:
             raise AssertionError(f"{self.state} to {state}")
         self.state = state
@@ -92,12 +92,12 @@ class StreamDelivery:
         return self.state is DeliveryState.ENDED
 
     def note_gap(self, reason: LossReason) -> None:
-        """Note that segments before the next one will not come."""
+        """Note that segments before the next one will not arrive."""
         self._gap_reason = reason
         self.is_contiguous = False
 
     def deliver(self, rows: NDArray[np.uint8]) -> None:
-        """Deliver segments, one in each row."""
+        """Deliver the segments in `rows`, one in each row."""
         if rows is not self._seen:
             self._view(rows)
         if not self.is_contiguous:
@@ -110,7 +110,7 @@ class StreamDelivery:
             self._deliver_mixed(rows, self._fields)
 
     def deliver_short(self, row: NDArray[np.uint8]) -> None:
-        """Deliver a single segment that is not full, such as that of a lone message."""
+        """Deliver a single segment that is not full, such as that of one short message."""
         length, start, _ = STREAM_HEADER.unpack_from(row.data)
         if 0 < length <= row.size - _HEADER_BYTES:
             marks = (start - 1,) if 0 < start <= length else ()
@@ -119,13 +119,13 @@ class StreamDelivery:
             self.deliver(row.reshape(1, -1))
 
     def abandon(self, reason: LossReason) -> None:
-        """Report that nothing more will come, unless the stream has ended."""
+        """Report that the rest of the stream is lost, unless the stream was delivered to its end."""
         if not self.is_ended:
             start = self._offset
             self._emit(StreamLost(self._sender_id, self._object_id, start, start, self._gap_reason or reason))
 
     def _view(self, rows: NDArray[np.uint8]) -> None:
-        """Make views of rows, and keep them: nearly all trains are read into the same memory."""
+        """Make views of `rows`, and keep them for the next train: nearly all trains are read into the same memory."""
         self._seen = rows
         self._fields = stream_fields(rows)
         self._lengths, self._starts = self._fields["length"], self._fields["message_start"]
@@ -167,7 +167,7 @@ class StreamDelivery:
         self._offset += len(data)
 
     def _resume(self, offset_field: int) -> None:
-        """Open the stream, or report a gap: the first segment, and the first after a gap, tell their offset."""
+        """Open the stream, or report the gap before the next segment, whose offset field tells where it belongs."""
         offset = max(_OFFSET.unwrap(offset_field, self._offset), 0)
         if not self.is_open:
             self.move_to(DeliveryState.OPEN)

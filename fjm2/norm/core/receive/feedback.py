@@ -14,11 +14,11 @@ from fjm2.norm.core.wire import Ack, CcFeedback, Message, Nack, Position, Repair
 from .context import ReceiverContext
 
 _WAITING_MAX = 1024
-"""Most messages that wait to be sent. What is dropped beyond is asked again, by this node or by the sender."""
+"""Most messages that wait to be sent. More are dropped: this node requests again, or the sender asks again."""
 
 
 class FeedbackQueue:
-    """Messages of all receivers of a node that wait to be sent."""
+    """Queue of NACKs and ACKs to send, shared by all receivers of a node."""
 
     __slots__ = ("_group", "_stats", "trains")
 
@@ -26,10 +26,10 @@ class FeedbackQueue:
         self._group = group
         self._stats = stats
         self.trains: deque[Train] = deque()
-        """Messages that wait, each a train of one datagram."""
+        """Queued messages, each as a train of one datagram."""
 
     def add(self, message: Message, address: Address | None) -> None:
-        """Queue a message to an address, or to the group."""
+        """Queue a message to an address, or to the group if the address is None."""
         if len(self.trains) >= _WAITING_MAX:
             self._stats.drop(Drop.RATE_LIMITED)
             return
@@ -40,7 +40,7 @@ class FeedbackQueue:
 
 
 class FeedbackFields(TypedDict):
-    """Fields that NACK and ACK have in common."""
+    """Header fields that NACK and ACK have in common."""
 
     source_id: int
     sender_id: int
@@ -51,7 +51,7 @@ class FeedbackFields(TypedDict):
 
 
 class FeedbackSender:
-    """Sends NACKs and ACKs to one remote sender, unless the receiver is silent."""
+    """Output of NACKs and ACKs to one remote sender. It sends nothing if the settings make the receiver silent."""
 
     __slots__ = ("_cc", "_context", "_is_silent", "_is_unicast", "_remote")
 

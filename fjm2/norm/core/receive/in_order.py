@@ -1,7 +1,7 @@
-"""Recognition of trains that continue an object where the last one ended: the path of nearly all data.
+"""Recognition of trains that continue an object where the last train ended: the fast path, which nearly all data take.
 
-All headers of a train are compared at once with what they must be. A train that differs in anything takes the general
-path, which may be slower and does not depend on this one.
+All headers of a train are compared at once with the expected headers. A train that differs in anything takes the
+general path, `Receiver.receive_run`, which may be slower and does not depend on the fast path.
 """
 
 import struct
@@ -16,15 +16,15 @@ from fjm2.norm.core.wire import STREAM_HEADER, RunHeader
 from .incoming_object import IncomingObject
 
 _PAGE_SEGMENTS = 1024
-"""Headers made at once: enough for 16 trains, and few enough to stay in a cache."""
+"""Number of headers in a page: enough for 16 trains, and few enough to stay in the processor's cache."""
 _PAYLOAD_ID_AT = 16
 """Offset of the payload id in the header of DATA (RFC 5740, 4.2.1)."""
 _SEQUENCE = struct.Struct(">H")
 _SEQUENCE_AT = 2
 """Offset of the sequence in every NORM message."""
 _REST_AT = 4
-"""Offset after the sequence. From here on, headers differ only in their payload ids; the two bytes before the sequence
-are the same in all."""
+"""Offset after the sequence. From here on, the headers of an object differ only in their payload ids. The two bytes
+before the sequence are the same in all headers."""
 _NO_ROWS = np.empty((0, 0), np.uint8)
 _NO_TAIL = np.empty(0, np.uint8)
 
@@ -38,17 +38,20 @@ class HeaderPages:
         self._item = item
         self._ids = IdPages(item.layout)
         self.rest_bytes = header.norm_bytes - _REST_AT
-        """Length of one header in the page."""
+        """Length in bytes of one header from `_REST_AT` on."""
         self.dtype = np.dtype(f"V{self.rest_bytes}")
         self._page = np.empty(_PAGE_SEGMENTS, self.dtype)
         self._page[:] = np.void(header.raw[_REST_AT:])
         self.headers = b""
-        """The headers of the current page, end to end."""
+        """Headers of the current page, end to end."""
         self.first = self.end = 0
         """Range of segment indexes that the current page covers."""
 
     def turn_to(self, first: int, segments: int) -> bool:
-        """Make the page that begins with a segment. Return False if the segments span regions, or exceed the object."""
+        """Make the page that begins with segment `first`, for a train of `segments` segments.
+
+        Return False if the train would exceed the object, or extend beyond a region.
+        """
         left = self._item.layout.partition.region(first).end - first
         if segments > left:
             return False
@@ -62,7 +65,7 @@ class HeaderPages:
 
 
 class MatchedTrain:
-    """A train that matched. The arrays are views into it."""
+    """Parts of a train that matched the expected headers. The arrays are views into the train."""
 
     __slots__ = ("first_sequence", "last_sequence", "payloads", "segments", "size", "tail")
 
@@ -74,12 +77,12 @@ class MatchedTrain:
         self.tail: NDArray[np.uint8] = _NO_TAIL
         """Payload of a last segment that is shorter; empty if there is none."""
         self.size = 0
-        """Bytes of all payloads."""
+        """Number of bytes of all payloads."""
         self.first_sequence = self.last_sequence = 0
 
 
 class InOrderMatcher:
-    """Compares a train with the headers that an object's next segments must have."""
+    """Comparison of trains with the headers that an object's next segments must have."""
 
     __slots__ = (
         "_data",
@@ -113,7 +116,7 @@ class InOrderMatcher:
         self._kinds = self._rests = np.empty(0, "V1")
 
     def matches(self, train: Train, first: int) -> bool:
-        """Return True, and set `self.train`, if a train holds exactly the segments from `first` on."""
+        """Return True if a train holds the object's segments from `first` on, in order. If so, set `self.train`."""
         data, row_bytes, header_bytes = train.data, self._row_bytes, self._header_bytes
         rows, rest = divmod(data.size, row_bytes)
         segments = rows + (rest > 0)

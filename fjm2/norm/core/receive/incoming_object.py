@@ -1,4 +1,4 @@
-"""Objects that are being received: segments in any order, what is missing, and the complete object."""
+"""Objects that are being received. They accept segments in any order, and know which parts are missing."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -19,15 +19,16 @@ from fjm2.norm.core.wire import Fti
 from .stores import Store
 
 M16_SYMBOLS_MAX = 1024
-"""Longest block with parity over GF(2^16) that is decoded: the work grows with its square."""
+"""Most symbols of a block with parity over GF(2^16) that is decoded: the work grows with the square of their number."""
 FRAGMENTS_MAX = 1 << 16
-"""Most fragments of an object. Segments that would make more are dropped, and requested again later."""
+"""Most fragments (separate ranges of segments received) of an object. Segments that would make more are dropped, and
+requested again later."""
 _FRAGMENT_BYTES = 128
-"""Memory charged for one fragment: a range in a set, generously."""
+"""Memory charged for one fragment, which is a range in a set. The estimate is generous."""
 _REQUESTED_RANGES_MAX = 64
 """Most ranges remembered as requested. If there are more, nothing new is requested until some have expired."""
 _OBJECT_BYTES = 4096
-"""Memory charged for an object besides its content, generously: many small objects add up."""
+"""Memory charged for an object in addition to its content. The estimate is generous: many small objects add up."""
 
 
 def code_of(fti: Fti) -> Code | None:
@@ -52,9 +53,9 @@ class ObjectProgress:
     object_id: int
     """Transport id of the object."""
     info: bytes | None
-    """INFO of the object; None if it has none, or it has not arrived yet."""
+    """INFO of the object; None if the object has no INFO, or if the INFO has not arrived yet."""
     is_file: bool
-    """True if it was sent as a file."""
+    """True if the object is sent as a file."""
     size: int
     """Size of the complete object in bytes."""
     bytes_received: int
@@ -72,17 +73,17 @@ class IncomingObject(ABC):
         self.info: bytes | None = None
         self.is_info_expected = False
         self.received = RangeSet()
-        """Indexes of source segments received. Those that a stream has delivered or given up count as received."""
+        """Indexes of source segments received. Segments that a stream has delivered or given up count as received."""
         self.seen_end = 0
         """Index after the last segment that the sender is known to have sent."""
         self.askable_end = 0
-        """Index after the last segment that may be requested. Later ones may still be on their first way."""
+        """Index after the last segment that may be requested. Later segments may still arrive without a request."""
         self.overheard = RepairSet()
         """Parts that other receivers requested since our back-off began."""
         self._requested = RecentRepairs()
         """Ranges whose gaps were all requested a moment ago."""
         self.symbol_bytes = symbol_bytes
-        """Length of a full symbol in bytes: a segment, with its stream header in streams."""
+        """Length of a full symbol in bytes: that of a segment, and in a stream also that of the stream header."""
         self.accounted_bytes = 0
         """Memory that the receiver has charged to this object."""
         self._stats = stats
@@ -90,7 +91,7 @@ class IncomingObject(ABC):
 
     @property
     def has_parity(self) -> bool:
-        """True if blocks have parity, so that missing segments need not be requested."""
+        """True if blocks have parity symbols, which can be requested in place of missing segments."""
         return self._parity.count > 0
 
     @property
@@ -103,15 +104,15 @@ class IncomingObject(ABC):
     @property
     @abstractmethod
     def _content_bytes(self) -> int:
-        """Memory of the source segments received."""
+        """Memory of the source segments received, in bytes."""
 
     @property
     @abstractmethod
     def claimed_bytes(self) -> int:
-        """Memory that the complete object may need."""
+        """Memory that the complete object may need, in bytes."""
 
     def _is_fragmenting(self, first: int, end: int) -> bool:
-        """Return True, and count a drop, if segments would be one fragment too many."""
+        """Return True if segments would be one fragment too many, and count them as dropped in that case."""
         received = self.received
         if received.range_count < FRAGMENTS_MAX or first - 1 in received or end in received:
             return False
@@ -130,16 +131,22 @@ class IncomingObject(ABC):
 
     @property
     def is_useful(self) -> bool:
-        """True if the application has received anything of it, or is about to."""
+        """True if the application has received anything of the object, or is about to."""
         return self.is_complete
 
     @abstractmethod
     def append(self, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> bool:
-        """Receive the next segments if nothing was ever missing. Return False, and do nothing, otherwise."""
+        """Receive segments by a short path, which is possible only if they follow all segments received, without a gap.
+
+        Return False, and do nothing, if the short path is not possible.
+        """
 
     @abstractmethod
     def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
-        """Receive consecutive source segments: full rows, then one that may be shorter. Either may be empty."""
+        """Receive consecutive source segments from index `first` on: those in the rows of `payloads`, then `tail`.
+
+        `tail` may be shorter than a full segment. Both may be empty.
+        """
 
     def receive_parity(self, block: int, row: int, payload: NDArray[np.uint8]) -> None:
         """Receive a parity symbol."""
@@ -152,7 +159,7 @@ class IncomingObject(ABC):
         self._repair(block)
 
     def _repair_touched(self, first: int, end: int) -> None:
-        """Decode the blocks of new source segments, if parity now suffices."""
+        """Decode each block that new source segments belong to, if its parity now suffices."""
         if self.has_parity:
             for block in range(locate(self.layout.partition, first)[0], locate(self.layout.partition, end - 1)[0] + 1):
                 if block in self._parity:
@@ -169,7 +176,7 @@ class IncomingObject(ABC):
             self._decode(block, first, end)
 
     def _is_decodable(self, first: int) -> bool:  # noqa: ARG002 - streams use it
-        """Return True if every segment of a block that counts as received is really there."""
+        """Return True if all segments that count as received are really there, in the block that begins at `first`."""
         return True
 
     @abstractmethod
@@ -187,7 +194,7 @@ class IncomingObject(ABC):
         return self.first_wanted < end or (self.is_info_expected and self.info is None)
 
     def needs(self, most: int) -> RepairSet:
-        """Return what to request: everything missing, or the first of it in about `most` pieces."""
+        """Return the parts to request: everything missing, but not much more than the first `most` ranges or blocks."""
         needs = RepairSet()
         needs.info = self.is_info_expected and self.info is None
         for start, end in self.received.gaps(self.first_wanted, self.askable_end):
@@ -201,9 +208,10 @@ class IncomingObject(ABC):
         return needs
 
     def new_needs(self, most: int, now: float, until: float) -> RepairSet:
-        """Return segments to request now, without parity, minus those requested recently. Remember them until `until`.
+        """Return missing segments that were not requested recently, and remember them as requested until `until`.
 
-        The ranges searched are remembered rather than the gaps in them, as there are far fewer.
+        Parity is not considered. The ranges searched are remembered rather than the gaps in them, of which there are
+        far more.
         """
         needs = RepairSet()
         requested = self._requested
@@ -224,7 +232,7 @@ class IncomingObject(ABC):
         return needs
 
     def _need_parity(self, needs: RepairSet, start: int, end: int, most: int) -> int:
-        """Request parity for blocks whose gaps it can fill, and segments of others. Return the number of pieces."""
+        """Add to `needs` parity of blocks whose gaps it can fill, and segments of others. Return the number of gaps."""
         pieces = 0
         while start < end and pieces < most:
             block, symbol = locate(self.layout.partition, start)
@@ -236,7 +244,7 @@ class IncomingObject(ABC):
         return pieces
 
     def _need_of_block(self, needs: RepairSet, block: int, first: int, end: int) -> int:
-        # The sender is still in this block and has no parity for it, or parity would not help.
+        # Either the sender has not finished this block and has no parity for it, or parity would not help.
         if end > self.askable_end or not self._is_decodable(first):
             few = RangeSet(self.received.gaps(max(first, self.first_wanted), min(end, self.askable_end)))
             needs.segments.update(few)
@@ -251,7 +259,7 @@ class IncomingObject(ABC):
             wanted = [row for row in range(missing) if row not in have]
             needs.parity[block] = set(wanted[: missing - len(have)])
         else:
-            # As libnorm does: request all parity, and that many missing segments fewer.
+            # Request all parity, and as many missing segments fewer, as libnorm does.
             skip = count
             for start, stop in gaps:
                 needs.segments.add(min(start + skip, stop), stop)
@@ -297,7 +305,7 @@ class IncomingData(IncomingObject):
         self._segment_count = 0
 
     def progress(self, sender_id: int) -> ObjectProgress:
-        """Return how much of it has arrived."""
+        """Return how much of the object has arrived."""
         last, size = self.partition.segments - 1, self.fti.segment_bytes
         has_last = last in self.received
         received = self._segment_count * size - (size - self.partition.segment_length(last) if has_last else 0)

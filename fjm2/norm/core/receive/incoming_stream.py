@@ -1,4 +1,4 @@
-"""A STREAM on its way in: segments are delivered in order, straight from the train if nothing is missing."""
+"""A STREAM that is being received: segments are delivered in order, straight from the train if nothing is missing."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,13 +18,13 @@ from .segment_ring import SegmentRing
 
 _HEADER_BYTES = STREAM_HEADER.size
 _RING_ROWS_MAX = 1 << 17
-"""Most segments kept, however short they are: each costs time to look through."""
+"""Most segments kept in a ring, however short they are, because looking through them takes time."""
 _SPARE_SEGMENTS_MAX = 255
 """Most spare rows of a ring without parity: the longest block that `SenderConfig` allows."""
 
 
 class IncomingStream(IncomingObject):
-    """Delivers segment by segment. Segments that arrive early wait in a ring."""
+    """A STREAM that is being received. Its segments are delivered in order; those that arrive early wait in a ring."""
 
     is_stream = True
 
@@ -119,7 +119,7 @@ class IncomingStream(IncomingObject):
         if self._is_fragmenting(first, end):
             return
         capacity = self._ring.rows - self._spare
-        for start in range(0, count, capacity):  # what is longer than the ring passes through it in parts
+        for start in range(0, count, capacity):  # a run longer than the ring passes through it in parts
             some = payloads[start : start + capacity]
             rest = tail if start + capacity >= count else tail[:0]
             part_end = first + start + len(some) + (rest.size > 0)
@@ -164,7 +164,7 @@ class IncomingStream(IncomingObject):
         self._delivery.deliver(rows)
 
     def _deliver_waiting(self) -> None:
-        """Deliver the segments that waited for those that have come."""
+        """Deliver the segments in the ring before which nothing is missing any more."""
         while self._ring.is_allocated and not self._delivery.is_ended:
             end = self.received.end_of(self.next_index)
             if end == self.next_index:

@@ -1,4 +1,4 @@
-"""The objects of one remote sender on their way in: which are wanted, what they take, and how they end."""
+"""Objects of one remote sender that are being received: which are wanted, how much memory they take, how they end."""
 
 from fjm2.norm.core.config import Sync
 from fjm2.norm.core.events import LossReason, ObjectCompleted, ObjectLost, ObjectsMissed
@@ -20,7 +20,7 @@ _OPEN_FILES_MAX = 256
 
 
 class Inventory:
-    """Opens, completes and gives up the objects of one sender, and accounts for their memory."""
+    """Keeper of the objects of one sender: it opens, completes and gives them up, and accounts for their memory."""
 
     def __init__(self, context: ReceiverContext, remote: RemoteSender) -> None:
         self.window = ObjectWindow(context.config.objects_max)
@@ -30,7 +30,7 @@ class Inventory:
         self._remote = remote
 
     def item(self, count: int, object_id: int, flags: int, fti: Fti | None) -> IncomingObject | None:
-        """Return a wanted object, which is opened if need be; None if that is impossible, or not possible now."""
+        """Return a wanted object, opened if it is new. Return None if it cannot be opened now, or ever."""
         return self.window.open.get(count) or self._open(count, object_id, flags, fti)
 
     def admit(self, object_id: int, flags: int, block: int) -> int | None:
@@ -91,7 +91,7 @@ class Inventory:
         return item
 
     def _has_room(self, size: int) -> bool:
-        """Return True if there is memory for an object of this size. If not, it is requested again later."""
+        """Return True if there is memory for an object of this size. If not, its data are requested again later."""
         claimed = sum(item.claimed_bytes for item in self.window.open.values())
         if not claimed or claimed + size <= self._config.total_bytes_max:
             return True
@@ -160,7 +160,7 @@ class Inventory:
             )
 
     def lose(self, count: int, reason: LossReason) -> None:
-        """Give up an object, known or unknown."""
+        """Give up an object, even if nothing of it has arrived."""
         item = self.window.open.get(count)
         self.window.close(count)
         self._context.stats.objects_lost += 1
@@ -174,7 +174,7 @@ class Inventory:
             self._charge(item, 0)
 
     def miss(self, start: int, end: int) -> None:
-        """Report unknown objects that will not arrive."""
+        """Report that objects of which nothing has arrived are lost: those with counts from `start` to before `end`."""
         self._context.stats.objects_lost += end - start
         self._context.emit(ObjectsMissed(self._remote.node_id, start & 0xFFFF, end - start))
 
@@ -205,7 +205,7 @@ class Inventory:
         return [(count, end) for count, item, end in ends if item.lacks(end)]
 
     def index_of(self, item: IncomingObject, payload_id: int) -> int:
-        """Return the index of the segment that a position names, or -1 if the object has none."""
+        """Return the index of the segment that a payload id names, or -1 if the object has no such segment."""
         pid, partition = item.layout.format, item.layout.partition
         block, symbol = pid.block(payload_id), pid.symbol(payload_id)
         if partition.blocks == UNBOUNDED:
@@ -216,7 +216,10 @@ class Inventory:
         return partition.first_segment(block) + symbol
 
     def squelch(self, squelch: Squelch) -> tuple[int, IncomingStream] | None:
-        """Give up what the sender no longer holds. Return the stream that continues after the gap, with its count."""
+        """Give up what the sender no longer holds.
+
+        If a stream continues after the data given up, return its count and the stream.
+        """
         _, object_id, payload_id = squelch.position
         window = self.window
         oldest = window.count_of(object_id)

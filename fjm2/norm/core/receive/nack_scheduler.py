@@ -1,4 +1,4 @@
-"""Schedule NACKs to one remote sender: what to request, when, and when to stay silent (RFC 5740, 5.3)."""
+"""Scheduling of NACKs to one remote sender: what to request, when, and when to stay silent (RFC 5740, 5.3)."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -18,26 +18,26 @@ from .incoming_object import IncomingObject
 from .window import ObjectWindow
 
 MESSAGES_MAX = 16
-"""Most NACKs at once. The rest is requested next time."""
+"""Most NACKs sent at once. Parts that do not fit into them are requested the next time."""
 PIECES_MAX = 2048
-"""Most ranges or blocks requested at once, and most that are noted of other receivers' requests."""
+"""Most ranges or blocks requested at once. Also the most ranges noted from other receivers' requests."""
 _PAUSE_MIN_S = 0.001
-"""Shortest time between two requests, for the sake of the sender."""
+"""Shortest time in seconds between two requests, to spare the sender."""
 _PAUSES_PER_GRTT = 8
-"""Requests in one round trip if no other receiver must be heard: new losses are requested that soon."""
+"""Number of times in a round trip that new losses are requested, if there is no need to listen to other receivers."""
 _OBJECT_RANGES_MAX = 64
 """Most ranges of unknown objects remembered as requested: a sender can claim any number of objects."""
 _MESSAGE_BYTES_MIN = 40
-"""Requests in one NACK while the segment size is unknown. libnorm does the same."""
+"""Bytes of requests in one NACK while the segment size is unknown. libnorm has the same limit."""
 _CREDIT_BYTES_MIN = 128
-"""Requests that are always allowed, even if the sender has sent less."""
+"""Bytes of requests that are always allowed, even if the sender has sent fewer bytes of data."""
 _HEADER_BYTES = 64
-"""Headers of one NACK: NORM, UDP and IP."""
+"""Bytes of all headers of one NACK: NORM, UDP and IP."""
 _NO_OBJECT = ObjectPartition(0, 1, 1)
 
 
 class NackScheduler:
-    """Runs the NACK cycle towards one sender. While backing off, it listens to the requests of others."""
+    """Scheduler of the NACKs to one sender. During the back-off, it listens to the requests of other receivers."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class NackScheduler:
         self._requested_at = 0.0
 
     def check(self, now: float) -> None:
-        """Begin a cycle if anything is missing and none is in progress."""
+        """Begin a NACK cycle if anything is missing and no cycle is in progress."""
         if self.cycle.is_idle and self._is_missing_anything():
             self.cycle.move_to(NackPhase.BACKING_OFF)
             self._overheard_objects.clear()
@@ -83,7 +83,7 @@ class NackScheduler:
             self.timers.set(Timer.BACKOFF, now + exponential_backoff(self.random, backoff_max_s, remote.group_size))
 
     def end_phase(self, now: float) -> None:
-        """End a back-off by requesting repairs, unless others have done so. End a hold-off by checking again."""
+        """End a back-off by requesting repairs, unless other receivers have. End a hold-off by checking again."""
         if self.cycle.phase is NackPhase.HOLDING_OFF:
             self.cycle.move_to(NackPhase.IDLE)
             if self.remote.data_at > self._requested_at:  # a silent sender is checked by `Receiver`
@@ -121,7 +121,7 @@ class NackScheduler:
         return is_alone and not any(item.has_parity for item in self.window.open.values())
 
     def _request_new(self, now: float) -> None:
-        """Request what was not requested recently, and check again soon."""
+        """Request missing parts that were not requested recently, and check again soon."""
         if not self._is_missing_anything():
             self.cycle.move_to(NackPhase.IDLE)
             return
@@ -138,7 +138,7 @@ class NackScheduler:
         self.timers.set(Timer.BACKOFF, now + max(self.remote.grtt_s / _PAUSES_PER_GRTT, _PAUSE_MIN_S))
 
     def overhear(self, requests: tuple[RepairRequest, ...]) -> None:
-        """Note requests of others to the same sender, which may make ours unnecessary."""
+        """Note requests of other receivers to the same sender, which may make ours unnecessary."""
         if not self.cycle.is_listening:
             return
         for request in islice(read_requests(requests), self._overheard_left):
@@ -213,7 +213,7 @@ class NackScheduler:
     def _messages(
         self, needs: list[tuple[int, IncomingObject, RepairSet]], unheard: list[tuple[int, int]]
     ) -> list[tuple[RepairRequest, ...]]:
-        """Return requests for everything, oldest object first, cut into messages, as far as credit allows."""
+        """Return the requests of each NACK to send: all requests, oldest object first, as far as credit allows."""
         remote = self.remote
         credit = max(self.credit_bytes, _CREDIT_BYTES_MIN)
         size = max(min(self.message_bytes, credit), _MESSAGE_BYTES_MIN)

@@ -1,6 +1,6 @@
-"""The receiving half of a node: one remote sender's objects on their way in (RFC 5740, 5.2 and 5.3).
+"""The receiving half of a node: reception from one remote sender (RFC 5740, 5.2 and 5.3).
 
-Input updates what is missing; `NackScheduler` decides when to request it.
+Input changes what is missing; `NackScheduler` decides when to request the missing parts.
 """
 
 from collections.abc import Iterator
@@ -46,11 +46,12 @@ from .inventory import Inventory
 from .nack_scheduler import NackScheduler
 
 _SELF_CHECK_MIN_S = 1.0
-"""Shortest silence after which a receiver requests what is missing unasked. A FLUSH that is not lost comes sooner."""
+"""Shortest silence in seconds after which a receiver requests missing data although no FLUSH has arrived. A FLUSH that
+is not lost arrives sooner."""
 _SELF_CHECKS_MAX = 20
-"""Checks of a silent sender, as many as a sender repeats a FLUSH (the robust factor of RFC 5740)."""
+"""Most checks of a silent sender: as many as a sender sends of each FLUSH (the robust factor of RFC 5740)."""
 _PROOF_BYTES = 1 << 16
-"""Data of a sender that prove it useful even if nothing is complete: too many for an attacker to send in many names."""
+"""Bytes that prove a sender useful even if no object is complete: more than an attacker can send in many names."""
 _NO_TAIL = np.empty(0, np.uint8)
 
 
@@ -64,7 +65,7 @@ class Receiver:
         self.data_bytes = 0
         """Bytes of object data received, repetitions included."""
         self.is_proven = False
-        """True if anything arrived complete, or at least a lot arrived."""
+        """True if the sender has proved useful: an object arrived completely, or at least a lot of data arrived."""
         self._context = context
         self._config = context.config
         self._inventory = Inventory(context, self.remote)
@@ -82,7 +83,7 @@ class Receiver:
             self._feedback.nack,
         )
         self._matcher: InOrderMatcher | None = None
-        """Recognizes the train that most likely comes next."""
+        """Matcher of the train that most likely comes next; None if none is expected."""
         self._last_matcher: InOrderMatcher | None = None
         self._self_checks_left = 0
         self.timers.set(Timer.INACTIVE, now + self._config.inactivity_s)
@@ -104,20 +105,20 @@ class Receiver:
         return (item.progress(self.remote.node_id) for item in items)
 
     def renew_node_id(self) -> None:
-        """Use the node id that the context has now."""
+        """Take over the node id of the context, which has changed."""
         self._cc.node_id = self._context.node_id
 
     # Input.
 
     def hear(self, message: FromSender, address: Address, now: float) -> None:
-        """Note what every message of the sender tells."""
+        """Note the time and address of a message of the sender, and the fields that all its messages have."""
         self.remote.heard_at = now
         self.remote.update(message, address)
         if not isinstance(message, Data):
             self._cc.note_command(message.sequence, now)
 
     def receive_in_order(self, train: Train, now: float) -> bool:
-        """Receive a train that continues where the sender was last, as nearly all data do.
+        """Receive a train that continues where the sender's last train ended, as nearly all trains do.
 
         Return False, and do nothing, if anything about the train is unusual.
         """
@@ -200,7 +201,7 @@ class Receiver:
     def _receive_symbols(
         self, item: IncomingObject, run: DataRun, blocks: NDArray[np.int64], symbols: NDArray[np.int64]
     ) -> None:
-        """Sort source from parity symbols, cut the run where it is not consecutive, and pass it to the object."""
+        """Cut a run into parity symbols and consecutive source symbols, and pass them to the object."""
         partition, stats = item.layout.partition, self._context.stats
         if partition.blocks == UNBOUNDED:
             blocks = _unwrap(blocks, item)
@@ -225,7 +226,7 @@ class Receiver:
             self._inventory.see(item, first + end - start, is_flush=False)
 
     def _receive_parity(self, item: IncomingObject, block: int, symbol: int, payload: NDArray[np.uint8]) -> None:
-        """Receive a symbol that is not a source symbol."""
+        """Receive a parity symbol. Drop it if the object cannot have it."""
         partition = item.layout.partition
         if not 0 <= block < partition.blocks or symbol - partition.block_length(block) >= item.fti.parity_segments:
             self._context.stats.drop(Drop.BAD_POSITION)
@@ -297,7 +298,7 @@ class Receiver:
         self._context.emit(CommandReceived(self.remote.node_id, command.content))
 
     def overhear(self, message: FromReceiver | RepairAdv) -> None:
-        """Note requests and reports of another receiver, also if the sender repeats them. Brings no timer closer."""
+        """Note requests and reports of another receiver, even if the sender repeats them. No timer moves closer."""
         if isinstance(message, Nack | RepairAdv):
             self._nack_scheduler.overhear(message.requests)
         for extension in message.extensions:
@@ -352,7 +353,7 @@ class Receiver:
         return True
 
     def _after_data(self, count: int, item: IncomingObject, now: float) -> None:
-        """After something of an object has come, complete the object, and confirm or request what is due."""
+        """Complete an object after data for it have arrived, if nothing is missing. Confirm or request what is due."""
         self.remote.data_at = now
         self._self_checks_left = _SELF_CHECKS_MAX
         self.is_proven |= item.is_useful or self.data_bytes >= _PROOF_BYTES
@@ -375,7 +376,7 @@ class Receiver:
         return max(_SELF_CHECK_MIN_S, 2 * _SELF_CHECKS_MAX * self.remote.grtt_s)
 
     def _self_check(self, now: float) -> None:
-        """Request what is missing from a sender that has been silent: its last FLUSH may be lost."""
+        """Request what is missing if the sender has been silent: its last FLUSH may be lost."""
         due_at = self.remote.data_at + self._self_check_s
         if due_at > now:
             self.timers.set(Timer.SELF_CHECK, due_at)

@@ -31,27 +31,27 @@ _SOURCE = struct.Struct(">I")
 _SOURCE_AT = 4
 """Offset of the source id in every NORM message."""
 _SOURCE_END = 8
-"""A datagram shorter than this has no source id."""
+"""Offset after the source id. A shorter datagram has no source id."""
 _ENDS = struct.Struct(">II")
-"""Source id and sender id of feedback: who sends it, and to which sender."""
+"""Format of the source id and the sender id of feedback: the receiver that it comes from, and the sender it is for."""
 _FEEDBACK_BYTES_MIN = 24
 """Length of the shortest NACK or ACK: their fixed header."""
 _FEEDBACK = frozenset(VERSION << 4 | kind for kind in (MessageType.NACK, MessageType.ACK))
-"""First bytes of feedback."""
+"""First bytes that feedback messages can have."""
 _STALE_S = 10.0
-"""How long messages of an earlier incarnation of a sender may still be on their way."""
+"""Seconds for which messages of an earlier incarnation of a sender may still be on their way."""
 _STALE_MAX = 1024
 """Most earlier incarnations remembered: anyone can invent them."""
 _EVICTION_INTERVAL_S = 0.01
-"""Shortest time between searches for a proven sender that can be replaced: each looks at all senders."""
+"""Shortest time in seconds between searches for a proven sender to replace. Each search looks at all senders."""
 _SILENT_SHARE = 0.25
 """Share of `inactivity_s` after which a silent sender may be replaced by a new one."""
 _PAUSE_CHECK_S = 0.01
-"""While reception is paused, how often timers check if it still is."""
+"""Interval in seconds at which timers check, while reception is paused, if the pause is over."""
 
 
 class ReceiverTable:
-    """Receivers by the node id of their sender. Makes them when senders appear, and removes them."""
+    """Receivers of a node, by the node id of their sender. They are made when senders appear, and removed again."""
 
     __slots__ = (
         "_by_id",
@@ -70,11 +70,11 @@ class ReceiverTable:
         self._is_receiving = is_receiving
         self._by_id: dict[int, Receiver] = {}
         self._unproven: OrderedDict[int, Receiver] = OrderedDict()
-        """Receivers that never got anything complete, longest silent first."""
+        """Receivers whose sender has not proved useful, in order of silence, the longest first."""
         self._stale: dict[tuple[int, int], float] = {}
-        """Node id and instance id of incarnations that are over, and how long to remember each; oldest first."""
+        """Time until which each incarnation that is over is remembered, by node id and instance id, oldest first."""
         self.next_at = NEVER
-        """No timer of a receiver expires before this time."""
+        """Time before which no timer of a receiver expires."""
         self._evictable_at = -NEVER
 
     @property
@@ -87,7 +87,7 @@ class ReceiverTable:
         return (progress for receiver in self._by_id.values() for progress in receiver.incoming())
 
     def renew_node_id(self) -> None:
-        """Use the node id that the context has now."""
+        """Take over the node id of the context, which has changed."""
         for receiver in self._by_id.values():
             receiver.renew_node_id()
 
@@ -111,7 +111,7 @@ class ReceiverTable:
     def is_irrelevant(self, train: Train) -> bool:
         """Return True if a train is feedback between other nodes that changes nothing here.
 
-        In large groups most messages are.
+        In large groups, most messages are such feedback.
         """
         data = train.data.data
         if not _FEEDBACK_BYTES_MIN <= len(data) <= train.segment_bytes or data[0] not in _FEEDBACK:
@@ -128,7 +128,7 @@ class ReceiverTable:
             self._after_input(receiver)
 
     def receive(self, message: FromSender, address: Address, now: float, is_paused: bool) -> None:
-        """Receive any other message of a remote sender."""
+        """Receive a message of a remote sender that is not DATA."""
         receiver = self._receiver_of(message, address, now, is_paused)
         if receiver is None:
             return
@@ -162,9 +162,9 @@ class ReceiverTable:
         receiver.overhear(message)
 
     def handle_timeout(self, now: float, is_paused: bool) -> None:
-        """Act on all timers of receivers that have expired. While paused, put them off instead.
+        """Act on all expired timers of receivers. While reception is paused, put them off.
 
-        Requesting repairs that would be dropped on arrival makes no sense.
+        During a pause, repairs would be dropped on arrival, so it makes no sense to request them.
         """
         if is_paused:
             self.next_at = now + _PAUSE_CHECK_S
@@ -182,7 +182,7 @@ class ReceiverTable:
         if not self._is_receiving:
             stats.drop(Drop.NOT_RECEIVING)
             return None
-        # Messages about data are received even now, so that the missing data can be requested when the pause is over.
+        # Messages about data are received even in a pause, so that missing data can be requested when it is over.
         if is_paused and not isinstance(message, Flush | CongestionControl | EndOfTransmission):
             stats.drop(Drop.PAUSED)
             if node_id in self._by_id:
@@ -218,7 +218,7 @@ class ReceiverTable:
         if receiver.is_proven:
             self._unproven.pop(receiver.remote.node_id, None)
         while self._context.used_bytes > self._config.total_bytes_max:
-            # The one that holds most gives way, so that a greedy sender does no harm to the others.
+            # The receiver that holds most memory gives way, so that a greedy sender does no harm to other senders.
             max(
                 self._by_id.values(),
                 key=lambda holder: (holder.used_bytes > 0, not holder.is_proven, holder.used_bytes),

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from .stores import lazy_memory
 
 _PAGE_BYTES = 4096
-"""Memory that one segment touches at least: the kernel allocates whole pages."""
+"""Least memory in bytes that one stored segment takes: the kernel allocates whole pages."""
 
 
 class SegmentRing:
-    """Rows of segments by index. A row is reused `rows` segments later. Memory is taken when first needed."""
+    """Ring of rows that hold segments by index. A row is reused `rows` segments later. Memory is taken when needed."""
 
     __slots__ = ("_memory", "_row_bytes", "_touched", "rows")
 
@@ -21,7 +21,7 @@ class SegmentRing:
         self._row_bytes = row_bytes
         self._memory: NDArray[np.uint8] | None = None
         self._touched = 0
-        """Rows that were ever written, at most."""
+        """Upper bound of the number of rows that were ever written."""
 
     @property
     def is_allocated(self) -> bool:
@@ -30,16 +30,16 @@ class SegmentRing:
 
     @property
     def claimed_bytes(self) -> int:
-        """Memory of the whole ring."""
+        """Memory of the whole ring, in bytes."""
         return self.rows * self._row_bytes
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the rows that were written."""
+        """Memory of the rows that were written, in bytes."""
         return min(self._touched * max(self._row_bytes, _PAGE_BYTES), self.claimed_bytes)
 
     def store(self, ranges: Iterable[tuple[int, int]], first: int, segments: NDArray[np.uint8]) -> None:
-        """Store those of the segments, which begin with index `first`, whose indexes are in `ranges`."""
+        """Store the segments whose indexes are in `ranges`. Row 0 of `segments` has the index `first`."""
         memory, size = self._allocated(), segments.shape[1]
         for start, stop in ranges:
             self._touched = min(self._touched + stop - start, self.rows)
@@ -51,7 +51,7 @@ class SegmentRing:
                 start += count
 
     def run(self, first: int, end: int) -> NDArray[np.uint8]:
-        """Return the segments from `first` to `end`, as far as they lie together."""
+        """Return the segments from `first` to before `end`, but none beyond the end of the ring's memory."""
         row = first % self.rows
         return self._allocated()[row : min(row + end - first, self.rows)]
 

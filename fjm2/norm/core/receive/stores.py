@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 _PAGE_BYTES = 4096
-"""Memory that one write takes at least: the kernel allocates whole pages."""
+"""Least memory in bytes that one write takes: the kernel allocates whole pages."""
 _HUGE_MIN_BYTES = 1 << 22
-"""Size from which numpy asks the kernel for huge pages."""
+"""Size of an array in bytes from which numpy asks the kernel for huge pages."""
 
 
 def lazy_memory(size: int) -> NDArray[np.uint8]:
@@ -37,11 +37,11 @@ class Store(Protocol):
     """Storage for bytes that arrive in any order."""
 
     def write(self, offset: int, rows: NDArray[np.uint8]) -> None:
-        """Write rows, which may be strided, one after the other. Raise OSError if that fails."""
+        """Write rows, which may be strided, one after the other from `offset` on. Raise OSError if that fails."""
         ...
 
     def read(self, offset: int, size: int) -> NDArray[np.uint8]:
-        """Return bytes that were written before."""
+        """Return `size` bytes from `offset` on, which were written before."""
         ...
 
     def close(self) -> None:
@@ -49,12 +49,12 @@ class Store(Protocol):
         ...
 
     def memory_bytes(self, segments: int, segment_bytes: int) -> int:
-        """Return the memory that this many segments take."""
+        """Return the memory in bytes that a number of segments takes."""
         ...
 
 
 class MemoryStore:
-    """An object in memory. Only pages that were written take memory."""
+    """Store that holds an object in memory. Only pages that were written take memory."""
 
     __slots__ = ("data",)
 
@@ -75,7 +75,7 @@ class MemoryStore:
 
 
 class FileStore:
-    """An object in a temporary file, which belongs to the application once it is complete."""
+    """Store that holds an object in a temporary file. The file belongs to the application once it is complete."""
 
     __slots__ = ("_file", "path")
 
@@ -91,7 +91,7 @@ class FileStore:
         return np.frombuffer(os.pread(self._file, size, offset).ljust(size, b"\0"), np.uint8)
 
     def hand_over(self) -> str:
-        """Return the path of the complete file, and leave it to the caller."""
+        """Close the complete file, and return its path. The file belongs to the caller from then on."""
         os.close(self._file)
         self._file = -1
         return self.path

@@ -1,4 +1,4 @@
-"""The objects of a remote sender that a receiver wants: those after its point of synchronisation that are not done.
+"""Objects of a remote sender that a receiver wants: those after the point where reception began that are not done.
 
 Objects are known here by a count that does not wrap. Its low 16 bits are the transport id on the wire.
 """
@@ -11,11 +11,12 @@ from fjm2.norm.core.ranges import OBJECT_ID, RangeSet
 from .incoming_object import IncomingObject
 
 _FIRST_COUNT = 1 << 32
-"""Count of transport id 0 in the first round: leaves room to count backwards from the first object known."""
+"""Count of the object with transport id 0 in the first round. It leaves room to count backwards from the first object
+known."""
 
 
 class ObjectWindow:
-    """The objects of one sender, by their count (see above)."""
+    """Objects of one sender, by their count: a number that does not wrap, with the transport id in its low 16 bits."""
 
     __slots__ = ("_done", "_origin", "_passed_over", "_size", "end", "is_synced", "open", "start")
 
@@ -23,11 +24,11 @@ class ObjectWindow:
         self._size = size
         self._done = RangeSet()
         self._origin = 0
-        """First object that was ever wanted."""
+        """Count of the first object that was ever wanted."""
         self._passed_over = RangeSet()
-        """Later objects that were never wanted."""
+        """Counts of later objects that were never wanted."""
         self.open: dict[int, IncomingObject] = {}
-        """Objects that are being received."""
+        """Objects that are being received, by count."""
         self.is_synced = False
         self.start = 0
         """Count of the first object wanted."""
@@ -35,13 +36,13 @@ class ObjectWindow:
         """Count after the last object that the sender is known to have begun."""
 
     def sync(self, object_id: int, back: int = 0) -> None:
-        """Begin with an object, or with one that is `back` earlier."""
+        """Begin reception with an object, or `back` objects before it."""
         self.is_synced = True
         self.end = _FIRST_COUNT + object_id
         self.start = self._origin = self.end - back
 
     def count_of(self, object_id: int) -> int:
-        """Return the count of an object: the one nearest to the newest object that has this id."""
+        """Return the count of the object with a transport id: of all possible counts, the one nearest to `end`."""
         return OBJECT_ID.unwrap(object_id, max(self.end - 1, self.start))
 
     def is_done(self, count: int) -> bool:
@@ -64,12 +65,12 @@ class ObjectWindow:
         self.open[count] = item
 
     def close(self, count: int) -> None:
-        """Take out an object that is complete or given up."""
+        """Remove an object that is complete or given up."""
         self.open.pop(count, None)
         self.skip(count, count + 1)
 
     def skip(self, start: int, end: int) -> None:
-        """Give up objects that are not open."""
+        """Give up the objects from `start` to before `end`, none of which is open."""
         self._done.add(start, end)
         first_open = self._done.end_of(self.start)
         if first_open > self.start:
@@ -90,7 +91,7 @@ class ObjectWindow:
         return [count for count in late if count not in kept]
 
     def trim(self) -> list[tuple[int, int]]:
-        """Give up objects before the window. Return the ranges of those that are unknown."""
+        """Give up objects before the window of which nothing has arrived, and return the ranges of their counts."""
         behind = self.end - self._size
         if behind <= self.start:
             return []
@@ -100,7 +101,7 @@ class ObjectWindow:
         return unheard
 
     def unheard(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of objects of which nothing has arrived."""
+        """Yield ranges of the counts of objects of which nothing has arrived."""
         heard = sorted(self.open)
         at = 0
         for start, end in self._done.gaps(self.start, self.end):

@@ -3,7 +3,7 @@
 from fjm2.norm.core.config import Flow, SenderConfig
 
 _MEMBERS_MAX = 4096
-"""Most members, and most evicted ones remembered: anyone may claim to be a receiver, and each costs memory."""
+"""Most members, and most evicted members remembered. Anyone can claim to be a receiver, and each costs memory."""
 _NEWCOMERS_MAX = 1024
 """Most members that have joined by themselves and not confirmed anything yet."""
 _TRIAL_TIMEOUTS = 4
@@ -11,9 +11,9 @@ _TRIAL_TIMEOUTS = 4
 _DISTRUST_TIMEOUTS = 4
 """Multiple of `ack_timeout_s` for which nobody may join after the first newcomer that confirmed nothing."""
 _DISTRUST_GROWTH = 2.0
-"""Each further newcomer that confirms nothing closes the set for this many times longer."""
+"""Factor by which each further newcomer that confirms nothing lengthens the time for which nobody may join."""
 _DISTRUST_MAX_S = 300.0
-"""Longest time for which nobody may join: a group recovers from an attack within minutes."""
+"""Longest time in seconds for which nobody may join. A group thus recovers from an attack within minutes."""
 
 
 class AckingSet:
@@ -35,11 +35,11 @@ class AckingSet:
         """True if receivers join by answering a probe."""
         self._timeout_s = config.ack_timeout_s
         self.heard_at: dict[int, float] = {}
-        """Members, and when each was last heard. Changed in place: others may keep a reference."""
+        """Time at which each member was last heard, by node id. Changed in place: others may keep a reference."""
         self._newcomers: set[int] = set()
         """Members that joined by themselves and have confirmed nothing yet. Anyone can claim to be a receiver."""
         self._distrust_s = _DISTRUST_TIMEOUTS * config.ack_timeout_s
-        """How long nobody may join after the next newcomer that confirms nothing."""
+        """Seconds for which nobody may join after the next newcomer that confirms nothing."""
         self._distrust_until = 0.0
         self._evicted: dict[int, None] = {}
         """Members that were given up and have not come back, oldest first."""
@@ -48,21 +48,21 @@ class AckingSet:
 
     @property
     def nodes(self) -> frozenset[int]:
-        """The members."""
+        """Node ids of the members."""
         return frozenset(self.heard_at)
 
     @property
     def evicted(self) -> frozenset[int]:
-        """Members that were given up, and have neither come back nor left."""
+        """Node ids of members that were given up, and that have neither come back nor left."""
         return frozenset(self._evicted)
 
     @property
     def has_newcomers(self) -> bool:
-        """True if a member has not confirmed anything yet."""
+        """True if a member that joined by itself has not confirmed anything yet."""
         return bool(self._newcomers)
 
     def replace(self, nodes: frozenset[int], now: float, excluded: frozenset[int]) -> None:
-        """Make these nodes the members, and keep the excluded ones from joining by themselves."""
+        """Make `nodes` the members, and keep `excluded` nodes from joining by themselves."""
         self._excluded = excluded - nodes
         members = {node: self.heard_at.get(node, now) for node in nodes}
         self.heard_at.clear()
@@ -95,7 +95,7 @@ class AckingSet:
         self._newcomers.discard(node)
 
     def evict_silent(self, awaited: set[int], asked_at: float, now: float) -> list[int]:
-        """Evict the awaited members that have been silent for too long, and return them."""
+        """Evict the awaited members that were silent, or on trial, for too long. Return their node ids."""
         gone = [node for node in awaited if self._is_given_up(node, asked_at, now)]
         if now >= self._distrust_until and not self._newcomers.isdisjoint(gone):
             self._distrust_until = now + self._distrust_s
@@ -109,6 +109,9 @@ class AckingSet:
         return gone
 
     def _is_given_up(self, node: int, asked_at: float, now: float) -> bool:
-        """True if a member is silent, or a newcomer has not confirmed in time. Others may be slow while they answer."""
+        """Return True if a member has fallen silent, or is a newcomer that has not confirmed anything in time.
+
+        Other members may be slow to confirm, as long as they answer at all.
+        """
         is_overdue = node in self._newcomers and now - asked_at >= _TRIAL_TIMEOUTS * self._timeout_s
         return is_overdue or now - self.heard_at.get(node, 0.0) >= self._timeout_s

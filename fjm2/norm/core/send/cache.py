@@ -21,10 +21,10 @@ class SendCache:
     ) -> None:
         self._config = config
         self._has_confirmed = has_confirmed
-        """True if no receiver that is waited for may still need what was sent up to a `sent_mark`."""
+        """Function that returns True if no awaited receiver may still need what was sent up to a `sent_mark`."""
         self._is_room_wanted = False
         self._refused_bytes: int | None = None
-        """Smallest size that was refused since anything changed: asking again would give the same answer."""
+        """Smallest size in bytes refused since the last change. This size, or a larger one, would be refused again."""
         self._objects: dict[int, SendObject] = {}
         self._bytes = 0
         self._count = 0
@@ -43,7 +43,7 @@ class SendCache:
         return len(self._objects)
 
     def has_room(self, size: int) -> bool:
-        """Return True if an object of this size fits, after purging objects that have been sent if need be."""
+        """Return True if an object of this size fits, if necessary after purging objects that have been sent."""
         if self._refused_bytes is not None and size >= self._refused_bytes:
             return False
         self._is_room_wanted = not self._could_fit(size)
@@ -92,7 +92,7 @@ class SendCache:
             self._emit(ObjectPurged(item.id))
 
     def between(self, first_id: int, last_id: int) -> tuple[list[SendObject], bool]:
-        """Return the objects held between two ids, both included, and True if none of that range was removed."""
+        """Return the objects held from `first_id` to `last_id`, and True if no object of that range was removed."""
         span = OBJECT_ID.distance(first_id, last_id)
         if span < 0:
             return [], True

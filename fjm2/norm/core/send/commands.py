@@ -1,4 +1,4 @@
-"""NORM_CMD messages that wait to be sent (RFC 5740, 4.2.3). Each is built when its turn comes, with current values."""
+"""Queue of NORM_CMD messages (RFC 5740, 4.2.3). Each message is built when its turn comes, with current values."""
 
 from collections import deque
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from .repair import RepairQueue
 from .trains import SenderFields
 
 _OBJECT_ID_BYTES = 2
-"""Size of one entry in a SQUELCH's list of invalid objects."""
+"""Size in bytes of one entry in a SQUELCH's list of invalid objects."""
 _ADVERTISEMENTS_PER_GRTT = 4
 """Most REPAIR_ADVs in one round trip: enough to suppress NACKs, few enough not to add to the load."""
 
@@ -32,7 +32,7 @@ BuildMessage = Callable[[SenderFields, float], Message]
 
 
 class CommandQueue:
-    """Commands in the order they were requested, and the repetitions that are still due."""
+    """Queue of commands in the order in which they were requested, and of commands to repeat."""
 
     def __init__(self, context: SenderContext, repair_queue: RepairQueue) -> None:
         self.pending: deque[BuildMessage] = deque()
@@ -45,9 +45,9 @@ class CommandQueue:
         self._stats = context.stats
         self._emit = context.emit
         self._repetitions: deque[tuple[bytes, int]] = deque()
-        """Application commands, and how many more times to send each."""
+        """Application commands, each with the number of times that it is still to be sent."""
         self._squelch_at = 0
-        """Where the next SQUELCH continues in a list of invalid objects that is too long for one."""
+        """Position in the list of invalid objects at which the next SQUELCH begins if the list is too long for one."""
         self._is_advertisement_due = False
 
     def add_end(self) -> None:
@@ -64,7 +64,7 @@ class CommandQueue:
         self._timers.set(Timer.PROBE, now + self._timing.probe(now, is_sending))
 
     def add_application(self, content: bytes, repetitions: int, now: float) -> None:
-        """Queue a CMD(APPLICATION) that is sent this many times."""
+        """Queue a CMD(APPLICATION) that is sent `repetitions` times."""
         self._repetitions.append((content, repetitions))
         if not self._timers.is_set(Timer.COMMAND):
             self._timers.set(Timer.COMMAND, now)
@@ -82,13 +82,13 @@ class CommandQueue:
             self._timers.set(Timer.COMMAND, now + 2 * self._timing.grtt_s / len(self._repetitions))
 
     def request_advertisement(self, now: float) -> None:
-        """Tell the group soon what was requested by unicast."""
+        """Schedule a CMD(REPAIR_ADV), which tells the group what was requested by unicast."""
         self._is_advertisement_due = True
         if not self._timers.is_set(Timer.ADVERTISE):
             self._timers.set(Timer.ADVERTISE, now)
 
     def advertise(self, now: float) -> None:
-        """Queue the CMD(REPAIR_ADV) if one is due: it suppresses NACKs for what is being repaired already."""
+        """Queue a CMD(REPAIR_ADV) if one is due. It suppresses NACKs for parts that are being repaired already."""
         if not self._is_advertisement_due:
             return
         self._is_advertisement_due = False

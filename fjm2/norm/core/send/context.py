@@ -1,4 +1,4 @@
-"""The parts of a sender that its other parts share."""
+"""Settings, counters, timers and buffers that all parts of a sender share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from .trains import TrainMaker
 
 @dataclass(slots=True)
 class SenderContext:
-    """Settings, counters, clocks and buffers of one sender."""
+    """Settings, counters, timers and buffers that all parts of one sender share."""
 
     config: SenderConfig
     stats: Stats
     emit: Callable[[Event], None]
-    """Hands an event to the application."""
+    """Function that passes an event to the application."""
     timers: TimerTable
     timing: Timing
     trains: TrainMaker

@@ -1,4 +1,4 @@
-"""Flow control in action: asks the acking set for confirmations, and lets writers go on when they arrive."""
+"""Flow control of a sender. It asks the acking set for confirmations, and lets writers continue when these arrive."""
 
 from collections import deque
 
@@ -12,17 +12,18 @@ from .flusher import Flusher
 from .objects import SendObject, SendStream
 
 _FEW_NODES_MAX = 8
-"""Most receivers that need no NACK back-off: so few NACKs at once do no harm, and losses are repaired sooner."""
+"""Most receivers for which NACK back-off is switched off: so few NACKs do no harm, and repairs begin sooner."""
 _IDLE_MIN_S = 0.01
-"""Shortest wait before the end of the sent data is marked: lone messages need not be confirmed one by one."""
+"""Shortest time in seconds that an idle sender waits before it asks to confirm its last data, so that scattered
+messages are not confirmed one by one."""
 _NODE_ID_BYTES = 4
-"""Size of one entry in a FLUSH's list of acking nodes."""
+"""Size in bytes of one entry in a FLUSH's list of acking nodes."""
 _ROOM_SHARE = 8
-"""A waiting writer is told once this part (1/8) of the ring is free, so that it does not wake for every segment."""
+"""Divisor of a ring's size. A waiting writer is woken once 1/8 of the ring is free, and not for every segment."""
 
 
 class FlowControl:
-    """Connects the flow window to what it holds back: streams, the cache, and the FLUSH that asks to confirm."""
+    """Link between the flow window and the parts that it controls: streams, the cache, and requests to confirm."""
 
     def __init__(self, context: SenderContext, window: FlowWindow, queue: deque[SendObject], flusher: Flusher) -> None:
         self._config = context.config
@@ -36,7 +37,7 @@ class FlowControl:
         self._emit = context.emit
 
     def set_receivers(self, nodes: frozenset[int], now: float, excluded: frozenset[int]) -> None:
-        """Wait for these nodes, and keep the excluded ones from joining by themselves."""
+        """Wait for `nodes`, and keep `excluded` nodes from joining by themselves."""
         was_active = self._window.is_active
         self._cache.note_change()
         self._window.set_nodes(nodes, now, excluded)
@@ -54,7 +55,7 @@ class FlowControl:
         self._flusher.excuse(node, now)
 
     def note_heard(self, node: int, is_answer: bool, now: float) -> None:
-        """Note that a receiver is alive. `is_answer` tells that it answered a probe."""
+        """Note that a receiver is alive. `is_answer` is True if it answered a probe."""
         if self._window.note_heard(node, is_answer, now):
             self._adapt_streams()
             self._timers.set(Timer.WINDOW, now)
@@ -65,7 +66,7 @@ class FlowControl:
         self._complete(self._window.confirm(node, position, now), now)
 
     def mark(self, item: SendObject, now: float, is_idle: bool) -> None:
-        """Ask for confirmation of everything sent so far, if it is time to. `item` was sent last."""
+        """Ask for confirmation of everything sent so far, if it is time for that. `item` is the object sent last."""
         window = self._window
         if window.is_mark_due(is_idle) and item.next_index:
             streams = {stream.id: stream.next_index for stream in self._queue if isinstance(stream, SendStream)}
@@ -75,7 +76,7 @@ class FlowControl:
             self._timers.set(Timer.WINDOW, now + max(self._timing.grtt_s, _IDLE_MIN_S))
 
     def check(self, now: float) -> None:
-        """Act on the window timer: request again, evict silent receivers, or mark what an idle sender sent last."""
+        """Act on the window timer: evict silent receivers, repeat a request, or ask to confirm what was sent last."""
         window = self._window
         if window.answers_by is not None and window.answers_by <= now:
             window.stop_waiting()
@@ -94,7 +95,7 @@ class FlowControl:
             self.mark(self._flusher.last, now, is_idle=True)
 
     def announce_room(self, stream: SendStream) -> None:
-        """Tell a waiting writer that the stream has room, once there is enough of it."""
+        """Tell a waiting writer that the stream has room, once there is enough room."""
         if stream.is_room_wanted and stream.room >= stream.ring.rows * stream.ring.segment_bytes // _ROOM_SHARE:
             stream.is_room_wanted = False
             self._emit(StreamWritable(stream.id))
@@ -107,7 +108,7 @@ class FlowControl:
             self._timers.set(Timer.WINDOW, now + 2 * self._timing.grtt_s)
 
     def _complete(self, mark: Mark | None, now: float) -> None:
-        """Free what a confirmed mark covers, and set the next one."""
+        """Free what a confirmed mark covers, and set the next mark. Do nothing if `mark` is None."""
         if mark is None:
             return
         for object_id, index in mark.streams.items():
@@ -125,7 +126,7 @@ class FlowControl:
         self._trains.backoff_factor = 0 if are_few else self._config.backoff_factor
 
     def _adapt_streams(self) -> None:
-        """Start or stop holding stream data, after the first receiver joined or the last one left.
+        """Start to hold stream data until it is confirmed, if the first receiver has joined; stop if the last has left.
 
         What was sent before the first receiver joined need not be confirmed.
         """

@@ -1,9 +1,9 @@
 """Flow control: how far a sender may be ahead of the receivers that confirm (RFC 5740, 5.5.3, applied continuously).
 
-The sender marks a position in what it sends, asks its acking set to confirm it, and sets the next mark when all have
-done so. It is never more than one window ahead of the last position that all have confirmed. The window follows what
-gets lost: receivers whose kernels drop data are being overrun, and a smaller window keeps what is in flight within
-their buffers.
+The sender marks a position in what it sends, asks its acking set to confirm it, and sets the next mark when all members
+have done so. It is never more than one window ahead of the last position that all members have confirmed. The window
+adapts to losses: receivers whose kernels drop data are being overrun, and a smaller window keeps the data in flight
+within their buffers.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .acking_set import AckingSet
 from .window_size import WindowSize
 
 _MARKS_PER_WINDOW = 3
-"""Marks in one window: enough that one is always in flight, few enough that answers cost little."""
+"""Number of marks in one window: enough that one is always in flight, few enough that answers cost little."""
 
 
 @dataclass(slots=True)
@@ -25,31 +25,31 @@ class Mark:
 
     position: Position
     sent: int
-    """Segments of all objects that had been sent at this position."""
+    """Number of segments, of all objects, that had been sent at this position."""
     waiting: set[int]
-    """Members that have not confirmed it yet."""
+    """Node ids of members that have not confirmed the mark yet."""
     streams: dict[int, int]
-    """Object id of each open stream, and its first segment that had not been sent."""
+    """Index of the first segment that had not been sent yet, for each open stream by its object id."""
     asked_at: float
 
 
 class FlowWindow:
-    """The mark that members must confirm, and how much may be sent until they do. Counts in segments."""
+    """Window of a sender: the mark that members must confirm, and how many segments may be sent until they do."""
 
     def __init__(self, config: SenderConfig) -> None:
         self._strategy = config.flow
         self._timeout_s = config.ack_timeout_s
         self.acking_set = AckingSet(config)
-        """The receivers that are waited for."""
+        """Receivers that the sender waits for."""
         self._members = self.acking_set.heard_at
         self.size = WindowSize(config)
-        """The size of the window, and what it depends on."""
+        """Size of the window, and the measurements that it depends on."""
         self._segments = self.size.segments
         self._max_segments = self.size.max_segments
         self.sent = 0
-        """Segments of all objects that were sent, each counted once."""
+        """Number of segments sent, of all objects. Segments sent again do not count."""
         self.confirmed = 0
-        """Segments that all members have confirmed."""
+        """Number of segments that all members have confirmed."""
         self._answers_by: float | None = None
         """Deadline of the first answers: None until set, and NEVER once the sender no longer waits for them."""
         self.mark: Mark | None = None
@@ -72,7 +72,7 @@ class FlowWindow:
 
     @property
     def answers_by(self) -> float | None:
-        """Time until which the first answers are awaited; None if they are not."""
+        """Time until which the sender waits for first answers; None if it does not wait for them."""
         return None if self.is_active or self._answers_by == NEVER else self._answers_by
 
     @property
@@ -81,13 +81,14 @@ class FlowWindow:
         return frozenset() if self.mark is None else frozenset(self.mark.waiting)
 
     def has_confirmed(self, sent_mark: int) -> bool:
-        """Return True if no member may still need what had been sent when `sent` was `sent_mark`."""
+        """Return True if no member may still need any of the first `sent_mark` segments that were sent."""
         return not self.is_active or sent_mark <= self.confirmed
 
     def room(self, now: float, answers_s: float) -> int:
         """Return the number of segments that may be sent now.
 
-        Before the first answer the sender fills one window and waits `answers_s` for receivers to appear, once.
+        Before the first answer, the sender fills one window, and waits once, for at most `answers_s` seconds, for
+        receivers to appear.
         """
         if not self.is_active:
             if not self.is_holding:
@@ -102,13 +103,13 @@ class FlowWindow:
         self._answers_by = NEVER
 
     def set_nodes(self, nodes: frozenset[int], now: float, excluded: frozenset[int]) -> None:
-        """Wait for these nodes, and keep the excluded ones from joining by themselves."""
+        """Wait for `nodes`, and keep `excluded` nodes from joining by themselves."""
         self.acking_set.replace(nodes, now, excluded)
         if self.mark is not None:
             self.mark.waiting &= nodes
 
     def note_heard(self, node: int, is_answer: bool, now: float) -> bool:
-        """Note that a receiver is alive, and return True if it is the first one to wait for."""
+        """Note that a receiver is alive. Return True if it is the first receiver that the sender waits for."""
         was_active = self.is_active
         self.acking_set.note_heard(node, is_answer, now)
         return self.is_active and not was_active
@@ -123,16 +124,16 @@ class FlowWindow:
             return False
         ahead = self.sent - self.confirmed
         if ahead <= 0:
-            return False  # a third of the smallest window is no segment at all
+            return False  # the comparison below would be True: a third of the smallest window is 0 segments
         return is_idle or ahead >= self._segments // _MARKS_PER_WINDOW or self.acking_set.has_newcomers
 
     def set_mark(self, position: Position, streams: dict[int, int], now: float) -> Mark:
-        """Mark what has been sent so far."""
+        """Set a mark after everything sent so far, and return it. `position` is that of the last segment sent."""
         self.mark = Mark(position, self.sent, set(self._members), streams, now)
         return self.mark
 
     def confirm(self, node: int, position: Position, now: float) -> Mark | None:
-        """Note a confirmation. Return the mark if it was the last one missing."""
+        """Note a confirmation. Return the mark if all members have confirmed it by now, else None."""
         mark = self.mark
         if mark is None or position != mark.position:
             return None
@@ -142,14 +143,14 @@ class FlowWindow:
         return self._complete_mark(now)
 
     def forget(self, node: int, now: float) -> Mark | None:
-        """Stop waiting for a node that has left. Return the mark if its confirmation was the last one missing."""
+        """Stop waiting for a node that has left. Return the mark if all other members have confirmed it, else None."""
         self.acking_set.remove(node)
         if self.mark is not None:
             self.mark.waiting.discard(node)
         return self._complete_mark(now)
 
     def evict(self, now: float) -> tuple[list[int], Mark | None]:
-        """Evict the awaited members that are silent. Return them, and the mark if no other member is awaited."""
+        """Evict the awaited members that are silent. Return their node ids, and the mark if it is complete now."""
         mark = self.mark
         if mark is None or (mark.waiting and now - mark.asked_at < self._timeout_s):
             return [], None

@@ -1,4 +1,5 @@
-"""FLUSH commands and watermarks: how far the data go, and which nodes must confirm them (RFC 5740, 5.1.1 and 5.5.3)."""
+"""FLUSH commands, which tell receivers how far the data go, and watermarks, which ask nodes to confirm the data (RFC
+5740, 5.1.1 and 5.5.3)."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -13,9 +14,9 @@ from .context import SenderContext
 from .objects import SendObject, SendStream
 
 _STREAMS_MAX = 16
-"""Streams whose ends are flushed together with an object: each costs one FLUSH."""
+"""Most streams whose ends are flushed together with an object. Each stream costs one FLUSH."""
 _NODE_ID_BYTES = 4
-"""Size of one entry in a FLUSH's list of acking nodes."""
+"""Size in bytes of one entry in a FLUSH's list of acking nodes."""
 
 
 @dataclass(slots=True)
@@ -28,12 +29,12 @@ class Watermark:
     index: int
     """Index of the last source segment to be confirmed."""
     tries_left: dict[int, int]
-    """Node id to the number of times that it may still be asked."""
+    """Number of times that each node may still be asked, by node id."""
     acked: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)
 
     def ask(self, node_max: int) -> tuple[int, ...]:
-        """Return the nodes to ask this time, `node_max` at most. Nodes that were asked often enough have failed."""
+        """Return the nodes to ask now, at most `node_max`. Nodes that have no tries left count as failed."""
         for node in [node for node, left in self.tries_left.items() if left == 0]:
             self.failed.add(node)
             del self.tries_left[node]
@@ -51,7 +52,7 @@ class Watermark:
         return True
 
     def renew(self, tries: int) -> None:
-        """Ask all remaining nodes this many times again: data before the position was sent again."""
+        """Give each remaining node `tries` tries again, because data before the position was sent again."""
         self.tries_left = dict.fromkeys(self.tries_left, tries)
 
     def fail(self, nodes: set[int]) -> None:
@@ -70,12 +71,12 @@ class Watermark:
         return not self.tries_left
 
     def event(self) -> WatermarkCompleted:
-        """Return the event that reports the outcome."""
+        """Return the event that reports which nodes confirmed the watermark."""
         return WatermarkCompleted(self.number, frozenset(self.acked), frozenset(self.failed))
 
 
 class Flusher:
-    """Sends a few FLUSH commands when everything is sent, and one for each watermark until it is confirmed."""
+    """Source of FLUSH commands: several when everything is sent, and others that ask nodes to confirm watermarks."""
 
     def __init__(self, context: SenderContext, commands: deque[BuildMessage]) -> None:
         self._config = context.config
@@ -91,12 +92,12 @@ class Flusher:
         self._left = 0
         """Number of flushes still to be sent."""
         self._moved: dict[SendObject, None] = {}
-        """Streams with the latest data, oldest first. An object sent after them does not tell where they end."""
+        """Streams that sent data lately, oldest first. Each needs a FLUSH of its own, which tells its end."""
         self.last: SendObject | None = None
         """The newest object of which data was sent."""
 
     def watermark(self, items: Sequence[SendObject], nodes: Sequence[int], now: float) -> int:
-        """Ask nodes to confirm objects, one after the other, as far as they are written. Return the number."""
+        """Ask nodes to confirm objects as far as they are written, one by one. Return the number of the watermark."""
         self._watermark_count += 1
         for item in items:
             index = max(item.sendable - 1, 0)
@@ -117,12 +118,12 @@ class Flusher:
                 del self._moved[next(iter(self._moved))]
 
     def restart(self, now: float) -> None:
-        """Start over after data was sent, or sent again."""
+        """Start all flushes over after data was sent, or sent again."""
         self._left = self._config.robust_factor
         if self._watermarks and self._is_passed(self._watermarks[0]):
             self._arm(now)
         elif not self._watermarks:
-            # The next data postpone it again: a busy sender never flushes.
+            # The next data postpone the flush again: a busy sender never flushes.
             self._timers.set(Timer.FLUSH, now + self._timing.grtt_s)
 
     def forget(self, item: SendObject, now: float) -> None:
@@ -134,7 +135,7 @@ class Flusher:
         self._arm(now)
 
     def renew(self, item: SendObject) -> None:
-        """Start the requests for later watermarks over: data before them is being repaired."""
+        """Give nodes all tries again for the watermarks after an object's data, because that data is being repaired."""
         for watermark in self._watermarks:
             marked = self._cache.get(watermark.object_id)
             if marked is not None and item.order <= marked.order:
@@ -153,7 +154,7 @@ class Flusher:
             self._end_watermark(now)
 
     def act(self, now: float, is_idle: bool) -> None:
-        """Act on the flush timer: ask for a watermark, or flush an idle sender."""
+        """Act on the flush timer: ask nodes to confirm a watermark, or flush if the sender is idle."""
         while self._watermarks and self._is_passed(self._watermarks[0]):
             watermark = self._watermarks[0]
             nodes = watermark.ask(self._config.segment_bytes // _NODE_ID_BYTES)
@@ -175,7 +176,7 @@ class Flusher:
     def _flush_ends(self) -> None:
         last = self.last
         self._left = 0 if last is None else self._left - 1
-        # All streams again: a receiver may have missed a whole round.
+        # Each round flushes all streams: a receiver may have missed a whole round.
         self._moved = {stream: None for stream in self._moved if self._cache.get(stream.id) is stream}
         if last is not None:
             for item in [*(stream for stream in self._moved if stream is not last), last]:

@@ -8,15 +8,15 @@ _GROWTH_WEIGHT = 0.75
 _SHRINK_FACTOR = 0.9
 """Factor of the estimate after a probe without long answers: a lost answer must not shrink it at once."""
 _STRETCH_MAX = 4.0
-"""Longest believed answer to one probe, in multiples of the estimate. A longer one may be forged."""
+"""Longest round-trip time that is believed of an answer, in multiples of the estimate. A longer one may be forged."""
 _BELIEVED_MIN_S = 0.05
-"""Answers up to this are always believed: a busy receiver may take that long, however near it is."""
+"""Round-trip time in seconds that is always believed: a busy receiver may take that long, however near it is."""
 _MESSAGE_OVERHEAD_BYTES = 44
-"""Longest header of a DATA that this sender uses."""
+"""Length in bytes of the longest DATA header that this sender uses."""
 
 
 class Grtt:
-    """An estimate that grows at once with a longer sample, and shrinks step by step when probes bring none."""
+    """Estimate of the GRTT. It grows at once with a longer sample, and shrinks step by step with shorter ones."""
 
     __slots__ = ("_config", "_estimate_s", "_is_guess", "_peak_s", "believed_max_s")
 
@@ -35,7 +35,10 @@ class Grtt:
             self._estimate_s += _GROWTH_WEIGHT * (rtt_s - self._estimate_s)
 
     def end_probe(self) -> None:
-        """End a probe: shrink towards its longest answer. The first answers replace the configured guess."""
+        """End a probe: shrink the estimate towards the probe's longest sample.
+
+        The first samples replace the configured guess.
+        """
         if self._peak_s and self._peak_s < self._estimate_s:
             shrunk = 0.0 if self._is_guess else self._estimate_s * _SHRINK_FACTOR
             self._estimate_s = max(self._peak_s, shrunk)
@@ -45,7 +48,7 @@ class Grtt:
         self.believed_max_s = max(_STRETCH_MAX * self._estimate_s, _BELIEVED_MIN_S)
 
     def code(self, bytes_per_s: float) -> int:
-        """Return the code to advertise. It covers the time that a segment takes at this rate, within the bounds set."""
+        """Return the code of the estimate to advertise: at least the time that a segment takes at the given rate."""
         segment_s = (self._config.segment_bytes + _MESSAGE_OVERHEAD_BYTES) / bytes_per_s
         low, high = self._config.grtt_min_s, self._config.grtt_max_s
         return quantize_rtt(min(max(self._estimate_s, low, segment_s), high))

@@ -1,4 +1,4 @@
-"""Objects of a sender: DATA, FILE and STREAM, cut into trains, with their parity and their repairs."""
+"""Objects of a sender: DATA, FILE and STREAM, which are cut into trains, with their parity and their repairs."""
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -20,9 +20,10 @@ from .sources import Source
 from .stream import StreamRing
 
 _PARITY_BLOCKS_MAX = 16
-"""Blocks whose parity is kept: requests for a block's parity come in waves, and encoding again is expensive."""
+"""Most blocks whose parity is kept: requests for a block's parity come in waves, and encoding again is expensive."""
 _BUFFERED_TRAINS = 4
-"""Trains in the shared row buffer: a few in a row are stamped together, and must survive until all are sent."""
+"""Number of trains that fit into the shared row buffer. Several are stamped together, and must stay until all are
+sent."""
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class Rows:
 
 
 class RowBuffer:
-    """Memory for a few trains of DATA. All DATA and FILE objects of a sender lay out their trains in it, in turn."""
+    """Memory for a few trains of DATA. All DATA and FILE objects of a sender lay out their trains in it, one by one."""
 
     def __init__(self, segment_bytes: int, header: Data) -> None:
         self.header_bytes = len(header.encode())
@@ -47,7 +48,7 @@ class RowBuffer:
         self._header = header
 
     def stamp(self, header: Data, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> None:
-        """Write headers to the first rows, one for each payload id."""
+        """Write a header to each of the first rows, one for each payload id."""
         if header is not self._header:
             self._header = header
             self._stamp.preset(header)
@@ -59,13 +60,13 @@ class ObjectRepairs:
     """Parts of one object that receivers requested, and what became of them."""
 
     due: RepairSet = field(default_factory=RepairSet)
-    """Parts that are being repaired."""
+    """Parts to be repaired now."""
     requested: RepairSet = field(default_factory=RepairSet)
-    """Parts requested since the last repair began. Used with parity, where requests are gathered first."""
+    """Parts requested since the last repair began. Only used with parity, because requests are gathered first then."""
     recent: RecentRepairs = field(default_factory=RecentRepairs)
-    """Parts repaired a moment ago: requests for them were sent before the repair arrived."""
+    """Parts repaired a moment ago. Requests for them are ignored: they were sent before the repair arrived."""
     fresh_parity: dict[int, int] = field(default_factory=dict)
-    """Block to the first parity row that was never sent, for blocks of which some were."""
+    """First parity row that was never sent, by block, for the blocks of which some rows were sent as repair."""
 
 
 class SendObject(ABC):
@@ -80,15 +81,15 @@ class SendObject(ABC):
         """Position in the order of sending. Unlike transport ids, it does not wrap."""
         self.id_pages: IdPages | None = None
         self.preset_values: tuple[int, int] | None = None
-        """GRTT code and back-off factor in the headers as they were last preset."""
+        """GRTT code and back-off factor of the last header that was preset; None before the first."""
         self.info = info
         self.config = config
         self.next_index = 0
         """Index of the first source segment that was never sent."""
         self.sent_mark = 0
-        """Segments of all objects that had been sent when this one was complete."""
+        """Number of segments, of all objects, that had been sent when all of this object had been sent."""
         self.parity_due: tuple[int, range] | None = None
-        """Proactive parity still to be sent for the block that was sent last: block and rows."""
+        """Block and rows of proactive parity that follow the block that was sent last; None if nothing is due."""
         self.info_due = info is not None
         self.repairs = ObjectRepairs()
         """Parts that receivers requested."""
@@ -115,18 +116,18 @@ class SendObject(ABC):
 
     @property
     def is_sent(self) -> bool:
-        """True if everything was sent once, so that only requests lead to more."""
+        """True if everything was sent once, so that nothing more is sent until it is requested."""
         return self.next_index >= self.sendable and not self.info_due and self.parity_due is None
 
     @property
     @abstractmethod
     def memory_bytes(self) -> int:
-        """Share of the cache that it uses, in bytes."""
+        """Share of the cache that the object uses, in bytes."""
 
     @property
     @abstractmethod
     def fti(self) -> Fti:
-        """Size and coding, which receivers need to reassemble it."""
+        """FEC object transmission information: size and coding of the object, which receivers need to reassemble it."""
 
     @abstractmethod
     def preset(self, header: Data, buffer: RowBuffer) -> None:
@@ -134,11 +135,11 @@ class SendObject(ABC):
 
     @abstractmethod
     def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
-        """Lay out consecutive source segments of one region: as many of `count` as lie together, at least a train."""
+        """Lay out up to `count` consecutive source segments of one region: as many as lie together in memory."""
 
     @abstractmethod
     def gathered_rows(self, indexes: Sequence[int], sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
-        """Lay out one train of full source segments of one region, in any order. At most a train's worth is taken."""
+        """Lay out a train of full source segments of one region, in any order. Segments beyond a train are left out."""
 
     @abstractmethod
     def segment_length(self, index: int) -> int:
@@ -248,7 +249,7 @@ class SendStream(SendObject):
         self.is_room_wanted = False
         """True if a writer found no room, and must be told when there is some."""
         self.confirmed_index: int | None = None
-        """First segment that a receiver in the acking set may still need; None if the set is empty."""
+        """Index of the first segment that a receiver in the acking set may still need; None if the set is empty."""
 
     @property
     def sendable(self) -> int:
@@ -282,7 +283,7 @@ class SendStream(SendObject):
         return self.ring.room(self.confirmed_index + self.ring.rows - 1)
 
     def flush(self) -> None:
-        """Send what has been written, even if it fills no train or segment."""
+        """Let everything written so far be sent, even if it does not fill a segment or a train."""
         self.is_flushed = True
         if self.ring.has_partial and not self.ring.is_ended:
             self.ring.close_segment()

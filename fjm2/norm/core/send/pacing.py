@@ -1,17 +1,17 @@
-"""The rate at which a sender may send."""
+"""Pacing of a sender's trains, so that it keeps its rate."""
 
 from typing import Final
 
 from fjm2.base.token_bucket import UNLIMITED, TokenBucket
 
 BURST_S: Final = 0.004
-"""Time that the sender may sleep through and then catch up on. The timers below it are no finer than a millisecond."""
+"""Seconds that the sender may oversleep and then catch up on. Timers that wake it are no finer than a millisecond."""
 _TRAIN_S: Final = 0.001
-"""Time that a train may take at the sender's rate. Longer trains would be bursts to slow links."""
+"""Longest time in seconds that a train may take at the sender's rate. Longer trains would be bursts for slow links."""
 
 
 class Pacer(TokenBucket):
-    """Lets a train go whole if the bucket is not overdrawn, and charges for it afterwards."""
+    """Token bucket that lets a whole train pass if it is not overdrawn, and charges for the train afterwards."""
 
     __slots__ = ()
 
@@ -20,7 +20,7 @@ class Pacer(TokenBucket):
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate now; infinite without a limit."""
+        """Current rate in bytes per second; infinity without a limit."""
         return self.per_s
 
     def set_rate(self, bytes_per_s: float, now: float) -> None:
@@ -29,7 +29,7 @@ class Pacer(TokenBucket):
         self.per_s = bytes_per_s
 
     def next_train_at(self, now: float) -> float:
-        """Return when the next train may go: `now`, or later."""
+        """Return the time from which the next train may be sent: `now`, or later."""
         per_s = self.per_s
         if per_s == UNLIMITED:
             return now
@@ -37,5 +37,5 @@ class Pacer(TokenBucket):
         return now if credit >= 0 else now - credit / per_s
 
     def train_bytes(self, most: int) -> int:
-        """Return the length of a train that takes about a millisecond, `most` at the longest."""
+        """Return the length in bytes of a train that takes about a millisecond at the current rate; at most `most`."""
         return most if self.per_s == UNLIMITED else min(most, int(self.per_s * _TRAIN_S))

@@ -18,9 +18,10 @@ from .cache import SendCache
 from .objects import SendObject
 
 _WORK_MAX = 1024
-"""Items of one NACK that are read, plus objects looked at for them. Honest NACKs have fewer."""
+"""Most items of one NACK that are read, plus objects looked at for them. Honest NACKs have fewer."""
 _FRAGMENTS_MAX = 1 << 13
-"""Fragments of one object that can wait for repair. A receiver that misses more requests the rest later."""
+"""Most fragments (ranges of segments, and blocks) of one object that wait for repair. A receiver that misses more
+requests the rest later."""
 
 
 def _is_fragmented(repairs: RepairSet) -> bool:
@@ -40,11 +41,11 @@ LEGAL = {
     RepairPhase.GATHERING: {RepairPhase.HOLDING_OFF},
     RepairPhase.HOLDING_OFF: {RepairPhase.IDLE},
 }
-"""Moves from phase to phase that are allowed."""
+"""Phases that may follow each phase."""
 
 
 class RepairQueue:
-    """Collects requests, and hands out what must be repaired, oldest object first."""
+    """Queue of a sender's repairs: it collects requests, and hands out what must be repaired, oldest object first."""
 
     def __init__(
         self, cache: SendCache, config: SenderConfig, layout: Callable[[SendObject], ObjectLayout], stats: Stats
@@ -60,12 +61,12 @@ class RepairQueue:
         self._squelched_until = 0.0
         self._is_immediate = config.parity_segments == 0
         self.reopened: list[SendObject] = []
-        """Objects that the last NACK requested repairs of."""
+        """Objects of which the last NACK requested parts that were not requested before."""
 
     # Requests come in.
 
     def add(self, nack: Nack, now: float) -> int:
-        """Note what a NACK requests, and return how many segments of it are new."""
+        """Note what a NACK requests. Return the number of parts in it that were not requested before."""
         requested: dict[SendObject, RepairSet] = {}
         work_left = _WORK_MAX + len(self._cache)
         for request in read_requests(nack.requests):
@@ -89,7 +90,7 @@ class RepairQueue:
         return total
 
     def _read(self, request: RequestedRange, requested: dict[SendObject, RepairSet]) -> int:
-        """Add what one item or range requests to `requested`, and return how much work that was."""
+        """Add the parts that one item or range requests to `requested`. Return the work done, as `_WORK_MAX` counts."""
         if request.first.fec_id != self._config.fec.fec_id:
             self._stats.drop(Drop.UNSUPPORTED)
             return 1
@@ -131,7 +132,7 @@ class RepairQueue:
         return True
 
     def _add_segments(self, item: SendObject, parts: RepairSet, start: int, end: int) -> None:
-        """Add source segments. Those that a stream has overwritten can only be squelched."""
+        """Add source segments to `parts`. Requests for segments that a stream has overwritten can only be squelched."""
         if start < item.first_held:
             self._is_squelch_wanted = True
         parts.segments.add(max(start, item.first_held), min(end, item.next_index))
@@ -140,7 +141,7 @@ class RepairQueue:
         partition = item.partition
         start, length = partition.first_segment(block), partition.block_length(block)
         if rows.stop > self._config.parity_segments or start + length > item.next_index:
-            # More erasures than parity, or the block is not complete yet and so has no parity.
+            # There are more erasures than parity, or the block is not complete yet and so has no parity.
             self._add_segments(item, parts, start, start + length)
         elif start < item.first_held:
             self._is_squelch_wanted = True
@@ -179,7 +180,7 @@ class RepairQueue:
     # The cycle with parity.
 
     def starts_gathering(self) -> bool:
-        """Begin to gather requests if a first one has come, and return True if so."""
+        """Begin to gather requests if a first request has arrived. Return True if gathering has begun."""
         if self._phase is not RepairPhase.IDLE or not self._requested:
             return False
         self._move_to(RepairPhase.GATHERING)
@@ -218,7 +219,7 @@ class RepairQueue:
         return bool(self._repairing)
 
     def next_object(self) -> SendObject | None:
-        """Return the oldest object that has repairs due and still holds them."""
+        """Return the oldest object that has repairs due, and still holds the data for them; None if there is none."""
         while self._repairing:
             item = min(self._repairing, key=lambda item: item.order)
             self._trim(item)
@@ -228,7 +229,7 @@ class RepairQueue:
         return None
 
     def _trim(self, item: SendObject) -> None:
-        """Drop repairs of what a stream has overwritten since they were requested: it can only be squelched."""
+        """Drop repairs of data that a stream has overwritten since the request, which can only be squelched."""
         due, first = item.repairs.due, item.first_held
         if due.segments and due.segments.first < first:
             due.segments.remove(0, first)
@@ -239,7 +240,7 @@ class RepairQueue:
                 self._is_squelch_wanted = True
 
     def next_parity(self, item: SendObject) -> int | None:
-        """Return the block whose parity is due next, or None if source segments are due before."""
+        """Return the block whose parity is due next; None if no parity is due, or source segments come first."""
         due = item.repairs.due
         if not due.parity:
             return None
@@ -247,7 +248,7 @@ class RepairQueue:
         return None if due.segments and self._current_block(item) < block else block
 
     def spend_parity(self, item: SendObject, block: int) -> range:
-        """Return the parity rows to send for a block: rows never sent while there are any, then requested ones."""
+        """Take and return parity rows to send for a block: rows never sent, or, if there are none, requested rows."""
         repairs = item.repairs
         rows = repairs.due.parity.pop(block)
         row_count = self._config.parity_segments
@@ -266,7 +267,7 @@ class RepairQueue:
         return range(start, stop)
 
     def settle(self, item: SendObject) -> None:
-        """After a repair, take the object out of the queue if it has no other one due."""
+        """Take an object out of the queue after a repair, unless it has other repairs due."""
         repairs = item.repairs
         if not repairs.due:
             self._repairing.discard(item)
@@ -293,7 +294,7 @@ class RepairQueue:
     # Answers to requests.
 
     def is_squelch_due(self, now: float, interval_s: float) -> bool:
-        """Return True if requests for what is gone must be answered: at most once in an interval."""
+        """Return True if a SQUELCH must answer requests for data no longer held: at most once in `interval_s`."""
         if not self._is_squelch_wanted:
             return False
         self._is_squelch_wanted = False
@@ -304,7 +305,7 @@ class RepairQueue:
         return True
 
     def requests(self, message_bytes: int) -> list[tuple[RepairRequest, ...]]:
-        """Return everything requested or being repaired, in the form of receivers' requests, cut into messages."""
+        """Return everything requested or being repaired, as repair requests for each of one or more messages."""
         builder: RequestBuilder | None = None
         for item in sorted(self._requested | self._repairing, key=lambda item: item.order):
             layout = self._layout(item)

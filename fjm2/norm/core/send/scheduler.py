@@ -1,4 +1,4 @@
-"""Chooses the next train of a sender: commands, repairs and new data, within rate and window."""
+"""Choice of a sender's next train: commands, repairs and new data, within rate and window."""
 
 from collections import deque
 
@@ -17,15 +17,15 @@ from .objects import SendObject, SendStream
 from .repair import RepairQueue
 
 _RUN_SEGMENTS_MIN = 8
-"""Shortest run of neighbours that a repair sends from where it lies. Shorter runs are gathered into one train."""
+"""Shortest run of neighbouring segments that is repaired by a train of its own. Shorter runs share one train."""
 _REPAIRS_IN_ROW_MAX = 7
-"""Trains of repairs after which new data get a turn, so that endless requests cannot stop the sender."""
+"""Number of trains of repairs after which new data get a turn, so that endless requests cannot stop the sender."""
 _ANSWER_GRTTS = 2
-"""GRTTs beyond the back-off within which the first answers to a probe arrive."""
+"""Time after the back-off within which first answers to a probe arrive, in GRTTs."""
 
 
 class TrainScheduler:
-    """Queues objects with data to send, and cuts the next train from them or from what must be repaired."""
+    """Queue of objects with data to send. It cuts the next train from these objects, or from what must be repaired."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class TrainScheduler:
         self._stats = context.stats
         self._emit = context.emit
         self._stamped: deque[Train] = deque()
-        """Trains that are stamped already. They must go out before anything that is stamped later."""
+        """Trains whose headers are written already. They must be sent before any train that is stamped later."""
         self._repairs_in_row = 0
-        """Trains of repairs since the last train of new data."""
+        """Number of trains of repairs sent since the last train of new data."""
 
     @property
     def is_sending(self) -> bool:
@@ -71,7 +71,7 @@ class TrainScheduler:
         self._queue.append(item)
 
     def clear(self) -> None:
-        """Send nothing more of any object for the first time."""
+        """Empty the queue, so that no object's new data are sent any more."""
         self._queue.clear()
 
     def cancel(self, item: SendObject, now: float) -> None:
@@ -83,7 +83,7 @@ class TrainScheduler:
         self._flusher.forget(item, now)
 
     def poll_train(self, now: float) -> Train | None:
-        """Return the next train, or None if none may go now. Its bytes are valid until the next call."""
+        """Return the next train, or None if none may be sent now. Its bytes are valid until the next call."""
         if self._stamped:
             return self._stamped.popleft()
         if not self._commands and (self._repair_queue.has_repairs or self._queue):
@@ -100,7 +100,7 @@ class TrainScheduler:
         return None
 
     def _data_train(self, now: float) -> Train | None:
-        """Return repairs before new data, except that endless requests must not stop new data."""
+        """Return a train of repairs or new data. Repairs come first, but endless requests do not stop new data."""
         is_turn_of_new = self._repairs_in_row >= _REPAIRS_IN_ROW_MAX
         train = (self._new_train(now) if is_turn_of_new else None) or self._repair_train(now)
         self._repairs_in_row = 0 if is_turn_of_new or train is None else self._repairs_in_row + 1
@@ -132,7 +132,7 @@ class TrainScheduler:
         return train
 
     def _repaired_segments(self, item: SendObject, now: float) -> Train:
-        """Return source segments that were requested: one run of neighbours, or many scattered ones."""
+        """Return a train of source segments that were requested: one run of neighbours, or many scattered segments."""
         segments = item.repairs.due.segments
         start, end = segments.first_range
         if end - start >= _RUN_SEGMENTS_MIN or segments.range_count == 1:

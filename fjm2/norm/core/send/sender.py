@@ -43,17 +43,17 @@ class Sender:
         group_is_multicast: bool,
     ) -> None:
         self.instance_id = random.getrandbits(16)
-        """Tells receivers this incarnation from earlier ones."""
+        """Number by which receivers tell this incarnation of the sender from earlier ones."""
         self.timers = TimerTable()
         self.timing = Timing(config, stats, emit)
-        """Round-trip time and rate."""
+        """Round-trip time and rate of the sender."""
         self._config = config
         self._stats = stats
         self._group_is_multicast = group_is_multicast
         first_sequence = random.getrandbits(16)
         self._trains = TrainMaker(node_id, self.instance_id, first_sequence, config, self.timing, group, stats)
         self.window = FlowWindow(config)
-        """The receivers that confirm, and how far ahead of them this sender may be."""
+        """Flow-control window: the receivers that confirm, and how far ahead of them this sender may be."""
         self.cache = SendCache(config, random.getrandbits(16), self.window.has_confirmed, emit)
         """Objects that are being sent or can be repaired."""
         context = SenderContext(config, stats, emit, self.timers, self.timing, self._trains, self.cache)
@@ -63,17 +63,17 @@ class Sender:
         pending = self._commands.pending
         self._flusher = Flusher(context, pending)
         self.flow_control = FlowControl(context, self.window, queue, self._flusher)
-        """Asks receivers to confirm."""
+        """Flow control, which asks receivers to confirm what was sent."""
         self._scheduler = TrainScheduler(
             context, queue, pending, self.window, self.flow_control, self._repair_queue, self._flusher
         )
         self.poll_train = self._scheduler.poll_train
-        """Return the next train to send, or None if none may go now. Its bytes are valid until the next call."""
+        """Return the next train to send, or None if none may be sent now. Its bytes are valid until the next call."""
 
     # Commands of the application.
 
     def enqueue(self, source: Source, info: bytes | None, is_file: bool, now: float) -> int:
-        """Send an object after those queued before it, and return its transport id. The cache must have room."""
+        """Queue an object to be sent, and return its transport id. Raise NormError if the cache has no room for it."""
         if source.size == 0 and info is None:
             raise ConfigError("an empty object: expected content or info")
         if not self.cache.has_room(source.memory_bytes):
@@ -104,7 +104,7 @@ class Sender:
         return taken
 
     def flush_stream(self, object_id: int) -> None:
-        """Send what has been written, even if it fills no train or segment."""
+        """Let everything written to a stream be sent, even if it does not fill a segment or a train."""
         self._stream(object_id).flush()
 
     def end_stream(self, object_id: int) -> None:
@@ -134,7 +134,7 @@ class Sender:
         return self._flusher.watermark([*older, newest], nodes, now)
 
     def send_command(self, content: bytes, is_robust: bool, now: float) -> None:
-        """Send a CMD(APPLICATION), once or as many times as the robust factor says."""
+        """Send a CMD(APPLICATION) once, or, if `is_robust`, as many times as the robust factor says."""
         if len(content) > self._config.segment_bytes:
             raise ConfigError(f"a command of {len(content)} bytes: expected {self._config.segment_bytes} at most")
         self._commands.add_application(content, self._config.robust_factor if is_robust else 1, now)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 class Source(Protocol):
-    """Bytes that can be read at any place, any number of times."""
+    """Source of bytes that can be read at any offset, any number of times."""
 
     size: int
     """Number of bytes."""
@@ -16,7 +16,7 @@ class Source(Protocol):
     """Number of bytes that are held in memory."""
 
     def read(self, offset: int, rows: NDArray[np.uint8]) -> None:
-        """Fill rows, which may be strided, with consecutive bytes. Raise OSError if they cannot be read."""
+        """Fill rows, which may be strided, with the bytes from `offset` on. Raise OSError if reading fails."""
         ...
 
     def close(self) -> None:
@@ -25,7 +25,7 @@ class Source(Protocol):
 
 
 class MemorySource:
-    """Bytes in memory, which are not copied."""
+    """Source that reads from memory. The bytes are not copied."""
 
     __slots__ = ("_data", "memory_bytes", "size")
 
@@ -35,7 +35,7 @@ class MemorySource:
         """Number of bytes; `memory_bytes` is the same, as all are in memory."""
 
     def read(self, offset: int, rows: NDArray[np.uint8]) -> None:
-        """Fill rows, which may be strided, with consecutive bytes."""
+        """Fill rows, which may be strided, with the bytes from `offset` on."""
         rows[:] = self._data[offset : offset + rows.size].reshape(rows.shape)
 
     def close(self) -> None:
@@ -44,7 +44,7 @@ class MemorySource:
 
 
 class FileSource:
-    """A file that is read as it is sent. Its size is that at the beginning."""
+    """Source that reads from a file while it is sent. Its size is that of the file when the source was made."""
 
     __slots__ = ("_file", "_scratch", "memory_bytes", "size")
 
@@ -53,11 +53,11 @@ class FileSource:
         self.size = os.fstat(self._file).st_size
         """Number of bytes."""
         self.memory_bytes = 0
-        """Always 0: nothing is held in memory."""
+        """Number of bytes held in memory: always 0."""
         self._scratch = np.empty(0, np.uint8)
 
     def read(self, offset: int, rows: NDArray[np.uint8]) -> None:
-        """Fill rows, which may be strided, with consecutive bytes. Raise OSError if they cannot be read."""
+        """Fill rows, which may be strided, with the bytes from `offset` on. Raise OSError if reading fails."""
         if self._file is None:
             raise OSError("file closed")
         if self._scratch.size < rows.size:

@@ -1,7 +1,7 @@
 """A STREAM at its sender: bytes and message marks become segments in a ring of ready-made datagrams.
 
 A row of the ring is a whole datagram, beginning with the NORM header. The payload is written once, the header is
-stamped when the segment is sent, and the kernel reads it from the ring. A train is a slice of the ring.
+stamped when the segment is sent, and the kernel reads both from the ring. A train is a slice of the ring.
 """
 
 from collections.abc import Sequence
@@ -37,12 +37,12 @@ class StreamRing:
         self.first = 0
         """Index of the oldest segment held."""
         self.closed = 0
-        """Index after the last complete segment: that of the segment being filled."""
+        """Index of the segment being filled, which follows the last complete segment."""
         self.offset = 0
         """Number of bytes written so far."""
         self.is_ended = False
         self._fill = 0
-        """Bytes in the segment being filled."""
+        """Number of bytes in the segment being filled."""
         self._marks = np.zeros(rows, np.uint16)
         """Message-start field of each row, including that of the segment being filled."""
 
@@ -56,7 +56,7 @@ class StreamRing:
         return self._fill > 0
 
     def symbols(self, first: int, count: int) -> NDArray[np.uint8]:
-        """Return source symbols for FEC: stream header and data. The range must not wrap around the ring."""
+        """Return source symbols for FEC, each a stream header and data. The range must not wrap around the ring."""
         row = first % self.rows
         return self._datagrams[row : row + count, self.norm_header_bytes :]
 
@@ -69,7 +69,10 @@ class StreamRing:
         return int(self._lengths[index % self.rows])
 
     def train(self, first: int, count: int) -> tuple[int, int, NDArray[np.uint8]]:
-        """Return the segments that lie together, as first row, count and bytes. They must still be stamped."""
+        """Return the first row, the number and the bytes of segments that lie together: up to `count`, from `first` on.
+
+        Their headers must still be stamped.
+        """
         row = first % self.rows
         count = min(count, self.rows - row)
         missing_bytes = 0
@@ -103,7 +106,7 @@ class StreamRing:
             self._append(array[taken:])
 
     def _write_within(self, data: memoryview, marks: Sequence[int]) -> None:
-        """Append bytes that fit into the segment being filled. This is the path of a lone message."""
+        """Append bytes that fit into the segment being filled. A single short message takes this path."""
         row = self.closed % self.rows
         if not self._fill:
             self._marks[row] = 0
@@ -127,7 +130,7 @@ class StreamRing:
                 self._marks[row] = earlier
 
     def _append(self, piece: NDArray[np.uint8]) -> None:
-        """Append bytes that end in the segment being filled."""
+        """Append bytes that fit into the segment being filled, and close the segment if it is full."""
         self._payload[self.closed % self.rows, self._fill : self._fill + len(piece)] = piece
         self._fill += len(piece)
         self.offset += len(piece)
@@ -147,7 +150,7 @@ class StreamRing:
         self._advance(count)
 
     def close_segment(self) -> None:
-        """Complete the segment being filled as it is. The next byte begins another one."""
+        """Complete the segment being filled as it is. The next byte begins another segment."""
         row = self.closed % self.rows
         self._lengths[row] = self._fill
         if self._fill < self.segment_bytes:

@@ -1,7 +1,7 @@
 """Congestion control at the sender: NORM-CC, which is TFMCC (RFC 5740, 5.5.2; RFC 4654).
 
 The sender is as fast as its slowest receiver allows. That receiver, the current limiting receiver (CLR), answers every
-probe. So do a few others that might take its place, the potential limiting receivers (PLR).
+probe. The potential limiting receivers (PLR), a few that might take its place, answer every probe, too.
 """
 
 from dataclasses import dataclass
@@ -14,19 +14,20 @@ from fjm2.norm.core.wire import CcFeedback, CcFlag, CcNode
 _START_SEGMENTS = 4
 """Segments in the first round trip, before anything is known of the path (RFC 5348, 4.2)."""
 _BYTES_PER_S_MIN = 1000.0
-"""Lowest rate: probes must go on, or the rate could never grow again."""
+"""Lowest rate in bytes per second: without any probes, the rate could never grow again."""
 _GROWTH_MAX = 2.0
-"""Most growth in one step: slow start doubles the rate (RFC 5348, 4.3)."""
+"""Largest factor of the rate in one step: slow start doubles the rate (RFC 5348, 4.3)."""
 _SHRINK_MIN = 0.5
-"""Lowest factor of the rate for one report. A probe gets one report of each node, so a single false one does little."""
+"""Smallest factor of the rate in one step. Each node reports once per probe, so that one false report does little."""
 _SILENT_RTTS = 20
-"""Round trips without a report after which a receiver is given up: it answers once a round trip."""
+"""Round trips without a report after which a receiver is given up. It should answer once in a round trip."""
 _SILENT_MIN_S = 1.0
-"""Shortest silence after which a receiver is given up: short round trips say little about busy hosts."""
+"""Shortest silence in seconds after which a receiver is given up: short round trips say little about busy hosts."""
 _CLOSE_RATE = 1.1
-"""A receiver within this factor of the limiting one's rate takes over if its round trip is longer."""
+"""Largest ratio of a receiver's rate to that of the limiting receiver at which it takes over if its round trip is
+longer."""
 _PLR_MAX = 4
-"""Most potential limiting receivers: each answers every probe."""
+"""Most potential limiting receivers. There are few, because each answers every probe."""
 _SEQUENCE_MASK = 0xFFFF
 """Probe numbers have 16 bits."""
 
@@ -41,12 +42,12 @@ class ReportingReceiver:
     reported_at: float
     cc_sequence: int
     is_starting: bool
-    """True if it has seen no loss yet."""
+    """True if the receiver has seen no loss yet."""
     has_rtt: bool
 
 
 class Tfmcc:
-    """The rate that the whole group can receive."""
+    """Rate that the whole group can receive, adapted to the reports of receivers."""
 
     def __init__(self, config: SenderConfig, grtt_s: float) -> None:
         self._config = config
@@ -60,13 +61,16 @@ class Tfmcc:
 
     @property
     def clr_rtt_s(self) -> float | None:
-        """Round-trip time of the limiting receiver in seconds; None if there is none."""
+        """Round-trip time of the limiting receiver in seconds; None if no receiver limits the rate."""
         return None if self._clr is None else self._clr.rtt_s
 
     def report(
         self, node_id: int, feedback: CcFeedback, rtt_s: float | None, rtt_most_s: float, is_nack: bool, now: float
     ) -> None:
-        """Process a report. Its echo measured `rtt_s`; without one, the receiver's claim counts, up to `rtt_most_s`."""
+        """Process a receiver's report. `rtt_s` is the round-trip time that its echo measured.
+
+        If `rtt_s` is None, the last time known counts, or else the time that the receiver claims, up to `rtt_most_s`.
+        """
         known = self._known(node_id)
         if (
             known is not None
@@ -102,7 +106,7 @@ class Tfmcc:
         return min(rate, max(reported, self._start)) if feedback.flags & CcFlag.LIMIT else rate
 
     def _takes_over(self, node: ReportingReceiver, known: ReportingReceiver | None, clr: ReportingReceiver) -> bool:
-        """Return True if a node becomes the limiting one. If it would lower the rate a lot, it must report twice."""
+        """Return True if a node becomes the limiting one. If that more than halves the rate, it must report twice."""
         return self._is_slower(node, clr) and (known is not None or node.bytes_per_s >= clr.bytes_per_s * _SHRINK_MIN)
 
     @staticmethod
@@ -128,7 +132,7 @@ class Tfmcc:
                 del self._plrs[self._clr.node_id]
 
     def check(self, now: float, is_sending: bool) -> None:
-        """Before a probe, forget receivers that have fallen silent. If the limiting one has, halve the rate."""
+        """Forget receivers that have fallen silent, before a probe. If the limiting receiver has, halve the rate."""
         clr = self._clr
         if clr is None or not is_sending:
             return
@@ -138,7 +142,7 @@ class Tfmcc:
             self._forget(clr.node_id)
 
     def nodes(self) -> tuple[CcNode, ...]:
-        """Return the receivers to list in the next probe, the limiting one first."""
+        """Return the receivers to list in the next probe, the limiting receiver first."""
         start = CcFlag.START if self._is_starting else 0
         listed = [] if self._clr is None else [_listed(self._clr, CcFlag.CLR | start)]
         return (*listed, *(_listed(plr, CcFlag.PLR | start) for plr in self._plrs.values()))

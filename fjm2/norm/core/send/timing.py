@@ -14,25 +14,26 @@ from .pacing import Pacer
 from .tfmcc import Tfmcc
 
 _FIRST_INTERVAL_S = 0.03
-"""First interval between probes: a new sender wants to know its round-trip time soon."""
+"""First interval between probes in seconds. It is short, so that a new sender knows its round-trip time soon."""
 _INTERVAL_MIN_S = 0.001
-"""Shortest interval between probes, for the sake of receivers."""
+"""Shortest interval between probes in seconds, to spare receivers."""
 _INTERVAL_MAX_S = 10.0
-"""Longest interval between probes. They also show that the sender lives: many receivers give up after 30 s."""
+"""Longest interval between probes in seconds. Probes also show that the sender is alive: many receivers give up after
+30 s."""
 _SENDING_INTERVAL_MAX_S = 0.5
-"""Longest interval while data flow, so that a shorter round-trip time is noticed soon."""
+"""Longest interval between probes in seconds while data are sent, so that a shorter round-trip time is noticed soon."""
 _INTERVAL_GROWTH = 1.5
-"""Factor of the interval from probe to probe."""
+"""Factor by which the interval grows from probe to probe."""
 _RECENT_PROBES = 1000
-"""Probes back to which a report is taken as current."""
+"""Number of latest probes. A report that answers one of them counts as current."""
 _ROUNDING_S = 0.001
-"""Error that the conversion of times to and from the wire may add."""
+"""Error in seconds that the conversion of times to and from the wire may add."""
 _UNLIMITED_BYTES_PER_S = 1.25e9
-"""Rate to advertise if none is set: 10 Gbit/s."""
+"""Rate to advertise if the rate is not limited: 10 Gbit/s."""
 
 
 class Timing:
-    """Round-trip time, rate, and when to probe for them."""
+    """Round-trip time and rate of a sender, and the schedule of the probes that measure them."""
 
     def __init__(self, config: SenderConfig, stats: Stats, emit: Callable[[Event], None]) -> None:
         self._config = config
@@ -46,23 +47,23 @@ class Timing:
         self.cc_sequence = 0
         """Number of the last probe."""
         self.grtt_q = self._grtt.code(self.bytes_per_s)
-        """Code of the round-trip time, as every message carries it."""
+        """Code of the round-trip time that every message carries."""
         stats.grtt_s = self.grtt_s
 
     @property
     def grtt_s(self) -> float:
-        """The group's round-trip time as advertised, in seconds. All timers of both sides follow it."""
+        """Round-trip time of the group as advertised, in seconds. The timers of sender and receivers depend on it."""
         return rtt_of(self.grtt_q)
 
     @property
     def bytes_per_s(self) -> float:
-        """The rate as advertised, in bytes per second."""
+        """Rate as advertised, in bytes per second."""
         rate = self.pacer.bytes_per_s
         return _UNLIMITED_BYTES_PER_S if rate == NEVER else rate
 
     @property
     def rate_q(self) -> int:
-        """Code of the rate, as probes carry it."""
+        """Code of the rate that probes carry."""
         return quantize_rate(self.bytes_per_s)
 
     @property
@@ -77,11 +78,11 @@ class Timing:
 
     @property
     def follows_receivers(self) -> bool:
-        """True if the rate depends on answers, so that data must be accompanied by probes."""
+        """True if the rate depends on receivers' answers, so that probes must accompany data."""
         return self._tfmcc is not None
 
     def probe(self, now: float, is_sending: bool) -> float:
-        """Number a new probe, and return the time until the next one in seconds."""
+        """Give a new probe its number, and adapt to the answers so far. Return the seconds until the next probe."""
         self._first_probe_at = min(self._first_probe_at, now)
         self.cc_sequence = (self.cc_sequence + 1) & 0xFFFF
         self._grtt.end_probe()
@@ -98,7 +99,7 @@ class Timing:
         return max(self._interval_s, (self._config.backoff_factor + 2) * self.grtt_s)
 
     def note_feedback(self, message: FromReceiver, now: float) -> bool:
-        """Process the round-trip time and report in any answer of a receiver. Return True if it answers a probe."""
+        """Process the round-trip time and the report in a message of a receiver. Return True if it answers a probe."""
         rtt_s = self._rtt_of(message, now)
         if rtt_s is not None:
             self._grtt.sample(rtt_s)
@@ -119,7 +120,7 @@ class Timing:
         return (self.cc_sequence - cc_sequence) & 0xFFFF < _RECENT_PROBES
 
     def _rtt_of(self, message: FromReceiver, now: float) -> float | None:
-        """Return the round-trip time that an echo measures, capped at what is believed; None if no probe was echoed."""
+        """Return the round-trip time that an echo measures, up to the longest believed; None if no probe was echoed."""
         if not (message.grtt_response_s or message.grtt_response_us):
             return None
         sent_at = time_of_wire(message.grtt_response_s, message.grtt_response_us)

@@ -1,4 +1,4 @@
-"""Trains of a sender: its messages and segments, with headers that number them."""
+"""Trains of a sender: its messages and segments, with headers that carry their sequence numbers."""
 
 from collections.abc import Iterable
 from typing import TypedDict
@@ -17,7 +17,7 @@ from .objects import RowBuffer, Rows, SendObject
 from .timing import Timing
 
 _HEADER_BYTES_MAX = 44
-"""Longest header of a DATA that this sender uses: with the EXT_FTI of FEC id 0, and a stream header."""
+"""Bytes of the longest DATA header that this sender uses: that with the EXT_FTI of FEC id 0, and a stream header."""
 _TRAINS_IN_ROW_MAX = 8
 """Most trains stamped together. More would delay repairs and commands."""
 
@@ -34,7 +34,7 @@ class SenderFields(TypedDict):
 
 
 class TrainMaker:
-    """Makes trains, and numbers their datagrams."""
+    """Maker of a sender's trains, which numbers their datagrams."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class TrainMaker:
     # Positions.
 
     def layout(self, item: SendObject) -> ObjectLayout:
-        """Return how positions in an object are written."""
+        """Return the layout of an object, by which positions in it are written."""
         return ObjectLayout(self._config.fec.fec_id, self._format, item.id, item.partition)
 
     def position(self, item: SendObject, index: int) -> Position:
-        """Return the position of a segment, or that of an object that has only an INFO."""
+        """Return the position of a segment. For an object that has only an INFO, return the position of the INFO."""
         if item.sendable == 0:
             return Position(self._config.fec.fec_id, item.id, self._format.pack(-1, -1))
         return self.layout(item).of(index)
@@ -120,11 +120,11 @@ class TrainMaker:
         return self.message(info)
 
     def segments(self, item: SendObject, first: int, count: int) -> Train:
-        """Make a train of source segments from `first` on: up to `count`, as many as fit into it, rate and region."""
+        """Make a train of source segments from `first` on: up to `count`, as far as the rate and the region allow."""
         return self._stamped(self._rows(item, first, min(count, self._most)))
 
     def in_row(self, item: SendObject, first: int, count: int) -> list[Train]:
-        """Make several trains if the rate is not limited, else one. Stamping them together costs hardly more."""
+        """Make several consecutive trains if the rate is not limited, else one. Stamping them together saves time."""
         most = self._most
         rows = self._rows(item, first, min(count, most if self._timing.is_paced else most * _TRAINS_IN_ROW_MAX))
         if rows.count <= most:
@@ -141,7 +141,7 @@ class TrainMaker:
         return item.source_rows(first, count, self._sequence, item.id_pages.of(first, count))
 
     def gathered(self, item: SendObject, ranges: Iterable[tuple[int, int]]) -> tuple[Train, list[int]]:
-        """Make a train of the first of these source segments, in order. Return it with the indexes that it holds."""
+        """Make a train of the first source segments in `ranges`. Return the train, and the indexes of its segments."""
         self._preset(item)
         most = self._most
         indexes: list[int] = []
@@ -166,7 +166,7 @@ class TrainMaker:
 
     @property
     def _most(self) -> int:
-        """Segments of the longest train that fits the rate."""
+        """Number of segments in the longest train that the rate allows."""
         row_bytes = self._config.segment_bytes + _HEADER_BYTES_MAX
         return max(1, min(TRAIN_SEGMENTS_MAX, self._timing.pacer.train_bytes(MADE_TRAIN_BYTES_MAX) // row_bytes))
 

@@ -1,4 +1,4 @@
-"""The size of the flow-control window, which follows what gets lost and how long confirmations take."""
+"""Size of the flow-control window, which depends on losses, and on the time that confirmations take."""
 
 import math
 from collections import deque
@@ -6,38 +6,39 @@ from collections import deque
 from fjm2.norm.core.config import SenderConfig
 
 _START_BYTES = 2 << 20
-"""Window at the start: fills a fast local network at once, and fits into any receive buffer of usual size."""
+"""Size of the window at the start. It fills a fast local network at once, and fits into usual receive buffers."""
 _MIN_BYTES = 256 << 10
-"""Smallest window. Below this, waiting for confirmations costs more than the losses that it avoids."""
+"""Size of the smallest window. Below it, waiting for confirmations costs more than the losses that this avoids."""
 _LIKELY_BUFFER_BYTES = 6 << 20
-"""Data that a receiver's kernel can most likely buffer: it is asked for 8 MiB, and charges more than the payload."""
+"""Bytes of data that a receiver's kernel can most likely buffer. Receivers ask it for 8 MiB, of which headers and
+overhead take a part."""
 _GROWTH_NEAR_CEILING = 0.01
-"""Growth per confirmed segment close to the ceiling. Below that, the window grows by everything confirmed."""
+"""Segments by which the window grows for each confirmed segment close to the ceiling. Further below, it grows by 1."""
 _NEAR_CEILING_RATIO = 0.8
 """Share of the ceiling from which growth slows down."""
 _CEILING_DROP_RATIO = 0.75
 """New ceiling as a share of the window that lost data. The margin allows for buffers that are not empty."""
 _QUEUE_S = 0.025
-"""Delay that counts as queueing: confirmations that take this much longer than the round trip (or twice the round
-trip, if that is more), twice in a row and without loss, waited behind data in a receiver's buffer. A single slow one
-may be a busy application.
+"""Delay in seconds that shows a queue. If two confirmations in a row, without loss, take longer than the round trip by
+more than this delay, and also by more than another round trip, data queue up in a receiver's buffer. A single slow
+confirmation may come from a busy application.
 """
 _TIMES_KEPT_MAX = 64
-"""Confirmation times remembered. The shortest of them is taken as the round trip."""
+"""Number of confirmation times remembered. The shortest of them is taken as the round trip."""
 _OVERRUN_IGNORED_RATIO = 0.08
-"""Loss beyond the usual that does not shrink the window."""
+"""Largest ratio of loss, beyond that of the network itself, that does not shrink the window."""
 _DEVIATIONS = 4.0
-"""Standard deviations by which loss may exceed the mean through chance alone."""
+"""Number of standard deviations by which loss may exceed the mean through chance alone."""
 _LOSSES_KEPT_MAX = 8
-"""Loss ratios remembered. The smallest of them is the loss of the network itself."""
+"""Number of loss ratios remembered. The smallest of them is taken as the loss of the network itself."""
 _SHRINK_MIN_RATIO = 0.5
-"""A queue in a receiver's buffer at most halves the window."""
+"""Smallest factor by which a queue in a receiver's buffer shrinks the window."""
 _SEGMENTS_MIN = 2
-"""One segment may be on its way while another is being confirmed."""
+"""Fewest segments in a window, so that one can be on its way while another is being confirmed."""
 
 
 class WindowSize:
-    """The window in segments. Grows with what is confirmed; shrinks when data queue up or get lost at receivers."""
+    """Size of the window in segments. It grows with confirmed data, and shrinks when receivers queue or lose data."""
 
     __slots__ = (
         "_ceiling",
@@ -57,32 +58,32 @@ class WindowSize:
         self.max_segments = max(_SEGMENTS_MIN, config.window_bytes // segment_bytes)
         self.min_segments = max(_SEGMENTS_MIN, min(self.max_segments, _MIN_BYTES // segment_bytes))
         self._is_fixed = config.cc
-        """True with congestion control: its rate already follows losses."""
+        """True with congestion control, whose rate already follows losses: the window keeps its size."""
         start_bytes = config.window_bytes if config.cc else _START_BYTES
         self.segments = min(self.max_segments, max(_SEGMENTS_MIN, start_bytes // segment_bytes))
-        """The current size."""
+        """Current size of the window in segments."""
         self._ceiling = min(self.max_segments, max(_SEGMENTS_MIN, _LIKELY_BUFFER_BYTES // segment_bytes))
-        """The last window that proved too large; until then, the one that is likely to."""
+        """Size of the last window that proved too large; before that, a size that is likely too large."""
         self._losses: deque[float] = deque(maxlen=_LOSSES_KEPT_MAX)
         """Ratio of segments requested again, for each of the last marks."""
         self._repairs = 0
-        """Segments requested again since the last mark was confirmed."""
+        """Number of segments requested again since the last mark was confirmed."""
         self._sent_before = 0
-        """Segments sent when the last mark was confirmed."""
+        """Number of segments that had been sent when the last mark was confirmed."""
         self._last_lost = (0, 0)
-        """Segments requested again, and segments sent, between the last two marks."""
+        """Number of segments requested again, and number of segments sent, between the last two marks."""
         self._confirm_times_s: deque[float] = deque(maxlen=_TIMES_KEPT_MAX)
-        """Time that each of the last confirmations took."""
+        """Time in seconds that each of the last confirmations took."""
 
     def note_requested(self, count: int) -> None:
         """Count segments that receivers requested again."""
         self._repairs += count
 
     def resize(self, confirmed: int, sent: int, took_s: float) -> int:
-        """Adapt to a mark that was confirmed, and return the new size.
+        """Adapt the size after a mark was confirmed, and return the new size.
 
-        `confirmed` is the number of segments that it confirms, `sent` the total sent so far, and `took_s` the time
-        since the mark was first announced.
+        `confirmed` is the number of segments that the mark confirms, `sent` the total sent so far, and `took_s` the
+        time since the mark was first announced.
         """
         repairs, sent_since = self._repairs, sent - self._sent_before
         self._repairs, self._sent_before = 0, sent

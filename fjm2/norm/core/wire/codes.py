@@ -1,13 +1,13 @@
-"""Named numbers of RFC 5740."""
+"""Names of the numbers that RFC 5740 defines."""
 
 from enum import IntEnum, IntFlag
 
 VERSION = 1
-"""Version of NORM in every message."""
+"""Version of NORM that every message carries."""
 NODE_NONE = 0x00000000
-"""No node."""
+"""Node id that stands for no node."""
 NODE_ANY = 0xFFFFFFFF
-"""Any node."""
+"""Node id that stands for any node."""
 
 
 class MessageType(IntEnum):

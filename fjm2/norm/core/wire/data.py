@@ -1,7 +1,7 @@
 """Trains of DATA: headers are written and read as numpy arrays over the whole train, without a loop over datagrams.
 
-A `DataRun` is a part of a train that is handled as one: its headers are those of one sender and one object, and differ
-only in sequence and position. Nearly always it is the whole train.
+A `DataRun` is a part of a train that is handled in one step: its headers are those of one sender and one object, and
+differ only in sequence and position. A run is nearly always a whole train.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from .positions import PAYLOAD_ID_CODE
 DATA_BYTE = VERSION << 4 | MessageType.DATA
 """First byte of every DATA."""
 STREAM_HEADER = struct_of(STREAM)
-"""Length, message start and offset: the first bytes of each source symbol of a stream."""
+"""Format of the stream header, with which each source symbol of a stream begins: length, message start and offset."""
 
 
 @lru_cache(maxsize=256)
@@ -35,11 +35,11 @@ def header_dtype(fec_id: int, header_bytes: int, is_stream: bool) -> np.dtype[np
 
 
 _SEQUENCES = (np.arange((1 << 16) + 16 * TRAIN_SEGMENTS_MAX) & 0xFFFF).astype(">u2")
-"""All sequence numbers, and again from the first. Copying them to a few trains is faster than counting."""
+"""All sequence numbers, followed by the first ones again. Copying them to a few trains is faster than counting."""
 
 
 class HeaderStamp:
-    """Writes headers of DATA into a buffer of rows, where the payloads are already."""
+    """Writer of DATA headers into a buffer of rows, in which the payloads are already."""
 
     __slots__ = (
         "_heads",
@@ -71,7 +71,7 @@ class HeaderStamp:
         self.preset(header)
 
     def preset(self, header: Data) -> None:
-        """Set what the next headers have in common. Raise ValueError if its length changes."""
+        """Set what the next headers have in common. Raise ValueError if the length of the header changes."""
         wire = header.encode()
         if len(wire) != self._heads.itemsize:
             raise ValueError(f"header of {len(wire)} bytes: expected {self._heads.itemsize}")
@@ -104,12 +104,12 @@ class RunHeader:
     """Common part of the headers of a run."""
 
     message: Data
-    """Decoded from one segment. Its sequence, payload id and payload have no meaning."""
+    """DATA decoded from one segment, for the common fields. Its sequence, payload id and payload have no meaning."""
     fti: Fti | None
     dtype: np.dtype[np.void]
-    """Everything before the payload, including a stream header."""
+    """Dtype of everything before the payload, including the stream header in streams."""
     raw: bytes
-    """The NORM header as it was first received, with that sequence and payload id."""
+    """Bytes of the NORM header of the first segment received with this header, with its sequence and payload id."""
     constants: tuple[tuple[np.dtype[np.void], int, bytes], ...]
     """Parts that are equal in all headers: dtype, offset and value of each span of bytes."""
 
@@ -134,7 +134,7 @@ class DataRun:
     payloads: NDArray[np.uint8]
     """Bytes after the NORM header, `[full segments, bytes]`, strided. In streams they begin with the stream header."""
     tail: NDArray[np.uint8]
-    """Payload of a last segment that is shorter than the others, and so is not in `payloads`."""
+    """Payload of a last segment that is shorter, and so is not in `payloads`; empty if there is none."""
 
     @property
     def count(self) -> int:
@@ -143,7 +143,7 @@ class DataRun:
 
 
 class DataReader:
-    """Cuts trains into runs. It remembers decoded headers, which hardly change from train to train."""
+    """Reader that cuts trains into runs. It remembers decoded headers, which hardly change from train to train."""
 
     _HEADERS_MAX = 64
     """Most headers remembered: a few for each sender that is active."""
@@ -174,7 +174,7 @@ class DataReader:
         if not _SHORTEST <= end <= size:
             return None
         raw = bytes(data[start : start + end])
-        # The key has the length, or a header too short for its payload id would be taken for one without extensions.
+        # The key has the length: else a header too short for its payload id would pass for one without extensions.
         key = raw[1:2] + raw[4:16] + raw[_EXTENSIONS_AT.get(raw[13], 16) :]
         header = self._headers.get(key)
         if header is None:
@@ -184,7 +184,7 @@ class DataReader:
             if len(self._headers) >= self._HEADERS_MAX:
                 self._headers.clear()
             self._headers[key] = header
-        # A segment of a stream must also hold the stream header. The remembered one may come from a longer segment.
+        # A segment of a stream must also hold the stream header. The remembered header may come from a longer segment.
         return header if header.dtype.itemsize <= size else None
 
 
@@ -212,7 +212,7 @@ def _decode_header(raw: bytes) -> RunHeader | None:
 
 
 def _run_at(data: NDArray[np.uint8], start: int, segment_bytes: int, header: RunHeader) -> DataRun:
-    """Return the run of segments from `start` on that have this header."""
+    """Return the run of segments from `start` on that have the header `header`."""
     size, left = header.dtype.itemsize, data.size - start
     count = 1 + (left - size) // segment_bytes
     if count > 1:
@@ -226,7 +226,7 @@ def _run_at(data: NDArray[np.uint8], start: int, segment_bytes: int, header: Run
 
 
 def _count_alike(data: NDArray[np.uint8], start: int, segment_bytes: int, count: int, header: RunHeader) -> int:
-    """Return the number of segments, including the first, whose headers have the same constant parts."""
+    """Return the number of segments from `start` on whose headers have the same constant parts as the first."""
     for dtype, at, constant in header.constants:
         column = np.ndarray((count,), dtype, data, start + at, (segment_bytes,)).tobytes()
         if column != constant * count:
@@ -239,6 +239,6 @@ _STREAM_DTYPE = dtype_of(STREAM)
 
 
 def stream_fields(payloads: NDArray[np.uint8]) -> NDArray[np.void]:
-    """Return a view of `length`, `message_start` and `offset`, with which each row of a stream begins."""
+    """Return a view of the stream headers (`length`, `message_start`, `offset`) at the beginning of all rows."""
     fields: NDArray[np.void] = payloads[:, : STREAM_HEADER.size].view(_STREAM_DTYPE)[:, 0]
     return fields

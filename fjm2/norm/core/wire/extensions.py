@@ -10,7 +10,7 @@ from .codes import FecId
 
 
 class Extension(Protocol):
-    """A header extension."""
+    """Interface of header extensions."""
 
     def encode(self) -> bytes:
         """Return the bytes on the wire. Their number is a multiple of 4."""
@@ -31,12 +31,12 @@ class Fti:
 
     fec_id: int
     object_bytes: int
-    """Size of the object, 48 bits. For a stream, size of the sender's buffer."""
+    """Size of the object in bytes, 48 bits. For a stream, size of the sender's buffer."""
     segment_bytes: int
     block_segments: int
     """Most source symbols in a block."""
     parity_segments: int = 0
-    """Number of parity symbols of a block. RFC 5510 has the number of all symbols here; libnorm does not."""
+    """Number of parity symbols of a block, as in libnorm. RFC 5510 has the number of all symbols in this field."""
     field_bits: int = 8
     """FEC Encoding ID 2 only: bits of an element of the finite field."""
     group: int = 1
@@ -110,7 +110,7 @@ class CcFeedback:
     flags: int
     rtt_q: int
     loss_q: int
-    """32 bits: the RFC's 16, then 16 that libnorm adds and the RFC reserves."""
+    """Code of the loss fraction, 32 bits: the RFC's 16, then 16 that libnorm adds and the RFC reserves."""
     rate_q: int
 
     def encode(self) -> bytes:
@@ -130,7 +130,7 @@ _RATE = struct.Struct(">BBH")
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """EXT_RATE: the sender's rate, in a CMD(CC). Receivers of libnorm answer only if it is there."""
+    """EXT_RATE: the sender's rate, in a CMD(CC). Receivers of libnorm answer a probe only if it has this extension."""
 
     HET: ClassVar[int] = 128
 
@@ -147,7 +147,7 @@ class Auth:
     HET: ClassVar[int] = 1
 
     scheme: int
-    """ASID, 4 bits, whose meaning groups agree on out of band."""
+    """Authentication scheme id (ASID), 4 bits. The nodes of a group agree on its meaning by other means than NORM."""
     content: bytes
     """Everything after the first two bytes of the extension, including the scheme."""
 
@@ -161,7 +161,7 @@ class Unknown:
 
     het: int
     content: bytes
-    """Everything after the type, and after the length if there is one."""
+    """Everything after the extension's type, and after its length if it has a length field."""
 
     def encode(self) -> bytes:
         if self.het >= FIXED_LENGTH_HET_MIN:
@@ -175,11 +175,11 @@ class Unknown:
 
 
 FIXED_LENGTH_HET_MIN = 128
-"""First extension type that has one word and no length field."""
+"""Lowest extension type of those whose extensions have one word and no length field."""
 
 
 def decode_extensions(data: bytes, start: int, end: int, fec_id: int | None) -> tuple[Extension, ...]:
-    """Decode the extensions between two offsets of a message. `fec_id` is None if the message has none."""
+    """Decode the extensions between two offsets of a message. `fec_id` is None if the message has no FEC id."""
     found: list[Extension] = []
     offset = start
     while offset < end:

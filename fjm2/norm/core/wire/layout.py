@@ -1,4 +1,4 @@
-"""Tables of header fields, from which both a Struct for one message and a numpy dtype for a train are made."""
+"""Tables of header fields. Both the Struct for one message and the numpy dtype for a train are made from them."""
 
 import struct
 from collections.abc import Sequence

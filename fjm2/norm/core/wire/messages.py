@@ -25,7 +25,7 @@ _CC_NODE = struct.Struct(">IBBH")
 _PAYLOAD_ID: dict[int, struct.Struct] = {fec_id: struct.Struct(">" + code) for fec_id, code in PAYLOAD_ID_CODE.items()}
 
 HEADER_BYTES_MAX = 4 * 255
-"""Longest header: its length field has 8 bits, and counts words of 4 bytes."""
+"""Length of the longest header in bytes: the length field has 8 bits, and counts words of 4 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Message:
     TYPE: ClassVar[MessageType]
 
     sequence: int = 0
-    """Number of the message. NACK and ACK carry 0, as in libnorm, and are not counted."""
+    """Sequence number of the message. NACK and ACK are not numbered, and carry 0, as in libnorm."""
     source_id: int
     """Node id of the node that sends this message."""
     extensions: tuple[Extension, ...] = ()
@@ -54,7 +54,7 @@ class Message:
             raise WireError(f"cannot encode {self}: {error}", 0) from error
 
     def _fixed(self, words: int) -> bytes:
-        """Return the header without extensions, with a length field of this many words."""
+        """Return the header without extensions. `words` is the value of its length field."""
         raise TypeError(f"{type(self).__name__} of {words} words: an abstract message has no header")
 
     def _content(self) -> bytes:
@@ -63,7 +63,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromSender(Message):
-    """Base of INFO, DATA and CMD: the incarnation of the sender, and its view of the group."""
+    """Base of INFO, DATA and CMD, with the fields of a sender: its incarnation, and its estimates of the group."""
 
     instance_id: int
     grtt_q: int
@@ -100,7 +100,7 @@ class _OfObject(FromSender):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info(_OfObject):
-    """NORM_INFO: description of an object by the application."""
+    """NORM_INFO: the application's description of an object."""
 
     TYPE = MessageType.INFO
 
@@ -200,7 +200,7 @@ class _AtPosition(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(_AtPosition):
-    """CMD(FLUSH): everything up to a position has been sent. With node ids, a watermark for them to acknowledge."""
+    """CMD(FLUSH): everything up to a position has been sent. Nodes that it lists must acknowledge the position."""
 
     FLAVOR = Flavor.FLUSH
 
@@ -222,7 +222,7 @@ class Flush(_AtPosition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Squelch(_AtPosition):
-    """CMD(SQUELCH): nothing before a position can be repaired, and nothing of the objects listed."""
+    """CMD(SQUELCH): data before a position, and the listed objects, cannot be repaired any more."""
 
     FLAVOR = Flavor.SQUELCH
 
@@ -255,7 +255,7 @@ class EndOfTransmission(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CcNode:
-    """State of one receiver, which the sender tells all in a CMD(CC)."""
+    """State of one receiver in a CMD(CC), by which the sender tells it to the whole group."""
 
     node_id: int
     flags: int
@@ -304,12 +304,12 @@ class CongestionControl(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairAdv(Command):
-    """CMD(REPAIR_ADV): requests that arrived by unicast, so that other receivers need not repeat them."""
+    """CMD(REPAIR_ADV): the sender's list of requests that arrived by unicast, so that nobody else need send them."""
 
     FLAVOR = Flavor.REPAIR_ADV
 
     flags: int = 0
-    """`REPAIR_ADV_LIMIT` if there was no room for all requests."""
+    """Flags of the message: `REPAIR_ADV_LIMIT` if there was no room for all requests."""
     requests: tuple[RepairRequest, ...] = ()
 
     def _rest(self) -> bytes:
@@ -374,7 +374,7 @@ class Application(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromReceiver(Message):
-    """Base of NACK and ACK: the sender they are for, and the echo that measures the round trip."""
+    """Base of NACK and ACK, with the sender that a message is for, and the echo that measures the round trip."""
 
     sender_id: int
     instance_id: int

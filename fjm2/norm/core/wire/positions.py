@@ -11,16 +11,16 @@ from .codes import FecId, RepairForm
 
 @dataclass(frozen=True, slots=True)
 class PayloadIdFormat:
-    """Format of a FEC payload id: block, symbol and, for id 129, the length of the block."""
+    """Format of a FEC payload id: block, symbol and, for FEC Encoding ID 129, the length of the block."""
 
     size: int
-    """Length in bytes."""
+    """Length of a payload id in bytes."""
     block_bits: int
     symbol_bits: int
     length_bits: int = 0
 
     def pack(self, block: int, symbol: int, length: int = 0) -> int:
-        """Return the payload id as one number. Parts out of range wrap: the FLUSH of an empty object uses -1."""
+        """Return a payload id as one number. Parts that are out of range wrap: the FLUSH of an empty object uses -1."""
         length &= (1 << self.length_bits) - 1  # most formats have no such field
         block &= (1 << self.block_bits) - 1
         symbol &= (1 << self.symbol_bits) - 1
@@ -56,7 +56,10 @@ PAYLOAD_ID_CODE: dict[int, str] = {
 
 
 def payload_id_format(fec_id: int, field_bits: int = 8) -> PayloadIdFormat:
-    """Return the format of a FEC Encoding ID. `field_bits` matters only for id 2. Raise KeyError for unknown ones."""
+    """Return the payload id format of a FEC Encoding ID. Raise KeyError if it is unknown.
+
+    `field_bits` matters only for FEC Encoding ID 2.
+    """
     return _FORMATS[fec_id, field_bits]
 
 
@@ -68,7 +71,7 @@ class Position(NamedTuple):
     payload_id: int
 
     def encode(self) -> bytes:
-        """Return the bytes, as in repair requests and acknowledgements."""
+        """Return the bytes of the position in repair requests and acknowledgements."""
         return _ITEM[self.fec_id].pack(self.fec_id, 0, self.object_id, self.payload_id)
 
 
@@ -81,7 +84,7 @@ def decode_position(data: bytes, offset: int, end: int) -> Position:
 
 
 def item_bytes(data: bytes, offset: int, end: int) -> int:
-    """Return the length of the position at an offset. Raise WireError if it is unknown, or runs past `end`."""
+    """Return the length of the position at an offset. Raise WireError if its FEC id is unknown or it exceeds `end`."""
     form = _ITEM.get(data[offset]) if offset < end else None
     if form is None:
         what = f"unknown FEC id {data[offset]}" if offset < end else "position missing"
