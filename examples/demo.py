@@ -1,6 +1,6 @@
-"""FJM2 at work on this host: a publisher, three subscribers, each in a process of its own, and a lossy network.
+"""Demonstration of FJM2 on this host: one publisher and three subscribers over a network that loses datagrams.
 
-Everything stays on the loopback interface.
+Each of them runs in its own process. All traffic stays on the loopback interface.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ ON_THIS_HOST = "fjm2://239.192.57.40:{port}?interface=127.0.0.1&ttl=0"
 SELECTOR = "symbol = 'ABC'"
 SYMBOLS = 4
 READY_S, ENDING_S = 20.0, 30.0
-"""Longest times for a process to start, and to receive everything at the end, on a busy machine."""
+"""Timeouts: for a process to start, and for all messages to arrive at the end. They allow for a busy machine."""
 console = Console(highlight=False, soft_wrap=True)
 
 
 class DemoError(Exception):
-    """A process of the demo failed."""
+    """Failure of one of the demo's processes."""
 
 
 class Part:
@@ -45,7 +45,7 @@ class Part:
 
     async def start(self, script: str, *arguments: object) -> None:
         pipe = asyncio.subprocess.PIPE
-        # In a process group of its own, so that only we handle Ctrl-C.
+        # The process gets its own process group, so that only this program handles Ctrl-C.
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, str(PARTS / script), *map(str, arguments), stdin=pipe, stdout=pipe, process_group=0
         )
@@ -128,7 +128,7 @@ class Demo:
             console.print(f"  {part.name}{chosen} got: {', '.join(part.samples)}")
 
     async def watch(self, seconds: float) -> None:
-        """Show rates for a while: as a table on a terminal, or else a line each second."""
+        """Show rates for `seconds`: as a table on a terminal, otherwise as one line per second."""
         ends_at = time.monotonic() + seconds
         if console.is_terminal:
             with Live(self.table(), console=console, refresh_per_second=5) as live:
@@ -165,7 +165,10 @@ class Demo:
             await within(ENDING_S, part.has_ended, f"the {part.name} did not come to an end")
 
     def judge(self) -> bool:
-        """Print what arrived. Return True if everything arrived."""
+        """Print how many messages each subscriber received.
+
+        Return True if each received all of them, once and in order.
+        """
         total = self.publisher.figures["messages"]
         is_right = True
         for part in self.subscribers:

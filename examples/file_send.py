@@ -1,4 +1,4 @@
-"""Send files to all hosts that listen, with parity against loss. Show the progress, and who has them.
+"""Send files to all hosts that listen, with parity against loss. Show the progress, and which hosts have the files.
 
 Start `file_recv.py` first, in other terminals or on other hosts:
 
@@ -23,7 +23,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--interface", default="127.0.0.1", show_default=True, help="Name or address of the interface.")
 @click.option("--rate", default=100e6, show_default=True, help="Bits per second.")
 def main(files: tuple[Path, ...], group: str, port: int, interface: str, rate: float) -> None:
-    """Send FILES under their names."""
+    """Send FILES to the group, each with its name."""
     # Each block has one parity segment; up to 16 are made when receivers ask for them. With `Flow.MIN` the sender, and
     # so the progress it shows, is at most the window ahead of the slowest receiver.
     parity = {"fec": Fec.RS, "block_segments": 64, "parity_segments": 16, "auto_parity": 1}

@@ -1,7 +1,9 @@
-"""Priority lanes: an urgent message overtakes the bulk that waits for a slow link.
+"""Priority lanes: an urgent message overtakes the bulk messages that wait for a slow link.
 
-python examples/jms_lanes.py --listen
-python examples/jms_lanes.py
+Run the program twice, the listener first:
+
+    python examples/jms_lanes.py --listen
+    python examples/jms_lanes.py
 """
 
 import asyncio
@@ -21,7 +23,7 @@ URGENT, BULK, EACH = 9, 0, 1000
 @click.option("--messages", default=4000, show_default=True, type=click.IntRange(min=EACH), help="Bulk, 1 KB each.")
 @click.option("--rate", default="20mbit", show_default=True, help="Rate of the slow link.")
 def main(uri: str, is_listening: bool, messages: int, rate: str) -> None:
-    """Send bulk messages, and an urgent one after each thousand."""
+    """Send bulk messages, and an urgent message after each thousand of them."""
     factory = ConnectionFactory(uri, rate=rate)
     asyncio.run(listen(factory) if is_listening else send(factory, messages))
 

@@ -1,4 +1,4 @@
-"""Show the NORM packets of a capture: one line for each.
+"""Show the NORM packets of a capture, one line per packet.
 
 Try it on one of the captures that come with the tests:
 
@@ -75,7 +75,7 @@ def main(file: Path, limit: int | None) -> None:
 
 
 class Line(NamedTuple):
-    """The fields of a message's line."""
+    """The columns of the line that shows one message."""
 
     kind: str
     object_id: int | str = ""
@@ -85,8 +85,9 @@ class Line(NamedTuple):
 
 
 class Narrator:
-    """Describes messages in words. It remembers what earlier messages said, such as the code in use and an object's
-    size.
+    """Description of messages in words.
+
+    It remembers facts from earlier messages, such as an object's size and its FEC code.
     """
 
     def __init__(self) -> None:
@@ -151,7 +152,10 @@ class Narrator:
         return Line("DATA", object_id, block, symbol, f"{words} [{' '.join(flags)}]" if flags else words)
 
     def _source_symbols(self, message: Data, block: int) -> int | None:
-        """Return the number of source symbols of a block, if it is known. The symbols behind them are parity."""
+        """Return the number of source symbols in a block, or None if it is unknown.
+
+        The block's further symbols are parity.
+        """
         if message.fec_id == FecId.SMALL_BLOCK_SYSTEMATIC:
             return payload_id_format(message.fec_id).length(message.payload_id)
         fti = self._ftis.get((message.source_id, message.object_id))
@@ -173,7 +177,7 @@ class Narrator:
         return "; ".join(part for request in requests for part in self._asked_in(sender_id, request))
 
     def _asked_in(self, sender_id: int, request: RepairRequest) -> list[str]:
-        """Describe one request. Items for the same block or object are joined."""
+        """Describe one repair request in words. Items for the same block or object are joined."""
         places = [self._place(sender_id, item) for item in request.items]
         if request.form == RepairForm.ERASURES:
             return [f"any {symbol} symbols of object {o} block {block}" for o, block, symbol in places]
@@ -250,16 +254,16 @@ PCAP_MAGICS = {
     bytes.fromhex("4d3cb2a1"): ("<", 1e9),
     bytes.fromhex("a1b23c4d"): (">", 1e9),
 }
-"""Byte order, and units of a fraction of a second."""
+"""Byte order of a capture, and units of its fractions of a second, by the first four bytes of the file."""
 PCAPNG_MAGIC = bytes.fromhex("0a0d0d0a")
 IP_STARTS = {0: 4, 1: 14, 12: 0, 101: 0, 113: 16, 276: 20}
-"""Offset of the IP header in a frame, by link type: loopback, Ethernet, raw IP (two), Linux cooked (two)."""
+"""Offset of the IP header in a frame, by link type: loopback, Ethernet, two types of raw IP, two of Linux cooked."""
 VLAN = bytes.fromhex("8100")
 UDP = 17
 
 
 def read_pcap(file: BinaryIO, name: str) -> Iterator[tuple[float, str, bytes]]:
-    """Yield the time since the first packet, the source and the payload of every UDP datagram."""
+    """Yield every UDP datagram of a capture: the seconds since the first datagram, its source and its payload."""
     head = file.read(24)
     if head[:4] == PCAPNG_MAGIC:
         raise click.ClickException(f"{name} is a pcapng file; `tshark -F pcap -r {name} -w NEW` makes a pcap of it")
@@ -286,7 +290,10 @@ def read_pcap(file: BinaryIO, name: str) -> Iterator[tuple[float, str, bytes]]:
 
 
 def _udp(frame: bytes, start: int) -> tuple[str, bytes] | None:
-    """Return source and payload, or None for anything else and for fragments."""
+    """Return the source and payload of the UDP datagram in a frame.
+
+    Return None for any other packet and for IP fragments.
+    """
     ip = frame[start:]
     if len(ip) >= 40 and ip[0] >> 4 == 6 and ip[6] == UDP:
         source, udp = f"[{ip_address(ip[8:24])}]", ip[40:]

@@ -1,4 +1,4 @@
-"""Packet captures as other programs write them: both formats, byte orders and time units, several link layers."""
+"""Packet captures as other programs write them: both formats, all byte orders and time units, several link layers."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ ETHERNET, RAW, NULL, LOOP, SLL, SLL2 = 1, 101, 0, 108, 113, 276
 IPV4, IPV6 = 0x0800, 0x86DD
 
 Stamped = tuple[float, bytes]
-"""Unix time and a frame."""
+"""Unix time at which a frame was captured, in seconds, and the frame itself."""
 
 
 def udp(payload: bytes, port: int = PORT, length: int | None = None) -> bytes:
@@ -41,7 +41,7 @@ def raw(ip: bytes) -> bytes:
 
 
 def null(ip: bytes) -> bytes:
-    """Return a frame of BSD's loopback, as a little-endian machine writes it."""
+    """Return a frame as captured from BSD's loopback interface on a little-endian machine."""
     return struct.pack("<I", 2 if _ethertype(ip) == IPV4 else 30) + ip
 
 
@@ -50,7 +50,7 @@ def loop(ip: bytes) -> bytes:
 
 
 def sll(ip: bytes, *tags: int) -> bytes:
-    """Return a frame as Linux's "any" interface captures it."""
+    """Return a frame as captured from Linux's interface "any"."""
     vlans = b"".join(struct.pack(">HH", tag, 57) for tag in tags)
     return struct.pack(">HHH8s", 0, 1, 6, b"") + vlans + struct.pack(">H", _ethertype(ip)) + ip
 
@@ -87,7 +87,7 @@ def pcap(
 def pcapng(
     packets: Sequence[Stamped], link: int = ETHERNET, order: str = "<", resolution: int | None = None, snap: int = 0
 ) -> bytes:
-    """Return a pcapng file with a block of an unknown type between the packets."""
+    """Return a pcapng file. A block of an unknown type follows each packet."""
     options = b""
     unit = 1_000_000
     if resolution is not None:

@@ -30,7 +30,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A shell's background jobs ignore Ctrl-C, and their child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Below the kernel's range of ephemeral ports.
+# The ports lie below the kernel's range of ephemeral ports.
 _PORTS = range(20_000, 32_000)
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -68,7 +68,10 @@ def levels_of_loggers() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def require_tool() -> Callable[[str], str]:
-    """Return a function that finds a program, or skips the test if it is missing. In CI it fails the test instead."""
+    """Return a function that finds a program's path.
+
+    If the program is missing, that function skips the test. In CI it fails the test instead.
+    """
 
     def path_of(name: str) -> str:
         path = shutil.which(name)
@@ -101,9 +104,9 @@ _LONG_FILES = {
     "docs": 20,
 }
 _SHARING_FOLDERS = ("tests/spark/", "tests/report/")
-"""Folders whose files share an expensive fixture: a Java virtual machine, a report."""
+"""Folders whose test files share an expensive fixture: a Java virtual machine, or a report."""
 _ON_ITS_OWN = "tests/spark/test_traces_mistakes.py"
-"""A file of such a folder that shares nothing: it starts Spark in separate processes."""
+"""A file in one of these folders that does not use the shared fixture. It starts Spark in separate processes."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,8 +1,8 @@
-"""Fuzz the codec with mutated packets of real captures.
+"""Fuzzer of the codec, which mutates packets of real captures.
 
-For any bytes, `decode` returns a message, or raises a WireError whose offset lies in the datagram. A message, encoded
-and decoded again, is equal. A DataReader reads any train without an exception, each datagram once, and agrees with
-`decode` on each.
+For any bytes, `decode` returns a message, or raises a WireError whose offset lies in the datagram. Encoding and
+decoding a message yields an equal message. A DataReader reads any train without an exception and each of its datagrams
+once, and it agrees with `decode` on each.
 """
 
 import argparse
@@ -28,13 +28,13 @@ ADDRESS = ("10.99.0.1", 6003)
 TRAIN_SHARE = 0.3
 """Share of the cases that are trains. The others are single datagrams."""
 HEADER_BYTES = 48
-"""Most mutations hit this part, since there is nothing to break in a payload."""
+"""Length of the part of a packet that most mutations hit. A payload has no structure that could be broken."""
 
 _DIGITS = re.compile(r"\d+")
 
 
 class BrokenInvariantError(Exception):
-    """A case that broke an invariant, with the command that reproduces it."""
+    """Failure of a case that broke an invariant. The text contains the command that reproduces it."""
 
     def __init__(self, data: bytes, segment_bytes: int | None, cause: Exception) -> None:
         replay = f"--replay {data.hex()}" + ("" if segment_bytes is None else f" --segment-bytes {segment_bytes}")
@@ -42,7 +42,7 @@ class BrokenInvariantError(Exception):
 
 
 def check_datagram(data: bytes) -> Message | WireError:
-    """Return the result of `decode` for a datagram, after checking its invariants."""
+    """Decode a datagram, and check the invariants. Return the message or the error."""
     message = _decoded(data)
     if isinstance(message, WireError):
         assert message.what, "an error that says nothing"
@@ -62,7 +62,10 @@ def _decoded(data: bytes) -> Message | WireError:
 
 
 def check_train(data: bytes, segment_bytes: int, reader: DataReader) -> int:
-    """Return how many datagrams a reader recognised as DATA, after checking that `decode` agrees on each."""
+    """Check that a reader agrees with `decode` on each datagram of a train.
+
+    Return how many datagrams the reader recognised as DATA.
+    """
     train = Train(np.frombuffer(data, np.uint8), segment_bytes, ADDRESS)
     count = recognised = 0
     for datagram, item in zip(datagrams(data, segment_bytes), unrolled(reader, train), strict=True):
@@ -84,12 +87,12 @@ def datagrams(data: bytes, segment_bytes: int) -> Iterator[bytes]:
 
 
 def is_stub(message: Data) -> bool:
-    """Return True if a stream's DATA is too short for the stream header."""
+    """Return True if the DATA of a stream is too short to contain the stream header."""
     return bool(message.flags & ObjectFlag.STREAM) and len(message.payload) < STREAM_HEADER.size
 
 
 def unrolled(reader: DataReader, train: Train) -> Iterator[Data | bytes]:
-    """Yield what a reader finds, one datagram at a time."""
+    """Yield what a reader finds in a train, one datagram at a time: a message, or the bytes that are not DATA."""
     for run in reader.read(train):
         if isinstance(run, bytes):
             yield run
@@ -121,13 +124,13 @@ def unrolled(reader: DataReader, train: Train) -> Iterator[Data | bytes]:
 
 @cache
 def golden_datagrams() -> tuple[bytes, ...]:
-    """All datagrams of `tests/vectors`."""
+    """Return all datagrams of the captures in `tests/vectors`."""
     return tuple(packet.payload for path in sorted(VECTORS.glob("*.pcap")) for packet in pcap.read(path))
 
 
 @cache
 def golden_trains() -> tuple[tuple[bytes, int], ...]:
-    """The DATA of `tests/vectors` as trains with their segment sizes, and once more without header extensions."""
+    """Return the DATA of `tests/vectors` as trains with their segment sizes, with and without header extensions."""
     trains: list[tuple[bytes, int]] = []
     for path in sorted(VECTORS.glob("*.pcap")):
         messages = [decode(packet.payload) for packet in pcap.read(path)]
@@ -138,7 +141,10 @@ def golden_trains() -> tuple[tuple[bytes, int], ...]:
 
 
 def as_trains(data: list[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Join datagrams into trains as a sender would: only the last of a train may be shorter than the others."""
+    """Join datagrams into trains as a sender would.
+
+    Only the last datagram of a train may be shorter than the others.
+    """
     start = 0
     while start < len(data):
         size, end = len(data[start]), start + 1
@@ -151,13 +157,14 @@ def as_trains(data: list[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 class Mutator:
-    """Makes cases from golden packets. The same seed makes the same cases."""
+    """A generator of cases, made by mutating packets of real captures. The same seed makes the same cases."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed).random
         kinds: defaultdict[bytes, list[bytes]] = defaultdict(list)
         for data in golden_datagrams():
-            # Type, header length, flavor or flags, FEC id: most packets are DATA, and most DATA are alike.
+            # Group packets by type, header length, flavor or flags, and FEC id: most packets are DATA, and most DATA
+            # are alike.
             kinds[data[:2] + data[12:14]].append(data)
         self._kinds = list(kinds.values())
         self._trains = golden_trains()
@@ -173,14 +180,14 @@ class Mutator:
         )
 
     def datagram(self) -> bytes:
-        """Return one packet with one to four faults, or occasionally none."""
+        """Return one packet with up to four random faults. Some packets have none."""
         data = bytearray(self._golden())
         for _ in range(self._below(5)):
             self._mutations[self._below(len(self._mutations))](data)
         return bytes(data)
 
     def train(self) -> tuple[bytes, int]:
-        """Return a few segments with a few faults, and a segment size that may be wrong."""
+        """Return a train of a few segments with random faults, and its segment size, which may be wrong."""
         joined, segment_bytes = self._trains[self._below(len(self._trains))]
         start = segment_bytes * self._below(len(joined) // segment_bytes)
         data = bytearray(joined[start : start + segment_bytes * (1 + self._below(6))])
@@ -243,7 +250,7 @@ class Mutator:
         data[at:] = other[at if self._random() < 0.5 else self._below(len(other)) :]
 
     def _lie(self, data: bytearray) -> None:
-        """Falsify a length: of the header, or of an extension or repair request, which are aligned to 32-bit words."""
+        """Falsify a length field: that of the header, or of a header extension or repair request."""
         if len(data) > 1 and self._random() < 0.4:
             data[1] = self._below(16) if self._random() < 0.5 else data[1] + self._below(5) - 2 & 255
         elif len(data) > 24:
@@ -252,7 +259,7 @@ class Mutator:
 
 
 def outcomes(cases: int, seed: int) -> Iterator[str]:
-    """Yield the outcome of each case. Raises BrokenInvariantError if a case breaks an invariant."""
+    """Yield the outcome of each case. Raise BrokenInvariantError if a case breaks an invariant."""
     mutator = Mutator(seed)
     chance = Random(~seed).random
     for _ in range(cases):

@@ -14,31 +14,34 @@ _Segment = NDArray[np.uint8]
 
 
 class LossySocket:
-    """Wraps any TrainSocket. Sends are passed on unchanged. Probabilities apply to each received datagram."""
+    """A wrapper of any TrainSocket that disturbs reception.
+
+    The probabilities apply to each received datagram. Datagrams are sent unchanged.
+    """
 
     def __init__(
         self, inner: TrainSocket, *, seed: int, lose: float = 0.0, duplicate: float = 0.0, delay: float = 0.0
     ) -> None:
         self.inner = inner
         self.lost = self.duplicated = self.delayed = 0
-        """Numbers of datagrams."""
+        """Numbers of received datagrams that were lost, duplicated and delayed."""
         self._random = Random(seed)
         self._lose, self._duplicate, self._delay = lose, duplicate, delay
         self._late: dict[Address, list[_Segment]] = {}
         self._ready: deque[Train] = deque()
-        print(f"LossySocket: {seed=} {lose=} {duplicate=} {delay=}")  # pytest shows it when the test fails
+        print(f"LossySocket: {seed=} {lose=} {duplicate=} {delay=}")  # pytest shows this line if the test fails
 
     @property
     def address(self) -> Address:
-        """The wrapped socket's."""
+        """Address of the wrapped socket."""
         return self.inner.address
 
     def fileno(self) -> int:
-        """The wrapped socket's."""
+        """Return the file descriptor of the wrapped socket."""
         return self.inner.fileno()
 
     def send(self, train: Train) -> bool:
-        """Send without loss: each receiver has losses of its own."""
+        """Send a train through the wrapped socket, without losses. Losses happen at the receivers."""
         return self.inner.send(train)
 
     def close(self) -> None:
@@ -48,8 +51,8 @@ class LossySocket:
     def receive(self) -> Train | None:
         """Return the next train of datagrams that were not lost, or None.
 
-        A delayed datagram follows the next train of its sender, or is returned when nothing else has arrived. Call this
-        until it returns None: the datagrams held here do not make the file descriptor readable.
+        A delayed datagram is returned after the next train of its sender, or when nothing else has arrived. Call this
+        method until it returns None: datagrams held here do not make the file descriptor readable.
         """
         while not self._ready:
             train = self.inner.receive()
@@ -84,12 +87,12 @@ class LossySocket:
 
 
 def segments_of(train: Train) -> list[_Segment]:
-    """Return views of the datagrams of a train, without copying."""
+    """Return views of a train's datagrams, without copying."""
     return [train.data[i : i + train.segment_bytes] for i in range(0, train.data.size, train.segment_bytes)]
 
 
 def trains_of(segments: list[_Segment], address: Address) -> Iterator[Train]:
-    """Yield the fewest trains that hold copies of these datagrams in this order."""
+    """Yield copies of these datagrams in this order, joined into as few trains as possible."""
     run: list[_Segment] = []
     for segment in segments:
         is_next = run and segment.size <= run[0].size == run[-1].size and len(run) < TRAIN_SEGMENTS_MAX

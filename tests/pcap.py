@@ -1,4 +1,4 @@
-"""Classic pcap files of UDP in IPv4 over Ethernet: only the features that the tests need."""
+"""Classic pcap files of UDP in IPv4 over Ethernet, with only the features that the tests need."""
 
 import struct
 from collections.abc import Iterable
@@ -20,17 +20,17 @@ PORT = 6003
 
 
 class Packet(NamedTuple):
-    """One UDP datagram and its capture time."""
+    """One UDP datagram of a capture, and its capture time."""
 
     time_s: float
     source: str
-    """Address and port, such as "10.99.0.1:6003"."""
+    """IP address and port of the sender, such as "10.99.0.1:6003"."""
     destination: str
     payload: bytes
 
 
 def read(path: Path) -> list[Packet]:
-    """Read all packets of a file. A packet that is not UDP is an error."""
+    """Read all packets of a capture file. Fail if one of them is not UDP."""
     data = path.read_bytes()
     magic, _, _, _, _, _, link = _FILE.unpack_from(data)
     assert (magic, link) == (_MAGIC, _ETHERNET), path
@@ -61,7 +61,7 @@ def _dotted(address: bytes) -> str:
 
 
 def write(path: Path, payloads: Iterable[bytes]) -> None:
-    """Write a file of datagrams to one group, one second apart."""
+    """Write a capture file of datagrams that one host sends to one group, one second apart."""
     with path.open("wb") as file:
         file.write(_FILE.pack(_MAGIC, 2, 4, 0, 0, 65535, _ETHERNET))
         for second, payload in enumerate(payloads):

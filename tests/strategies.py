@@ -46,7 +46,7 @@ contents = st.binary(max_size=64)
 
 
 def payload_ids(fec_id: int) -> SearchStrategy[int]:
-    """Integers as wide as the FEC payload id."""
+    """Return a strategy for payload ids: integers as wide as the payload id of this FEC id."""
     return u64 if fec_id == FecId.SMALL_BLOCK_SYSTEMATIC else u32
 
 
@@ -57,7 +57,7 @@ positions = fec_ids.flatmap(
 
 @st.composite
 def ftis(draw: Callable[[SearchStrategy[Any]], Any], fec_id: int) -> Fti:
-    """EXT_FTI with the fields that its FEC Encoding ID has."""
+    """Draw an EXT_FTI with the fields that its FEC id has."""
     sizes: dict[str, int] = {"fec_id": fec_id, "object_bytes": draw(u48), "segment_bytes": draw(u16)}
     match fec_id:
         case FecId.COMPACT_NO_CODE:
@@ -76,7 +76,7 @@ rates = st.builds(Rate, u16)
 
 
 def _whole_words(words: int) -> SearchStrategy[bytes]:
-    """Content of an extension of `words` words: all bytes after its type and length."""
+    """Return a strategy for the content of a header extension of `words` words: all bytes after its type and length."""
     return st.binary(min_size=4 * words - 2, max_size=4 * words - 2)
 
 
@@ -84,7 +84,7 @@ auths = st.integers(1, 6).flatmap(_whole_words).map(lambda content: Auth(content
 
 
 def unknowns(known: set[int]) -> SearchStrategy[Unknown]:
-    """Short and long extensions of unknown types."""
+    """Return a strategy for short and long header extensions of types that are not in `known`."""
     long = st.builds(
         Unknown, st.integers(0, 127).filter(lambda het: het not in known), st.integers(1, 6).flatmap(_whole_words)
     )
@@ -95,7 +95,10 @@ def unknowns(known: set[int]) -> SearchStrategy[Unknown]:
 
 
 def extensions(fec_id: int | None = None) -> SearchStrategy[tuple[Extension, ...]]:
-    """Header extensions. EXT_FTI is included only if the message has a FEC Encoding ID, which decides its format."""
+    """Return a strategy for header extensions.
+
+    They include EXT_FTI only if the message has a FEC id, which decides the format of EXT_FTI.
+    """
     known = {CcFeedback.HET, Rate.HET, Auth.HET}
     kinds: list[SearchStrategy[Any]] = [cc_feedbacks, rates, auths]
     if fec_id is not None:
@@ -106,7 +109,7 @@ def extensions(fec_id: int | None = None) -> SearchStrategy[tuple[Extension, ...
 
 @st.composite
 def requests(draw: Callable[[SearchStrategy[Any]], Any]) -> RepairRequest:
-    """Repair requests of every form. A range always has its last item."""
+    """Draw a repair request of any form. A range always has its last item."""
     form = draw(st.sampled_from(list(RepairForm)))
     items = draw(st.lists(positions, max_size=6))
     if form == RepairForm.RANGES and len(items) % 2:
@@ -132,7 +135,7 @@ _nodes = st.lists(u32, max_size=5).map(tuple)
 
 
 def data_of(fec_id: int, payload: SearchStrategy[bytes] = contents) -> SearchStrategy[Data]:
-    """DATA of one FEC Encoding ID, of a stream or another object."""
+    """Return a strategy for DATA with this FEC id, of a stream or another object."""
     return st.builds(
         Data,
         **_from_sender,
@@ -191,6 +194,6 @@ BY_KIND: dict[type[Message], SearchStrategy[Any]] = {
     AckRequest: st.builds(AckRequest, **_command, ack_type=u8, ack_id=u8, acking_nodes=_nodes),
     Application: st.builds(Application, **_command, content=contents),
 }
-"""A strategy for every class of message."""
+"""A strategy for each class of message."""
 
 messages: SearchStrategy[Message] = st.one_of(*BY_KIND.values())

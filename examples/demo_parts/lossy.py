@@ -1,4 +1,7 @@
-"""A socket that loses datagrams like a bad network. The demo's subscribers use it in the place of FJM2's socket."""
+"""A socket that drops received datagrams at random, as a bad network does.
+
+The demo's subscribers use it in place of FJM2's socket.
+"""
 
 from collections.abc import Iterator
 from random import Random
@@ -8,16 +11,16 @@ from fjm2.norm.net import udp
 
 
 class LossySocket(udp.UdpSocket):
-    """Loses each datagram with the same probability, whether it is data, a repair or a request."""
+    """A socket that drops each received datagram with the same probability: data, repairs and requests alike."""
 
     probability = 0.0
     lost = 0
-    """Datagrams lost by all sockets of the process."""
+    """Datagrams dropped by all sockets of this process."""
     random = Random()
     _left: Iterator[Train] = iter(())
 
     def receive(self) -> Train | None:
-        """Return the next datagrams that are not lost."""
+        """Return the next datagrams that are not dropped, or None if nothing has arrived."""
         while (left := next(self._left, None)) is None:
             train = super().receive()
             if train is None or not LossySocket.probability:
@@ -27,7 +30,7 @@ class LossySocket(udp.UdpSocket):
 
 
 def survivors(train: Train) -> Iterator[Train]:
-    """Yield the runs of datagrams between the lost ones."""
+    """Drop datagrams of a train at random. Yield the runs of datagrams that remain."""
     start, step = 0, train.segment_bytes
     for at in range(0, train.data.size, step):
         if LossySocket.random.random() < LossySocket.probability:
@@ -40,5 +43,5 @@ def survivors(train: Train) -> Iterator[Train]:
 
 
 def install() -> None:
-    """Make this process open lossy sockets from now on."""
+    """Make all sockets that this process opens later drop datagrams."""
     udp.UdpSocket = LossySocket

@@ -1,4 +1,7 @@
-"""Functions of the demo's processes: orders arrive on standard input, figures leave as lines of JSON."""
+"""Functions that the demo's processes share.
+
+A process reads orders from standard input, and prints its figures as lines of JSON.
+"""
 
 import asyncio
 import json

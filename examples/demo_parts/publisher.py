@@ -1,4 +1,4 @@
-"""The demo's publisher: numbered messages, as fast as the subscribers receive them."""
+"""The demo's publisher. It sends numbered messages as fast as the subscribers can receive them."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ SYMBOLS = ("ABC", "FJM", "NRL", "XYZ")
 SAMPLES = 4
 BATCH = 50
 CONFIRM_S = 20.0
-"""Longest wait for confirmations: long, for three subscribers on a busy machine."""
+"""Longest wait for confirmations. It is long enough for three subscribers on a busy machine."""
 
 
 class Publisher:
@@ -31,7 +31,7 @@ class Publisher:
         await self.producer.send(message)
 
     async def show(self) -> None:
-        """Send a few messages that people can read."""
+        """Send a few messages with readable text, one every 0.3 s."""
         for number in range(SAMPLES):
             await self.send(TextMessage(f"{SYMBOLS[number]} costs {17 + number * 0.25:.2f}"))
             await asyncio.sleep(0.3)

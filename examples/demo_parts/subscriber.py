@@ -1,4 +1,4 @@
-"""A subscriber of the demo: it checks that every message arrives once and in order."""
+"""The demo's subscriber. It checks that every message arrives once and in order."""
 
 import asyncio
 import sys
@@ -13,7 +13,7 @@ from fjm2.jms import ConnectionFactory, Message, TextMessage, Topic
 class Subscriber:
     def __init__(self, step: int) -> None:
         self.step = step
-        """Difference between the numbers of consecutive messages."""
+        """Difference between the numbers of two consecutive messages that this subscriber should receive."""
         self.messages = self.repeated = self.missed = 0
         self.last = 1 - step
         self.total: int | None = None
@@ -46,7 +46,7 @@ class Subscriber:
 
 
 async def follow_orders(subscriber: Subscriber) -> None:
-    """Read loss probabilities from standard input, one a line, and apply each. Stop when the input ends."""
+    """Read loss probabilities from standard input, one per line, and apply each. Stop when the input ends."""
     reader = await orders()
     while order := (await reader.readline()).decode().strip():
         lossy.LossySocket.probability = float(order)

@@ -1,4 +1,4 @@
-"""Headless Chromium, driven over its debugging protocol, as far as tests of a page need it."""
+"""A driver of headless Chromium for tests of web pages. It uses Chromium's debugging protocol."""
 
 import base64
 import json
@@ -16,11 +16,11 @@ ANSWER_S = 20.0
 
 
 class PageLeftError(Exception):
-    """The page was left while it evaluated an expression."""
+    """Error: the page was left while it evaluated an expression."""
 
 
 class Browser:
-    """One tab. It collects the messages on the console and the addresses that were refused."""
+    """One browser tab. It collects the page's error messages and the addresses that the page requests."""
 
     def __init__(self, chromium: str) -> None:
         self._chromium = chromium
@@ -80,7 +80,7 @@ class Browser:
         return connect(f"ws://127.0.0.1:{port}{path}", max_size=1 << 26, ping_interval=None, proxy=None)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Send a command to the tab and return the answer."""
+        """Send a command to the tab, and return the tab's answer."""
         return self._call(method, self._session, **parameters)
 
     def _call(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
@@ -117,13 +117,13 @@ class Browser:
         self.until("document.readyState === 'complete'")
 
     def value(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression."""
+        """Evaluate a JavaScript expression in the page, and return its value."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def until(self, expression: str, timeout_s: float = 10.0) -> float:
-        """Wait until an expression is true. Return the seconds it took."""
+        """Wait until a JavaScript expression is true in the page. Return the number of seconds waited."""
         began_at = time.monotonic()
         while not self._is_true(expression):
             if time.monotonic() - began_at >= timeout_s:
@@ -133,14 +133,14 @@ class Browser:
         return time.monotonic() - began_at
 
     def _is_true(self, expression: str) -> bool:
-        """Return False while another page is being loaded."""
+        """Return True if a JavaScript expression is true. Return False while another page is being loaded."""
         try:
             return bool(self.value(expression))
         except PageLeftError:
             return False
 
     def text(self, selector: str) -> str:
-        """Return the visible text of an element."""
+        """Return the visible text of the element that a CSS selector names."""
         return str(self.value(f"document.querySelector({json.dumps(selector)}).innerText"))
 
     def screenshot(self, path: Path, whole: bool = True) -> None:

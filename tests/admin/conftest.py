@@ -1,4 +1,4 @@
-"""A service for each test that asks for one."""
+"""Fixtures of the tests of the node-list service: running services, and gateways registered with them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,7 +19,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(data: Path) -> Iterator[Callable[..., Admin]]:
-    """Return a function that starts a service with settings."""
+    """Return a function that starts a service with the given settings. The services end with the test."""
     with ExitStack() as stack:
         yield lambda **settings: stack.enter_context(Admin(data, **settings))
 
@@ -31,7 +31,10 @@ def admin(start: Callable[..., Admin]) -> Admin:
 
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """Return a gateway registered with a service that is shared by the tests of a file which change nothing."""
+    """Return a registered gateway that all tests of a file share, with its service.
+
+    Tests that use it must not change anything.
+    """
     data = tmp_path_factory.mktemp("standing") / "admin.sqlite"
     with Admin(data) as admin, Gateway(admin.url, admin.token("paris")) as made:
         assert made.register().status_code == 200
@@ -40,7 +43,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 @pytest.fixture
 def gateway(admin: Admin) -> Iterator[Gateway]:
-    """Return a registered gateway."""
+    """Return a gateway that is registered with the test's own service."""
     with Gateway(admin.url, admin.token("paris")) as made:
         assert made.register().status_code == 200
         yield made

@@ -1,6 +1,7 @@
-"""Simulated gateways that register, send heartbeats and wait for the list to change: `python tests/admin/load.py`.
+"""Load test of the node-list service: simulated gateways register, send heartbeats and wait for changes of the list.
 
-It starts a service on this host, and prints how long changes took to reach all gateways, and what the service used.
+`python tests/admin/load.py` starts a service on this host. It prints how long changes took to reach all gateways, and
+how much processor time and memory the service used.
 """
 
 import argparse
@@ -38,17 +39,17 @@ class Result:
 
     nodes: int
     reached_s: list[float] = field(default_factory=list)
-    """Seconds until a change had reached the last gateway, for each change."""
+    """For each change of the list, the seconds until the last gateway had received it."""
     unreached: int = 0
     cpu: float = 0.0
-    """Processor time of the service, in cores."""
+    """Processor time of the service, as an average number of busy cores."""
     register_s: float = 0.0
     rss_mb: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
 
 class Connection:
-    """Minimal HTTP client: a thousand of them must cost less than the service."""
+    """A minimal HTTP client. A thousand such clients must use less processor time than the service."""
 
     def __init__(self, port: int, token: str) -> None:
         self._port = port
@@ -56,7 +57,7 @@ class Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, method: str, path: str, content: object = None, head: str = "") -> tuple[int, str, bytes]:
-        """Send a request; return status, ETag and body."""
+        """Send a request. Return the status, ETag and body of the answer."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
         reader, writer = self._streams
@@ -79,7 +80,7 @@ class Connection:
 
 
 class Watcher:
-    """Latest version that each gateway has."""
+    """For each gateway, the latest version of the node list that it has received."""
 
     def __init__(self, nodes: int) -> None:
         self.versions = [0] * nodes
@@ -149,7 +150,7 @@ async def poll(number: int, connection: Connection, watcher: Watcher, result: Re
 async def change_and_measure(
     port: int, token: str, watcher: Watcher, changes: int, every_s: float, result: Result
 ) -> None:
-    """Move one node again and again, and measure when all gateways know, however long it takes."""
+    """Change the address of one node repeatedly. Measure how long each change takes to reach all gateways."""
     connection = Connection(port, token)
     profile = {"name": "mover", "public_key": new_key(), "endpoints": ["127.0.0.1:9"], "version": "1"}
     for number in range(changes):
@@ -222,7 +223,7 @@ async def measure(admin: Admin, tokens: list[str], heartbeat_s: float, changes: 
 
 
 def made_tokens(data: Path, count: int) -> Iterator[str]:
-    """Write tokens for single nodes, all at once."""
+    """Write tokens into the service's database, each for a single node, and yield their texts."""
     store = Store(data)
     store.close()
     with sqlite3.connect(data) as connection:
@@ -236,10 +237,10 @@ def made_tokens(data: Path, count: int) -> Iterator[str]:
 
 
 def run_load(folder: Path, nodes: int, heartbeat_s: float, changes: int, every_s: float) -> Result:
-    """Run a number of gateways, and a number of changes of the list."""
+    """Run a service with `nodes` simulated gateways, and change its node list `changes` times."""
     data = folder / "load.sqlite"
     tokens = list(made_tokens(data, nodes + 1))
-    # Here all gateways come from one address, unlike in practice.
+    # All gateways have the same address here. In practice their addresses differ.
     limits = {"address_per_s": 1_000_000, "connections_per_address": 100_000}
     with Admin(data, heartbeat_s=heartbeat_s, log_level="warning", **limits) as admin:
         result = asyncio.run(measure(admin, tokens, heartbeat_s, changes, every_s))

@@ -1,4 +1,4 @@
-"""A made-up network for the page: gateways with traffic between them."""
+"""A simulated network for tests of the service's page: gateways that report traffic between each other."""
 
 import contextlib
 import math
@@ -15,7 +15,7 @@ NAMES = ("Paris", "Rome", "Oslo", "Lisbon")
 
 
 class Network:
-    """Gateways that all link to each other, and send samples until they are silenced."""
+    """Simulated gateways, each with a link to every other. They report measurements until they are silenced."""
 
     def __init__(self, url: str, data: Path, names: tuple[str, ...] = NAMES, every_s: float = 0.5) -> None:
         self._url = url
@@ -49,7 +49,7 @@ class Network:
         self._stack.close()
 
     def silence(self, name: str) -> None:
-        """Make a gateway fall silent, as if it had been killed."""
+        """Stop all reports of a gateway, as if it had been killed."""
         self._silent.add(name)
 
     def _talk(self) -> None:
@@ -59,7 +59,7 @@ class Network:
             for number, (name, gateway) in enumerate(self.gateways.items()):
                 if name not in self._silent:
                     moved[name] += int(self._every_s * 1e6 * (2 + number + math.sin(turn / 8 + number)))
-                    # Gateways go on while the service is away.
+                    # A gateway continues while the service is down.
                     with contextlib.suppress(httpx.TransportError):
                         self._tell(gateway, self._sample(name, turn, moved[name]))
 

@@ -1,4 +1,4 @@
-"""A service in a process of its own, and gateways to talk to it."""
+"""Helpers that run the node-list service in its own process, and clients that act as gateways."""
 
 import base64
 import os
@@ -22,7 +22,7 @@ START_S = 30.0
 
 
 def command(data: Path, *arguments: str) -> list[str]:
-    """Return the words of a command. Settings go by the environment."""
+    """Return the command line of `fjm2admin` with these arguments. Settings are passed in environment variables."""
     return [sys.executable, "-m", "fjm2admin", *arguments, "--data", str(data)]
 
 
@@ -32,7 +32,7 @@ def environment(**settings: object) -> dict[str, str]:
 
 
 def run(data: Path, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
-    """Run a command that ends by itself."""
+    """Run an `fjm2admin` command to its end. Return its exit code and output."""
     return subprocess.run(
         command(data, *arguments),
         cwd=ROOT,
@@ -45,7 +45,10 @@ def run(data: Path, *arguments: str, **settings: object) -> subprocess.Completed
 
 
 def make_token(data: Path, name: str, *options: str) -> str:
-    """Make a token by its command, in this process: nearly all tests need one, and a process takes time."""
+    """Create a token with `fjm2admin token create`, and return its text.
+
+    The command runs in this process: nearly all tests need a token, and starting a process takes time.
+    """
     settings = {key: None for key in os.environ if key.startswith("FJM2ADMIN_")}
     done = CliRunner(env=settings).invoke(main, ["token", "create", "--name", name, *options, "--data", str(data)])
     assert done.exit_code == 0, done.stderr
@@ -53,7 +56,7 @@ def make_token(data: Path, name: str, *options: str) -> str:
 
 
 def until(is_so: Callable[[], bool], timeout_s: float, what: str) -> float:
-    """Wait until a condition holds. Return the seconds it took."""
+    """Wait until a condition holds, and return the number of seconds waited. Fail after `timeout_s`."""
     began_at = time.monotonic()
     while not is_so():
         assert time.monotonic() - began_at < timeout_s, f"not within {timeout_s} s: {what}"
@@ -62,7 +65,7 @@ def until(is_so: Callable[[], bool], timeout_s: float, what: str) -> float:
 
 
 class Admin:
-    """`fjm2admin run` on a free port of this host."""
+    """The node-list service: `fjm2admin run` on a free port of this host."""
 
     def __init__(self, data: Path, **settings: object) -> None:
         self.data = data
@@ -107,7 +110,7 @@ class Admin:
         said.put("")
 
     def again(self) -> None:
-        """Start the service again on the same port."""
+        """Start the service again on the port that it had before."""
         self._settings["port"] = self.port
         assert self.process.stderr is not None
         self.process.stderr.close()
@@ -118,19 +121,19 @@ class Admin:
         return int(self.url.rpartition(":")[2])
 
     def kill(self) -> None:
-        """Kill the service, as by kill -9."""
+        """Kill the service with SIGKILL."""
         self.process.kill()
         self.process.wait()
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, float]:
-        """End the service by a signal. Return its exit code, and the seconds it took."""
+        """End the service with a signal. Return its exit code and the seconds until its process ended."""
         began_at = time.monotonic()
         self.process.send_signal(number)
         code = self.process.wait(15)
         return code, time.monotonic() - began_at
 
     def token(self, name: str, *options: str) -> str:
-        """Make a token and return its text."""
+        """Create a token for this service, and return its text."""
         return make_token(self.data, name, *options)
 
     def until_status(self, token: str, status: int) -> None:
@@ -143,7 +146,7 @@ def new_key() -> str:
 
 
 class Gateway:
-    """A gateway, which registers one node."""
+    """A client of the service that acts as one gateway."""
 
     def __init__(self, url: str, token: str, name: str = "paris", **more: Any) -> None:
         self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=40)
@@ -177,13 +180,16 @@ class Gateway:
         return self.http.post(f"/api/v1/nodes/{self.id}/metrics", json={"samples": samples})
 
     def nodes(self) -> dict[str, dict[str, Any]]:
-        """Return the list, by name."""
+        """Return the entries of the node list, by the nodes' names."""
         answer = self.http.get("/api/v1/nodes")
         assert answer.status_code == 200, answer.text
         return {node["name"]: node for node in answer.json()["nodes"]}
 
     def until_listed(self, is_so: Callable[[dict[str, dict[str, Any]]], bool], timeout_s: float = 5) -> float:
-        """Wait until a condition of the list holds. It does not hold if it asks for a node that is not there."""
+        """Wait until a condition on the node list holds, and return the number of seconds waited.
+
+        The condition counts as false if it names a node that is not in the list.
+        """
 
         def is_listed_so() -> bool:
             try:

@@ -1,4 +1,4 @@
-"""Make the pictures of the page in `docs/img`: `python tests/admin/screenshot.py`."""
+"""Take the screenshots of the service's page for `docs/img`. Run as `python tests/admin/screenshot.py`."""
 
 import shutil
 import sys

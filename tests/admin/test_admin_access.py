@@ -1,4 +1,4 @@
-"""Access to the service: strangers, people on this host, proxies, monitors, and bounds of bodies."""
+"""Tests of access to the node-list service: strangers, users of its host, proxies, monitors, and limits on bodies."""
 
 import json
 import socket
@@ -43,7 +43,7 @@ def test_a_stranger_gets_nothing(admin: Admin, gateway: Gateway) -> None:
             assert gateway.profile["public_key"] not in answer.text
     old_proxy = f"GET /api/v1/nodes HTTP/1.0\r\nHost: 127.0.0.1:{admin.port}\r\nConnection: close\r\n\r\n"
     assert b" 401 " in answer_to(admin, old_proxy)
-    # On this host everyone may read without a token, but change nothing.
+    # Without a token, clients on this host may read everything but change nothing.
     assert httpx.get(f"{admin.url}/api/v1/nodes").status_code == 200
     assert httpx.post(f"{admin.url}/api/v1/nodes", json=gateway.profile).status_code == 403
     assert httpx.delete(f"{admin.url}/api/v1/nodes/{gateway.id}").status_code == 403
@@ -77,7 +77,7 @@ def test_head_requests_are_answered_for_monitors(admin: Admin) -> None:
         answer = httpx.head(f"{admin.url}{path}")
         assert (answer.status_code, answer.content) == (200, b"")
     assert httpx.head(f"{admin.url}/api/v1/events").status_code == 405
-    # No answer redirects to the host that a request names.
+    # An answer never redirects to the host that the request names.
     assert httpx.get(f"{admin.url}/healthz/", headers={"Host": "evil.example"}).status_code == 404
 
 

@@ -1,4 +1,4 @@
-"""Advertisements of the list's version by UDP, to registered gateways only."""
+"""Tests of the UDP datagrams that advertise the version of the node list. Only registered gateways get them."""
 
 import asyncio
 import hmac
@@ -40,7 +40,7 @@ def test_the_version_is_advertised_and_queries_are_answered(
         version = gateway.http.get("/api/v1/nodes").json()["version"]
         assert sender == ("127.0.0.1", port)
         assert advert.unpack(datagram, key, advert.ADVERT) == version
-        # Nobody else can make an advertisement or a query.
+        # Datagrams are not valid under the key of another token.
         assert advert.unpack(datagram, advert_key(token + "x"), advert.ADVERT) is None
         assert advert.unpack(datagram, key, advert.QUERY) is None
 
@@ -86,7 +86,7 @@ def test_strangers_and_forgeries_get_no_answer(start: Callable[..., Admin], port
 
 
 def test_a_node_with_ever_new_addresses_causes_no_load(data: Path, udp: socket.socket) -> None:
-    """The addresses of all nodes are collected once a tick, not for every request; the last one counts."""
+    """The service collects nodes' addresses once a tick, not once a request. Only the last address of a node counts."""
     port = udp.getsockname()[1]
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""The API as gateways use it, over HTTP, from a real service."""
+"""Tests of the HTTP API that gateways use, against a running service."""
 
 import concurrent.futures
 import json
@@ -58,7 +58,7 @@ def test_endpoints_are_stored_in_canonical_form(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize(("wrong", "where"), REFUSED, ids=lambda value: str(value)[:40])
 def test_invalid_fields_are_refused_by_name(standing: Gateway, wrong: dict[str, object], where: str) -> None:
-    # Encoded by hand: a client would refuse some of these texts.
+    # The JSON is encoded by hand, since a client library would refuse some of these texts.
     body = json.dumps(standing.profile | wrong)
     answer = standing.http.post("/api/v1/nodes", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)
@@ -67,7 +67,7 @@ def test_invalid_fields_are_refused_by_name(standing: Gateway, wrong: dict[str, 
 
 
 def test_a_new_address_does_not_change_the_list(admin: Admin, gateway: Gateway) -> None:
-    """A gateway behind a pool of addresses may use another one for each connection."""
+    """A gateway behind a pool of addresses may use a different address for each connection."""
     gateway.until_listed(lambda nodes: "paris" in nodes)
     before = gateway.http.get("/api/v1/nodes").json()["version"]
     elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")

@@ -1,4 +1,4 @@
-"""Requests made from the OpenAPI, and random ones: no server error, and no answer that is not documented."""
+"""Fuzz tests of the HTTP API: generated and random requests must cause no server error and no undocumented answer."""
 
 import json
 import shutil
@@ -15,7 +15,10 @@ import pytest
 from running import Admin, Gateway, until
 
 EXAMPLES = {"gateway": 12, "admin": 20}
-"""Most requests are refused, because a token of scope admin may not register."""
+"""Examples per operation, by the token's scope.
+
+Admin tokens get more examples: the API refuses most of their requests, since they may not register nodes.
+"""
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
@@ -60,7 +63,7 @@ def test_schemathesis_finds_no_fault(start: Callable[..., Admin], tmp_path: Path
     program = shutil.which("st", path=str(Path(sys.executable).parent))
     if program is None:
         pytest.skip("schemathesis, of the extra `dev`, is not installed")
-    # With the open page, no token would be needed. With low limits, they would answer instead of the API.
+    # With an open page, requests would need no token. With low limits, requests would not reach the API.
     admin = start(page="token", address_per_s=1_000_000, token_per_s=1_000_000)
     token = admin.token("fuzz", "--scope", scope)
     schema = httpx.get(f"{admin.url}/openapi.json").json()
@@ -78,7 +81,7 @@ def test_schemathesis_finds_no_fault(start: Callable[..., Admin], tmp_path: Path
             *(program, "run", *arguments),
             *("--header", f"Authorization: Bearer {token}"),
             *("--checks", ",".join(CHECKS)),
-            # An event stream does not end.
+            # Exclude the event stream, since it does not end.
             *("--exclude-path", "/api/v1/events"),
             *("--max-examples", str(EXAMPLES[scope]), "--request-timeout", "40"),
             *("--seed", "1", "--generation-database", "none", "--warnings", "off", "--no-color"),
@@ -92,7 +95,7 @@ def test_schemathesis_finds_no_fault(start: Callable[..., Admin], tmp_path: Path
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     headers = {"Authorization": f"Bearer {token}"}
     told = httpx.get(f"{admin.url}/metrics", headers=headers).text
-    # Not all that was tried was refused.
+    # Some of the requests were accepted.
     assert int(told.partition('requests_total{status="200"} ')[2].split()[0]) > 50, told
     assert 'requests_total{status="5' not in told
     assert not [line for line in admin.lines if "request_failed" in line or "Traceback" in line]
@@ -102,14 +105,14 @@ Schema = dict[str, Any]
 
 
 def name_node(schema: Schema, node_id: str) -> None:
-    """Use the id of an existing node in most requests."""
+    """Restrict the parameter `id` of the schema to an existing node, so that most requests name this node."""
     for parameter in parameters(schema):
         if parameter["name"] == "id":
             parameter["schema"] = {"enum": [node_id]}
 
 
 def bound(schema: Schema) -> None:
-    """Keep lists and waits short, to leave time for all phases and for more kinds of requests."""
+    """Limit the lengths of lists and waits in the schema, to leave time for more kinds of requests."""
     for model in schema["components"]["schemas"].values():
         for values in model.get("properties", {}).values():
             if values.get("maxItems", 0) > 8:

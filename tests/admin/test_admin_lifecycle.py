@@ -1,4 +1,4 @@
-"""Life cycle of the service: kills, restarts, its end, and what can prevent its start."""
+"""Tests of starting and ending the service: kills, restarts, shutdown, and errors that prevent a start."""
 
 import asyncio
 import concurrent.futures
@@ -27,7 +27,7 @@ def test_a_killed_service_comes_back_with_everything_it_confirmed(admin: Admin, 
         listed = other.nodes()
         assert set(listed) == {"paris", "rome"}
         assert {node["state"] for node in listed.values()} == {"live"}
-        # Neither has to register again.
+        # Neither gateway has to register again.
         assert other.heartbeat().status_code == 200
         assert gateway.heartbeat().status_code == 200
         other.http.delete(f"/api/v1/nodes/{other.id}")
@@ -36,7 +36,7 @@ def test_a_killed_service_comes_back_with_everything_it_confirmed(admin: Admin, 
 
 
 def test_after_a_kill_no_old_version_stands_for_a_newer_list(data: Path) -> None:
-    """The node was stored, but not yet the version of the list that has it."""
+    """The service was killed after it stored a node, but before it stored the version of the list with this node."""
 
     async def etag_after_start() -> str:
         service = Service(AdminConfig(data=str(data)), Store(data), None)

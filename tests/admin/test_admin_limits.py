@@ -1,4 +1,4 @@
-"""Limits: no address, no token and no slow reader keeps the others out."""
+"""Tests of limits: no address, no token and no slow reader can keep other clients from using the service."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ PIECE = bytes(1 << 20)
 
 
 def is_open(connection: socket.socket) -> bool:
-    """Return True if the other end has not closed the connection yet."""
+    """Return True if the other end of a connection has not closed it yet."""
     connection.settimeout(0.3)
     try:
         return connection.recv(1) != b""
@@ -152,7 +152,7 @@ def test_nodes_are_limited_for_each_token(start: Callable[..., Admin]) -> None:
 
 
 class Endless:
-    """An application whose answer does not end."""
+    """A web application whose answer never ends."""
 
     def __init__(self) -> None:
         self.pieces = 0
@@ -180,7 +180,10 @@ def protocols(app: Any) -> Callable[[], HttpProtocol]:
 
 
 async def watched(reads: bool, seconds: float) -> tuple[Endless, bool]:
-    """Request an endless answer and read slowly, or not at all. Return the application, and True if it was given up."""
+    """Request an endless answer, and read it slowly or not at all.
+
+    Return the application, and True if the server closed the connection within `seconds`.
+    """
     app, loop = Endless(), asyncio.get_running_loop()
     listening = await loop.create_server(protocols(app), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname(), limit=1 << 20)
@@ -194,7 +197,7 @@ async def watched(reads: bool, seconds: float) -> tuple[Endless, bool]:
     writer.close()
     listening.close()
     async with asyncio.timeout(5):
-        while not app.is_over:  # noqa: ASYNC110, it tells nobody
+        while not app.is_over:  # noqa: ASYNC110, there is no event to wait for
             await asyncio.sleep(0.01)
     return app, was_over
 
@@ -211,7 +214,7 @@ def test_a_connection_that_reads_slowly_stays() -> None:
 
 
 async def greets(_: Any, __: Any, send: Any) -> None:
-    """An application that answers before the body has come."""
+    """Answer a request, as a web application, before the body of the request has arrived."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"hi"})
 
@@ -241,7 +244,7 @@ def test_a_slow_body_after_its_answer_does_not_keep_the_connection(monkeypatch: 
 
 
 class Once:
-    """An application that sends as much as the kernel buffers, and no more."""
+    """A web application that sends only as much as the kernel buffers, and then waits until the client is gone."""
 
     def __init__(self) -> None:
         self.is_over = asyncio.Event()
@@ -269,7 +272,7 @@ def test_a_connection_that_leaves_data_in_the_kernel_is_closed(monkeypatch: pyte
             client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             async with asyncio.timeout(20):
                 await app.is_over.wait()
-        while limit.count:  # noqa: ASYNC110, it tells nobody
+        while limit.count:  # noqa: ASYNC110, there is no event to wait for
             await asyncio.sleep(0.01)
         accepting.close()
 
@@ -279,7 +282,7 @@ def test_a_connection_that_leaves_data_in_the_kernel_is_closed(monkeypatch: pyte
 def test_a_busy_loop_accepts_many_connections_in_a_turn() -> None:
     async def be_busy() -> None:
         for _ in range(150):
-            time.sleep(0.02)  # noqa: ASYNC251, that is the point
+            time.sleep(0.02)  # noqa: ASYNC251, blocking the event loop is intended
             await asyncio.sleep(0)
 
     async def scenario() -> None:
@@ -288,12 +291,12 @@ def test_a_busy_loop_accepts_many_connections_in_a_turn() -> None:
         clients = [socket.create_connection(listener.getsockname()) for _ in range(300)]
         busy = asyncio.create_task(be_busy())
         async with asyncio.timeout(2):
-            while limit.count < len(clients):  # noqa: ASYNC110, it tells nobody
+            while limit.count < len(clients):  # noqa: ASYNC110, there is no event to wait for
                 await asyncio.sleep(0)
         busy.cancel()
         for client in clients:
             client.close()
-        while limit.count:  # noqa: ASYNC110, it tells nobody
+        while limit.count:  # noqa: ASYNC110, there is no event to wait for
             await asyncio.sleep(0.01)
         accepting.close()
 
@@ -302,7 +305,7 @@ def test_a_busy_loop_accepts_many_connections_in_a_turn() -> None:
 
 
 class Counted:
-    """Nodes that count how often they are iterated over."""
+    """A collection of nodes that counts how often it is iterated over."""
 
     def __init__(self, nodes: list[Node]) -> None:
         self._nodes = nodes

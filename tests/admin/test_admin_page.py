@@ -1,4 +1,4 @@
-"""The page in headless Chromium, as a person sees it."""
+"""Tests of the service's web page in headless Chromium."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ def browser(require_tool: Callable[[str], str]) -> Iterator[Browser]:
 
 
 def row(name: str, column: str) -> str:
-    """Return JavaScript for the text of a cell in the table of nodes."""
+    """Return a JavaScript expression for the text of a cell in the table of nodes."""
     rows = "[...document.querySelectorAll('#nodes tbody tr')]"
     heads = "[...document.querySelectorAll('#nodes thead th')]"
     own = f"{rows}.find((row) => row.cells[0].textContent === {json.dumps(name)})"
@@ -49,7 +49,7 @@ def test_nodes_appear_and_become_stale_and_gone_in_time(
         down = "document.querySelectorAll('#links .state.down').length"
         browser.until(f"{down} === 3")
         browser.until("document.querySelectorAll('#map line.bad').length === 3")
-        # Problems come first, and are shown completely.
+        # Nodes with problems come first, and their rows are shown completely.
         assert browser.value("document.querySelector('#nodes tbody button').textContent") == "Rome"
         assert browser.value("document.title") == "(1 stale) FJM2 nodes"
         states = "[...document.querySelectorAll('#links tbody .state')]"
@@ -94,7 +94,7 @@ def test_the_plots_move_and_a_node_has_a_history(start: Callable[..., Admin], da
 
 
 def silent_for(data: Path, name: str, number: int, silence_s: float) -> None:
-    """Put a node into the file that was heard some time ago."""
+    """Store a node whose last heartbeat was `silence_s` seconds ago."""
     profile = Profile(f"{number:08x}", name, str(number), ("127.0.0.1:9",), (), None, "1")
     with contextlib.closing(Store(data)) as store:
         store.save_node(StoredNode(profile, "token", "127.0.0.1", 0.0, time.time() - silence_s))
@@ -115,7 +115,7 @@ def test_among_many_nodes_those_in_trouble_are_shown(start: Callable[..., Admin]
     drawn = browser.value("[...document.querySelectorAll('#map text')].map((one) => one.textContent)")
     assert len(drawn) == 30
     assert any(name.startswith("gateway 37") for name in drawn)
-    # As spokes, and none beyond the edge of the map.
+    # No name lies beyond the edge of the map.
     for width in (1200, 360):
         browser.open(admin.url, width)
         browser.until("document.querySelectorAll('#map text').length === 30")
@@ -204,7 +204,7 @@ def test_the_page_loads_nothing_from_elsewhere_and_logs_no_errors(admin: Admin, 
 
 
 def tell_the_most(admin: Admin) -> None:
-    """Return a gateway with the largest figures that are allowed."""
+    """Register a gateway that reports the largest figures that the service allows."""
     with Gateway(admin.url, admin.token("most"), "most") as gateway:
         gateway.register()
         most = {"rtt_ms": 1e6, "loss": 1.0, "queue_bytes": 2**63 - 1}

@@ -1,4 +1,4 @@
-"""Metrics of the service: counters have all their digits."""
+"""Test of the service's Prometheus metrics: counters are written with all their digits."""
 
 from collections import Counter
 from types import SimpleNamespace

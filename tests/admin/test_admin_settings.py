@@ -1,4 +1,4 @@
-"""Settings and commands: mistakes are reported, and help has examples."""
+"""Tests of the service's settings and commands: mistakes are reported, and help texts contain examples."""
 
 import os
 import subprocess

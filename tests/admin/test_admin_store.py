@@ -1,4 +1,4 @@
-"""The file: what it keeps, for how long, and how it survives failures."""
+"""Tests of the service's database file: its content, how long data is kept, and how it survives failures."""
 
 import asyncio
 import contextlib
@@ -318,7 +318,7 @@ def test_a_file_that_others_can_read_causes_a_warning(start: Callable[..., Admin
 @pytest.mark.parametrize(("silent_s", "state"), [(5, "live"), (60, "stale"), (1000, "gone")])
 @pytest.mark.parametrize("away_s", [0, 5000], ids=["running", "stopped"])
 def test_nodes_are_listed_with_their_states(data: Path, silent_s: float, state: str, away_s: float) -> None:
-    """States are as of the service's last write: its absence does not count as silence."""
+    """States are those at the service's last write. Time without a running service does not count as silence."""
     now = time.time() - away_s
     with contextlib.closing(Store(data)) as store:
         store.save_node(replace(stored(profile()), last_seen=now - silent_s))

@@ -1,4 +1,4 @@
-"""TLS with real certificate files, which are replaced while the service runs."""
+"""Tests of TLS with real certificate files, which are replaced while the service runs."""
 
 import contextlib
 import shutil
@@ -15,12 +15,12 @@ from running import Admin, Gateway, run, until
 from test_admin_limits import is_open
 
 Pair = tuple[Path, Path]
-"""The files of a certificate and its key."""
+"""Paths of a certificate and its key."""
 
 
 @pytest.fixture
 def make_pair(tmp_path: Path, require_tool: Callable[[str], str]) -> Callable[[str], Pair]:
-    """Return a function that makes a certificate for this host."""
+    """Return a function that creates a certificate for this host, with its key, and returns both paths."""
     openssl = require_tool("openssl")
     form = (
         "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -addext subjectAltName=IP:127.0.0.1"
@@ -37,7 +37,7 @@ def make_pair(tmp_path: Path, require_tool: Callable[[str], str]) -> Callable[[s
 
 @pytest.fixture
 def used(make_pair: Callable[[str], Pair], tmp_path: Path) -> Pair:
-    """Return the files in the service's settings, copies of the first certificate."""
+    """Return the paths in the service's settings. The files are copies of the certificate `first` and its key."""
     files = tmp_path / "used.pem", tmp_path / "used-key.pem"
     for source, target in zip(make_pair("first"), files, strict=True):
         shutil.copy(source, target)
@@ -45,7 +45,7 @@ def used(make_pair: Callable[[str], Pair], tmp_path: Path) -> Pair:
 
 
 def served_by(admin: Admin) -> str:
-    """Return the certificate that a new connection gets, in PEM."""
+    """Return the certificate that the service presents on a new connection, in PEM."""
     return ssl.get_server_certificate(("127.0.0.1", admin.port), timeout=10)
 
 
@@ -80,13 +80,13 @@ def test_a_renewed_certificate_is_loaded_without_a_restart(
         assert before.get("/healthz").status_code == 200
         new_certificate, new_key = make_pair("second")
         shutil.copy(new_key, key)
-        # Key and certificate do not match now: the old ones stay in use.
+        # The new key does not match the certificate, so the service keeps the old pair.
         until(lambda: events(admin, "certificate_refused") == 1, 10, "the half-written pair is told of")
         assert served_by(admin) != new_certificate.read_text()
         shutil.copy(new_certificate, certificate)
         until(lambda: served_by(admin) == new_certificate.read_text(), 10, "the new certificate is served")
         assert httpx.get(f"{admin.url}/healthz", verify=trusting(new_certificate)).status_code == 200
-        # An open connection goes on.
+        # An open connection continues.
         assert before.get("/healthz").status_code == 200
     assert events(admin, "certificate_loaded") == 1
 
@@ -121,7 +121,7 @@ def test_connections_count_before_the_tls_handshake(start: Callable[..., Admin],
     with httpx.Client(base_url=admin.url, verify=trusting(certificate)) as client:
         until(lambda: answers(client), 5, "room again")
         silent = [socket.create_connection(("127.0.0.1", admin.port)) for _ in range(4)]
-        # Connections without a handshake delay neither others nor the end.
+        # Connections without a handshake delay neither other connections nor the shutdown.
         assert client.get("/healthz").status_code == 200
         code, took_s = admin.stop()
         assert (code, took_s < 4) == (0, True)

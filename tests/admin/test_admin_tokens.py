@@ -1,4 +1,4 @@
-"""Tokens: shown once, limited to their scope, revocable, and stored nowhere in the clear."""
+"""Tests of tokens: they are shown once, limited to their scope, revocable, and never stored in clear text."""
 
 import asyncio
 import hashlib
@@ -65,7 +65,10 @@ def test_a_revoked_token_is_soon_refused(admin: Admin) -> None:
 
 
 def test_guessed_tokens_cause_no_load_and_delay_nobody(data: Path) -> None:
-    """Hundreds of requests with guessed tokens cause only a few looks at the file, and a real token is found."""
+    """Hundreds of requests with guessed tokens read the database only a few times.
+
+    Meanwhile a real token is accepted.
+    """
     looks = 0
 
     def count(statement: str) -> None:
@@ -93,14 +96,14 @@ def test_guessed_tokens_cause_no_load_and_delay_nobody(data: Path) -> None:
         assert time.monotonic() - asked_at < 1.0
         command.revoke_token("paris", time.time())
         command.close()
-        while await service.token_of(text) is not None:  # noqa: ASYNC110, it tells nobody
+        while await service.token_of(text) is not None:  # noqa: ASYNC110, there is no event to wait for
             await asyncio.sleep(0.01)
         assert time.monotonic() - asked_at < 2.0
         stop.set()
         await asyncio.gather(*strangers)
         took_s = time.monotonic() - began_at
         await service.close()
-        # Five looks a second for strangers, one for commands.
+        # The service may read the database five times a second for strangers, and once a second for commands.
         assert 2 <= looks <= 3 + 6.5 * took_s
 
     asyncio.run(scenario())
@@ -159,7 +162,7 @@ def test_a_name_that_has_a_token_of_its_own_is_not_free(admin: Admin, gateway: G
         refused = squatter.register()
         assert (refused.status_code, refused.json()["code"]) == (409, "taken")
         assert rome.register().status_code == 200
-    # The holder of a name keeps it, although there is a token for just that node now.
+    # The node that holds a name keeps it, even after a token for just this name is created.
     admin.token("paris alone", "--node", "paris")
     assert gateway.register().status_code == 200
 

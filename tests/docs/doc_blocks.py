@@ -1,4 +1,4 @@
-"""The code blocks of README.md, CHANGELOG.md and docs/, and the command lines in them."""
+"""Code blocks of README.md, CHANGELOG.md and docs/, and the command lines in them."""
 
 import re
 import textwrap
@@ -14,15 +14,15 @@ _TITLE = re.compile(r'title="([^"]+)"')
 
 
 class Block(NamedTuple):
-    """A block of code and its place."""
+    """A code block of a page, and its place on the page."""
 
     page: str
     section: str
-    """Second-level heading above the block, or the page's title."""
+    """Nearest heading of first or second level above the block; the page's file name if there is none."""
     line: int
     language: str
     title: str
-    """Name of the file that a reader saves the block as."""
+    """Name of the file that the reader saves the block as, or ""."""
     code: str
 
     def __str__(self) -> str:
@@ -30,14 +30,14 @@ class Block(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A command line and its place."""
+    """A command line of a page, and the block that contains it."""
 
     block: Block
     text: str
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """Return the fenced blocks of a page, in order."""
+    """Return the fenced code blocks of a page, in order."""
     name = page.relative_to(ROOT).as_posix()
     section, fence, code = page.stem, "", list[str]()
     opened: tuple[int, str, str] = (0, "", "")
@@ -59,7 +59,10 @@ def blocks_of(page: Path) -> Iterator[Block]:
 
 
 def lines_of(block: Block) -> Iterator[Line]:
-    """Return the commands of a shell block, continued lines joined. In a `console` they follow `$`, or root's `#`."""
+    """Return the commands of a shell block. Lines that end with a backslash are joined with the next.
+
+    In a block of language `console`, a command is a line that begins with the prompt `$` or, for root, `#`.
+    """
     text = block.code.replace("\\\n", " ")
     for line in text.splitlines():
         if block.language == "console":

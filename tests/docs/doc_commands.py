@@ -1,4 +1,4 @@
-"""Check command lines that are not run: they must be valid."""
+"""Checks of command lines in the documentation that the tests do not run. They must be valid."""
 
 import contextlib
 import importlib
@@ -31,16 +31,17 @@ OTHERS = frozenset(
         "useradd",
     ]
 )
-"""Programs of others whose arguments are not checked."""
+"""Programs other than FJM2's whose arguments are not checked."""
 _SEPARATORS = {"&&", "||", "|", ";", "&"}
 _THIS_HOST = ("http://127.0.0.1:", "http://localhost:")
 _REDIRECTIONS = {"<", ">", ">>", "2>"}
 
 
 def is_safe(line: str) -> bool:
-    """Return True if the tests may run a line: one of our commands, a program of the page, or a request to this host.
+    """Return True if the tests may run a command line.
 
-    It may name only files below the folder where it runs, and start no other command.
+    The line must run an FJM2 command, a Python program of the page, or a request to this host. It may name only files
+    below the folder where it runs, and must not start another command.
     """
     words = _words(line.removesuffix("&"))
     while words and (re.fullmatch(r"\w+=.*", words[0]) or words[:2] == ["sudo", "fjm2"]):
@@ -63,7 +64,10 @@ def is_safe(line: str) -> bool:
 
 
 def check_line(line: str) -> None:
-    """Check that programs exist, that ours have the subcommands and options, and that files of the repository exist."""
+    """Check that a command line is valid.
+
+    Its programs must exist, as well as the subcommands and options of FJM2, and files of the repository.
+    """
     command: list[str] = []
     for word in [*_words(line), ";"]:
         if word in _SEPARATORS:
@@ -80,7 +84,7 @@ def _words(line: str) -> list[str]:
 
 
 def check_command(words: list[str]) -> None:
-    """Check a simple command, one without pipes or separators."""
+    """Check a simple command: a part of a line without pipes or separators."""
     words = _without_redirections(words)
     while words and (re.fullmatch(r"\w+=.*", words[0]) or words[0] in ("sudo", "export")):
         words = words[1:]
@@ -112,12 +116,12 @@ def _without_redirections(words: list[str]) -> list[str]:
 
 
 def check_own(program: str, words: list[str]) -> None:
-    """Check arguments with the parser of our own command."""
+    """Check the arguments of an FJM2 command with the command's own parser."""
     command = importlib.import_module(MODULES[program]).main
     words = list(words)
     above = None
     while isinstance(command, click.Group) and words and words[0] in command.commands:
-        # Commands cache their help option, and -h comes from the context above them.
+        # A command caches its help option, and takes the option -h from the context above it.
         above = click.Context(command, above, **command.context_settings)
         command = command.commands[words.pop(0)]
     assert not isinstance(command, click.Group) or not words or words[0].startswith("-"), f"{program} {words[0]}"
@@ -136,7 +140,7 @@ def _check_targets(words: list[str]) -> None:
 
 
 def _check_extras(words: list[str]) -> None:
-    """Check that the extras of an installation are among the package's."""
+    """Check that the package has all extras that a pip command names."""
     known = set(importlib.metadata.metadata("fjm2").get_all("Provides-Extra") or ())
     for word in words:
         for names in re.findall(r"(?:fjm2|\.)\[([\w,]+)\]", word):
@@ -144,7 +148,7 @@ def _check_extras(words: list[str]) -> None:
 
 
 def _check_program(words: list[str]) -> None:
-    """Check that a program of the repository exists."""
+    """Check that the program that `python` is to run exists in the repository."""
     if words and words[0].startswith(("examples/", "tests/", "bench/")):
         assert (ROOT / words[0]).exists(), words[0]
     if words[:2] == ["-m", "pip"]:
@@ -152,7 +156,7 @@ def _check_program(words: list[str]) -> None:
 
 
 def _check_installed(words: list[str]) -> None:
-    """Check that an installed file is in the repository, or is one that the reader has made."""
+    """Check the source file of an `install` command: it is in the repository, or the reader has made it."""
     source = words[-2]
     assert source.endswith((".toml", ".key", ".token", ".pem")) or (ROOT / source).exists(), source
 

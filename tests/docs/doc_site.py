@@ -1,4 +1,4 @@
-"""Build the site as `make docs` does."""
+"""The documentation's site, built as `make docs` does."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ BUILD_S = 200.0
 
 
 class Site:
-    """The built documentation, and the output of the build."""
+    """The built site, and the output of the build."""
 
     def __init__(self, folder: Path) -> None:
         words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]

@@ -1,4 +1,4 @@
-"""Run sections of pages as a reader would: each line in a terminal of its own, on an isolated host."""
+"""Commands of the documentation, run as a reader would: each in its own terminal, on an isolated host."""
 
 import contextlib
 import os
@@ -18,28 +18,28 @@ from netns import Namespace, Network
 
 DEADLINE_S = 60.0
 _STARTED_S = 1.5
-"""A program that has opened sockets counts as started after this time, even if it prints nothing."""
+"""Time from opening a socket until a program counts as started, even if it prints nothing."""
 _STOP_S = 20.0
 _BEGUN = re.compile(r"listening|running|subscribed|registered|peer_up|is here")
 _ENDINGS = {0, 1, 130, -signal.SIGINT}
-"""Exit codes of programs ended by Ctrl-C. Click's own is 1."""
+"""Exit codes of programs ended by Ctrl-C. Click exits with 1."""
 
 
 class Command(NamedTuple):
-    """A command for one terminal."""
+    """A command line to run in a terminal, and what the tests expect of it."""
 
     text: str
-    """The text that bash runs."""
+    """The command line, which bash runs."""
     name: str
-    """The name in error messages."""
+    """Name of the command in error messages."""
     goes_on: bool = False
-    """True if it runs until Ctrl-C. It may still end by itself."""
+    """True if the command runs until Ctrl-C. It may also end by itself."""
     codes: frozenset[int] = frozenset({0})
-    """Exit codes that count as success if it ends by itself."""
+    """Exit codes that count as success if the command ends by itself."""
     is_screen: bool = False
-    """True if it needs a terminal."""
+    """True if the command needs a terminal device."""
     says: str = ""
-    """Text that it must print."""
+    """Text that the command must print."""
 
 
 class Terminal:
@@ -69,16 +69,16 @@ class Terminal:
 
     @property
     def said(self) -> str:
-        """Its output so far."""
+        """The command's output so far."""
         return self._file.read_text(errors="replace")
 
     @property
     def has_ended(self) -> bool:
-        """True if the process has ended, for whatever reason."""
+        """True if the command's process has ended, for whatever reason."""
         return self.process.poll() is not None
 
     def has_begun(self) -> bool:
-        """Return True once the next command may start: this one has ended, or serves, by its output or its sockets."""
+        """Return True if the next command may start: this one has ended or is ready, as its output or sockets show."""
         if self.has_ended or _BEGUN.search(self.said):
             return True
         now = time.monotonic()
@@ -89,7 +89,10 @@ class Terminal:
         return since is not None and now > since + _STARTED_S
 
     def finish(self) -> None:
-        """Wait for its expected output and, unless it runs until Ctrl-C, for its end. Check the exit code."""
+        """Wait for the expected output and check the exit code.
+
+        Do not wait for commands that run until Ctrl-C to end.
+        """
         deadline = time.monotonic() + DEADLINE_S
         while self.command.says not in self.said:
             assert time.monotonic() < deadline, f"{self.command.name}: no {self.command.says!r} in {self.said!r}"
@@ -101,7 +104,7 @@ class Terminal:
         self._check(self.command.codes)
 
     def interrupt(self) -> None:
-        """Send Ctrl-C if it still runs, and check that it ends cleanly."""
+        """End the command with Ctrl-C if it is still running, and check that it ends cleanly."""
         if not self.has_ended:
             os.killpg(self.process.pid, signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -116,7 +119,7 @@ class Terminal:
         assert "Traceback" not in self.said, f"{self.command.name}: {self.said}"
 
     def end(self) -> None:
-        """Kill it, in whatever state it is."""
+        """Kill the command if it is still running, and close its terminal."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate()
@@ -125,7 +128,7 @@ class Terminal:
 
 
 def run(commands: list[Command], namespace: Namespace, folder: Path) -> None:
-    """Run commands in the given order. Each starts when the one before it serves or has ended."""
+    """Run commands in the given order. A command starts when the previous one is ready or has ended."""
     terminals: list[Terminal] = []
     with contextlib.ExitStack() as started:
         for number, command in enumerate(commands):
@@ -142,7 +145,7 @@ def run(commands: list[Command], namespace: Namespace, folder: Path) -> None:
 
 @contextlib.contextmanager
 def hosts(count: int) -> Iterator[SimpleQueue[Namespace]]:
-    """Make hosts with an interface eth0 whose cable ends in the same host, so that nothing they send leaves them."""
+    """Make isolated hosts. Both ends of the cable at eth0 are on the same host, so that no packet leaves it."""
     made: SimpleQueue[Namespace] = SimpleQueue()
     with Network() as network:
         for _ in range(count):
@@ -161,7 +164,7 @@ def _host(network: Network) -> Namespace:
 
 
 def clone(folder: Path) -> None:
-    """Make a folder look like a clone of the repository, in which the reader may write files."""
+    """Make a folder look like a clone of the repository in which the reader may write files."""
     for path in ROOT.iterdir():
         if path.is_file():
             shutil.copy(path, folder)
@@ -195,6 +198,6 @@ def _is_bound(pid: int) -> bool:
 
 
 def _inodes(pid: int, kind: str) -> set[str]:
-    """Return the inodes of all sockets of a kind on the host of a process."""
+    """Return the inodes of all sockets of one kind in the network namespace of a process."""
     path = Path(f"/proc/{pid}/net/{kind}")
     return {line.split()[9] for line in path.read_text().splitlines()[1:]} if path.exists() else set()

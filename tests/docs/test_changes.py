@@ -1,4 +1,4 @@
-"""Change files are named as docs/changes/README.md says, and are collected into the changelog."""
+"""Tests of the change files: their names are as docs/changes/README.md says, and the changelog collects them."""
 
 import importlib.util
 from pathlib import Path

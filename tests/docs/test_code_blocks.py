@@ -1,10 +1,10 @@
-"""Run every program and command of the pages, or check that it could run.
+"""Tests that run the programs and commands on the pages, or check that they could be run.
 
-The blocks of a section run together, in the order shown, on a host of their own that is cut off from all others:
+The blocks of a section run together, in the order shown, on their own host, which is cut off from all others:
 
-- `python`: a block that begins with an import is a program. Any other continues the block before it in the section. A
-  block with a `title` is a file, which a command of the page runs.
-- `sh`, `console`: each line is a command in a terminal of its own. `export` and `cd` apply to the lines after them.
+- `python`: a block that begins with an import is a program. Any other block continues the previous block of the
+  section. A block with a `title` is a file, which a command of the page runs.
+- `sh`, `console`: each line is a command in its own terminal. `export` and `cd` apply to the lines after them.
 - Blocks in other languages are checked by `test_other_blocks.py`.
 """
 
@@ -38,7 +38,10 @@ NOT_RUN = {
     r"fjm2d (check|run|status) --config (paris|lyon)": "two hosts; tests/gateway/test_gateway_sites.py runs it",
     r"fjm2 (sub greetings|pub greetings \"hello, Lyon\") --uri": "two hosts, as above",
 }
-"""Commands that are only checked, with the reason: their programs, options and files must exist."""
+"""Commands that are checked but not run, by a pattern, with the reason.
+
+Their programs, options and files must exist.
+"""
 
 GOES_ON = (
     r"fjm2 (sub|reply|tail|top)\b",
@@ -50,7 +53,7 @@ GOES_ON = (
     r"python examples/jms_worker.py --threads",
     r"curl .*quotes --data",
 )
-"""Commands that run until Ctrl-C."""
+"""Patterns of commands that run until Ctrl-C."""
 
 CODES = {
     r"fjm2 doctor": {0, 1, 2},
@@ -58,7 +61,7 @@ CODES = {
     r"fjm2 request inventory": {1},
     r"fjm2 norm send .*--ack-from 2,3": {1},
 }
-"""Accepted exit codes, if not just 0. On an isolated host some commands find nothing."""
+"""Accepted exit codes of commands that may exit with another code than 0. Some find nothing on an isolated host."""
 
 SCREENS = (r"fjm2 top(?!.*--once)",)
 
@@ -88,7 +91,7 @@ SAID = {
     ("docs/examples.md", "NORM streams"): ["1000 messages, the last is number 999", "1000 messages in"],
     ("docs/examples.md", "The bare engine"): ["ObjectCompleted", "TransmissionFlushed"],
 }
-"""Part of what each terminal of a section prints, as the pages promise."""
+"""Text that each terminal of a section prints, as the pages promise. Only a part of the output is compared."""
 
 SIDE_BY_SIDE = 8
 CAPTURE = ROOT / "tests" / "vectors" / "data-one-segment.pcap"
@@ -106,15 +109,15 @@ READERS_FILES = {
         "    context.create_producer().send(Topic('prices'), '17.25')\n"
     ),
 }
-"""Files that the pages assume the reader has."""
+"""Files that the pages assume the reader has, with their contents."""
 
 
 Scene: TypeAlias = tuple[str, str]
-"""A page and one of its sections."""
+"""A page, and the name of one of its sections."""
 
 
 def scenes() -> dict[Scene, list[Block]]:
-    """Return the blocks that run, by section."""
+    """Return the blocks of code that the tests run, by page and section."""
     found: dict[Scene, list[Block]] = {}
     for block in BLOCKS:
         if block.language in (*SHELLS, "python"):
@@ -127,12 +130,12 @@ LINES = [line for block in BLOCKS if block.language in SHELLS for line in lines_
 
 
 def reason_not_to_run(line: str) -> str | None:
-    """Return why a command is only checked, or None if it runs."""
+    """Return the reason why a command is checked but not run, or None if it is run."""
     return next((reason for form, reason in NOT_RUN.items() if re.match(form, line)), None)
 
 
 def commands_of(blocks: list[Block], folder: Path) -> Iterator[Command]:
-    """Return the commands for the terminals of a section."""
+    """Return the commands of a section, each for its own terminal."""
     before = exports_before(blocks[0])
     program = ""
     for block in blocks:
@@ -153,23 +156,23 @@ def commands_of(blocks: list[Block], folder: Path) -> Iterator[Command]:
 
 
 def is_whole(block: Block) -> bool:
-    """Return True if a block is a whole program."""
+    """Return True if a block is a complete program, not the continuation of another block."""
     return block.code.startswith(("import ", "from "))
 
 
 _SETS = re.compile(r"(export )?\w+=('[^']*'|\"[^\"$`]*\"|[^\s$`;&|'\"]*)|cd \w[\w/-]*")
-"""Settings that apply to the lines after them."""
+"""Pattern of lines that set a variable or change the folder for the lines after them."""
 
 
 def exports_before(block: Block) -> list[str]:
-    """Return the exports earlier on the page: readers set variables once."""
+    """Return the `export` lines that stand earlier on the page: the reader sets variables once."""
     earlier = [one for one in BLOCKS if one.page == block.page and one.line < block.line and one.language in SHELLS]
     lines = [line.text for one in earlier for line in lines_of(one)]
     return [text for text in lines if text.startswith("export ") and _SETS.fullmatch(text)]
 
 
 def command(name: str, text: str, before: list[str]) -> Command:
-    """Return a command with what the tests expect of it."""
+    """Return a command line with what the tests expect of it."""
     plain = re.sub(r"^(\w+=('[^']*'|\S*) +)+", "", text).removeprefix(".venv/bin/")
     return Command(
         "\n".join([*before, text]),
@@ -185,7 +188,7 @@ def is_one_of(forms: Iterable[str], text: str) -> bool:
 
 
 def play(scene: Scene, hosts: SimpleQueue[Namespace], folder: Path) -> None:
-    """Run a section in a folder of its own."""
+    """Run the commands of a section in a new folder."""
     clone(folder)
     shown = {block.title: block.code for block in BLOCKS if block.title and block.page == scene[0]}
     for name, content in (READERS_FILES | shown).items():
@@ -206,7 +209,7 @@ def play(scene: Scene, hosts: SimpleQueue[Namespace], folder: Path) -> None:
 def played(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[Scene], None]]:
-    """Yield a function that waits until a section has run. The sections run side by side, as they mostly wait."""
+    """Yield a function that waits until a section has run. Sections run in parallel, as they mostly wait."""
     skip_where_impossible("ip", "bash")
     asked = [
         item.callspec.params["scene"]
@@ -285,7 +288,7 @@ def test_no_block_is_overlooked() -> None:
 
 
 def test_no_exception_is_left_over() -> None:
-    """Every pattern above still matches a page."""
+    """Every pattern and section in the tables above still occurs on a page."""
     assert SAID.keys() - SCENES.keys() == set()
     texts = [re.sub(r"^(\w+=('[^']*'|\S*) +)+", "", line.text) for line in LINES]
     plain = [text.removeprefix(".venv/bin/") for text in texts] + texts

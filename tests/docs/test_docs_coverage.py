@@ -1,4 +1,4 @@
-"""Every public name has a docstring, and a place in the API reference."""
+"""Tests that every public name has a docstring, and a place in the API reference."""
 
 import re
 from collections.abc import Iterator
@@ -35,7 +35,10 @@ def module_of(package: "Object", name: str) -> "Item":
 
 
 def exports_of(package: "Object", name: str) -> Iterator[tuple[str, "Item"]]:
-    """Return what `from module import *` imports, or what the module defines if it has no `__all__`. Skip modules."""
+    """Return the names that `from module import *` imports. Without `__all__`, return those the module defines.
+
+    Modules are left out.
+    """
     module = module_of(package, name)
     names = module.exports
     for member, item in module.members.items():
@@ -61,7 +64,8 @@ def members_of(kind: "Item") -> Iterator["Item"]:
 def is_told(member: "Item", kind: "Item") -> bool:
     """Return True if a member is documented.
 
-    It has its own docstring, or a docstring of its class names it, or it is an Enum member whose value is a sentence.
+    A member is documented by its own docstring, or if a docstring of its class names it. A member of an Enum is also
+    documented if its value is a sentence.
     """
     if member.docstring:
         return True
@@ -87,7 +91,10 @@ def test_every_public_name_is_explained(package: "Object") -> None:
 
 
 def test_every_public_name_is_in_the_reference(package: "Object", site: Site) -> None:
-    """One of its names is enough: modules export names of other modules, and classes inherit members."""
+    """An object needs to appear under only one of its names.
+
+    Modules export names of others, and classes inherit members.
+    """
     shown = set()
     for path, text in site.pages.items():
         if path.startswith("api/"):

@@ -1,4 +1,4 @@
-"""The site builds without a warning, its links lead somewhere, and its pages load nothing from other hosts."""
+"""Tests of the built site: no warnings, no broken links, and nothing loaded from other hosts."""
 
 import contextlib
 import http.server
@@ -21,7 +21,7 @@ LOOKED_AT = ("index.html", "doctor.html", "benchmarks.html", "api/jms.html", "ap
 
 
 class Page(HTMLParser):
-    """Links of a page, the resources it loads, and its anchors."""
+    """A page of the site: its links, the resources it loads, and its anchors."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ def url(site: Site) -> Iterator[str]:
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Log nothing: tests need no log of requests."""
+        """Log nothing. The output of the tests should not contain requests."""
 
     def handle(self) -> None:
         with contextlib.suppress(ConnectionError):

@@ -1,4 +1,4 @@
-"""Messages that docs/troubleshooting.md quotes are those of the code, so that searching the page for one finds it."""
+"""Tests that messages quoted in docs/troubleshooting.md are those of the code, so that a search finds them."""
 
 import ast
 import re
@@ -10,13 +10,16 @@ from doc_blocks import ROOT
 SOURCES = ("fjm2", "fjm2d", "fjm2admin")
 COMMANDS = ("fjm2 ", "fjm2d ", "fjm2admin ", "sysctl ", "ip ", "systemctl ")
 OTHERS = {"cannot join ... No such device"}
-"""Quotes whose text comes mostly from the kernel."""
+"""Quoted messages whose text comes mostly from the kernel."""
 _WORDS = 3
-"""Fewest words for a text of the code to be compared. A quote must have more, or it could match by chance."""
+"""Fewest words of a text in the code that is compared with quotes.
+
+A quote must have more words than that. Shorter texts could match by chance.
+"""
 
 
 def quoted() -> list[str]:
-    """Return the messages on the page: inline code of several words, except commands."""
+    """Return the messages that the page quotes: inline code of several words that is not a command."""
     page = re.sub(r"```.*?```", "", (ROOT / "docs" / "troubleshooting.md").read_text(), flags=re.DOTALL)
     spans = [double or single for double, single in re.findall(r"``(.+?)``(?!`)|`([^`]+)`", page)]
     return sorted({span.strip() for span in spans if span.count(" ") > _WORDS and not span.startswith(COMMANDS)})
@@ -24,7 +27,10 @@ def quoted() -> list[str]:
 
 @cache
 def texts() -> re.Pattern[str]:
-    """Return a pattern of all texts in the code, with wildcards where values are filled in."""
+    """Return a pattern that matches every message in the code.
+
+    Wildcards stand for the values that a message includes.
+    """
     found = {text for root in SOURCES for path in (ROOT / root).rglob("*.py") for text in texts_of(path.read_text())}
     page = "\n".join(path.read_text() for path in (ROOT / "fjm2admin" / "page").glob("*.js"))
     found |= {re.escape(text) for text in re.findall(r"[\"`]([A-Z][^\"`$]+)", page)}

@@ -1,4 +1,4 @@
-"""Blocks that are not programs: their readers accept the settings, selectors, JSON and so on."""
+"""Tests of code blocks that are not programs: the code that reads settings, selectors or JSON accepts them."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def test_settings_are_taken(block: Block, tmp_path: Path, require_tool: Callable
 
 
 def check_plan(file: Path, text: str) -> None:
-    """Check a plan of experiments."""
+    """Check that a plan of experiments can be loaded."""
     from fjm2bench.runs import plan
 
     file.write_text(text)
@@ -42,7 +42,10 @@ def check_plan(file: Path, text: str) -> None:
 
 
 def check_gateway(file: Path, text: str) -> None:
-    """Check a configuration as `fjm2d check` does, with keys for the placeholders, and a group if it has none."""
+    """Check the gateway configuration `text` as `fjm2d check` does.
+
+    Before that, replace the placeholders of keys by generated keys, and add a group if the text has none.
+    """
     pytest.importorskip("cryptography", reason="the extra `gateway` is not installed")
     from fjm2d import config
     from fjm2d.keys import KeyPair
@@ -55,7 +58,10 @@ def check_gateway(file: Path, text: str) -> None:
 
 
 def check_service(file: Path, text: str, openssl: str) -> None:
-    """Check a service's configuration as `fjm2admin run --check` does, with a certificate for the reader's."""
+    """Check a configuration of the node-list service as `fjm2admin run --check` does.
+
+    A generated certificate takes the place of the reader's.
+    """
     pytest.importorskip("fastapi", reason="the extra `admin` is not installed")
     from fjm2admin import config
     from fjm2admin.web import server
@@ -82,7 +88,7 @@ def test_examples_of_refused_input_are_refused(text: str) -> None:
 
 
 def test_json_is_json() -> None:
-    """Each block is an object, or has one on each line."""
+    """Each block in JSON is one object, or has one object per line."""
     for block in in_language("json"):
         is_whole = block.code.startswith(("{\n", "[\n"))
         for text in [block.code] if is_whole else block.code.splitlines():
@@ -91,14 +97,14 @@ def test_json_is_json() -> None:
 
 @pytest.mark.parametrize("block", in_language("nginx"), ids=str)
 def test_settings_of_a_proxy_are_whole(block: Block) -> None:
-    """The block has the form of nginx's settings, and turns buffering off."""
+    """The block has the form of nginx settings, and turns buffering off."""
     assert block.code.count("{") == block.code.count("}")
     assert all(re.search(r"[;{}]$", line) for line in block.code.splitlines() if line)
     assert "proxy_buffering off;" in block.code
 
 
 def test_prometheus_examples_name_our_metrics(port: int) -> None:
-    """Examples for Prometheus are valid YAML, and name metrics that are served."""
+    """The examples for Prometheus are valid YAML, and name only metrics that FJM2 serves."""
     yaml = pytest.importorskip("yaml", reason="the extra `docs` is not installed")
     served = set(re.findall(r"^# TYPE (\w+)", asyncio.run(metrics_of_a_bus(port)), re.MULTILINE))
     for block in in_language("yaml"):
@@ -109,14 +115,17 @@ def test_prometheus_examples_name_our_metrics(port: int) -> None:
 
 
 async def metrics_of_a_bus(port: int) -> str:
-    """Return the metrics that are served while a bus is open."""
+    """Return the text of the metrics that FJM2 serves while a bus is open."""
     factory = ConnectionFactory(f"fjm2://239.192.57.40:{port}?interface=127.0.0.1&ttl=0")
     async with factory.create_context():
         return metrics.render()
 
 
 def test_java_is_java(tmp_path: Path, require_tool: Callable[[str], str]) -> None:
-    """The examples compile. Those of JMS 2.0 fail only for missing names, as the installed library is JMS 1.1."""
+    """The Java examples compile.
+
+    Those for JMS 2.0 fail only because names are missing, since the installed library is JMS 1.1.
+    """
     library = Path("/usr/share/java/geronimo-jms_1.1_spec.jar")
     javac = require_tool("javac")
     if not library.exists():
@@ -142,11 +151,11 @@ JAVA_FIELDS = """
 ConnectionFactory factory; Connection connection; Session session; Topic topic;
 MessageConsumer consumer; MessageProducer producer; TextMessage message;
 """
-"""Variables that earlier blocks of a page define."""
+"""Declarations of the variables that earlier blocks of a page define."""
 
 
 def test_guides_install_files_where_services_expect_them() -> None:
-    """The guides install files where the systemd units expect them."""
+    """The commands of the guides install files where the systemd units expect them."""
     for page, unit in (("docs/gateway.md", "fjm2d"), ("docs/admin.md", "fjm2admin")):
         shells = [block for block in in_language("sh", "bash", "console") if block.page == page]
         lines = [line.text.split() for block in shells for line in lines_of(block)]

@@ -1,4 +1,4 @@
-"""The chat room on two networks that are connected only by gateways."""
+"""Test of the chat example on two networks that only gateways connect."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.root, pytest.mark.calm]
 
 
 class Chatter:
-    """A person at a host's terminal. A thread collects the output."""
+    """A user of the chat on a host. A thread collects the output of the user's program."""
 
     def __init__(self, host: Namespace, name: str) -> None:
         self.seen: list[str] = []
@@ -41,10 +41,10 @@ class Chatter:
         self._process.stdin.flush()
 
     def leaves(self) -> None:
-        """Leave by Ctrl-D."""
+        """End the program with Ctrl-D."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.stdin = None  # ending the process would flush it
+        self._process.stdin = None  # closed already; `communicate` would flush it
         try:
             assert self._process.wait(30) == 0
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Every example runs and does what its docstring says."""
+"""Tests that every example runs and does what its docstring says."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ VECTORS = ROOT / "tests" / "vectors"
 
 @pytest.fixture
 def port(port: int) -> str:
-    """The port as a command-line argument."""
+    """A free UDP port as a command-line argument."""
     return str(port)
 
 
@@ -29,7 +29,7 @@ Listen = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def listen() -> Iterator[Listen]:
-    """Return a function that starts a receiving example and waits until it listens."""
+    """Return a function that starts a receiving example, and waits until it listens."""
     with contextlib.ExitStack() as started:
 
         def start(example: str, *arguments: str | Path) -> subprocess.Popen[str]:
@@ -45,21 +45,21 @@ def listen() -> Iterator[Listen]:
 
 
 def lines_of(process: subprocess.Popen[str]) -> list[str]:
-    """Return the rest of a process's output. Fails if its exit status is not 0."""
+    """Return the remaining output of a process, in lines. Fail if its exit status is not 0."""
     out, _ = process.communicate(timeout=30)
     assert process.returncode == 0
     return out.splitlines()
 
 
 def run(example: str, *arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run an example as a user would, and check its exit status."""
+    """Run an example to its end as a user would, and check its exit status."""
     argv = [sys.executable, "-W", "error", str(EXAMPLES / example), *map(str, arguments)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == status, done.stderr
     return done
 
 
-# The notebook is no command: its cells are run one by one.
+# The notebook is not a command. Another test runs its cells one by one.
 COMMANDS = [path.name for path in EXAMPLES.glob("*.py") if path.name != "notebook.py"]
 
 
@@ -71,7 +71,7 @@ def test_every_example_shows_its_usage(example: str) -> None:
 
 
 def peeked(capture: str, *arguments: str) -> str:
-    """Return the lines that `peek_capture.py` prints, running it in this process."""
+    """Run `peek_capture.py` on a capture, in this process, and return the printed lines."""
     main = runpy.run_path(str(EXAMPLES / "peek_capture.py"))["main"]
     result = CliRunner().invoke(main, [str(VECTORS / f"{capture}.pcap"), *arguments])
     assert result.exception is None, result.output
@@ -232,7 +232,7 @@ def test_progress_of_received_files_shows_on_a_terminal(port: str, tmp_path: Pat
 
 
 def read_some(terminal: int) -> str:
-    """Return the next output of a terminal, or nothing once no process writes to it."""
+    """Return the next output of a terminal, or "" once no process writes to it."""
     try:
         return os.read(terminal, 4096).decode(errors="replace")
     except OSError:

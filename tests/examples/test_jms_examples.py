@@ -1,4 +1,4 @@
-"""The examples of `fjm2.jms` do what their docstrings say."""
+"""Tests that the examples of `fjm2.jms` do what their docstrings say."""
 
 import re
 import signal
@@ -81,7 +81,7 @@ def test_chatters_see_others_but_not_their_own_messages(port: str) -> None:
 
 
 class Chatter:
-    """A person at a terminal."""
+    """A user of the chat example at a terminal."""
 
     def __init__(self, port: str, name: str) -> None:
         words = [sys.executable, "-W", "error", EXAMPLES / "jms_chat.py", "--uri", uri_of(port), name]
@@ -105,7 +105,7 @@ class Chatter:
         self._process.stdin.flush()
 
     def leaves(self) -> list[str]:
-        """Leave by Ctrl-D, and return the remaining output."""
+        """End the program with Ctrl-D, and return its remaining output."""
         return lines_of(self._process)
 
 

@@ -1,4 +1,4 @@
-"""The notebook's cells run as in a notebook: one by one, in one namespace, while an event loop is running."""
+"""Test of the notebook example. Its cells run one by one in one namespace, while an event loop is running."""
 
 import asyncio
 import re

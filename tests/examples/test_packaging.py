@@ -1,4 +1,4 @@
-"""Packages for operators: the systemd units are valid and allow the services to work."""
+"""Tests of the systemd units: they are valid, and the services can work under them."""
 
 import json
 import os
@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[2]
 UNITS = sorted((ROOT / "packaging" / "systemd").glob("*.service"))
 BIN = Path(sys.executable).parent
 EXPOSURE_MAX = 25
-"""Exposure in tenths, from 0 to 100. `systemd-analyze security` rates less than 50 as OK."""
+"""Largest exposure allowed, in tenths: 25 is 2.5 of 10.
+
+`systemd-analyze security` rates an exposure below 5.0 as OK.
+"""
 DEADLINE_S = 30.0
 
 
@@ -32,7 +35,7 @@ def test_units_are_valid_and_hardened(unit: Path, tmp_path: Path, require_tool: 
 
 
 def test_the_gateways_unit_never_gives_up() -> None:
-    """By default, systemd gives up after five starts in ten seconds, too early for an interface that appears later."""
+    """By default, systemd gives up after five starts in ten seconds: too soon for an interface that appears later."""
     text = (ROOT / "packaging" / "systemd" / "fjm2d.service").read_text()
     assert "\nStartLimitIntervalSec=0\n" in text.partition("[Service]")[0]
 
@@ -53,7 +56,7 @@ def test_units_name_existing_commands_and_do_not_restart_on_wrong_settings(unit:
 def test_the_gateway_works_without_any_capability(
     tmp_path: Path, port: int, require_tool: Callable[[str], str]
 ) -> None:
-    """The capability that the unit grants only serves larger buffers."""
+    """The only effect of the capability that the unit grants is larger socket buffers."""
     setpriv = require_tool("setpriv")
     if os.geteuid() != 0:
         pytest.skip("needs root, to give capabilities up")
@@ -82,7 +85,7 @@ def test_the_gateway_works_without_any_capability(
 
 
 def answer_of(url: str, process: subprocess.Popen[str]) -> object:
-    """Return the answer as soon as there is one."""
+    """Return the JSON that a URL answers. Try again until there is an answer. Fail if the process ends first."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The web application publishes what clients post, and streams quotes to subscribers."""
+"""Tests of the web example: it publishes the quotes that clients post, and streams quotes to its clients."""
 
 import contextlib
 import json
@@ -23,7 +23,10 @@ DEADLINE_S = 30.0
 
 @pytest.fixture
 def web(port: str) -> Iterator["httpx.Client"]:
-    """A client of the application. After the test, the application must end cleanly although streams are still open."""
+    """An HTTP client of the running application.
+
+    After the test, the application must end cleanly although streams are still open.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         tcp_port = probe.getsockname()[1]
@@ -46,7 +49,7 @@ def web(port: str) -> Iterator["httpx.Client"]:
 
 @contextlib.contextmanager
 def streamed(web: "httpx.Client", selector: str = "") -> Iterator[Iterator[str]]:
-    """Yield the lines of a stream that has begun."""
+    """Open a stream of quotes, and yield its lines once the stream has begun."""
     with web.stream("GET", "/quotes", params={"selector": selector}) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         lines = (line for line in answer.iter_lines() if line)
@@ -82,7 +85,7 @@ def test_wrong_requests_are_refused(web: "httpx.Client") -> None:
 
 @pytest.fixture
 def held() -> Iterator[list["httpx.Response"]]:
-    """Responses that stay open until the application has ended."""
+    """Responses that stay open until the application has ended. The test adds them to this list."""
     answers: list[httpx.Response] = []
     yield answers
     for answer in answers:
@@ -92,4 +95,4 @@ def held() -> Iterator[list["httpx.Response"]]:
 def test_the_application_ends_while_a_client_listens(held: list["httpx.Response"], web: "httpx.Client") -> None:
     answer = web.send(web.build_request("GET", "/quotes"), stream=True)
     held.append(answer)
-    assert next(answer.iter_lines()) == ": listening"  # the fixture sees how it ends
+    assert next(answer.iter_lines()) == ": listening"  # the fixture `web` checks that the application ends

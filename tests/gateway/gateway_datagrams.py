@@ -1,4 +1,4 @@
-"""NORM datagrams as the nodes on a LAN send them, for tests of forwarding."""
+"""NORM datagrams as nodes on a LAN send them, for tests of forwarding."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -29,7 +29,10 @@ DEADLINE_S = 30.0
 
 
 def until(holds: Callable[[], Any], what: Callable[[], str], deadline_s: float = DEADLINE_S) -> Any:
-    """Return the first true value of `holds`. Fail with the text of `what` if there is none by the deadline."""
+    """Call `holds` until it returns a true value, and return this value.
+
+    Fail with the text of `what` if the deadline passes first.
+    """
     deadline = time.monotonic() + deadline_s
     while not (found := holds()):
         assert time.monotonic() < deadline, what()
@@ -54,7 +57,10 @@ class Gateway:
         self._log = self.folder / "log"
 
     def as_peer(self, *, is_found: bool = True) -> str:
-        """Return the `[[peer]]` table that other gateways have for this one, with its endpoint if `is_found`."""
+        """Return this gateway's `[[peer]]` table for the settings of other gateways.
+
+        It contains the gateway's endpoint if `is_found`.
+        """
         place = f'["{self.wan_host}:{WAN_PORT}"]' if is_found else "[]"
         return (
             f'[[peer]]\nname = "{self.name}"\npublic_key = "{self.keys.public.text}"\n'
@@ -111,7 +117,7 @@ address = "{GROUP}:{PORT}"
         self.running.send_signal(number)
 
     def kill(self) -> None:
-        """Kill the process. As in a crash, it sends no goodbye."""
+        """Kill the process. As in a crash, the gateway sends no goodbye."""
         self.running.kill()
         self.running.wait()
 
@@ -120,7 +126,7 @@ address = "{GROUP}:{PORT}"
         return self.running.wait(10)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Return the log records of one event."""
+        """Return the log records of one kind of event."""
         lines = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == name]
 
@@ -129,7 +135,7 @@ address = "{GROUP}:{PORT}"
         return self._log.read_text() if self._log.exists() else ""
 
     def get(self, path: str) -> tuple[int, str]:
-        """Return status code and body from its status server; (0, "") if it does not answer."""
+        """Return the status code and body that the gateway's status server answers; (0, "") if it does not answer."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with self.namespace.entered():
             try:
@@ -142,17 +148,17 @@ address = "{GROUP}:{PORT}"
                 return 0, ""
 
     def status(self) -> dict[str, Any]:
-        """Return its `/status`, or an empty dict if it does not answer."""
+        """Return the content of the gateway's `/status`, or an empty dict if it does not answer."""
         code, body = self.get("/status")
         return json.loads(body) if code == 200 else {}
 
     def wanted_by(self) -> int:
-        """Return the number of peers that want the first group."""
+        """Return the number of peers that want the first group of this gateway."""
         groups = self.status().get("groups", [])
         return len(groups[0]["wanted_by"]) if groups else 0
 
     def is_up(self, count: int = 1) -> bool:
-        """Return True if at least `count` peers are connected and have reported that they forward."""
+        """Return True if at least `count` peers are connected and have reported that they are forwarders."""
         peers = self.status().get("peers", [])
         return sum(peer["state"] == "up" and peer["is_forwarder"] for peer in peers) >= count
 
@@ -164,7 +170,7 @@ class Peer:
         role, *rest = arguments
         self.process = namespace.start(sys.executable, str(JMS_PEER), role, uri, *rest)
         self.said: list[dict[str, Any]] = []
-        """Reports that it has printed so far."""
+        """Reports that the process has printed so far."""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -175,7 +181,7 @@ class Peer:
                 self.said.append(json.loads(line))
 
     def last(self, key: str) -> Any:
-        """Return the newest reported value of a key, or None."""
+        """Return the value of a key in the newest report that has the key, or None."""
         return next((line[key] for line in reversed(self.said) if key in line), None)
 
     @property
@@ -199,14 +205,14 @@ class Peer:
         self.process.stdin.flush()
 
     def close(self) -> None:
-        """Tell it to close, and wait until its process ends."""
+        """Tell the process to close, and wait until it ends."""
         self.tell("close")
         until(lambda: self.process.poll() is not None, lambda: "it does not end")
         self._reader.join(DEADLINE_S)
 
 
 class Admin:
-    """The node-list service, which all gateways can reach."""
+    """The node-list service on its own host, which all gateways can reach."""
 
     HOST, PORT = "10.200.0.250", 8750
 
@@ -221,7 +227,7 @@ class Admin:
         return f"http://{self.HOST}:{self.PORT}"
 
     def token(self, name: str) -> str:
-        """Create a token for a gateway."""
+        """Create a token for a gateway, and return its text."""
         command = (sys.executable, "-m", "fjm2admin", "token", "create", "--name", name, "--data", self._data)
         said = self._namespace.run(*command)
         return next(word for word in said.split() if word.startswith("fjm2_"))
@@ -245,7 +251,7 @@ class Admin:
 
 
 class Internet:
-    """LANs that only their gateways connect."""
+    """A switch that acts as the Internet, and LANs that only their gateways connect to each other."""
 
     def __init__(self, network: Network, folder: Path) -> None:
         self.network = network
@@ -276,19 +282,19 @@ class Internet:
         return host
 
     def cut(self, gateway: Gateway, *, is_cut: bool) -> None:
-        """Cut a gateway off from the Internet in both directions, or reconnect it. Its own link stays up."""
+        """Cut a gateway off from the Internet in both directions, or reconnect it. The gateway's own link stays up."""
         number = gateway.wan_host.rpartition(".")[2]
         self._switch.ip("link", "set", f"wan{number}", *(("nomaster",) if is_cut else ("master", "br0")))
 
     @cached_property
     def admin(self) -> Admin:
-        """The node-list service, on its own host."""
+        """The node-list service, on its own host on the Internet."""
         namespace = self.network.namespace()
         self._join(namespace, Admin.HOST)
         return Admin(namespace, self.folder)
 
     def introduce_all(self, *more: str) -> None:
-        """Configure every gateway with all others as peers."""
+        """Configure every gateway with all other gateways as peers."""
         for gateway in self.gateways:
             others = (other.as_peer() for other in self.gateways if other is not gateway)
             gateway.configure(*more, *others)
@@ -311,7 +317,7 @@ class Internet:
 
 @contextmanager
 def internet_here(folder: Path) -> Iterator[Internet]:
-    """Provide an empty Internet and remove it afterwards. Skip the test if namespaces cannot be made here."""
+    """Yield an Internet without LANs, and remove it afterwards. Skip the test if namespaces cannot be made here."""
     skip_where_impossible("ip", "iptables", "sysctl")
     with Network() as network:
         made = Internet(network, folder)

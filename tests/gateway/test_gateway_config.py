@@ -1,4 +1,4 @@
-"""Settings of the gateway: parsing, and the errors reported for wrong values."""
+"""Tests of the gateway's settings: parsing, and the errors reported for wrong values."""
 
 from pathlib import Path
 
@@ -29,7 +29,10 @@ def load(tmp_path: Path, text: str, **environment: str) -> GatewayConfig:
 
 
 def faults(tmp_path: Path, text: str, **environment: str) -> dict[str, str]:
-    """Load wrong settings. Return the problem and the allowed values by key; each error must name its source."""
+    """Load wrong settings, and return the problem and the allowed values for each key.
+
+    Each error must name the source of the setting.
+    """
     with pytest.raises(ConfigurationErrors) as caught:
         load(tmp_path, text, **environment)
     for error in caught.value.errors:

@@ -1,4 +1,4 @@
-"""A gateway reports every counter in its lists: in its status, to Prometheus and in traces."""
+"""Tests that every instrument in the gateway's lists of instruments appears in its status, metrics and traces."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ OWN, OTHER = KeyPair(bytes([1]) * 32), KeyPair(bytes([2]) * 32)
 
 
 def settings(folder: Path, port: int) -> Path:
-    """Write settings under which no datagram leaves the host."""
+    """Write a configuration file of a gateway that sends no datagram off this host, and return its path."""
     file = folder / "fjm2d.toml"
     file.write_text(
         f'key_file = "{folder / "key"}"\n[wan]\nlisten = ["127.0.0.1:{port}"]\n'

@@ -1,4 +1,4 @@
-"""Elections in virtual time: gateways that join, die, are partitioned and receive forged beacons."""
+"""Tests of elections in virtual time: gateways that join, die, are partitioned, and receive forged beacons."""
 
 import hashlib
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ def key_of(one: int, other: int) -> bytes:
 
 
 class Lan:
-    """Gateways that hear each other's beacons, apart from lost beacons and cut pairs."""
+    """A simulated LAN whose gateways hear each other's beacons. Beacons can be lost, and pairs of gateways cut off."""
 
     def __init__(self, ids: Iterable[int], *, seed: int = 57, loss: float = 0.0, has_label: bool = True) -> None:
         self.random = Random(seed)
@@ -43,11 +43,11 @@ class Lan:
         self.ids = list(ids)
         self.has_label = has_label
         self.unknown: set[frozenset[int]] = set()
-        """Pairs that do not know each other's keys, on a LAN without a label."""
+        """Pairs of gateways that do not know each other's keys. This matters only on a LAN without a label."""
         self.alive: dict[int, Election] = {}
         self.cut: set[frozenset[int]] = set()
         self.heard: list[tuple[int, bytes]] = []
-        """All beacons so far with their senders, as anyone on the LAN could record them."""
+        """All beacons sent so far, with their senders, as anyone on the LAN could record them."""
         for identity in self.ids:
             self.start(identity)
 
@@ -86,7 +86,7 @@ class Lan:
         return sorted(identity for identity, election in self.alive.items() if election.is_forwarder)
 
     def until_one(self, within_s: float) -> float:
-        """Run until exactly one gateway forwards. Return the seconds this took."""
+        """Let time pass until exactly one gateway forwards. Return the seconds that this took."""
         began = self.now
         while len(self.forwarders) != 1:
             assert self.now - began < within_s, self.forwarders
@@ -202,7 +202,7 @@ def test_old_beacons_of_a_dead_gateway_do_not_prevent_a_takeover() -> None:
         lan.run(STEP_S)
     assert lan.forwarders == [2]
     assert lan.alive[2].drops[BeaconDrop.STALE] > 20
-    # A gateway that starts now does not believe these old beacons either.
+    # A gateway that starts after the recording does not believe these old beacons either.
     del lan.alive[2]
     fresh = lan.start(2)
     for beacon in old:
@@ -250,7 +250,7 @@ def test_damaged_beacons_are_dropped_and_counted(noise: bytes, place: int, flip:
 
 
 def test_a_beacon_that_does_not_name_us_is_not_trusted() -> None:
-    """A mate whose settings do not name us would ignore our beacons too, so we ignore its own."""
+    """A mate whose settings do not name us would ignore our beacons. So we ignore the mate's beacons."""
     election = Election(1, Random(1).randbytes, 0.0)
     election.set_mates({2: key_of(1, 2)}, 0.0)
     other = Election(2, Random(2).randbytes, 0.0)
@@ -299,7 +299,7 @@ def test_peers_on_one_lan_find_each_other_within_a_second_and_one_forwards() -> 
     del lan.alive[3]
     lan.run(TAKEOVER_S)
     assert lan.forwarders == [5]
-    # A gateway that joins later finds the forwarder before it has forwarded anything itself.
+    # A gateway that joins later finds the forwarder before it has itself forwarded anything.
     latest = lan.start(3)
     for _ in range(round(5.0 / STEP_S)):
         lan.run(STEP_S)
@@ -362,7 +362,7 @@ def test_unknown_gateways_are_reported_but_not_trusted() -> None:
 
 
 def test_beacons_that_anyone_could_forge_prove_nothing_and_use_bounded_memory() -> None:
-    """Not even beacons that carry the ids of peers."""
+    """This includes beacons that carry the ids of peers."""
     lan = Lan(range(1, 100), has_label=False)
     lan.alive = {1: lan.alive[1], 2: lan.alive[2]}
     lan.cut = {frozenset((1, 2))}

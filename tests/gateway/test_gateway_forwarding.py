@@ -1,4 +1,4 @@
-"""Forwarding between three gateways connected by real tunnels, in memory and in virtual time."""
+"""Tests of forwarding between three gateways connected by real tunnels, in memory and in virtual time."""
 
 import hashlib
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ WALL_NS = 1_700_000_000_000_000_000
 
 
 class Site:
-    """One gateway: its forwarding rules and its tunnel."""
+    """One site's gateway: its forwarding rules and its tunnel."""
 
     def __init__(self, world: "World", number: int) -> None:
         self.world = world
@@ -42,13 +42,13 @@ class Site:
         self.inward: list[Inward] = []
 
     def lan(self, *datagrams: bytes, group: int = GROUP, host: str = "10.0.0.9") -> list[Outward]:
-        """Multicast datagrams on the LAN. Return what the gateway sends through the tunnel."""
+        """Pass multicast datagrams from a host of the LAN to the gateway. Return what it sends through the tunnel."""
         content, segment_bytes = joined(*datagrams)
         train = Train(content, segment_bytes, (host, 40_000))
         return self._send(self.forwarder.from_lan(group, train, self.world.now))
 
     def receiver(self, *datagrams: bytes, group: int = GROUP) -> list[Outward]:
-        """Send datagrams to the gateway by unicast, as receivers do. Return what it sends through the tunnel."""
+        """Pass unicast datagrams from a receiver on the LAN to the gateway. Return what it sends through the tunnel."""
         content, segment_bytes = joined(*datagrams)
         train = Train(content, segment_bytes, ("10.0.0.10", 40_001))
         return self._send(self.forwarder.from_receivers(group, train, self.world.now))
@@ -64,7 +64,7 @@ class Site:
         return found
 
     def tell(self) -> None:
-        """Send its status to all connected peers."""
+        """Send the gateway's status to all connected peers."""
         content = self.forwarder.status().encode()
         peers = [peer for peer in self.endpoint.peers.values() if peer.is_up]
         self.endpoint.send(peers, Kind.CONTROL, GROUP_NONE, content, len(content), self.world.now)
@@ -77,7 +77,7 @@ class Site:
                 self.inward.append(inward._replace(data=copy))
 
     def take(self) -> list[bytes]:
-        """Return the datagrams put onto the LAN since the last call."""
+        """Return the datagrams that the gateway has put onto its LAN since the last call."""
         found, self.inward = self.inward, []
         return [
             one.data[start : start + one.segment_bytes].tobytes()
@@ -91,7 +91,7 @@ class Site:
 
 
 class World:
-    """Three sites that are all connected and have exchanged their status."""
+    """Three sites whose gateways are all connected and have exchanged their status."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -190,7 +190,7 @@ def test_feedback_goes_to_the_sender_in_its_lan(world: World) -> None:
         (inward,) = left.inward
         assert inward.address == ("10.0.0.77", 40_000)
         assert left.take() == [message]
-    # Feedback that was multicast is multicast on that LAN, and on no third one.
+    # Feedback that arrived by multicast is multicast on the LAN of its target, and on no third LAN.
     right.lan(nack(900, 1))
     (inward,) = left.inward
     assert inward.address is None
@@ -212,7 +212,7 @@ def test_a_datagram_that_comes_back_is_a_loop_and_goes_no_further(world: World) 
     subscribe(middle, 800)
     left.lan(data(1))
     assert right.take() == middle.take() == [data(1)]
-    # Another gateway, or a cable, brings the datagram back.
+    # The datagram comes back, through another gateway or a cable.
     assert right.lan(data(1)) == []
     assert right.refusals[Refusal.LOOP] == 1
     middle.lan(data(1))
@@ -251,7 +251,7 @@ def test_a_standby_learns_nodes_but_forwards_nothing(world: World) -> None:
     assert left.refusals == {Refusal.NOT_FORWARDER: 2}
     right.tell()
     left.tell()
-    assert right.lan(data(3)) == []  # its status says that another gateway forwards
+    assert right.lan(data(3)) == []  # the left gateway's status says that it is no forwarder
     right.forwarder.is_forwarder = False
     left.forwarder.is_forwarder = True
     left.lan(data(1))
@@ -287,8 +287,8 @@ def test_joined_trains_are_split_and_each_part_is_forwarded_by_itself(world: Wor
     assert len(message) < len(train[0])
     left.lan(*train)
     assert right.take() == train
-    assert middle.take() == [message]  # the data do not go there
-    # Datagrams of two senders, joined on the way.
+    assert middle.take() == [message]  # the left gateway gets no data
+    # The datagrams of two senders arrive joined into trains.
     both = [data(1), data(2), data(2), data(1)]
     outwards = left.lan(*both)
     assert [one.source for one in outwards] == [1, 2, 1]
@@ -318,7 +318,7 @@ def test_any_content_raises_nothing_and_rubbish_is_not_forwarded(content: bytes,
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), st.sampled_from(["data", "presence", "end"])), max_size=40)
 )
 def test_nothing_arrives_twice_or_comes_back(said: list[tuple[int, int, str]]) -> None:
-    """A datagram reaches every other LAN once, and never comes back to its own."""
+    """A datagram reaches every other LAN once, and never comes back to the LAN where it was sent."""
     world = World()
     for number, site in enumerate(world.sites):
         subscribe(site, 900 + number)

@@ -1,4 +1,4 @@
-"""LANs that are joined twice by mistake: a gateway's own question must not circulate between them."""
+"""Tests of LANs that are joined twice by mistake: a gateway's own question must not circulate between them."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Link:
 
 
 class Gateway:
-    """One gateway's forwarding rules, with one peer."""
+    """The forwarding rules of one gateway that has one peer."""
 
     def __init__(self, number: int, lan: str) -> None:
         self.node = 0xA0 + number
@@ -52,13 +52,13 @@ class Gateway:
 
     @property
     def question(self) -> bytes:
-        """The datagram with which the gateway asks its LAN for announcements."""
+        """The datagram by which the gateway asks the nodes of its LAN for announcements."""
         content = Announcement(self.node, flags=Flag.ASKS | Flag.GOODBYE).encode(1024)
         return Application(source_id=self.node, instance_id=1, grtt_q=0, backoff=4, gsize_q=0, content=content).encode()
 
 
 def travel(gateways: list[Gateway], asking: Gateway) -> int:
-    """Return how often a gateway's question is forwarded before it dies out, at most `STEPS_MAX`."""
+    """Return how many times a gateway's question is forwarded until it dies out. Stop counting at `STEPS_MAX`."""
     now, steps = 0.0, 0
     heard = deque([(asking.lan, asking.question, asking)])
     while heard and steps < STEPS_MAX:

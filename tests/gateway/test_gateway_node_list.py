@@ -1,4 +1,4 @@
-"""The node list on the gateway's side: lists, tokens, certificates and advertisements."""
+"""Tests of the node list on the gateway's side: lists, tokens, certificates and advertisements."""
 
 import asyncio
 import hashlib
@@ -46,11 +46,11 @@ def settings(folder: Path | None, url: str = "http://127.0.0.1:9", **more: Any) 
 
 
 class Web:
-    """An HTTP server that gives the configured answers, valid or not."""
+    """An HTTP server that sends the configured answers, valid or not."""
 
     def __init__(self, answers: dict[str, tuple[int, Any]], tls: ssl.SSLContext | None = None) -> None:
         self.answers = answers
-        """Status and content, by HTTP method."""
+        """Status and content of the answer, by HTTP method."""
         self.asked: list[str] = []
         self.asked_at: list[float] = []
         self._tls = tls
@@ -76,13 +76,13 @@ class Web:
 
 
 async def followed(config: GatewayConfig, until: Any, sample: dict[str, Any] | None = None) -> tuple[Directory, Any]:
-    """Run a directory until a condition holds. Return it with the last list it delivered."""
+    """Run a directory until a condition holds. Return the directory, and the last node list that it delivered."""
     lists: list[list[Member]] = []
     directory = Directory(config, OWN.public, lambda members: lists.append(list(members)), lambda: sample or {})
     directory.open()
     try:
         async with asyncio.timeout(10):
-            while not until(directory, lists):  # noqa: ASYNC110, it sets no event
+            while not until(directory, lists):  # noqa: ASYNC110, there is no event to wait for
                 await asyncio.sleep(0.01)
     finally:
         await directory.close()
@@ -108,7 +108,7 @@ def test_a_list_is_used_saved_and_loaded_again(tmp_path: Path) -> None:
         directory, members = await followed(settings(tmp_path), lambda d, lists: lists and d.problem)
         assert [member.name for member in members] == ["lyon"]
         assert (directory.is_reached, directory.is_from_file) == (False, True)
-        # A file from another service is ignored.
+        # The directory ignores the file, which was saved from another service.
         directory, members = await followed(settings(tmp_path, "http://127.0.0.2:9"), lambda d, _: d.problem)
         assert members is None
 
@@ -158,7 +158,7 @@ def test_the_reason_for_refusing_a_token_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_corrected_token_is_used_soon(tmp_path: Path) -> None:
-    """This includes a new token that replaces the old one in the file."""
+    """The directory reads the token's file again after the service has refused the old token."""
 
     async def scenario() -> None:
         file = tmp_path / "token"
@@ -172,7 +172,7 @@ def test_a_corrected_token_is_used_soon(tmp_path: Path) -> None:
             began_at = time.monotonic()
             posts = lambda: [at for head, at in zip(web.asked, web.asked_at, strict=True) if head[0] == "P"]  # noqa: E731
             async with asyncio.timeout(10):
-                while len(posts()) < 4:  # noqa: ASYNC110, it sets no event
+                while len(posts()) < 4:  # noqa: ASYNC110, there is no event to wait for
                     await asyncio.sleep(0.01)
                 # Retries come after about 0.5, 1 and 2 s.
                 assert 2.5 < posts()[-1] - began_at < 6
@@ -192,7 +192,7 @@ def test_a_corrected_token_is_used_soon(tmp_path: Path) -> None:
 
 
 def test_a_token_file_that_vanishes_while_the_list_changes_does_no_harm(tmp_path: Path) -> None:
-    """Heartbeats continue with the token already read, and their answers keep announcing a newer list."""
+    """Heartbeats continue with the token read before, and their answers still announce a newer list."""
 
     async def scenario() -> None:
         file = tmp_path / "token"
@@ -205,7 +205,7 @@ def test_a_token_file_that_vanishes_while_the_list_changes_does_no_harm(tmp_path
             directory.open()
             gets = lambda: sum(head[0] == "G" for head in web.asked)  # noqa: E731
             async with asyncio.timeout(20):
-                while directory.version != 5:  # noqa: ASYNC110, it sets no event
+                while directory.version != 5:  # noqa: ASYNC110, there is no event to wait for
                     await asyncio.sleep(0.01)
                 web.answers["GET"] = (503, b"")
                 file.unlink()
@@ -223,7 +223,7 @@ def test_a_token_file_that_vanishes_while_the_list_changes_does_no_harm(tmp_path
     def wake(*_: object) -> None:
         raise AssertionError("the loop was stuck")
 
-    # A blocked event loop cannot run its own timeout, so a signal ends it.
+    # A blocked event loop cannot run a timeout, so a signal ends the test.
     before = signal.signal(signal.SIGALRM, wake)
     signal.alarm(25)
     try:

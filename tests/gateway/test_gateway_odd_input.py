@@ -1,4 +1,4 @@
-"""Malformed files, full disks and misbehaving services: none of them may stop a gateway or keep it busy."""
+"""Tests of malformed files, full disks and misbehaving services. None of these may stop a gateway or keep it busy."""
 
 import asyncio
 import json
@@ -72,7 +72,10 @@ def test_root_may_read_a_key_that_belongs_to_another_user(tmp_path: Path) -> Non
 
 @pytest.fixture
 def odd_server() -> Iterator[tuple[list[bytes], int]]:
-    """A server that is not a gateway. It sends the first item of the list to any request; the number is its port."""
+    """Yield a list, and the port of a server that is not a gateway.
+
+    The server answers any request with the first item of the list.
+    """
     says: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -116,7 +119,10 @@ def test_an_answer_that_is_no_gateways_status_is_an_error(
 
 
 class OddService:
-    """A fake node-list service: `answers` has the body for each method, or None for a body that never ends."""
+    """A fake node-list service.
+
+    `answers` has the body of the answer for each HTTP method. None stands for a body that never ends.
+    """
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self._answers = answers
@@ -159,7 +165,7 @@ class OddService:
             await writer.drain()
 
     async def _drip(self, writer: asyncio.StreamWriter) -> None:
-        """Send an answer that never ends, a byte at a time."""
+        """Send an answer that never ends, one byte at a time."""
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
         while not writer.is_closing():
             writer.write(b" ")
@@ -172,7 +178,10 @@ Holds = Callable[[OddService, Directory], bool]
 async def followed(
     answers: dict[str, Any], seconds: float, folder: Path | None = None, until: Holds = lambda *_: False
 ) -> tuple[OddService, Directory]:
-    """Run a directory against a fake service, for some seconds or until a condition holds. Its tasks must survive."""
+    """Run a directory against a fake service until `seconds` have passed or a condition holds.
+
+    Fail if a task of the directory ends before that. Return the service and the directory.
+    """
     web = OddService(answers)
     async with web as url:
         config = GatewayConfig(
@@ -184,7 +193,7 @@ async def followed(
         directory = Directory(config, KEYS.public, lambda _: None, dict)
         directory.open()
         end = time.monotonic() + seconds
-        while time.monotonic() < end and not until(web, directory):  # noqa: ASYNC110, it sets no event
+        while time.monotonic() < end and not until(web, directory):  # noqa: ASYNC110, there is no event to wait for
             await asyncio.sleep(0.02)
         assert not [task for task in directory._tasks if task.done()]
         await directory.close()

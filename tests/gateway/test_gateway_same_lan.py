@@ -1,4 +1,7 @@
-"""LANs with several gateways and lost multicasts, in virtual time: nothing may circulate, with or without labels."""
+"""Tests of LANs with several gateways and lost multicasts, in virtual time.
+
+No datagram may circulate, whether the LANs have labels or not.
+"""
 
 import hashlib
 import heapq
@@ -50,7 +53,7 @@ class Gateway:
         self.election = Election(number, world.random.randbytes, world.now, self.key_of)
         self.election.is_usable = True
         self.sent = 0
-        """Datagrams multicast on its LAN."""
+        """Datagrams that the gateway has multicast on its LAN."""
 
     def key_of(self, other: int) -> bytes | None:
         return hashlib.sha256(f"{sorted((self.id, other))}".encode()).digest() if other in self.links else None
@@ -62,7 +65,7 @@ class Gateway:
 
 
 class World:
-    """LANs, their gateways, and the datagrams in flight within and between them."""
+    """LANs, their gateways, and the datagrams in flight within and between the LANs."""
 
     def __init__(self, lans: str, loss: float, seed: int) -> None:
         self.random = Random(seed)
@@ -74,7 +77,10 @@ class World:
         self._told: dict[int, Status] = {}
 
     def join(self, *pairs: tuple[int, int]) -> None:
-        """Make pairs of gateways, given by number, know each other. Without pairs, all do."""
+        """Make each of the given pairs of gateways, identified by number, know each other.
+
+        Without arguments, all gateways know each other.
+        """
         for one, other in pairs or itertools.combinations(range(1, len(self.gateways) + 1), 2):
             first, second = self.gateways[one - 1], self.gateways[other - 1]
             first.join([second], self.now)
@@ -82,11 +88,14 @@ class World:
 
     @property
     def under_way(self) -> int:
-        """Number of datagrams of nodes in flight; beacons and status do not count."""
+        """Number of nodes' datagrams in flight. Beacons and status messages do not count."""
         return sum(one[2] in ("lan", "wan") for one in self._due)
 
     def run(self, seconds: float, sources: dict[int, str] | None = None) -> Counter[int]:
-        """Let time pass while the given nodes send in turn on their LANs. Return how many datagrams each sent."""
+        """Let time pass while the given nodes take turns sending on their LANs.
+
+        Return how many datagrams each node sent.
+        """
         end, tick_at, status_at, send_at = self.now + seconds, self.now, self.now, self.now
         sent: Counter[int] = Counter()
         turns = itertools.cycle((sources or {}).items())
@@ -153,7 +162,7 @@ class World:
 
     @property
     def carried(self) -> int:
-        """Datagrams that all gateways have multicast so far."""
+        """Number of datagrams that all gateways together have multicast so far."""
         return sum(gateway.sent for gateway in self.gateways)
 
 
@@ -200,9 +209,9 @@ def test_lans_joined_twice_by_gateways_unknown_to_each_other_have_no_storm(loss:
     world = World("AABB", loss, seed)
     world.join((1, 3), (2, 4))
     world.run(SETTLED_S)
-    # There are so many nodes that the gateway which should hear a node first misses each of them now and then.
+    # The nodes are so many that the gateway which should hear a node first now and then misses each of them.
     sent = world.run(20.0, {node: "AB"[node % 2] for node in range(1, 101)})
-    # Everything arrives twice, and what came back arrives once more. It must end there.
+    # Every datagram arrives twice, and one that came back arrives a third time. It must not go further.
     assert world.carried <= 3 * sent.total()
     world.run(1.0)
     began = world.carried

@@ -1,4 +1,4 @@
-"""The services around a gateway: status server, metrics, reports, sockets, name lookups and commands."""
+"""Tests of the services around a gateway: status server, metrics, reports, sockets, name lookups and commands."""
 
 import asyncio
 import json
@@ -223,7 +223,7 @@ def test_ctrl_c_stops_the_gateway_at_once_even_if_the_resolver_hangs(port: int, 
 
 
 def on_this_host(folder: Path, port: int) -> Path:
-    """Write settings under which no datagram leaves the host."""
+    """Write a configuration file of a gateway that sends no datagram off this host, and return its path."""
     file = folder / "fjm2d.toml"
     file.write_text(
         f'key_file = "{folder / "key"}"\n[wan]\nlisten = ["127.0.0.1:{port}"]\n'

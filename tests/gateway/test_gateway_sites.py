@@ -1,4 +1,4 @@
-"""Gateways on real sockets: LANs in namespaces, JMS publishers and subscribers, crashes, loops and reloads."""
+"""Tests of gateways on real sockets: LANs in namespaces, JMS publishers and subscribers, crashes, loops and reloads."""
 
 import random
 import signal
@@ -21,16 +21,16 @@ pytestmark = [pytest.mark.root, pytest.mark.calm]
 
 @pytest.fixture
 def internet(tmp_path: Path) -> Iterator[Internet]:
-    """Provide an empty Internet, and remove it after the test."""
+    """Yield an Internet without LANs, and remove it after the test."""
     with internet_here(tmp_path) as made:
         yield made
 
 
 def begin_publishing(publisher: Peer, subscribers: list[Peer], gateway: Gateway, beyond: int = 1) -> Peer:
-    """Start publishing once all peers are ready and `gateway` knows of interest in `beyond` other LANs."""
+    """Start publishing when all peers are ready and `gateway` knows that `beyond` other LANs want the messages."""
     until(lambda: all(peer.is_ready for peer in (publisher, *subscribers)), lambda: "not all are ready")
     until(lambda: gateway.wanted_by() >= beyond, lambda: f"{gateway.name} knows of {gateway.wanted_by()} LANs")
-    time.sleep(0.5)  # the publisher has asked for announcements, and gets them within this time
+    time.sleep(0.5)  # within this time the publisher gets the announcements that it has asked for
     publisher.tell("begin")
     return publisher
 
@@ -45,7 +45,7 @@ def flow(subscribers: list[Peer], publisher: Peer, count: int, internet: Interne
 
 
 def finish(subscribers: list[Peer], publisher: Peer) -> None:
-    """Close all, and check that every subscriber received everything that was sent, in order and once."""
+    """Close all peers. Check that every subscriber received each message once and in order."""
     publisher.close()
     until(
         lambda: all(subscriber.received >= publisher.sent for subscriber in subscribers),
@@ -94,7 +94,7 @@ def test_a_standby_takes_over_within_three_seconds_and_nothing_is_lost(internet:
     flow(subscribers, publisher, 500, internet)
     sent_before = first.status()["peers"][0]["datagrams_received"]
     assert sent_before > 100
-    assert not second.status()["groups"][0]["datagrams_sent"] > 20  # its own questions for announcements
+    assert not second.status()["groups"][0]["datagrams_sent"] > 20  # these are its own questions for announcements
     first.kill()
     killed_at, killed_wall = time.monotonic(), time.time()
     until(lambda: second.status().get("is_forwarder"), internet.logs)
@@ -196,7 +196,7 @@ def test_three_lans_get_everything_once_and_nothing_loops(internet: Internet) ->
         subscriber.close()
         assert not subscriber.faults()
     assert [s.received for s in subscribers[:3]] == [publisher.sent] * 3
-    # Nothing that came into a LAN from outside went out again. Feedback of the listening LANs goes to the left one.
+    # No datagram that came into a LAN from outside went out again. Feedback of the receiving LANs goes to the left one.
     sent = {peer["name"]: peer["bytes_sent"] for peer in middle.status()["peers"]}
     assert sent[right.name] < left.status()["peers"][0]["bytes_sent"] / 10
     for gateway in gateways:
@@ -413,7 +413,7 @@ def test_after_a_blackout_and_a_crash_everything_arrives(internet: Internet) -> 
 
 
 def test_the_guide_joins_two_sites(internet: Internet, tmp_path: Path) -> None:
-    """Run every command and use every file of the guide's first section, in order."""
+    """Run all commands and use all files of the guide's first section, in order."""
     guide = Guide(internet, tmp_path)
     guide.run("paris", "fjm2d keygen paris.key")
     guide.run("lyon", "fjm2d keygen lyon.key")
@@ -438,7 +438,7 @@ def test_the_guide_joins_two_sites(internet: Internet, tmp_path: Path) -> None:
 
 
 class Guide:
-    """The section of the guide on joining two sites, and the two hosts to run it on."""
+    """The section on joining two sites in docs/gateway.md, and the two hosts that its commands run on."""
 
     ADDRESSES: ClassVar = {"paris": "203.0.113.1", "lyon": "198.51.100.1"}
 

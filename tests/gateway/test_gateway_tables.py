@@ -1,4 +1,4 @@
-"""The tables of a forwarder: locations of nodes, interest of LANs and peers, and headers of datagrams."""
+"""Tests of a forwarder's tables: locations of nodes, interest of LANs and peers, and headers of datagrams."""
 
 import numpy as np
 from gateway_datagrams import nack
@@ -51,7 +51,7 @@ def test_neither_side_fills_more_than_half_of_the_table() -> None:
     for node in range(100):
         table.note_lan(node, ("10.0.0.1", node), 1.0)
     assert table.counts() == (100, 100)
-    # Nodes that change sides again and again do not fill more than half either.
+    # Nodes that change sides again and again do not fill more than half of the table either.
     for turn in range(1, 5):
         now = turn * HOLD_S
         for node in range(1000, 1100):
@@ -74,7 +74,7 @@ def test_a_peer_that_invents_nodes_leaves_room_for_others() -> None:
         table.note_wan(100 + node, 52, 1.0, lambda *_: False)
     assert [table.peer_of(node) for node in range(16)] == [51] * 16
     assert [table.peer_of(100 + node) for node in range(16)] == [52] * 16
-    # A peer that is gone leaves its room to others.
+    # The room of a peer that is gone becomes free for others.
     table.forget_behind(frozenset([50]))
     for node in range(3000, 3050):
         table.note_wan(node, 53, 2.0, lambda *_: False)

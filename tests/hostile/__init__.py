@@ -1,7 +1,7 @@
-"""Hostile datagrams at an engine that is at work.
+"""Attacks with hostile datagrams on an engine that is at work.
 
-The engine under attack receives from an honest sender and sends to an honest receiver, in virtual time and with losses.
-Whatever else it is sent: no exception, bounded memory, bounded time for each datagram, a bounded number of events, no
-more bytes out than the bytes in and the configured rate account for; and what the honest ones send arrives unaltered,
-as long as nobody speaks in their names.
+The attacked engine receives from an honest sender and sends to an honest receiver, in virtual time and with losses.
+Whatever it receives, it must raise no exception, and its memory, its time for each datagram and its number of events
+must be bounded. It must send no more bytes than those it received and its configured rate account for. The data of the
+honest nodes must arrive unaltered, as long as no attacker sends in their names.
 """

@@ -1,7 +1,7 @@
-"""The command line: `python tests/hostile`.
+"""Command line of the attacks: `python tests/hostile`.
 
-How many cases, which seed, which kind of attack; the summary, or what reproduces the failure. `tests/` goes on sys.path
-first, as this is run as a folder and not as a module.
+Options choose the number of cases, the seed and the kind of attack. The output is a summary, or the command that
+reproduces a failure. `tests/` is added to sys.path first, since this folder is run as a program and not as a module.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""The arena: the target, the honest nodes around it, and what they send each other under attack, which must arrive.
+"""The arena of an attack: the attacked engine (the target) and the honest nodes around it.
 
-Everything happens in virtual time. The honest senders are given something to send now and then. Datagrams between the
-nodes are delayed, and some are lost. What is delivered is compared with what was sent.
+Everything happens in virtual time. The honest senders get something to send now and then. Datagrams between the nodes
+are delayed, and some are lost. What is delivered during the attack is compared with what was sent.
 """
 
 import time
@@ -30,9 +30,9 @@ DELAY_S = 0.002
 HONEST_LOSS = 0.02
 START = 100.0
 QUIET_S = 0.5
-"""The honest nodes get to know each other first; attacks and losses begin after this time."""
+"""Time before attacks and losses begin, in which the honest nodes get to know each other."""
 RECOVERY_S = 120.0
-"""Longest virtual time for the honest transfers to complete after the attack."""
+"""Longest virtual time after the attack until the honest transfers are complete."""
 
 SENDERS = (
     SenderConfig(segment_bytes=500, rate_bps=4e6, grtt_max_s=0.25, cache_bytes=1 << 20, stream_bytes=1 << 19),
@@ -53,7 +53,7 @@ SENDERS = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the nodes of one arena are configured, and how fast the attacker fires."""
+    """Settings of an arena's nodes, and the speed of the attack."""
 
     receiver: ReceiverConfig
     """Settings of the target as a receiver."""
@@ -83,11 +83,14 @@ class Settings:
 
 @dataclass(slots=True)
 class Tally:
-    """Bytes that attackers sent to the target and that it answered, with headers, and memory at the start."""
+    """Bytes of an attack, headers included, and the memory in use at its start.
+
+    `bytes_in` are those that attackers sent to the target, by source address.
+    """
 
     bytes_in: Counter[Address] = field(default_factory=Counter)
     bytes_out: Counter[Address] = field(default_factory=Counter)
-    """Bytes of NACKs and ACKs sent, by address."""
+    """Bytes of the NACKs and ACKs that the target sent, by destination address."""
     resident_at_start: int = field(default_factory=resident_bytes)
 
     def note_in(self, train: Train) -> None:
@@ -99,14 +102,14 @@ class Tally:
 
 
 class Link:
-    """The network between honest nodes: it delays trains and loses some of their datagrams."""
+    """The network between the honest nodes and the target. It delays trains and loses some of their datagrams."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._under_way: deque[tuple[float, Engine, Train, bool]] = deque()
 
     def carry(self, now: float, to: Engine, train: Train, source: Address) -> None:
-        """Deliver a train from `source` after a delay, without the datagrams that are lost."""
+        """Deliver a train from `source` to a node after a delay. Some of its datagrams may be lost."""
         data = self._lose(now, train.data, train.segment_bytes)
         if data.size:
             arriving = Train(data, train.segment_bytes, source)
@@ -126,7 +129,10 @@ class Link:
         return self._under_way[0][0] if self._under_way else inf
 
     def arrivals(self, now: float) -> Iterator[tuple[Engine, Train, bool]]:
-        """Take the trains that have arrived, each with its node and True if it was sent by unicast."""
+        """Remove and yield the trains that have arrived.
+
+        Each comes with the node that it reached, and True if it was sent by unicast.
+        """
         while self.next_at <= now:
             _, engine, train, by_unicast = self._under_way.popleft()
             yield engine, train, by_unicast
@@ -134,7 +140,7 @@ class Link:
 
 @dataclass(slots=True)
 class Transfer:
-    """Objects and stream of one honest sender, and the part of them that has arrived."""
+    """Objects and stream that one honest sender has sent, and the part of them that has arrived."""
 
     stream_id: int
     objects: dict[int, bytes] = field(default_factory=dict)
@@ -143,7 +149,7 @@ class Transfer:
     received: set[int] = field(default_factory=set)
 
     def take(self, event: Event) -> int:
-        """Compare what arrived with what was sent. Return how many objects completed."""
+        """Compare what arrived with what was sent. Return 1 if the event completes an object, otherwise 0."""
         match event:
             case ObjectCompleted():
                 if bytes(event.data or b"") != self.objects.get(event.object_id):
@@ -161,7 +167,7 @@ class Transfer:
         return 0
 
     def missing(self, direction: str) -> Iterator[str]:
-        """Return a description of what has not arrived, if anything."""
+        """Yield descriptions of what has not arrived."""
         if self.received != self.objects.keys():
             numbers = sorted(self.objects.keys() - self.received)[:9]
             yield f"objects {numbers} {direction} the target did not arrive"
@@ -170,7 +176,7 @@ class Transfer:
 
 
 class Arena:
-    """The target, its honest partners, and the time that passes for them."""
+    """The target and its honest partners, and the virtual time in which they work."""
 
     def __init__(self, seed: int, *, is_forging: bool = False, figures: Figures | None = None) -> None:
         self.random = Random(seed)
@@ -196,7 +202,7 @@ class Arena:
         self.transfers = {engine: Transfer(engine.open_stream(None, self.now)) for engine in (self.sender, self.target)}
 
     def work(self) -> None:
-        """Give the honest senders something to send now and then, and carry what all nodes say."""
+        """Let all nodes work at the present time. Now and then give the honest senders something to send."""
         if self.now >= self.next_content_at:
             self.next_content_at = self.now + 0.1
             for engine, transfer in self.transfers.items():
@@ -223,7 +229,7 @@ class Arena:
         self.settle(engine)
 
     def settle(self, engine: Engine) -> int:
-        """Carry what an engine has to send, and handle its events. Return the number of events."""
+        """Carry the trains that an engine wants to send, and handle its events. Return the number of events."""
         while (train := engine.poll_train(self.now)) is not None:
             self._carry(engine, train)
         number = 0
@@ -244,7 +250,7 @@ class Arena:
                 self.link.carry(self.now, other, train, self.addresses[engine])
 
     def _show(self, engine: Engine, train: Train) -> None:
-        """Let the attacker see what it can see of a train."""
+        """Let the attacker see the parts of a train that are visible on the network."""
         data = train.data
         object_id = int(data[14]) << 8 | int(data[15]) if data[0] == 0x12 else None
         if engine is self.target and object_id is not None and data[12] & 0x20 == 0:
@@ -265,7 +271,7 @@ class Arena:
             self.figures.objects += self.transfers[sender].take(event)
 
     def end(self) -> None:
-        """End the attack. Raise Broken if what the honest nodes have sent does not arrive."""
+        """End the attack. Raise Broken if data of the honest nodes does not arrive."""
         self.next_content_at = inf
         deadline = self.now + RECOVERY_S
         while self.now < deadline and any(self._missing()):
@@ -280,7 +286,10 @@ class Arena:
             raise Broken(missing)
 
     def _missing(self) -> Iterator[str]:
-        """Return a description of what has not arrived. A forger may spoil the honest sender's transfers."""
+        """Yield descriptions of what has not arrived.
+
+        If the attacker forges the honest sender's name, that sender's transfers do not count.
+        """
         if not self.is_forging:
             yield from self.transfers[self.sender].missing("to")
         yield from self.transfers[self.target].missing("from")

@@ -1,6 +1,6 @@
-"""Attack a target, and check its invariants: some after each shot, the expensive ones now and then.
+"""Attacks on a target, with checks of the engine's invariants after each shot. Expensive checks run less often.
 
-`attack` runs in epochs. Each has an arena of its own, in which four campaigns take turns. `fire` and `check` raise
+`attack` runs in epochs. Each epoch has its own arena, in which four campaigns take turns. `fire` and `check` raise
 Broken if an invariant does not hold.
 """
 
@@ -31,7 +31,7 @@ from .limits import (
 from .target import GROUP, Shot
 
 EPOCH_CASES = 100_000
-"""Datagrams of one arena."""
+"""Number of shots in one arena."""
 
 
 def attack(
@@ -43,7 +43,10 @@ def attack(
     figures: Figures | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Figures:
-    """Fire `cases` datagrams or trains at targets. Raise Broken, with a command that reproduces it, if one fails."""
+    """Fire `cases` datagrams or trains at targets.
+
+    Raise Broken if an invariant does not hold. Its text contains the command that reproduces the failure.
+    """
     figures = figures or Figures()
     done = 0
     for epoch in count():
@@ -70,7 +73,7 @@ def _attack_once(
     progress: Callable[[int], None] | None,
 ) -> None:
     gc.collect()
-    gc.freeze()  # collecting the objects of other tests must not cost time here
+    gc.freeze()  # so that collecting the objects of other tests costs no time here
     arena = Arena(seed, is_forging=is_forging, figures=figures)
     attacker = arena.attacker
     names = [only] if only else list(attacker.campaigns)
@@ -113,12 +116,12 @@ def _attack_once(
 
 
 def fire(arena: Arena, kind: str, shot: Shot) -> None:
-    """Fire one train, and check what it caused."""
+    """Fire one shot at the target, and check how the target reacts."""
     data = np.frombuffer(shot.data, np.uint8)
     train = Train(data, shot.segment_bytes or data.size, shot.address)
     target = arena.target
     arena.tally.note_in(train)
-    arena.sight.now = arena.now + 1.0  # as probes announce it
+    arena.sight.now = arena.now + 1.0  # as the target's probes announce the time
     decoded = target.stats.segments_decoded
     started = time.thread_time()
     target.receive_train(train, arena.now, shot.by_unicast)
@@ -139,7 +142,7 @@ def fire(arena: Arena, kind: str, shot: Shot) -> None:
 
 
 def check(arena: Arena) -> None:
-    """Check the invariants that are too expensive to check after every datagram."""
+    """Check the invariants that are too expensive to check after every shot."""
     figures, tally = arena.figures, arena.tally
     elements, array_bytes = count_elements(arena.target)
     config = arena.settings.receiver
@@ -163,6 +166,6 @@ def check(arena: Arena) -> None:
             raise Broken(f"{size:,} bytes to {address}, {came:,} came from there")
     sent, elapsed = arena.target.stats.bytes_sent, arena.now - START
     rate = (arena.settings.sender.rate_bps or 0) / 8
-    # Commands and answers are not paced: they are few, or bounded by what came in.
+    # Commands and answers are not paced. They are few, or bounded by the bytes received.
     if sent > rate * (elapsed + 0.1) + 2 * sum(tally.bytes_out.values()) + 50_000 + 30_000 * elapsed:
         raise Broken(f"{sent:,} bytes sent in {elapsed:.2f} s")

@@ -1,6 +1,6 @@
-"""The attacker: all campaigns of the modules campaigns_*.py, which are sorted by what they lie about.
+"""The attacker, which has all campaigns of the modules campaigns_*.py. Each module lies about one subject.
 
-A new kind of attack is a method `run_...` in one of these modules. The tests and the command line find it there.
+To add an attack, write a method `run_...` in one of these modules. The tests and the command line find it there.
 """
 
 from .campaigns_bytes import ByteCampaigns
@@ -9,4 +9,4 @@ from .campaigns_names import NameCampaigns
 
 
 class Attacker(ByteCampaigns, FeedbackCampaigns, NameCampaigns):
-    """Campaigns against a target. Each is an endless stream of shots, which depends only on the seed."""
+    """All campaigns against a target. Each is an endless stream of shots that depends only on the seed."""

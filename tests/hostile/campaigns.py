@@ -1,6 +1,6 @@
-"""Base class of all campaigns: a source of randomness, and fake senders.
+"""Base class of all campaigns: a source of random values, and fake senders.
 
-A campaign is an endless stream of shots. The classes of campaigns_*.py inherit from the class here.
+A campaign is an endless stream of shots at the target. The classes in campaigns_*.py inherit from this class.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from .target import Shot, Sight
 
 
 class Campaigns:
-    """Base class. Each method of a subclass named `run_...` is a campaign."""
+    """Base class of campaigns. Each method of a subclass whose name begins with `run_` is a campaign."""
 
     def __init__(self, random: Random, target: Sight, is_forging: bool) -> None:
         self.random = random
@@ -30,7 +30,7 @@ class Campaigns:
         }
 
     def fake(self, **fields: Any) -> Fake:
-        """Return a new sender, unknown to everyone."""
+        """Return a new fake sender, which no node knows yet."""
         number = next(self._ids)
         random = self.random
         if random.random() < 0.3:
@@ -41,12 +41,12 @@ class Campaigns:
         return Fake(number, random.getrandbits(16), address, **{"object_id": object_id, **fields})
 
     def some(self, most: int) -> int:
-        """Return a number below `most`, with a preference for both ends."""
+        """Return a random number below `most`, often one close to 0 or to `most`."""
         random = self.random
         return random.choice((0, 1, most - 1, most >> 1, random.randrange(most), random.randrange(most), 2 % most))
 
     def lie(self) -> tuple[int, bytes]:
-        """Return a FEC id and an EXT_FTI for it, true or not."""
+        """Return a FEC id, and an EXT_FTI for it whose values may be wrong."""
         random = self.random
         fec_id = random.choice((0, 2, 5, 129))
         size = random.choice((0, 1, 100, 5000, 1 << 20, 1 << 30, (1 << 30) + 1, (1 << 48) - 1, random.getrandbits(48)))

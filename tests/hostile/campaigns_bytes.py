@@ -1,6 +1,6 @@
-"""Malformed datagrams: noise, mutated captures, trains with wrong segment sizes, invalid header extensions.
+"""Campaigns of malformed datagrams: noise, mutated captures, trains with wrong segment sizes, invalid extensions.
 
-Most of it has no meaning. The codec and the readers of trains must refuse it.
+Most of these datagrams have no meaning. The codec and the readers of trains must refuse them.
 """
 
 import struct
@@ -33,7 +33,7 @@ class ByteCampaigns(Campaigns):
                 yield Shot(data, address, segment_bytes)
 
     def run_segment_sizes(self) -> Iterator[Shot]:
-        """Good and bad DATA in trains whose segment size does not match it."""
+        """Send good and bad DATA in trains whose segment size does not match the DATA."""
         random = self.random
         while True:
             fake = self.fake()

@@ -1,6 +1,6 @@
-"""Hostile commands: endless probes, watermarks and squelches, and senders that restart.
+"""Campaigns of hostile commands: endless probes, watermarks and squelches, and senders that restart.
 
-Each is cheap to send, and makes the target answer or discard something.
+Each datagram is cheap to send, and makes the target answer or discard something.
 """
 
 import struct
@@ -15,7 +15,7 @@ from .target import TARGET, Shot
 
 class CommandCampaigns(Campaigns):
     def run_probes(self) -> Iterator[Shot]:
-        """Probes that name the target, so that it answers at once."""
+        """Send probes that name the target, so that it answers at once."""
         random = self.random
         while True:
             fake = self.fake(grtt_q=random.choice((0, 106)), backoff_gsize=random.choice((0, 0x42)))
@@ -26,7 +26,7 @@ class CommandCampaigns(Campaigns):
                 yield Shot(fake.probe(node * random.choice((1, 1, 1, 200)), random.random() < 0.9), fake.address)
 
     def run_watermarks(self) -> Iterator[Shot]:
-        """Requests to confirm watermarks, of objects that exist and of others."""
+        """Request confirmations of watermarks, for objects that exist and for others."""
         random = self.random
         while True:
             fake = self.fake(grtt_q=random.choice((0, 106, 255)), backoff_gsize=random.choice((0, 0x42)))
@@ -72,7 +72,7 @@ class CommandCampaigns(Campaigns):
                     yield Shot(fake.command(2), fake.address)
 
     def run_flip_flop(self) -> Iterator[Shot]:
-        """A sender that restarts with every datagram."""
+        """Simulate a sender that restarts with every datagram."""
         random = self.random
         while True:
             fake = self.fake()

@@ -1,4 +1,4 @@
-"""Hostile feedback: NACKs to the target, NACKs that it overhears, and reasons for it to send NACKs.
+"""Campaigns of hostile feedback: NACKs to the target, NACKs that it overhears, and reasons for it to send NACKs.
 
 Fake receivers send NACKs and ACKs to the target as a sender, and to senders that the target receives from.
 """
@@ -13,7 +13,7 @@ from .target import TARGET, Shot
 
 class FeedbackCampaigns(Campaigns):
     def run_nacks(self) -> Iterator[Shot]:
-        """NACKs for everything that the target sends, again and again."""
+        """Send NACKs for everything that the target sends, again and again."""
         random, target = self.random, self.target
         while True:
             source, address = next(self._ids), self.fake().address
@@ -21,19 +21,19 @@ class FeedbackCampaigns(Campaigns):
             kind = random.randrange(8)
             if kind == 0:  # all objects
                 content = request(2, 8 | random.choice((0, 4)), item(near - 300) + item(near + random.choice((0, 300))))
-            elif kind == 1:  # all blocks, of all
+            elif kind == 1:  # all blocks of many objects
                 content = b"".join(
                     request(2, 2, item(near - step) + item(near - step, (1 << 24) - 1)) for step in range(20)
                 )
                 content += b"".join(request(2, 2, item(near - step) + item(near - step, 3)) for step in range(20))
-            elif kind == 2:  # symbols, wherever
+            elif kind == 2:  # symbols anywhere
                 items = b"".join(item(near - random.randrange(3), self.some(300), self.some(256)) for _ in range(100))
                 content = request(random.choice((1, 2, 3)), random.choice((1, 1, 2, 5)), items)
-            elif kind == 3:  # every second one, of a lot
+            elif kind == 3:  # every second symbol of many blocks
                 content = request(
                     1, 1, b"".join(item(near, block, 2 * symbol) for block in range(8) for symbol in range(20))
                 )
-            elif kind == 4:  # as much as a datagram holds, all of it about everything
+            elif kind == 4:  # as many requests for all objects as a datagram holds
                 pair = item(near - 255) + item(near)
                 content = request(2, 8, pair * (4000 if random.random() < 0.05 else 80))
             elif kind == 5:
@@ -43,7 +43,7 @@ class FeedbackCampaigns(Campaigns):
                     random.randbytes(self.some(400)),
                     random.choice((None, 0xFFFF, 4)),
                 )
-            elif kind == 6:  # other codes
+            elif kind == 6:  # other FEC codes
                 content = request(
                     1, 1, item(near, self.some(1 << 32), self.some(1 << 16), random.choice((0, 2, 129))) * 50
                 )
@@ -77,7 +77,7 @@ class FeedbackCampaigns(Campaigns):
             )
 
     def run_overheard(self) -> Iterator[Shot]:
-        """Other receivers request what the target is about to request."""
+        """Send NACKs of fake receivers for what the target is about to request itself."""
         random = self.random
         while True:
             fake = self.fake(grtt_q=random.choice((166, 200, 255)), backoff_gsize=0xF2)
@@ -102,7 +102,7 @@ class FeedbackCampaigns(Campaigns):
                 yield Shot(feedback(4, next(self._ids), fake.node_id, fake.instance_id, content), fake.address)
 
     def run_starving(self) -> Iterator[Shot]:
-        """A sender that sends little, so that much is missing and the target has reason to send many NACKs."""
+        """Simulate a sender that sends little, so that the target lacks much and has reason to send many NACKs."""
         random = self.random
         while True:
             fake = self.fake(grtt_q=0, backoff_gsize=random.choice((0, 0x42)))

@@ -1,7 +1,7 @@
-"""Forged node ids: the target's own, and the honest sender's (`forged`).
+"""Campaigns with forged node ids: the target's own id, and the honest sender's id (`forged`).
 
-The class inherits other campaigns to run them under these ids, too. Transfers of an honest sender whose id is forged
-cannot be guaranteed, so `forged` campaigns run only in an arena made for them.
+The class inherits other campaigns, to run them under the forged ids too. If the honest sender's id is forged, its
+transfers cannot be guaranteed. So `forged` campaigns run only in an arena made for them.
 """
 
 import struct
@@ -18,7 +18,7 @@ from .target import HONEST_SENDER, TARGET, Shot
 
 class NameCampaigns(ObjectCampaigns, SymbolCampaigns, StreamCampaigns, CommandCampaigns):
     def run_own_id(self) -> Iterator[Shot]:
-        """Datagrams in the target's own name."""
+        """Send datagrams in the target's own name."""
         random, target = self.random, self.target
         fake = Fake(TARGET, target.instance_id, ("10.9.9.9", 1))
         while True:
@@ -29,7 +29,7 @@ class NameCampaigns(ObjectCampaigns, SymbolCampaigns, StreamCampaigns, CommandCa
             yield Shot(fake.command(random.randrange(1, 9)), fake.address)
 
     def run_forged_replay(self) -> Iterator[Shot]:
-        """Datagrams of the honest nodes, altered."""
+        """Send altered copies of the honest nodes' datagrams."""
         random, seen = self.random, self.target.seen
         while True:
             if not seen:
@@ -43,7 +43,7 @@ class NameCampaigns(ObjectCampaigns, SymbolCampaigns, StreamCampaigns, CommandCa
             yield Shot(bytes(data), ("h", 1))
 
     def run_forged_sender(self) -> Iterator[Shot]:
-        """Other campaigns in the name of the honest sender."""
+        """Run other campaigns in the name of the honest sender."""
         random = self.random
         inner = [
             self.run_streams,

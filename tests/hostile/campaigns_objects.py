@@ -1,6 +1,6 @@
-"""Lies about objects: how many there are, how large they are, and how they are coded.
+"""Campaigns that lie about objects: their number, their sizes, and how they are coded.
 
-Most datagrams are well formed. The harm is in the values of EXT_FTIs, and in how often they change.
+Most datagrams are well formed. The values in EXT_FTIs, and how often these values change, cause the harm.
 """
 
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ class ObjectCampaigns(Campaigns):
             yield Shot(fake.data(0, 0, b"tiny", fti=fti(5, 4, 1000, 64)), fake.address)
 
     def run_many_objects(self) -> Iterator[Shot]:
-        """Many large objects announced by one sender that stays."""
+        """Announce many large objects, all by one sender that stays."""
         random = self.random
         while True:
             fake = self.fake()

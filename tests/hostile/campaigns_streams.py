@@ -1,6 +1,6 @@
-"""Lies about streams: the positions, lengths and order of their segments.
+"""Campaigns that lie about streams: the positions, lengths and order of their segments.
 
-Streams leap ahead, go backwards, and have much wait for a segment that arrives late.
+Streams jump ahead, go backwards, or make the target hold many segments until a missing one arrives.
 """
 
 import struct
@@ -37,7 +37,7 @@ class StreamCampaigns(Campaigns):
                 )
 
     def run_stream_hoard(self) -> Iterator[Shot]:
-        """As much of a stream as can wait for one segment, then that segment."""
+        """Send as much of a stream as can be held back until one segment arrives, then this segment."""
         random = self.random
         while True:
             fake = self.fake()

@@ -1,4 +1,4 @@
-"""Lies about the inside of an object: endless gaps, blocks far ahead, useless parity, invalid symbols.
+"""Campaigns that lie about the parts of an object: endless gaps, blocks far ahead, useless parity, invalid symbols.
 
 The objects themselves are plausible. The positions in them cost time and memory.
 """
@@ -12,7 +12,7 @@ from .target import TARGET, Shot
 
 class SymbolCampaigns(Campaigns):
     def run_fragments(self) -> Iterator[Shot]:
-        """Trains with as many gaps as possible."""
+        """Send trains with as many gaps between their segments as possible."""
         random = self.random
         while True:
             fake = self.fake()
@@ -30,7 +30,7 @@ class SymbolCampaigns(Campaigns):
                     yield Shot(fake.flush(random.choice((3000, 1 << 23)), 0), fake.address)
 
     def run_far_flushes(self) -> Iterator[Shot]:
-        """Flushes and DATA far ahead, so that as many blocks as possible are missing."""
+        """Send FLUSHes and DATA far ahead, so that as many blocks as possible are missing."""
         random = self.random
         while True:
             fake = self.fake(grtt_q=random.choice((0, 76)))
@@ -55,7 +55,10 @@ class SymbolCampaigns(Campaigns):
                     )
 
     def run_parity(self) -> Iterator[Shot]:
-        """Mostly parity, of all lengths and more than is useful; sometimes enough to decode a block."""
+        """Send mostly parity, of all lengths and more than is useful.
+
+        Sometimes the parity suffices to decode a block.
+        """
         random = self.random
         while True:
             fake = self.fake()
@@ -72,7 +75,7 @@ class SymbolCampaigns(Campaigns):
                 yield Shot(fake.data(at, symbol, bytes(size), fti=ext, flags=flags, fec_id=fec_id), fake.address)
 
     def run_wrap_of_symbols(self) -> Iterator[Shot]:
-        """Trains that mix invalid symbols with the first ones of an object."""
+        """Send trains that mix invalid symbols with the first symbols of an object."""
         random = self.random
         while True:
             fake = self.fake()

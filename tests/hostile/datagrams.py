@@ -1,6 +1,6 @@
-"""Datagrams made from the RFC's field tables, including those that the codec would refuse to write.
+"""Hostile datagrams, made from the RFC's tables of fields. Many are invalid, so the codec would refuse to write them.
 
-`Fake` is a sender without any rules. The functions make payload ids, EXT_FTIs, NACKs and ACKs.
+`Fake` is a sender that follows no rules. The functions make payload ids, EXT_FTIs, NACKs and ACKs.
 """
 
 import struct
@@ -16,7 +16,7 @@ _RECEIVER = struct.Struct(">IHBBII")
 
 @dataclass(slots=True)
 class Fake:
-    """A fake sender."""
+    """A fake sender, and the datagrams that it sends."""
 
     node_id: int
     instance_id: int
@@ -27,7 +27,7 @@ class Fake:
     object_id: int = 0
 
     def message(self, kind: int, rest: bytes, extensions: bytes = b"", content: bytes = b"", words: int = 0) -> bytes:
-        """Return an INFO, DATA or CMD. `rest` follows the fields that all of them have."""
+        """Return an INFO, DATA or CMD message. `rest` follows the fields that all three have."""
         self.sequence = self.sequence + 1 & 0xFFFF
         head = _SENDER.pack(self.instance_id, self.grtt_q, self.backoff_gsize) + rest + extensions
         words = words or (8 + len(head)) // 4

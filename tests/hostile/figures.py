@@ -1,6 +1,6 @@
-"""Results of an attack: counters, the slowest of each kind, and the summary.
+"""Figures of an attack: counters, the slowest shot of each kind, and a summary.
 
-They are updated during the attack, so that an interrupted one has a summary too.
+The figures are updated during the attack, so that an interrupted attack has a summary too.
 """
 
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ TIMERS = "(timers)"
 
 @dataclass(slots=True)
 class Figures:
-    """Results of an attack so far."""
+    """Figures of an attack so far."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -24,7 +24,7 @@ class Figures:
     elements_most: int = 0
     used_most: int = 0
     objects: int = 0
-    """Honest objects delivered under attack."""
+    """Number of objects of honest senders that were delivered during attacks."""
 
     def note_time(self, kind: str, elapsed: float, most: float) -> None:
         self.kinds[kind] += 1

@@ -1,4 +1,4 @@
-"""Limits that the engine promises, and functions that measure them: time, events, bytes out, memory, containers.
+"""Limits that the engine promises, and functions that measure the engine: time, events, bytes sent, memory, containers.
 
 `Broken` is raised when a limit is exceeded.
 """
@@ -21,21 +21,21 @@ SLOWEST_PER_BYTE_S = 1.5e-6
 """Extra time for each byte: a datagram of 64 KiB may take longer than one of 100 bytes."""
 MEAN_MOST_S = 200e-6
 EVENTS_AT_ONCE = 600
-"""Most events after one short train: all objects of a window may be lost at once."""
+"""Most events that one short train may cause. They are many if all objects of a window are lost at once."""
 AMPLIFICATION_MOST = 12.0
 AMPLIFICATION_FREE = 4096
-"""Bytes that may go to an address in addition."""
+"""Bytes that the target may send to any address, in addition to a multiple of the bytes received from there."""
 HEADERS_BYTES = 28
-"""Headers of IP and UDP, which cost the sender as well."""
+"""Length of the headers of IP and UDP, which a sender has to pay for too."""
 RESIDENT_FREE = 150 << 20
 
 
-class Broken(Exception):  # noqa: N818 - what it is, is said by its text
-    """A promised limit did not hold."""
+class Broken(Exception):  # noqa: N818 - the text says what is broken
+    """Raised when a promised limit does not hold."""
 
 
 def elements_allowed(config: SessionConfig) -> int:
-    """Return how many elements all containers of an engine may have together."""
+    """Return the largest number of elements that all containers of an engine may have together."""
     receiver, sender = config.receiver or ReceiverConfig(), config.sender
     own = 60 * sender.cache_objects + 8 * (sender.cache_bytes + 4 * sender.stream_bytes) // sender.segment_bytes
     remote = receiver.senders_max * (3 * 2048 + 40 * receiver.objects_max)
@@ -43,12 +43,12 @@ def elements_allowed(config: SessionConfig) -> int:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process."""
+    """Return the resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def count_elements(engine: Engine) -> tuple[int, int]:
-    """Return the number of elements in all containers of an engine, however deep, and the bytes of its arrays."""
+    """Return the number of elements in all containers of an engine, however nested, and the bytes of its arrays."""
     total = array_bytes = 0
     seen: set[int] = set()
     waiting: list[Any] = [engine]

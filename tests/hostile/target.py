@@ -12,7 +12,7 @@ HONEST_SENDER, TARGET, HONEST_RECEIVER = 0xA5C39E71, 0xB6D48F62, 0xC7E5A053  # u
 
 @dataclass(slots=True)
 class Sight:
-    """Everything an attacker can observe."""
+    """Everything that an attacker can observe."""
 
     instance_id: int
     object_id: int = 0
@@ -23,10 +23,10 @@ class Sight:
 
 
 class Shot(NamedTuple):
-    """A datagram or a train fired at the target."""
+    """A datagram or a train that is fired at the target."""
 
     data: bytes
     address: Address
     segment_bytes: int = 0
-    """Length of a train's segments; 0 for a single datagram."""
+    """Length of the train's segments, or 0 for a single datagram."""
     by_unicast: bool = False

@@ -1,4 +1,4 @@
-"""Fixtures of the interoperability tests: a peer built on libnorm, and cases that run several at a time."""
+"""Fixtures of the interoperability tests: a peer built on libnorm, and cases that run in parallel."""
 
 import os
 import shutil
@@ -12,15 +12,16 @@ import pytest
 
 SOURCE = Path(__file__).with_name("libnorm_peer.c")
 BUILD = Path(__file__).parents[2] / ".build"
-# Cases mostly wait for round-trip times and timers, so there are more of them than cores; other tests want some, too.
+# Cases mostly wait for round trips and timers, so more of them run than there are cores. Other tests need some cores
+# too.
 JOBS = int(os.environ.get("FJM2_INTEROP_JOBS", "0")) or 3 * (os.cpu_count() or 1)
-# Above what one case may take by its own limits; a test waits for its case only, earlier ones have ended.
+# Longer than the limits of any case. A test waits only for its own case, as earlier cases have ended by then.
 CASE_TIMEOUT_S = 240.0
 
 
 @pytest.fixture(scope="session")
 def libnorm_peer(require_tool: Callable[[str], str]) -> str:
-    """The path of the program on libnorm, built when its source is newer."""
+    """Return the path of the program built on libnorm. Build it if its source is newer."""
     binary = BUILD / SOURCE.stem
     if not binary.exists() or binary.stat().st_mtime < SOURCE.stat().st_mtime:
         _build(require_tool("gcc"), binary)
@@ -32,7 +33,7 @@ def _build(gcc: str, binary: Path) -> None:
     if subprocess.run(header, capture_output=True, check=False).returncode != 0:
         pytest.skip("libnorm-dev is not installed (`make system-deps` installs it, as root)")
     binary.parent.mkdir(exist_ok=True)
-    # Made beside it and moved, so that two test runs at once both see a whole program.
+    # Build the program under another name and rename it, so that two test runs at once both find a complete program.
     fresh = binary.with_name(f"{binary.name}.{os.getpid()}")
     argv = [gcc, "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(fresh), str(SOURCE), "-lnorm"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -43,7 +44,7 @@ def _build(gcc: str, binary: Path) -> None:
 
 @pytest.fixture(scope="session")
 def namespaces(require_tool: Callable[[str], str]) -> None:
-    """Skips where network namespaces cannot be made."""
+    """Skip the tests if network namespaces cannot be made."""
     for tool in ("unshare", "nsenter", "ip", "iptables"):
         require_tool(tool)
     if os.geteuid() != 0:
@@ -53,18 +54,24 @@ def namespaces(require_tool: Callable[[str], str]) -> None:
 
 
 class Case(Protocol):
-    """One test that can run beside others: the value of a test's parameter `case`."""
+    """A test that can run in parallel with others. It is the value of the test's parameter `case`."""
 
     @property
     def is_slow(self) -> bool:
-        """True if it takes far longer than most. Slow cases start first, so that none is left alone at the end."""
+        """True if the case takes far longer than most.
+
+        Slow cases start first, so that none of them runs alone at the end.
+        """
 
     def run(self, libnorm_peer: str, directory: Path) -> None:
-        """Raises AssertionError. `directory` is empty, and the case's own."""
+        """Run the case. Raise AssertionError if it fails.
+
+        `directory` is empty, and used by this case only.
+        """
 
 
 class Cases:
-    """Runs the cases of all selected tests at once, as many as there are jobs, in the order in which they come."""
+    """The cases of all selected tests, in the order in which they start. At most `JOBS` run in parallel."""
 
     def __init__(self, libnorm_peer: str, directory: Path) -> None:
         self._libnorm_peer = libnorm_peer
@@ -79,11 +86,11 @@ class Cases:
     def _run(self, case: Case, place: Path) -> None:
         place.mkdir()
         case.run(self._libnorm_peer, place)
-        # Files of a failed case stay, for debugging.
+        # The files of a failed case stay, for debugging.
         shutil.rmtree(place)
 
     def check(self, case: Case) -> None:
-        """Wait for a case; raises what it raised."""
+        """Wait for a case to end. If the case raised an exception, raise it here too."""
         self._futures[id(case)].result(CASE_TIMEOUT_S)
 
     def close(self) -> None:
@@ -97,7 +104,7 @@ def cases(
     namespaces: None,  # noqa: ARG001
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Generator[Cases]:
-    """Starts the cases of all selected tests; each test then asks for its own."""
+    """Start the cases of all selected tests. A test then waits for its own case."""
     runs = Cases(libnorm_peer, tmp_path_factory.mktemp("interop"))
     selected = [case for case in map(_case_of, request.session.items) if case is not None]
     for case in sorted(selected, key=lambda case: not case.is_slow):

@@ -1,4 +1,4 @@
-"""Hosts for the peers of a test: this machine, or network namespaces joined by veth, with loss where packets arrive.
+"""Hosts for the peers of a test: this machine, or network namespaces joined by veth, which lose packets on arrival.
 
 A namespace has no name: it lives as long as a process that holds it, which ends when its stdin is closed. So nothing is
 left behind, not even by tests that were killed. All links are made inside the namespaces, none on this machine.
@@ -16,12 +16,12 @@ from typing import Any
 INTERFACE = "norm0"
 SENDER_ADDRESS = "10.99.0.1"
 POLL_INTERVAL_S = 0.01
-# How long a process gets to say that it is ready: Python alone takes a second on a busy machine.
+# Time in which a process must report that it is ready. Python alone takes a second to start on a busy machine.
 READY_S = 20.0
 
 
 def until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
-    """Wait for a condition. Raises AssertionError after `timeout_s`."""
+    """Wait until a condition holds. Raise AssertionError after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -41,7 +41,7 @@ class Process:
             self._popen = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
 
     def reports(self) -> list[dict[str, Any]]:
-        """Every whole line of JSON so far."""
+        """Return the reports that the program has written so far, in complete lines."""
         found: list[dict[str, Any]] = []
         for line in self._stdout.read_text(errors="replace").splitlines(keepends=True):
             with contextlib.suppress(json.JSONDecodeError):
@@ -50,7 +50,7 @@ class Process:
         return found
 
     def wait_ready(self) -> None:
-        """Wait for {"ready": true}. Raises AssertionError if the program ends before it, or is too slow."""
+        """Wait for the report {"ready": true}. Raise AssertionError if the program ends first, or after `READY_S`."""
 
         def is_ready() -> bool:
             if any(report.get("ready") is True for report in self.reports()):
@@ -62,7 +62,10 @@ class Process:
         until(is_ready, READY_S, f"{self.name} ready")
 
     def wait(self, timeout_s: float) -> int:
-        """The exit status. A program that takes longer is killed, and that raises AssertionError."""
+        """Wait for the program to end, and return its exit status.
+
+        After `timeout_s`, kill the program and raise AssertionError.
+        """
         try:
             return self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -70,7 +73,7 @@ class Process:
             raise AssertionError(f"still running after {timeout_s:g} s\n{self.describe()}") from None
 
     def report(self) -> dict[str, Any]:
-        """The last line of JSON. Raises AssertionError if there is none."""
+        """Return the last report of the program. Raise AssertionError if there is none."""
         reports = self.reports()
         if not reports:
             raise AssertionError(f"no report\n{self.describe()}")
@@ -88,7 +91,10 @@ class Process:
 
 
 class Host:
-    """Where programs run: this machine. Whatever still runs at the end is killed, by its pid."""
+    """A host that programs run on: this machine.
+
+    Programs that are still running when the host is closed are killed, by their process ids.
+    """
 
     interface = "lo"
 
@@ -113,7 +119,7 @@ class Host:
 
 
 class Namespace(Host):
-    """A host of its own, with nothing but a loopback interface at first."""
+    """A network namespace that acts as a host of its own. At first it has only a loopback interface."""
 
     interface = INTERFACE
 
@@ -130,22 +136,22 @@ class Namespace(Host):
 
     @property
     def pid(self) -> int:
-        """A process in the namespace: what `ip` and `nsenter` know it by."""
+        """Id of a process in the namespace, by which `ip` and `nsenter` find the namespace."""
         return self._holder.pid
 
     def prefix(self) -> Sequence[str]:
-        # It becomes the program by exec, so the pid is the program's.
+        # `nsenter` is replaced by the program, so the process id is the program's.
         return ("nsenter", f"--net=/proc/{self.pid}/ns/net")
 
     def run(self, *argv: str, text: str = "") -> str:
-        """Run a command to its end, and give its stdout."""
+        """Run a command to its end, and return its stdout."""
         done = subprocess.run([*self.prefix(), *argv], input=text, text=True, capture_output=True, check=False)
         if done.returncode != 0:
             raise AssertionError(f"{' '.join(argv)}: {done.stderr}{text}")
         return done.stdout
 
     def packets_received(self) -> int:
-        """Packets that came in on the interface, before any loss."""
+        """Return the number of packets that arrived at the interface, those dropped afterwards included."""
         for line in Path(f"/proc/{self.pid}/net/dev").read_text().splitlines():
             name, _, counters = line.partition(":")
             if name.strip() == self.interface:
@@ -153,14 +159,14 @@ class Namespace(Host):
         raise AssertionError(f"no interface {self.interface}")
 
     def lose(self, probability: float, after_bytes: int) -> None:
-        """Drop UDP packets that arrive from now on, at random, but none of the first `after_bytes`."""
+        """From now on, drop UDP packets on arrival at random, but none of the first `after_bytes`."""
         self.run("iptables", "-F", "INPUT")
         rule = ["iptables", "-A", "INPUT", "-i", self.interface, "-p", "udp"]
         self.run(*rule, "-m", "quota", "--quota", str(after_bytes), "-j", "ACCEPT")
         self.run(*rule, "-m", "statistic", "--mode", "random", "--probability", str(probability), "-j", "DROP")
 
     def packets_dropped(self) -> int:
-        """How many have been dropped since `lose`."""
+        """Return the number of packets dropped since `lose` was called."""
         table = self.run("iptables", "-nvxL", "INPUT").splitlines()
         return sum(int(line.split()[0]) for line in table if "DROP" in line.split()[2:3])
 
@@ -178,7 +184,10 @@ class Namespace(Host):
 
 
 class Network:
-    """A sender's namespace and one for each receiver, in one subnet: joined by veth, or by a bridge if several."""
+    """One namespace for the sender and one for each receiver, in one subnet.
+
+    A single receiver is joined to the sender by veth, several by a bridge.
+    """
 
     def __init__(self, directory: Path, receivers: int = 1) -> None:
         self._hosts: list[Namespace] = []
@@ -202,7 +211,7 @@ class Network:
         self.sender.run("ip", "-batch", "-", text=link + more)
 
     def _bridge(self) -> None:
-        # Without a querier on the link, snooping would in the end keep multicast from its members.
+        # Without a querier on the link, IGMP snooping would after a while keep multicast from the members of the group.
         self.sender.run("ip", "link", "add", INTERFACE, "type", "bridge", "mcast_snooping", "0")
         for number, receiver in enumerate(self.receivers):
             port = f"port{number}"
@@ -225,7 +234,7 @@ class Network:
 
 @contextlib.contextmanager
 def this_machine(directory: Path) -> Generator[Host]:
-    """The machine itself, for what needs no more than its loopback interface."""
+    """Yield this machine as a host, for tests that need only its loopback interface."""
     host = Host(directory)
     try:
         yield host

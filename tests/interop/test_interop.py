@@ -1,5 +1,6 @@
-"""FJM2 and libnorm as each other's sender and receiver, over a lossy link. Cases named `libnorm_alone` are the control
-group: what fails there is libnorm's doing, or the harness's.
+"""Tests of FJM2 and libnorm as each other's sender and receiver, over a lossy link.
+
+Cases named `libnorm_alone` are the control group: a failure there is caused by libnorm or by the tests themselves.
 """
 
 import itertools
@@ -22,32 +23,32 @@ SENDER_NODE, ABSENT_NODE = 1, 99
 RATE = 20_000_000
 SLOW_RATE = 1_500_000
 SEGMENT_SIZE = 1024
-# A receiver begins with what arrives first, so a sender's first segments are not lost.
+# A receiver begins with the first data that arrives, so a sender's first segments must not be lost.
 LOSSLESS_BYTES = 2500
 RECEIVE_TIMEOUT_S = 45
 SEND_TIMEOUT_S = 60.0
 
 LIBNORM, FJM2 = "libnorm", "fjm2"
-# All of them with receivers of the other kind, and libnorm alone.
+# Pairs of sender and receiver: each program with the other, and libnorm alone.
 PAIRS = [(LIBNORM, FJM2), (FJM2, LIBNORM), (LIBNORM, LIBNORM)]
 DATA, FILE, STREAM = "data", "file", "stream"
 CONTENTS = [DATA, FILE, STREAM]
 FECS = {"none": (32, 0, 0), "rs8": (32, 8, 0), "rs8auto2": (32, 8, 2)}
-"""Name → block size, parity, auto parity."""
+"""Block size, number of parity segments, and number of parity segments sent at once, by name."""
 LOSSES = [0.0, 0.05, 0.2]
 NACKS = ["multicast", "unicast"]
 
 
 @cache
 def objects(count: int, size: int) -> dict[str, bytes]:
-    """Name → random bytes. Each a bit shorter than the one before it, so that no two end alike."""
+    """Return objects of random bytes, by name. Each is 1,001 bytes shorter than the previous one: no two end alike."""
     source = random.Random(count)
     return {f"object-{number}.bin": source.randbytes(size - 1001 * number) for number in range(count)}
 
 
 @cache
 def lines(size: int) -> dict[str, bytes]:
-    """Return one file, whose lines have all lengths up to two segments."""
+    """Return one object. Its lines have all lengths up to two segments."""
     source = random.Random(size)
     made = bytearray()
     for number in itertools.count():
@@ -60,7 +61,7 @@ def lines(size: int) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Lab:
-    """A network, and how to start either kind of peer in it."""
+    """The network of a case, with methods that start either program in it."""
 
     libnorm_peer: str
     directory: Path
@@ -72,7 +73,7 @@ class Lab:
         return [*command, role, *where]
 
     def receive(self, kind: str, number: int = 0, options: Sequence[str] = ()) -> Process:
-        """Start receiver `number` (node 2 is number 0), and wait until it has joined."""
+        """Start receiver `number`, and wait until it has joined. Receiver 0 is node 2."""
         host = self.network.receivers[number]
         argv = [*self._argv(kind, "recv", node_of(number), host), "--out", str(self.out(number)), *options]
         argv += ["--timeout", str(RECEIVE_TIMEOUT_S), *(["--json"] if kind == FJM2 else [])]
@@ -83,7 +84,7 @@ class Lab:
     def send(
         self, kind: str, content: str, files: dict[str, bytes], options: Sequence[str], rate: int = RATE, start: int = 1
     ) -> Process:
-        """Start the sender; `start` counts its starts."""
+        """Start the sender. `start` is 1 for the first start of the sender, 2 for the second."""
         host = self.network.sender
         place = self.directory / f"sent-{start}"
         place.mkdir()
@@ -99,7 +100,7 @@ class Lab:
         return self.directory / f"out-{node_of(number)}"
 
     def finish(self, receiver: Process, number: int) -> dict[str, Any]:
-        """Wait for a receiver's good end; gives its report."""
+        """Wait for a receiver to end successfully, and return its report."""
         assert receiver.wait(RECEIVE_TIMEOUT_S + 10) == 0, "receiver failed"
         report = receiver.report()
         assert report["ok"] is True
@@ -131,7 +132,7 @@ def assert_same(content: str, received: dict[str, bytes], sent: dict[str, bytes]
         assert sorted(received) == sorted(sent)
     elif content == STREAM:
         assert len(received) == 1
-    # DATA objects have no names. Whole contents are compared, but not shown.
+    # DATA objects have no names, so compare contents. A failure should not print them.
     assert sorted(map(len, received.values())) == sorted(map(len, sent.values()))
     same = received == sent if content == FILE else sorted(received.values()) == sorted(sent.values())
     assert same, "contents differ"
@@ -143,7 +144,7 @@ class Scenario(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A scenario, the programs that take part, and the link between them."""
+    """A scenario, the programs that take part in it, and the link between them."""
 
     scenario: Scenario
     sender: str
@@ -165,7 +166,7 @@ class Case:
 
     @property
     def is_slow(self) -> bool:
-        """A sender that controls congestion begins slowly."""
+        """True if the sender uses congestion control, with which it begins slowly."""
         return "--cc" in self.send_options
 
     @property
@@ -177,7 +178,7 @@ class Case:
         return ["--unicast-nack"] if self.unicast else []
 
     def lose(self, network: Network) -> None:
-        """Make the link lose datagrams, but not those that the next sender sends first."""
+        """Make the link lose datagrams, but not the first ones that the next sender sends."""
         if self.loss:
             for host in network.receivers:
                 host.lose(self.loss, LOSSLESS_BYTES)
@@ -189,7 +190,7 @@ class Case:
 
 
 def transfer(case: Case, lab: Lab) -> None:
-    """Everything arrives everywhere, and both sides end well."""
+    """Everything arrives at every receiver, and both sides end successfully."""
     sent = lines(250_000) if case.content == STREAM else objects(3, 100_000)
     options = [*case.receive_options, *count_options(case.content, sent)]
     receivers = [lab.receive(kind, number, options) for number, kind in enumerate(case.receivers)]
@@ -208,7 +209,10 @@ def transfer(case: Case, lab: Lab) -> None:
 
 
 def absent_node(case: Case, lab: Lab) -> None:
-    """The sender fails, and soon, since one of two nodes never acknowledges; who is there has everything."""
+    """One of two nodes is absent and never acknowledges.
+
+    The sender fails soon because of it. The other node receives everything.
+    """
     sent = lines(100_000) if case.content == STREAM else objects(1, 100_000)
     receiver = lab.receive(case.receivers[0], 0, [*case.receive_options, *count_options(case.content, sent)])
     nodes = f"{node_of(0)},{ABSENT_NODE}"
@@ -219,13 +223,16 @@ def absent_node(case: Case, lab: Lab) -> None:
 
 
 def late_joiner(case: Case, lab: Lab) -> None:
-    """Receiver 0 is there from the start and has everything; receiver 1 has all from some object or message on."""
+    """Receiver 0 is there from the start and gets everything.
+
+    Receiver 1 joins late, and gets everything from some object or message on.
+    """
     sent = lines(600_000) if case.content == STREAM else objects(10, 70_000)
     first = lab.receive(case.receivers[0], 0, count_options(case.content, sent))
     sender = lab.send(case.sender, case.content, sent, case.fec_options, SLOW_RATE)
     at_first = lab.network.receivers[0]
     until(lambda: at_first.packets_received() > 150, SEND_TIMEOUT_S, "the first objects")
-    # With sync=stream a stream that the sender still holds from its beginning would come as a whole.
+    # With sync=stream, the late receiver would get the whole stream, as the sender still holds its beginning.
     late = lab.receive(case.receivers[1], 1, ["--sync", "current", "--count", "1" if case.content == STREAM else "3"])
     lab.finish(first, 0)
     lab.finish(late, 1)
@@ -244,10 +251,10 @@ def late_joiner(case: Case, lab: Lab) -> None:
 
 
 def restart(case: Case, lab: Lab) -> None:
-    """A sender dies in the middle of an object. Another of the same node starts anew: what it sends arrives."""
+    """A sender dies in the middle of an object. Another one with the same node id starts anew, and its data arrives."""
     sent = lines(250_000) if case.content == STREAM else objects(3, 100_000)
     unfinished = {"lines": lines(3_000_000)["lines"]} if case.content == STREAM else objects(1, 3_000_000)
-    # An unfinished stream has a file of its own at the receiver; only what was completed counts.
+    # At the receiver, an unfinished stream has its own file. Only the completed objects and streams count.
     receiver = lab.receive(case.receivers[0], 0, count_options(case.content, sent))
     first = lab.send(case.sender, case.content, unfinished, case.fec_options, 2 * SLOW_RATE)
     host = lab.network.receivers[0]
@@ -267,7 +274,10 @@ def each(of: Iterable[Case | ParameterSet]) -> Callable[[Callable[..., None]], C
 
 
 def all_transfers() -> Iterator[ParameterSet]:
-    """Return all combinations. All but every third are nightly; that third still contains each pair of values."""
+    """Return all combinations of the settings of a transfer.
+
+    A third of them contains each pair of values. The other combinations run only at night.
+    """
     for numbered in itertools.product(*map(enumerate, (PAIRS, CONTENTS, FECS, LOSSES, NACKS))):
         places, values = zip(*numbered, strict=True)
         (sender, receiver), content, fec, loss, nack = values
@@ -340,7 +350,7 @@ def test_a_restarted_sender_is_heard_anew(cases: Any, case: Case) -> None:
 
 FEC_IDS = {
     "id2m8": ("--fec", "2", "--block-size", "32", "--parity", "8", "--auto-parity", "1"),
-    # 16-bit symbols are libnorm's own choice for blocks that do not fit 255.
+    # libnorm itself chooses 16-bit symbols for blocks that do not fit into 255.
     "id2m16": ("--block-size", "250", "--parity", "16", "--auto-parity", "1"),
     "id129": ("--fec", "129", "--block-size", "32", "--parity", "8", "--auto-parity", "1"),
 }

@@ -1,4 +1,7 @@
-"""The peer on libnorm against itself, on the loopback interface: it works, so what fails against it is our side."""
+"""Tests of the libnorm peer against itself, on the loopback interface.
+
+The peer works, so a failure of FJM2 against the peer is FJM2's fault.
+"""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ TIMEOUT_S = 20
 
 @dataclass(frozen=True)
 class Pair:
-    """A sender (node 1) and a receiver (node 2) that agree on a group and port."""
+    """A sender (node 1) and a receiver (node 2) that use the same group and port."""
 
     host: Host
     peer: str
@@ -33,7 +36,7 @@ class Pair:
         return self.host.start("send", [*self.argv("send", 1), "--rate", "50000000", "--grtt", "0.01", *options])
 
     def transfer(self, send: Sequence[str], receive: Sequence[str] = ()) -> Process:
-        """Run both to their good end; gives the sender."""
+        """Run the sender and the receiver until both end successfully. Return the sender."""
         receiver, sender = self.receive(*receive), self.send(*send)
         assert sender.wait(TIMEOUT_S + 10) == 0, self.host.describe()
         assert receiver.wait(TIMEOUT_S + 10) == 0, self.host.describe()

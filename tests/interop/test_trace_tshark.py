@@ -1,4 +1,4 @@
-"""Captures that tshark has written, and its own count of what is in them."""
+"""Tests of captures that tshark has written: FJM2 counts the same messages in them as tshark."""
 
 import subprocess
 from collections import Counter

@@ -1,7 +1,7 @@
-"""Every kind of message as another decoder sees it: tshark's NORM dissector.
+"""Tests of every kind of message against another decoder: tshark's NORM dissector.
 
-tshark 4.0 knows less than it shows; what is left out here is told where it is left out. In the header of a stream's
-segment it shows "Reserved" for the length and "Payload Len" for the message start.
+tshark 4.0 does not decode everything that it shows. Comments below say what is left out, and where. In the stream
+header of a segment tshark shows the length as "Reserved", and the message start as "Payload Len".
 """
 
 import subprocess
@@ -77,8 +77,11 @@ CC_FEEDBACK = CcFeedback(
     cc_sequence=513, flags=int(CcFlag.CLR | CcFlag.RTT), rtt_q=148, loss_q=0x0CCD0000, rate_q=0x4005
 )
 TRANSPARENT = {FecId.COMPACT_NO_CODE, FecId.SMALL_BLOCK_SYSTEMATIC}
-"""The FEC ids whose payload ids, and what stands behind them, tshark finds: it does not decode that of id 5 and takes
-all up to the end for it, and reads the symbol of id 2 as 32 bits."""
+"""FEC ids whose payload ids tshark decodes, so that it also finds the fields after them.
+
+For FEC id 5, tshark takes everything up to the end of the message for the payload id. For FEC id 2, it reads the symbol
+as 32 bits.
+"""
 
 
 def position(fec_id: int, block: int = 0x0304, symbol: int = 17) -> Position:
@@ -107,7 +110,7 @@ def _of_object(fec_id: int) -> dict[str, Message]:
         ),
         "FLUSH": Flush(**SENDER, position=where),
         "FLUSH with nodes": Flush(**SENDER, position=where, acking_nodes=(2, 3)),
-        # Without a list of objects, of which tshark reads 4 bytes for each id of 2.
+        # The list of objects is left out: tshark reads 4 bytes for each id, which has only 2.
         "SQUELCH": Squelch(**SENDER, position=where),
         "REPAIR_ADV": RepairAdv(
             **SENDER,
@@ -128,7 +131,7 @@ def _of_object(fec_id: int) -> dict[str, Message]:
         ),
         "ACK(FLUSH)": Ack(**RECEIVER, ack_type=int(AckType.FLUSH), ack_id=9, extensions=(CC_FEEDBACK,), content=where),
     }
-    if fec_id != FecId.REED_SOLOMON_8:  # tshark looks for the stream's header behind what it took for the payload id
+    if fec_id != FecId.REED_SOLOMON_8:  # tshark looks for the stream header behind the wrong payload id
         payload = STREAM_HEADER.pack(5, 1, 0xFFFF0000) + b"bytes"
         messages["DATA of a stream"] = Data(**common, flags=stream, payload_id=where.payload_id, payload=payload)
     return {f"{name}, FEC id {fec_id}": message for name, message in messages.items()}
@@ -171,7 +174,7 @@ MESSAGES: dict[str, Message] = {
 
 
 def expected(message: Message) -> Fields:
-    """Return what tshark should show of a message: every field by its name, with its values in order."""
+    """Return the fields that tshark should show for a message, by name, each with its values in order."""
     fields = _header(message)
     match message:
         case Info() | Data():
@@ -188,7 +191,7 @@ def expected(message: Message) -> Fields:
                 "norm.ccsequence": [message.cc_sequence],
                 "norm.cc_sts": [message.send_time_s],
                 "norm.cc_stus": [message.send_time_us],
-                # The node list is not decoded, just shown.
+                # tshark shows the node list, but does not decode it.
                 "norm.payload": _payload(message.encode()[4 * message.encode()[1] :]),
                 **_extensions(message.extensions),
             }
@@ -203,7 +206,7 @@ def expected(message: Message) -> Fields:
                 "norm.payload": _payload(b"".join(node.to_bytes(4) for node in message.acking_nodes)),
             }
         case Application():
-            # The header's last three bytes count as payload there.
+            # tshark takes the last three bytes of the header for payload.
             fields |= {"norm.flavor": [int(Flavor.APPLICATION)], "norm.payload": _payload(bytes(3) + message.content)}
         case Nack():
             fields |= {"norm.nack.server": [_dotted(message.sender_id)]}
@@ -224,7 +227,7 @@ def expected(message: Message) -> Fields:
 
 
 def _header(message: Message) -> Fields:
-    """Return the fields that all messages of a kind have."""
+    """Return the fields of the header that messages of a sender, or those of a receiver, have in common."""
     fields: dict[str, list[Any]] = {
         "norm.version": [1],
         "norm.type": [int(message.TYPE)],
@@ -285,7 +288,7 @@ def _extensions(extensions: tuple[Extension, ...]) -> Fields:
         match extension:
             case Fti():
                 fields["rmt-fec.fti.transfer_length"].append(extension.object_bytes)
-                if extension.fec_id in TRANSPARENT:  # of the others it knows no more than that
+                if extension.fec_id in TRANSPARENT:  # tshark knows no more of the others
                     fields["rmt-fec.fti.encoding_symbol_length"].append(extension.segment_bytes)
                     fields["rmt-fec.fti.max_source_block_length"].append(extension.block_segments)
                 if extension.fec_id == FecId.SMALL_BLOCK_SYSTEMATIC:
@@ -303,7 +306,7 @@ def _extensions(extensions: tuple[Extension, ...]) -> Fields:
 
 
 def _requests(requests: tuple[RepairRequest, ...]) -> Fields:
-    """Return the head and the first item of each request: tshark shows no more."""
+    """Return the fields of each repair request's head and first item. tshark shows no more than that."""
     fields: defaultdict[str, list[Any]] = defaultdict(list)
     for request in requests:
         fields["norm.nack.form"].append(int(request.form))
@@ -331,7 +334,7 @@ def _position(where: Position) -> Fields:
 
 
 def _dotted(node_id: int) -> str:
-    """Node ids are shown as IPv4 addresses."""
+    """Return a node id as an IPv4 address, which is how tshark shows it."""
     return ".".join(map(str, node_id.to_bytes(4)))
 
 
@@ -341,7 +344,7 @@ def _payload(content: bytes) -> list[str]:
 
 @dataclass(frozen=True)
 class Dissection:
-    """Return what tshark shows of one packet."""
+    """The protocols, fields and labels that tshark shows for one packet."""
 
     protocols: list[str]
     fields: defaultdict[str, list[str]]
@@ -352,7 +355,7 @@ class Dissection:
 def dissections(
     require_tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
 ) -> Mapping[str, Dissection]:
-    """All messages, through one run of tshark."""
+    """Return tshark's view of each message, from one run of tshark for all of them."""
     tshark = require_tool("tshark")
     path = tmp_path_factory.mktemp("tshark") / "messages.pcap"
     pcap.write(path, [message.encode() for message in MESSAGES.values()])
@@ -373,7 +376,7 @@ def _dissection(packet: ElementTree.Element) -> Dissection:
 
 
 def _value(shown: str, like: Any) -> Any:
-    """Return a value that tshark shows as text, converted to a number if one is expected."""
+    """Convert a value that tshark shows to the type of the expected value `like`."""
     if isinstance(like, str):
         return shown
     return int(shown, 0) if isinstance(like, int) else float(shown)
@@ -394,13 +397,16 @@ def test_tshark_finds_nothing_wrong(name: str, dissections: Mapping[str, Dissect
     assert "norm" in dissection.protocols
     if not _ends_in_payload_id_2(MESSAGES[name]):
         assert "_ws.malformed" not in dissection.protocols
-    # It has no names for extension types but those of ALC, nor for the application's acknowledgements.
+    # tshark names only the extension types of ALC, and no acknowledgement types of applications.
     nameless = ("Header Extension Type (HET): Unknown", "Ack Type: Unknown (16)", "Ack Type: Unknown (99)")
     assert [label for label in dissection.labels if "Unknown" in label and not label.startswith(nameless)] == []
 
 
 def _ends_in_payload_id_2(message: Message) -> bool:
-    """Return True if tshark, which reads 6 bytes where there are 4, runs past the end of the message."""
+    """Return True if tshark runs past the end of a message.
+
+    tshark reads 6 bytes for the payload id of FEC id 2, which has only 4.
+    """
     match message:
         case Flush(position=where, acking_nodes=()) | Squelch(position=where):
             return where.fec_id == FecId.REED_SOLOMON_M

@@ -1,4 +1,4 @@
-"""One interface to both APIs: tests await every method of either."""
+"""One interface to both APIs, asyncio and blocking. Tests await every method of either."""
 
 import asyncio
 import inspect
@@ -12,7 +12,7 @@ from fjm2.jms import blocking
 WAIT_S = 20.0
 """Longest wait for something that must happen."""
 QUIET_S = 0.05
-"""Time in which something unwanted would happen."""
+"""Time to wait for something that must not happen."""
 OPEN_NAMES = (
     "Connection",
     "Session",
@@ -29,7 +29,10 @@ SHELLS = tuple(getattr(module, name) for module in (jms, blocking) for name in O
 
 
 class Awaited:
-    """Wraps an object of either API so that every method is awaited. Returned objects are wrapped too."""
+    """A wrapper of an object of either API whose methods are all awaited.
+
+    Objects that the methods return are wrapped too.
+    """
 
     def __init__(self, api: "Api", inner: Any) -> None:
         object.__setattr__(self, "_api", api)
@@ -61,7 +64,7 @@ class Awaited:
 
 
 class Api:
-    """Calls one of the two APIs for a test, and closes at the end what the test opened."""
+    """One of the two APIs, called in the same way by all tests. After a test it closes what the test opened."""
 
     module: Any
     is_blocking: bool
@@ -75,7 +78,7 @@ class Api:
             return value
         wrapped = Awaited(self, value)
         if isinstance(value, jms.JMSContext | blocking.JMSContext):
-            self.opened.append(wrapped)  # a connection is open as long as any of its contexts
+            self.opened.append(wrapped)  # its connection is open as long as any of its contexts
         return wrapped
 
     def unwrap(self, value: Any) -> Any:
@@ -89,14 +92,14 @@ class Api:
         raise NotImplementedError
 
     async def make(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Return a new object of one of the API's classes."""
+        """Create and return an object of one of the API's classes, given by name."""
         return await self.call(getattr(self.module, name), *arguments, **options)
 
     def factory(self, **options: Any) -> Any:
         return self.module.ConnectionFactory(self.uri, **options)
 
     async def connect(self, is_started: bool = True, **options: Any) -> Any:
-        """Return a connection that is closed after the test."""
+        """Return a new connection, which is closed after the test."""
         connection = await self.call(self.factory(**options).create_connection)
         self.opened.append(connection)
         if is_started:
@@ -162,7 +165,10 @@ class Blocking(Api):
 
 
 def listener(api: Api, body: Callable[[Any], Coroutine[Any, Any, Any]]) -> Callable[[Any], Any]:
-    """Return a listener that runs a coroutine function. For the blocking API, it runs in an event loop of its own."""
+    """Return a listener that runs a coroutine function.
+
+    In the blocking API, the function runs in its own event loop.
+    """
     if not api.is_blocking:
         return body
 
@@ -173,7 +179,7 @@ def listener(api: Api, body: Callable[[Any], Coroutine[Any, Any, Any]]) -> Calla
 
 
 async def eventually(condition: Callable[[], object]) -> None:
-    """Wait until the condition is true."""
+    """Wait until the condition is true. Fail after `WAIT_S`."""
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -181,7 +187,7 @@ async def eventually(condition: Callable[[], object]) -> None:
 
 
 async def texts(consumer: Any, count: int) -> list[str]:
-    """Return the texts of the next `count` messages. Fails if there are fewer or more."""
+    """Receive `count` messages, and return their texts. Fail if there are fewer or more messages."""
     found: list[str] = []
     for _ in range(count):
         message = await consumer.receive(WAIT_S)

@@ -1,4 +1,7 @@
-"""Run each test twice: with asyncio, and with blocking calls in threads. Each has a bus of its own on the loopback."""
+"""Fixtures that run each test twice: with asyncio, and with blocking calls in threads.
+
+Each run has its own bus on the loopback interface.
+"""
 
 import asyncio
 import inspect
@@ -15,7 +18,7 @@ def api(request: pytest.FixtureRequest, port: int) -> Api:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine function in an event loop of its own, and then close what the API opened."""
+    """Run a test that is a coroutine function in its own event loop. Then close everything that the API opened."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = pyfuncitem._fixtureinfo.argnames

@@ -1,4 +1,7 @@
-"""A gate in front of a connection: it sees frames before the network does, and decides when messages count as sent."""
+"""Tests of a gate in front of a connection.
+
+A gate sees frames before the network does, and decides when messages count as sent.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -34,7 +37,7 @@ def uri(port: int) -> str:
 
 
 class Store:
-    """Keeps every frame, and reports it as stored at once or when `store` is called."""
+    """A gate that keeps every frame. It reports frames as stored at once, or only when `store` is called."""
 
     def __init__(self, is_slow: bool = True) -> None:
         self.frames: list[bytes] = []
@@ -55,7 +58,7 @@ class Store:
         return self.waiting[-1]
 
     def store(self, error: Exception | None = None) -> None:
-        """Report all frames so far as stored, or as failed."""
+        """Report all frames so far as stored, or as failed with an error."""
         for future in self.waiting:
             if error is None:
                 future.set_result(None)
@@ -65,7 +68,7 @@ class Store:
 
 
 async def gated(port: int, store: Store, **settings: Any) -> tuple[Connection, Connection]:
-    """A publisher behind the store, and a started subscriber."""
+    """Open two connections: one that publishes through the store as its gate, and a started one that subscribes."""
     config = BusConfig.from_uri(uri(port), BUS_DEFAULTS)
     sending = await Connection(ConnectionCore(config, ClientSettings(**settings), store))
     receiving = await ConnectionFactory(uri(port), dscp=8).create_connection()
@@ -74,7 +77,7 @@ async def gated(port: int, store: Store, **settings: Any) -> tuple[Connection, C
 
 
 async def subscribe(sending: Connection, receiving: Connection) -> list[str]:
-    """Return a list that collects the texts that arrive."""
+    """Subscribe, and return a list to which the texts of received messages are added."""
     heard: list[str] = []
     consumer = receiving.create_session().create_consumer(TOPIC)
     consumer.message_listener = lambda message: heard.append(message.text)

@@ -1,4 +1,4 @@
-"""Acknowledgement and redelivery: rows A1 to A10."""
+"""Tests of acknowledgement and redelivery. Their names begin with the number of the case, A1 to A10."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ DUPS_OK, TRANSACTED = SessionMode.DUPS_OK_ACKNOWLEDGE, SessionMode.SESSION_TRANS
 
 
 async def pair(api: Api, mode: int, **options: Any) -> tuple[Any, Any, Any]:
-    """Return a session in the given mode, a consumer of it, and a session to send with."""
+    """Return a session in the given mode, a consumer of that session, and another session to send with."""
     connection = await api.connect(**options)
     session = await connection.create_session(mode)
     return session, await session.create_consumer(TOPIC), await connection.create_session()

@@ -1,4 +1,4 @@
-"""Hostile messages and misbehaving programs must not disturb others."""
+"""Tests that hostile messages and misbehaving programs do not disturb others."""
 
 import asyncio
 import gc
@@ -45,7 +45,7 @@ def uri(port: int) -> str:
 
 
 async def two_nodes(port: int) -> tuple[Connection, Connection]:
-    """Return a publisher's connection, and a subscriber's, which is started."""
+    """Return two connections on separate nodes: one to publish with, and a started one to subscribe with."""
     sending = await ConnectionFactory(uri(port)).create_connection()
     receiving = await ConnectionFactory(uri(port), dscp=8).create_connection()
     receiving.start()
@@ -59,7 +59,7 @@ def malformed(
     sections: bytes = b"",
     body: bytes = b"",
 ) -> Parts:
-    """Return a frame whose parts are not checked."""
+    """Return a frame with the given parts, which may be invalid."""
     head, usual = FrameWriter(77).write(message, destination, 0, 4, round(time.time() * 1000))
     body = body or usual
     fields = list(HEADER.unpack_from(head))
@@ -70,7 +70,7 @@ def malformed(
 
 
 def publish(connection: Connection, parts: Parts, destination: Destination = TOPIC) -> None:
-    """Publish a frame as it is."""
+    """Publish a frame without checking it."""
     assert connection._core.endpoint is not None
     waiting = connection._core.endpoint.publication.publish(destination, 4, parts)
     assert waiting is None
@@ -85,7 +85,7 @@ BAD_CORRELATION = section(1, b"\xff")
 
 
 async def after_a_gap(sending: Connection, receiving: Connection, parts: Parts) -> None:
-    """Publish the frame so that the receiver finds a gap before it."""
+    """Publish frames so that the receiver finds a gap in the stream just before the frame `parts`."""
     assert sending._core.endpoint is not None
     assert receiving._core.endpoint is not None
     publish(sending, FrameWriter(78).write(TextMessage("before"), TOPIC, 0, 4, 0))

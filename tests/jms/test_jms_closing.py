@@ -1,4 +1,4 @@
-"""Closing waits for accepted messages as long as there is progress, and no longer."""
+"""Tests of closing: it waits for accepted messages as long as there is progress, and no longer."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ TOPIC = Topic("closing")
 MESSAGES, BYTES = 150, 1000
 RATE_BPS = 1_000_000
 SENDING_S = MESSAGES * BYTES * 8 / RATE_BPS
-"""Shortest time in which they can be sent."""
+"""Shortest time in which the sender can send all messages."""
 STILL_S = 0.5
 BUSY_S = 1.5
 """Delay that a busy machine may add."""

@@ -1,4 +1,7 @@
-"""Connections, sessions, consumers, and which calls are allowed when: rows C1 to C16."""
+"""Tests of connections, sessions, consumers, and which calls are allowed when.
+
+Their names begin with the number of the case, C1 to C16.
+"""
 
 import asyncio
 import threading
@@ -23,7 +26,7 @@ AUTO, TRANSACTED = SessionMode.AUTO_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED
 
 
 class Slow:
-    """A slow listener."""
+    """A slow listener. It records the messages that it has begun and finished handling."""
 
     def __init__(self, api: Api, seconds: float = 0.05) -> None:
         self.begun: list[str] = []

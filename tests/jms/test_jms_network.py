@@ -1,4 +1,4 @@
-"""Messages between connections on two nodes of a bus."""
+"""Tests of messages between connections on two nodes of a bus."""
 
 import asyncio
 import sys
@@ -26,7 +26,7 @@ TOPIC, OTHER = Topic("fjm2.network"), Topic("fjm2.network.other")
 
 
 async def two_nodes(api: Api) -> tuple[Any, Any]:
-    """Return two connections to the same group and port. Their settings differ, so each gets a node of its own."""
+    """Return two connections to the same group and port. Their settings differ, so each has its own node."""
     return await api.connect(), await api.connect(dscp=8)
 
 

@@ -1,4 +1,7 @@
-"""Order, expiry, priority, delivery modes, and headers set by a send: rows O1 to O4, E1, E2, M1 to M4."""
+"""Tests of order, expiry, priority, delivery modes, and headers set by a send.
+
+Their names begin with the number of the case: O1 to O4, E1, E2, M1 to M4.
+"""
 
 import asyncio
 import time

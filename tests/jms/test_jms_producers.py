@@ -1,4 +1,4 @@
-"""Producers and asynchronous sends: rows N1 to N9."""
+"""Tests of producers and asynchronous sends. Their names begin with the number of the case, N1 to N9."""
 
 import asyncio
 import threading
@@ -28,7 +28,7 @@ PERSISTENT, NON_PERSISTENT = DeliveryMode.PERSISTENT, DeliveryMode.NON_PERSISTEN
 
 
 class Outcomes:
-    """A completion listener."""
+    """A completion listener that records the outcomes of sends."""
 
     def __init__(self) -> None:
         self.completed: list[Any] = []
@@ -179,7 +179,7 @@ async def test_properties_of_a_send_apply_to_one_message_only(api: Api) -> None:
     first, second = [await consumer.receive(WAIT_S) for _ in range(2)]
     assert dict(first.properties) == {"a": 2, "b": "two"} | {"JMSXDeliveryCount": 1}
     assert dict(second.properties) == {"a": 1} | {"JMSXDeliveryCount": 1}
-    await api.invoke(producer.send, TOPIC, first, properties={"c": True})  # whose own are read-only
+    await api.invoke(producer.send, TOPIC, first, properties={"c": True})  # its properties are read-only
     assert (await consumer.receive(WAIT_S)).properties["c"] is True
     for wrong, kind in (({"no name": 1}, ValueError), ({"JMSX": 1}, ValueError), ({"a": []}, MessageFormatError)):
         with pytest.raises(kind):

@@ -1,4 +1,7 @@
-"""Subscriptions, temporary destinations and requests: rows S1, S2, U1 to U4, U9, U10, G1 to G3, R1, R2."""
+"""Tests of subscriptions, temporary destinations and requests.
+
+Their names begin with the number of the case: S1, S2, U1 to U4, U9, U10, G1 to G3, R1, R2.
+"""
 
 import asyncio
 import time
@@ -244,7 +247,7 @@ async def test_g3_listeners_share_a_queue(api: Api) -> None:
 
 
 async def answer(api: Api, session: Any, count: int = 1) -> None:
-    """Send `count` replies to each request on the topic."""
+    """Reply to each request on the topic `count` times, from now on."""
     producer = await session.create_producer()
 
     async def reply(request: TextMessage) -> None:

@@ -1,4 +1,7 @@
-"""Both APIs have the same members, factories check their options, and every row of the first release has a test."""
+"""Tests of the surface of both APIs: they have the same members, and factories check their options.
+
+Every number of a case in the first release, such as A1, has a test.
+"""
 
 import ast
 import inspect
@@ -18,7 +21,7 @@ from fjm2.jms import blocking
 TESTS = Path(__file__).parents[1]
 
 ROWS = {"A": 10, "B": 13, "C": 16, "E": 2, "G": 3, "H": 17, "M": 4, "N": 9, "O": 4, "P": 11, "R": 2, "S": 22, "X": 8}
-"""Number of rows in each table of the first release, by the table's letter."""
+"""Number of cases in the first release, by the letter that their numbers begin with."""
 MORE_ROWS = ["U1", "U2", "U3", "U4", "U9", "U10"]
 LATER = {"H15"}
 
@@ -31,7 +34,7 @@ IN_OTHER_WORDS = {
 
 
 def surface(kind: type) -> dict[str, Any]:
-    """Return the public members of a class, and its methods for `with`, iteration and `await`."""
+    """Return the public members of a class, including its methods for `with`, iteration and `await`."""
     names = [
         name for name in dir(kind) if not name.startswith("_") or name in {*IN_OTHER_WORDS, *IN_OTHER_WORDS.values()}
     ]
@@ -62,7 +65,7 @@ def test_both_apis_have_the_same_names() -> None:
 
 
 THREADING = {"callback_thread", "loop_thread", "send_queue"}
-"""Modules below the blocking API: they connect threads with the event loop."""
+"""Names of modules, below the blocking API, that connect threads with the event loop."""
 
 
 def test_methods_of_the_blocking_api_are_short() -> None:
@@ -104,7 +107,7 @@ def test_a_factory_takes_a_uri_options_and_the_environment(module: Any, monkeypa
 
 
 BUS = {"flow=min", "rate=none", "sync=current"}
-"""Settings of a bus that are its defaults."""
+"""Default settings of a bus, as they appear in its URI."""
 
 
 def parts_of(uri: str) -> tuple[str, set[str]]:

@@ -1,4 +1,4 @@
-"""Local transactions: rows X1 to X8."""
+"""Tests of local transactions. Their names begin with the number of the case, X1 to X8."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ TRANSACTED = SessionMode.SESSION_TRANSACTED
 
 
 async def sessions(api: Api) -> tuple[Any, Any, Any]:
-    """Return a transacted session, a session without transactions, and a consumer of the latter."""
+    """Return a transacted session, a session without transactions, and a consumer of the latter session."""
     connection = await api.connect()
     plain = await connection.create_session()
     return await connection.create_session(TRANSACTED), plain, await plain.create_consumer(TOPIC)

@@ -1,4 +1,4 @@
-"""`statistics()` of connections, sessions, producers and consumers, in both APIs."""
+"""Tests of `statistics()` of connections, sessions, producers and consumers, in both APIs."""
 
 import asyncio
 import dataclasses
@@ -23,9 +23,9 @@ CLIENT, TRANSACTED = SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSAC
 
 
 async def until(thing: Any, field: str, value: int) -> None:
-    """Wait until a field of the statistics has this value."""
+    """Wait until a field of an object's statistics has a given value."""
     async with asyncio.timeout(WAIT_S):
-        while getattr(await thing.statistics(), field) != value:  # noqa: ASYNC110 - there is nothing else to wait for
+        while getattr(await thing.statistics(), field) != value:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.002)
 
 
@@ -88,7 +88,7 @@ async def test_both_sides_count_how_a_full_consumer_makes_senders_wait(api: Api)
         for number in range(3):
             await producer.send(TOPIC, f"{number}")
         await until(context, "consumers_full", 1)
-        if not api.is_blocking:  # with the blocking API, another thread waits
+        if not api.is_blocking:  # in the blocking API, another thread waits
             statistics = await producer.statistics()
             assert statistics.sends_waited > 0
             assert statistics.waited_s > 0
@@ -109,6 +109,6 @@ async def test_statistics_are_ready_for_json_frozen_and_available_after_the_clos
 
 
 async def test_there_are_no_statistics_before_the_connection_is_open(api: Api) -> None:
-    if not api.is_blocking:  # with the blocking API, connections are open when they are made
+    if not api.is_blocking:  # in the blocking API, connections are open when they are made
         with pytest.raises(IllegalStateError, match="not open"):
             api.factory().create_connection().statistics()

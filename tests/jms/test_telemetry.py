@@ -1,4 +1,4 @@
-"""OpenTelemetry, with the real SDK: one trace covers publisher and subscriber, which are separate nodes."""
+"""Tests of OpenTelemetry with its real SDK: one trace covers publisher and subscriber, which are separate nodes."""
 
 import asyncio
 import subprocess
@@ -26,7 +26,7 @@ TOPIC, NEXT = Topic("fjm2.telemetry"), Topic("fjm2.telemetry.next")
 
 
 class Side:
-    """A program's tracer provider and its exported spans."""
+    """The tracer provider of one program, and the spans that the program has exported."""
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()

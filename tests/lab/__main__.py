@@ -1,4 +1,4 @@
-"""Run the lab by hand: `python -m tests.lab`, as root. Ctrl-C ends it."""
+"""The lab, run by hand as root: `python -m tests.lab`. Ctrl-C ends it."""
 
 import argparse
 import contextlib
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--loss", type=float, metavar="PART", default=0.0, help="share of datagrams lost [default: 0]")
     parser.add_argument("--no-gateways", action="store_true", help="make only hosts and links")
     options = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGINT):  # a shell may start it with SIGINT ignored
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell may start this program with SIGINT ignored
         signal.signal(number, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         lab = stack.enter_context(Internet())

@@ -3,7 +3,7 @@
     python delayline.py DEVICE DELAY_S [--reorder PART] [--duplicate PART]
 
 Packets routed into the device come back out of it. Trains of UDP_SEGMENT pass whole. The program prints a line of JSON
-when the device is ready, stops at the end of its stdin, and then prints a report.
+when the device is ready. When its stdin ends, the program prints a report and exits.
 """
 
 import argparse
@@ -22,22 +22,22 @@ from random import Random
 QUEUE_BYTES_MAX = 64 << 20
 """Most bytes queued. Packets beyond this are dropped and counted."""
 _REORDER_S = 0.002
-"""Extra delay of a packet that later ones overtake."""
+"""Extra delay of a packet that is to be overtaken by later packets."""
 _SEED = 57
 _READS_PER_TURN = 64
 _PACKET_BYTES_MAX = (64 << 10) + 64
 _PRIORITY = -15
-"""Nice value: the program uses little CPU time, but must be punctual."""
+"""Nice value of the program. It uses little processor time, but must be punctual."""
 
 # Constants from linux/if_tun.h.
 _TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 _IFF_TUN, _IFF_NO_PI, _IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
 _OFFLOADS = 0x01 | 0x02 | 0x04 | 0x20 | 0x40
-"""Checksums, TCP trains over IPv4 and IPv6, UDP trains over both. The latter came with Linux 6.2."""
+"""Flags for checksums, TCP trains over IPv4 and over IPv6, and UDP trains over both. Linux 6.2 added the last flag."""
 
 
 def open_tun(name: str) -> int:
-    """Open a new TUN device that accepts whole trains. A 10-byte header before each packet describes the train."""
+    """Open a new TUN device that accepts whole trains. A header of 10 bytes before each packet describes its train."""
     file = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(file, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR))
     fcntl.ioctl(file, _TUNSETOFFLOAD, _OFFLOADS)
@@ -45,7 +45,7 @@ def open_tun(name: str) -> int:
 
 
 class DelayLine:
-    """Packets that wait, ordered by the time they are due."""
+    """A queue of delayed packets, ordered by the time at which they are due."""
 
     def __init__(self, file: int, delay_s: float, reorder: float, duplicate: float) -> None:
         self._file = file
@@ -61,7 +61,7 @@ class DelayLine:
         self.late_s_sum = 0.0
 
     def receive_arrived(self) -> None:
-        """Read the packets that have arrived, up to a bound."""
+        """Read and queue the packets that have arrived, at most `_READS_PER_TURN`."""
         for _ in range(_READS_PER_TURN):
             try:
                 packet = os.read(self._file, _PACKET_BYTES_MAX)
@@ -85,7 +85,7 @@ class DelayLine:
         heapq.heappush(self._waiting, (due, self.packets, packet))
 
     def send_due(self) -> None:
-        """Send the packets that are due."""
+        """Send all packets that are due."""
         while self._waiting and (late_s := time.monotonic() - self._waiting[0][0]) >= 0:
             packet = heapq.heappop(self._waiting)[2]
             self._bytes -= len(packet)
@@ -97,7 +97,7 @@ class DelayLine:
             self.late_s_sum += late_s
 
     def wait_s(self) -> float | None:
-        """Return the seconds until the next packet is due; None if none waits."""
+        """Return the seconds until the next packet is due, or None if the queue is empty."""
         return max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Gateways and the node-list service of the lab: their files, their processes, and their status."""
+"""Gateways and the node-list service of the lab: their files, processes and status."""
 
 import contextlib
 import http.client
@@ -30,14 +30,17 @@ Labels = dict[str, str]
 
 
 def uri(**settings: object) -> str:
-    """Return the URI of the bus, the same on every LAN."""
+    """Return the URI of the bus, which is the same on every LAN."""
     return f"fjm2://{GROUP[0]}:{GROUP[1]}?" + "&".join(
         f"{k}={v}" for k, v in ({"interface": LAN_DEVICE} | settings).items()
     )
 
 
 class Gateway:
-    """A gateway on its host, with its own key and configuration. A context manager: it runs for the block."""
+    """A gateway on its host, with its own key and configuration.
+
+    It is a context manager: the gateway runs for the duration of the block.
+    """
 
     def __init__(self, host: GatewayHost, lan: str, folder: Path, rate: str = "none") -> None:
         self.host = host
@@ -57,16 +60,16 @@ class Gateway:
 
     @property
     def wan(self) -> tuple[str, int]:
-        """Address at which others reach it."""
+        """Address at which other gateways reach this one."""
         return self.host.address, WAN_PORT
 
     def know_peers(self, peers: Iterable[Self], *, has_endpoints: bool = True) -> None:
-        """Configure peers and no node-list service. Peers without endpoints have to call this gateway."""
+        """Configure peers, but no node-list service. Peers without endpoints have to call this gateway."""
         tables = (_peer_table(peer, has_endpoints) for peer in peers)
         self.config_path.write_text(self._settings() + "".join(tables))
 
     def know_admin(self, address: str, token: str) -> None:
-        """Configure only the address of the node-list service and a token."""
+        """Configure no peers: only the address of the node-list service, and a token."""
         admin = f'[admin]\nurl = "http://{address}:{ADMIN_PORT}"\ntoken = "{token}"\n'
         self.config_path.write_text(self._settings() + admin)
 
@@ -108,7 +111,7 @@ address = "{GROUP[0]}:{GROUP[1]}"
         self._program = Program(self.host.namespace, sys.executable, *_RUN, self.config_path)
 
     def restart(self) -> None:
-        """Start it again after it was killed."""
+        """Start the gateway again after it was killed."""
         self.close()
         self.start()
 
@@ -130,14 +133,14 @@ address = "{GROUP[0]}:{GROUP[1]}"
         self.program.signal(signal.SIGHUP)
 
     def get(self, path: str) -> str:
-        """Return an answer of its status server. Raise OSError if there is none."""
+        """Return the answer of the gateway's status server to a path. Raise OSError if there is none."""
         return _get(self.host.namespace, "127.0.0.1", STATUS_PORT, path)
 
     def status(self) -> Any:
         return json.loads(self.get("/status"))
 
     def metrics(self) -> dict[str, list[tuple[Labels, float]]]:
-        """Return the labels and value of each sample, by the name of the metric."""
+        """Return the gateway's metrics: the labels and value of each sample, by the name of the metric."""
         found: dict[str, list[tuple[Labels, float]]] = {}
         for line in self.get("/metrics").splitlines():
             match = _METRIC.fullmatch(line)
@@ -146,11 +149,11 @@ address = "{GROUP[0]}:{GROUP[1]}"
         return found
 
     def metric(self, name: str, **labels: str) -> float:
-        """Return the sum of the values of a metric that have these labels."""
+        """Return the sum of a metric's values over all samples that have the given labels."""
         return sum(value for found, value in self.metrics().get(name, ()) if labels.items() <= found.items())
 
     def wait_until_up(self, count: int, timeout_s: float = READY_S) -> None:
-        """Wait until it has connected to `count` peers since its start."""
+        """Wait until the gateway has connected to `count` peers since its start."""
         self.program.wait_until(
             lambda: sum("peer_up" in line for line in self.program.lines) >= count or None, f"{count} peers", timeout_s
         )
@@ -182,7 +185,7 @@ def static_gateways(lab: Internet, folder: Path, names: str, *, rate: str = "non
 
 
 def make_gateways(lab: Internet, folder: Path, names: str, *, rate: str = "none") -> dict[str, Gateway]:
-    """Return the named gateways, not running yet and without a configuration."""
+    """Return the named gateways. They are not running, and have no configuration yet."""
     made = {}
     for site in lab.sites.values():
         for host in site.gateways:
@@ -192,7 +195,7 @@ def make_gateways(lab: Internet, folder: Path, names: str, *, rate: str = "none"
 
 
 class Admin:
-    """The node-list service on its host. A context manager: it runs for the block."""
+    """The node-list service on its host. It is a context manager: the service runs for the duration of the block."""
 
     def __init__(self, lab: Internet, folder: Path, **settings: object) -> None:
         self._namespace = lab.admin
@@ -202,7 +205,7 @@ class Admin:
         self._program: Program | None = None
 
     def token(self, name: str) -> str:
-        """Create a token for the gateway of this name."""
+        """Create a token for the gateway with this name, and return the token's text."""
         command = ("token", "create", "--name", name, "--node", name, "--data", str(self._data))
         done = subprocess.run((sys.executable, "-m", "fjm2admin", *command), capture_output=True, text=True, check=True)
         return done.stdout.strip()
@@ -233,7 +236,7 @@ class Admin:
         self.close()
 
     def nodes(self) -> dict[str, dict[str, Any]]:
-        """Return the entries of the node list, by name."""
+        """Return the entries of the node list, by the nodes' names."""
         found = json.loads(_get(self._namespace, self.address, ADMIN_PORT, "/api/v1/nodes"))
         return {node["name"]: node for node in found["nodes"]}
 

@@ -1,8 +1,8 @@
 """Three LANs, each with two hosts and a gateway host, around an Internet with configurable delay, rate and loss.
 
-Gateway hosts have one link into their LAN (`lan0`) and one into the Internet, where a router forwards between them.
+A gateway host has one link into its LAN (`lan0`) and one into the Internet, where a router forwards between gateways.
 LANs have no route to each other: gateways carry all traffic between them. LAN A has a second gateway host, for tests
-that need one. The host of the node-list service is on the Internet as well.
+that need it. The host of the node-list service is on the Internet as well.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ _HOSTS = 2
 _DELAY_DEVICE = "delay0"
 _DELAY_TABLE = "57"
 _DELAY_PACKETS = 20_000
-"""Packets that the kernel queues for the delay line while that is not running."""
+"""Packets that the kernel queues for the delay line while the delay line's program is not running."""
 _DELAY_LINE = Path(__file__).with_name("delayline.py")
 _ROUTER_SETTINGS = ("ip_forward=1", "conf.all.rp_filter=0", "conf.default.rp_filter=0", "conf.all.send_redirects=0")
 _QUEUE_S = 0.05
-"""Length of the queue before a rate limit."""
+"""Length of the queue before a rate limit, as the time in which it drains."""
 _BURST_BYTES = 1 << 16
-"""Burst of a rate limit. Longer trains are cut."""
+"""Burst that a rate limit lets pass. Longer trains are cut."""
 _SEGMENTS_MAX = 65_535
-"""Linux's default for `gso_max_segs`, which passes trains whole."""
+"""Linux's default of `gso_max_segs`. With this value trains pass whole."""
 
 
 @dataclass(slots=True)
@@ -41,9 +41,9 @@ class GatewayHost:
     name: str
     namespace: Namespace
     wan_device: str
-    """Name of the link into the Internet, at both ends."""
+    """Name of the link into the Internet, at both of its ends."""
     address: str = ""
-    """Address on the Internet."""
+    """IP address of the host on the Internet."""
 
 
 @dataclass(slots=True)
@@ -57,19 +57,22 @@ class Site:
 
     @property
     def gateway(self) -> GatewayHost:
-        """The first gateway host."""
+        """The LAN's first gateway host."""
         return self.gateways[0]
 
 
 @dataclass(slots=True)
 class Delay:
-    """The report of a delay line, filled once it has ended."""
+    """The report of a delay line. It is empty until the delay line has ended."""
 
     result: dict[str, float] = field(default_factory=dict)
 
 
 class Internet:
-    """A context manager that makes the lab and removes it at the end. Its faults are context managers too."""
+    """The lab. This context manager makes it, and removes it at the end.
+
+    Its methods that cause faults are context managers too.
+    """
 
     def __init__(self) -> None:
         self._network = Network()
@@ -117,7 +120,7 @@ class Internet:
 
     @property
     def _ports(self) -> list[str]:
-        """Devices of the router."""
+        """Names of the router's devices."""
         return [gateway.wan_device for gateway in self.gateway_hosts] + ["wan-admin"]
 
     def __getitem__(self, name: str) -> Site:
@@ -146,7 +149,7 @@ class Internet:
 
     @contextlib.contextmanager
     def loss(self, probability: float) -> Iterator[None]:
-        """Drop each datagram between gateways with this probability, independently."""
+        """Drop each datagram between gateways with this probability, independently of others."""
         rule = f"FORWARD -o wan-+ -p udp -m statistic --mode random --probability {probability} -j DROP".split()
         with self.trains_cut():
             self.router.run("iptables", "-A", *rule)
@@ -157,7 +160,7 @@ class Internet:
 
     @contextlib.contextmanager
     def trains_cut(self) -> Iterator[None]:
-        """Make every datagram cross every link by itself, as with most network cards."""
+        """Cut trains, so that every datagram crosses every link by itself, as with most network cards."""
         ends = [(host, LAN_DEVICE) for site in self.sites.values() for host in site.hosts]
         for gateway in self.gateway_hosts:
             ends += [(gateway.namespace, LAN_DEVICE), (gateway.namespace, gateway.wan_device)]
@@ -171,7 +174,7 @@ class Internet:
 
     @contextlib.contextmanager
     def blackout(self) -> Iterator[None]:
-        """Drop everything between gateways."""
+        """Drop everything that is sent between gateways."""
         self.router.run("iptables", "-I", "FORWARD", "-j", "DROP")
         try:
             yield
@@ -180,7 +183,10 @@ class Internet:
 
     @contextlib.contextmanager
     def translated(self, gateway: GatewayHost) -> Iterator[str]:
-        """Put a gateway behind a NAT of the router, and yield the address that others see. Only answers get in."""
+        """Put a gateway behind a NAT of the router. Yield the address that others see.
+
+        Only answers to the gateway's own packets get in.
+        """
         shown = address_of(self.router, gateway.wan_device)
         port = gateway.wan_device
         rules = (
@@ -197,7 +203,7 @@ class Internet:
 
     @contextlib.contextmanager
     def delay(self, one_way_s: float, *, reorder: float = 0.0, duplicate: float = 0.0) -> Iterator[Delay]:
-        """Delay all traffic; let parts of it be overtaken or duplicated. Yield the report."""
+        """Delay all traffic, and let a share of the packets be overtaken or duplicated. Yield the report."""
         report = Delay()
         line = Program(
             self.router,

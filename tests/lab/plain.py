@@ -1,4 +1,4 @@
-"""Plain UDP between hosts of the lab: capacity and delay of links, without any part of FJM2.
+"""Measurements of the lab's links by plain UDP, without any part of FJM2: capacity and delay.
 
 A socket stays in the namespace where it was opened, so one process can measure both ends with one clock.
 """
@@ -17,7 +17,7 @@ PORT = 5799
 _PAYLOAD_BYTES = 1472
 """UDP payload of a full packet with an MTU of 1,500 bytes."""
 _LINK_BYTES = 1514
-"""The same packet with its UDP, IPv4 and Ethernet headers, as a rate limit counts it."""
+"""Length of a full packet with its UDP, IPv4 and Ethernet headers, as a rate limit counts it."""
 _TRAIN_DATAGRAMS = 8
 _UDP_SEGMENT, _SO_RCVBUFFORCE = 103, 33
 _STAMP_BYTES = 8
@@ -25,13 +25,13 @@ _QUIET_S = 0.3
 """Silence after which no more datagrams are expected."""
 _TRIES, _TRY_S = 3, 0.6
 _EXCESS_FACTOR = 1.25
-"""Rate of the measurement as a multiple of the expected rate: enough to keep the queue full."""
+"""Rate of the measurement as a multiple of the expected rate. It is enough to keep the queue full."""
 _TICK_S = 0.002
 
 
 @contextlib.contextmanager
 def udp(namespace: Namespace, address: str = "", port: int = 0) -> Iterator[socket.socket]:
-    """Open a UDP socket in a namespace."""
+    """Open a UDP socket in a namespace, and yield it."""
     with namespace.entered():
         opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with opened:
@@ -42,7 +42,7 @@ def udp(namespace: Namespace, address: str = "", port: int = 0) -> Iterator[sock
 
 
 def capacity_bps(left: GatewayHost, right: GatewayHost, at_most_mbit: float) -> float:
-    """Return the bits of UDP payload a link carries in a second, measured by sending more than it can carry.
+    """Measure how many bits of UDP payload a link carries per second, by sending more than it can carry.
 
     The result is the best of a few tries: a busy machine makes a link look slower, never faster.
     """
@@ -56,7 +56,7 @@ def _measure(left: GatewayHost, right: GatewayHost, at_most_mbit: float) -> floa
         reader.start()
         _send_at(outlet, (right.address, PORT), at_most_mbit * _EXCESS_FACTOR, _TRY_S)
         reader.join()
-    # The burst that a rate limit passes at the start is not part of its rate.
+    # Leave out the start, at which a rate limit lets a burst pass.
     begin, end = arrivals[0][0] + 0.2 * _TRY_S, arrivals[0][0] + 0.95 * _TRY_S
     return 8 * sum(size for at, size in arrivals if begin <= at < end) / (end - begin)
 
@@ -81,7 +81,7 @@ def _send_at(outlet: socket.socket, address: tuple[str, int], mbit: float, secon
 
 
 def one_way_s(left: GatewayHost, right: GatewayHost, count: int, every_s: float = 0.002) -> list[float]:
-    """Return the one-way delays of `count` datagrams, without those that were lost."""
+    """Send `count` datagrams, and return the one-way delays of those that arrived, in seconds."""
     times: list[float] = []
 
     def read() -> None:
@@ -101,9 +101,9 @@ def one_way_s(left: GatewayHost, right: GatewayHost, count: int, every_s: float 
 
 
 def reaches(left: Namespace, right: Namespace, address: str) -> bool:
-    """Return True if a datagram reaches a host at this address."""
+    """Return True if a datagram sent to this address reaches the host `right`."""
     with udp(right, address, PORT) as inlet, udp(left) as outlet:
-        with contextlib.suppress(OSError):  # there is no route
+        with contextlib.suppress(OSError):  # raised if there is no route
             outlet.sendto(b"there", (address, PORT))
         with contextlib.suppress(TimeoutError):
             return inlet.recv(100) == b"there"
@@ -111,7 +111,7 @@ def reaches(left: Namespace, right: Namespace, address: str) -> bool:
 
 
 def arrivals_of_train(left: GatewayHost, right: GatewayHost, segments: int, size: int) -> int:
-    """Return how many datagrams of a train arrive."""
+    """Send a train, and return how many of its datagrams arrive."""
     with udp(right.namespace, right.address, PORT) as inlet, udp(left.namespace) as outlet:
         outlet.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, size)
         outlet.sendto(bytes(segments * size), (right.address, PORT))

@@ -1,4 +1,4 @@
-"""A program in a network namespace: keeps its output, parses lines of JSON, and stops the program at the end."""
+"""A program in a network namespace. Its output is kept, lines of JSON are parsed, and it is stopped at the end."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ STOP_S = 10.0
 
 
 class Program:
-    """A running program. A context manager that stops it at the end of the block."""
+    """A running program. It is a context manager, which stops the program at the end of the block."""
 
     def __init__(self, namespace: Namespace, *command: object, environment: dict[str, str] | None = None) -> None:
         self._command = [str(word) for word in command]
@@ -34,9 +34,9 @@ class Program:
             start_new_session=True,  # Ctrl-C must reach only the process that started the lab
         )
         self.lines: list[str] = []
-        """Lines that it wrote to stdout or stderr."""
+        """Lines that the program has written to stdout or stderr."""
         self.reports: list[dict[str, Any]] = []
-        """JSON objects among the lines of stdout."""
+        """JSON objects among the lines that the program has written to stdout."""
         self._threads = [
             threading.Thread(target=self._read, args=(stream, keep), daemon=True)
             for stream, keep in ((self._process.stdout, self._report), (self._process.stderr, None))
@@ -77,19 +77,22 @@ class Program:
         return self._process.poll() is None
 
     def wait_for(self, name: str, timeout_s: float = READY_S) -> Any:
-        """Wait for a report with this name, and return its first value."""
+        """Wait for a report that contains this name, and return the value that the first such report has for it."""
         return self.wait_until(
             lambda: next((report for report in list(self.reports) if name in report), None), name, timeout_s
         )[name]
 
     def wait_for_line(self, part: str, *, after: int = 0, timeout_s: float = READY_S) -> str:
-        """Wait for a line that contains `part`, and return it. Skip the first `after` lines."""
+        """Wait for a line that contains `part`, and return the line. Ignore the first `after` lines."""
         return str(
             self.wait_until(lambda: next((line for line in self.lines[after:] if part in line), None), part, timeout_s)
         )
 
     def wait_until(self, find: Callable[[], Any], what: str, timeout_s: float) -> Any:
-        """Return the first value that `find` gives. Raise AssertionError if the program ends first or time runs out."""
+        """Call `find` until it returns a value other than None, and return this value.
+
+        Raise AssertionError if the program ends first, or after `timeout_s`.
+        """
         found: list[Any] = []
 
         def is_there() -> bool:
@@ -103,7 +106,7 @@ class Program:
         return found[0]
 
     def tell(self, *words: object) -> None:
-        """Write a line to its stdin."""
+        """Write a line to the program's stdin."""
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(map(str, words)) + "\n")
         self._process.stdin.flush()
@@ -116,19 +119,19 @@ class Program:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill it with SIGKILL, so that it cannot clean up."""
+        """Kill the program with SIGKILL, so that it cannot clean up."""
         self._process.kill()
         self._process.wait()
 
     def wait(self, timeout_s: float = READY_S) -> int:
-        """Wait for its end, and return its exit status."""
+        """Wait for the program to end, and return its exit status."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running: {self}") from None
 
     def close(self) -> None:
-        """Send SIGTERM, then SIGKILL if it is still running after `STOP_S`."""
+        """Send SIGTERM to the program, then SIGKILL if it is still running after `STOP_S`."""
         if self.is_running:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -138,5 +141,5 @@ class Program:
         for thread in self._threads:
             thread.join()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            with contextlib.suppress(OSError):  # buffered input that could not be written
+            with contextlib.suppress(OSError):  # some buffered input could not be written
                 stream.close()  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Traffic between LANs when gateways, the node-list service or the Internet fail."""
+"""Tests of traffic between LANs when gateways, the node-list service or the Internet fail."""
 
 import time
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 RECOVERY_S = 3.0
 REPORT_S = 0.3
-"""Most time between a message and the report of it, on a busy machine."""
+"""Longest time between a message and the subscriber's report of it, on a busy machine."""
 START_S = 1.5
-"""Time that a gateway's process takes to start on a busy machine."""
+"""Time in which a gateway's process starts on a busy machine."""
 BLACKOUT_S = 20.0
 BACK_S = 10.0
 ADMIN_BACK_S = 25.0
-"""Time to find the node-list service again: gateways retry less and less often, down to every 18 s."""
+"""Time in which gateways find the node-list service again. They retry less and less often, at last every 18 s."""
 
 
 def test_admin_may_be_down_and_come_back(lab: Internet, tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_admin_may_be_down_and_come_back(lab: Internet, tmp_path: Path) -> None:
         admin.kill()
         killed_at = time.monotonic()
         time.sleep(4)
-        # A gateway that starts meanwhile uses its saved list.
+        # A gateway that starts while the service is down uses its saved list.
         gateways["b1"].kill()
         gateways["b1"].restart()
         gateways["b1"].wait_until_up(1)
@@ -57,7 +57,7 @@ def test_the_other_gateway_of_a_lan_takes_over(lab: Internet, tmp_path: Path) ->
         forwarder.kill()
         time.sleep(RECOVERY_S + 1)
         assert flow.longest_silence_s("b", killed_at) < RECOVERY_S + REPORT_S
-        # The killed gateway comes back and forwards again, without an interruption.
+        # The killed gateway comes back and forwards again, without an interruption of the traffic.
         back_at = time.monotonic()
         forwarder.restart()
         forwarder.wait_until_up(1)
@@ -148,7 +148,7 @@ def test_a_gateway_behind_a_nat_calls_its_peer(lab: Internet, tmp_path: Path) ->
 
 @contextmanager
 def moved(lab: Internet, host: GatewayHost) -> Iterator[str]:
-    """Give a host another address in the same subnet, and restore the old one afterwards."""
+    """Give a host another address in the same subnet, and restore the old address afterwards."""
     other = f"{host.address}77"  # 10.57.N.1 becomes 10.57.N.177
     readdress(lab, host, host.address, other)
     try:

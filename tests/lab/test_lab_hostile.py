@@ -1,4 +1,4 @@
-"""Datagrams of strangers on the Internet between two gateways: dropped, counted, and never answered."""
+"""Tests of strangers' datagrams on the Internet between two gateways. They are dropped, counted, and never answered."""
 
 import time
 from collections.abc import Iterator
@@ -19,18 +19,18 @@ from fjm2d.tunnel import Endpoint, EndpointConfig, PeerConfig
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 STRANGER: Address = ("10.57.4.77", 40_000)
-"""An address in the first gateway's subnet, so that an answer would leave by the tapped link."""
+"""An address in the subnet of the first gateway, so that an answer would leave by the tapped link."""
 COUNT = 100
 UNSEEN_S = 1.5
-"""Length of the blackout: peers give each other up after about 3 s of silence."""
+"""Length of the blackout. It must end before peers give each other up, after about 3 s of silence."""
 COUNTED_S = 5.0
-"""Most time until the metrics include all datagrams of an attack."""
+"""Longest time until the metrics include all datagrams of an attack."""
 RANDOM = Random(57)
 
 
 @dataclass(slots=True)
 class Scene:
-    """Two gateways with traffic from left to right, and a stranger that has recorded it."""
+    """Two gateways with traffic from left to right, and a stranger that has recorded this traffic."""
 
     left: Gateway
     right: Gateway
@@ -41,10 +41,10 @@ class Scene:
     recorded: list[bytes]
     """Datagrams sent to the right gateway, from the first handshake on."""
     unseen: list[bytes]
-    """Datagrams sent to the right gateway that it did not receive."""
+    """Datagrams sent to the right gateway during a blackout, so that they never arrived."""
 
     def drops(self) -> dict[str, float]:
-        """Return the drops of the right gateway, by reason."""
+        """Return the number of datagrams that the right gateway has dropped, by reason."""
         found: dict[str, float] = {}
         metrics = self.right.metrics()
         by_peer, by_side = metrics.get("fjm2d_peer_drops_total", []), metrics.get("fjm2d_drops_total", [])
@@ -53,7 +53,7 @@ class Scene:
         return found
 
     def attack(self, datagrams: list[bytes], source: Address) -> dict[str, int]:
-        """Send datagrams to the right gateway, and return how many it dropped, by reason."""
+        """Send datagrams to the right gateway. Return how many of them it dropped, by reason."""
         before = self.drops()
         expected = sum(before.values()) + len(datagrams)
         for number, datagram in enumerate(datagrams):
@@ -65,7 +65,7 @@ class Scene:
         return {reason: int(gain) for reason in after if (gain := after[reason] - before.get(reason, 0))}
 
     def answers(self) -> int:
-        """Return the number of datagrams that went to the stranger."""
+        """Return the number of datagrams sent to the stranger."""
         return sum(each.destination[0] == STRANGER[0] for each in list(self.tap.datagrams))
 
 
@@ -79,7 +79,7 @@ def scene(lab: Internet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         for gateway, other in ((right, left), (left, right)):
             gateway.know_peers([other])
             stack.enter_context(gateway)
-            # The right gateway runs before the left one sends its first handshake.
+            # Start the right gateway first, so that it gets the first handshake of the left one.
             gateway.program.wait_for_line("started")
         left.wait_until_up(1)
         flow = stack.enter_context(traffic(lab, "b"))
@@ -127,7 +127,7 @@ def test_replayed_handshakes_are_dropped(scene: Scene) -> None:
 
 
 def test_altered_datagrams_are_dropped(scene: Scene) -> None:
-    """The datagrams would be accepted if unaltered."""
+    """Unaltered, the datagrams would be accepted."""
     before = scene.flow.received("b")
     datagrams = [datagram for datagram in _large(scene.unseen) if len(datagram) < 1_400][:COUNT]
     assert len(datagrams) > COUNT / 5

@@ -1,4 +1,7 @@
-"""The lab itself: links have the configured rate, loss and delay, and LANs have no direct route to each other."""
+"""Tests of the lab itself.
+
+Links have the configured rate, loss and delay, and LANs have no direct route to each other.
+"""
 
 import os
 import signal
@@ -34,7 +37,7 @@ def test_a_delay_line_is_on_time_and_passes_trains_whole(lab: Internet) -> None:
     assert min(times) >= 0.020
     assert plain.median(times) < 0.021 + direct_s
     assert delay.result["dropped"] == 0
-    # A train counts as one packet.
+    # The delay line counts a train as one packet.
     assert delay.result["packets"] < 250
     assert plain.median(plain.one_way_s(a, b, 50)) < 0.005
 

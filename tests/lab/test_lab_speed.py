@@ -1,4 +1,7 @@
-"""Speed of gateways on an unlimited WAN: throughput and added delay, beside a plain relay in the same run."""
+"""Test of the gateways' speed on an unlimited WAN.
+
+Throughput and added delay are compared with a plain relay in the same run.
+"""
 
 import pytest
 
@@ -12,8 +15,8 @@ pytestmark = [pytest.mark.root, pytest.mark.alone]
 GBIT_PER_S_MIN = 2.0
 OF_PLAIN_MIN = 5.0
 ADDED_US_MAX = 300.0
-# NORM measures the gateways best: publisher and subscriber use less CPU time than with JMS, and leave them more.
-# The window takes most of a second to open. That is the start of a run, and not the speed of the gateways.
+# NORM measures the gateways best: its publisher and subscriber leave them more CPU time than those of JMS. The window
+# takes most of a second to open, which belongs to the start of a run and not to the gateways' speed.
 PLAN = WanPlan(layer="norm", size=8192, seconds=5.0, round_trips=1000, settings="rate=none&flow=min&loopback=off")
 
 

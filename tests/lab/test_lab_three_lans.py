@@ -1,4 +1,4 @@
-"""A topic on three LANs whose gateways know only the address of the node-list service and a token."""
+"""Tests of a topic on three LANs. Their gateways know only the address of the node-list service and a token."""
 
 import time
 from collections import Counter
@@ -14,18 +14,18 @@ from wiretap import Datagram, Tap
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 FIRST_S = 5.0
-"""Most time from the start of the gateways to the first message in another LAN."""
+"""Longest time from the start of the gateways to the first message in another LAN."""
 PER_S = 100
 SENT_S = 2.0
 QUIET_S = 2.0
 PAUSE_S = 0.5
 OWN_MESSAGES_PER_S = 15
 NORM_DATA = 0x12
-"""First byte of NORM_DATA. A sender never repeats such a datagram, so a duplicate is a loop."""
+"""First byte of NORM_DATA. A sender never sends such a datagram twice, so a duplicate proves a loop."""
 
 
 class ThreeLans:
-    """A publisher in LAN A, and a subscriber on each host."""
+    """A publisher in LAN A, and a subscriber on each host of all LANs."""
 
     def __init__(self, lab: Internet, gateways: dict[str, Gateway]) -> None:
         self.lab = lab
@@ -58,7 +58,7 @@ class ThreeLans:
 
 @pytest.fixture(scope="module")
 def lans(lab: Internet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeLans]:
-    """Run everything but the gateways, which are configured."""
+    """Run the publisher, the subscribers and the node-list service. Gateways are configured, but do not run yet."""
     folder = tmp_path_factory.mktemp("three")
     gateways = make_gateways(lab, folder, "a1 b1 c1")
     with ExitStack() as stack:
@@ -98,7 +98,7 @@ def test_every_subscriber_gets_every_message_once(lans: ThreeLans) -> None:
         assert peer.all("fault") == [], name
         assert peer.last("gaps") == 0
     assert after["a1"] == after["a2"]
-    # Subscribers that joined later start with the messages current then.
+    # Subscribers behind other gateways joined later, so they begin with a later message.
     assert after["b1"] <= after["a1"]
     assert after["c1"] <= after["a1"]
 
@@ -131,7 +131,7 @@ def test_nothing_loops(lans: ThreeLans) -> None:
     for name in "bc":
         missing = len(data - seen[name].keys())
         assert missing <= 0.02 * len(data), f"{missing} of {len(data)} datagrams are not in LAN {name}"
-    # The other gateways do not pass on what they get from LAN A's gateway.
+    # The other gateways do not pass on what they receive from LAN A's gateway.
     flows = {
         (left, right): len(_between(ports[left].datagrams, lans.gateways[f"{left}1"], lans.gateways[f"{right}1"]))
         for left in "abc"
@@ -139,7 +139,7 @@ def test_nothing_loops(lans: ThreeLans) -> None:
         if left != right
     }
     for left, right in flows:
-        # Apart from the datagrams of the LAN, only the gateways' own messages cross.
+        # Apart from the datagrams of the LAN, only the gateways' own messages cross the Internet.
         assert flows[left, right] < len(seen[left]) + OWN_MESSAGES_PER_S * (SENT_S + QUIET_S + PAUSE_S), f"{flows}"
     assert flows["a", "b"] >= len(data)
     assert flows["a", "c"] >= len(data)

@@ -1,4 +1,7 @@
-"""Share of a WAN's capacity that JMS fills from LAN to LAN, with a round trip of 40 ms, with and without loss."""
+"""Tests of the share of a WAN's capacity that JMS uses from LAN to LAN.
+
+The round trip is 40 ms. The WAN loses datagrams in some of the tests.
+"""
 
 import sys
 from pathlib import Path
@@ -16,7 +19,7 @@ WAN_MBIT = 100
 ONE_WAY_S = 0.020
 SECONDS = 10
 SETTINGS = {"rate": "94mbit"}
-"""Settings of the publisher. Headers of the tunnel use the rest of the capacity."""
+"""Settings of the publisher. The headers of the tunnel use the rest of the capacity."""
 QUEUE_DROPS_SHARE_MAX = 0.001
 _BENCH = (sys.executable, "-m", "fjm2bench")
 
@@ -47,7 +50,7 @@ def test_jms_fills_a_wan(lab: Internet, tmp_path: Path, loss: float, share: floa
 
 
 def test_jms_fills_a_wan_whose_rate_is_measured(lab: Internet, tmp_path: Path) -> None:
-    """The result includes the start, while the gateway measures the rate."""
+    """The measured time includes the start, while the gateway still measures the rate."""
     left, right = lab["a"].gateway, lab["b"].gateway
     with lab.rate(WAN_MBIT), lab.delay(ONE_WAY_S):
         capacity_bps = plain.capacity_bps(left, right, WAN_MBIT)
@@ -64,7 +67,10 @@ def test_jms_fills_a_wan_whose_rate_is_measured(lab: Internet, tmp_path: Path) -
 
 
 def transfer(lab: Internet) -> dict[str, Any]:
-    """Send from LAN A to LAN B. Return the publisher's result, after the subscriber has confirmed everything."""
+    """Send messages from LAN A to LAN B until the subscriber has confirmed all of them.
+
+    Return the publisher's result.
+    """
     ends = ("--layer", "jms", "--uri", uri(**SETTINGS), "--size", "8192", "--json", "--timeout", 90)
     with Program(lab["b"].hosts[0], *_BENCH, "sub", *ends) as subscriber:
         subscriber.wait_for("ready")
@@ -77,6 +83,6 @@ def transfer(lab: Internet) -> dict[str, Any]:
 
 
 def queue_drops(gateway: Gateway) -> tuple[float, float]:
-    """Return the datagrams that a gateway dropped because a queue was full, and all that it sent."""
+    """Return the number of datagrams that a gateway dropped because a queue was full, and the number that it sent."""
     dropped = sum(gateway.metric("fjm2d_peer_drops_total", reason=reason) for reason in ("queue_full", "urgent_full"))
     return dropped, gateway.metric("fjm2d_peer_sent_datagrams_total")

@@ -1,4 +1,4 @@
-"""A publisher in LAN A, subscribers in other LANs, and the delivery of the messages between them."""
+"""Traffic of the lab: a publisher in LAN A, subscribers in other LANs, and checks that all messages arrive."""
 
 import itertools
 import time
@@ -15,7 +15,7 @@ PER_S = 100
 
 
 class Traffic:
-    """Messages from the first host of LAN A to one host in each of some LANs."""
+    """Messages from the first host of LAN A to one host in each of the given LANs."""
 
     def __init__(self, lab: Internet, to: str, settings: dict[str, object]) -> None:
         self.subscribers = {name: Peer(lab[name].hosts[-1], "jms_peer.py", "subscribe", uri(**settings)) for name in to}
@@ -24,7 +24,7 @@ class Traffic:
         )
 
     def begin(self) -> Self:
-        """Start publishing, and wait until every subscriber has received something."""
+        """Start publishing, and wait until every subscriber has received a message."""
         for peer in (*self.subscribers.values(), self.publisher):
             peer.wait_for("ready")
         self.publisher.tell("begin")
@@ -42,13 +42,13 @@ class Traffic:
         return int(sum(self.subscribers[name].last("received", {}).values()))
 
     def longest_silence_s(self, name: str, since: float) -> float:
-        """Return the longest time since `since` without a report of new messages."""
+        """Return the longest time after `since` in which the subscriber reported no new messages."""
         times = [report["_at"] for report in list(self.subscribers[name].reports) if "received" in report]
         later = [since, *(at for at in times if at > since), time.monotonic()]
         return float(max(after - before for before, after in itertools.pairwise(later)))
 
     def end(self, timeout_s: float = READY_S) -> None:
-        """Stop publishing, and check that everything arrived once and in order."""
+        """Stop publishing, and check that every message arrived once and in order."""
         self.publisher.tell("pause")
         time.sleep(0.2)
         self.publisher.tell("close")
@@ -63,7 +63,7 @@ class Traffic:
 
 @contextmanager
 def traffic(lab: Internet, to: str, **settings: object) -> Iterator[Traffic]:
-    """Run traffic for the block, or until `end` is called."""
+    """Run traffic until the end of the block, or until `end` is called."""
     made = Traffic(lab, to, settings)
     with peers(*made.subscribers.values(), made.publisher):
         yield made.begin()

@@ -1,4 +1,4 @@
-"""Tap for the datagrams on a link, and injection of forged ones."""
+"""A tap that records the datagrams on a link, and an injector of forged datagrams."""
 
 import contextlib
 import socket
@@ -20,23 +20,23 @@ _BUFFER_BYTES = 32 << 20
 _SO_RCVBUFFORCE = 33
 _POLL_S = 0.05
 _DATAGRAMS_MAX = 200_000
-"""Most datagrams recorded, to bound the memory of a tap that is left open."""
+"""Most datagrams that a tap records, to bound its memory if it is left open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """A datagram that passed. A train that crosses the link whole counts as one."""
+    """A datagram that passed the tap. A train that crosses the link whole counts as one datagram."""
 
     at: float
     is_outgoing: bool
-    """True if the device sent it, False if it arrived there."""
+    """True if the tapped device sent the datagram, False if the datagram arrived there."""
     source: Address
     destination: Address
     payload: bytes
 
 
 class Tap:
-    """A context manager that records the UDP datagrams passing a device, up to a bound."""
+    """A context manager that records the UDP datagrams passing a device, at most `_DATAGRAMS_MAX`."""
 
     def __init__(self, namespace: Namespace, device: str) -> None:
         with namespace.entered():
@@ -87,7 +87,7 @@ class Tap:
 
 
 class Injector:
-    """Sends datagrams with any source address, from a namespace that can reach their destination."""
+    """A sender of datagrams with any source address, in a namespace from which their destination can be reached."""
 
     def __init__(self, namespace: Namespace) -> None:
         with namespace.entered():
@@ -95,7 +95,7 @@ class Injector:
 
     def send(self, payload: bytes, source: Address, destination: Address) -> None:
         size = _UDP_BYTES + len(payload)
-        # No checksum, as IPv4 allows; the header's is filled in by the kernel.
+        # Leave out the UDP checksum, as IPv4 allows. The kernel fills in the checksum of the IP header.
         udp = struct.pack("!HHHH", source[1], destination[1], size, 0)
         addresses = socket.inet_aton(source[0]) + socket.inet_aton(destination[0])
         ip = struct.pack("!BBHHHBBH", 0x45, 0, _IP_BYTES + size, 0, 0, 64, _UDP, 0) + addresses

@@ -1,7 +1,8 @@
 """The packages, built as for a release, and environments in which they are installed.
 
-`Environment` is a virtual environment with the wheel and exactly what the wheel's metadata requires. The requirements
-are linked from the environment of the tests, so no network is needed. `make packaging` has pip fetch them instead.
+`Environment` is a virtual environment with the wheel and exactly the requirements in the wheel's metadata. The
+requirements are linked from the environment of the tests, so no network is needed. With `make packaging`, pip fetches
+them instead.
 """
 
 import os
@@ -27,7 +28,7 @@ DEADLINE_S = 300.0
 
 
 class Packages:
-    """A source distribution, and the wheel made of it."""
+    """A source distribution, and the wheel that is built from it."""
 
     def __init__(self, folder: Path) -> None:
         source = folder / "source"
@@ -53,7 +54,7 @@ class Packages:
             return set(archive.namelist())
 
     def read(self, name: str) -> str:
-        """Return a file of the wheel's .dist-info."""
+        """Return the text of a file in the wheel's .dist-info folder."""
         with zipfile.ZipFile(self.wheel) as archive:
             (path,) = [one for one in archive.namelist() if one.endswith(f".dist-info/{name}")]
             return archive.read(path).decode()
@@ -84,11 +85,11 @@ class Environment:
 
     @property
     def activation(self) -> str:
-        """Assignment that a shell runs to activate the environment."""
+        """Assignment by which a shell activates the environment."""
         return f'PATH={shlex.quote(str(self.bin))}:"$PATH"'
 
     def run(self, *words: str | Path, extra: str = "", **more: str) -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment, with the requirements of an extra if one is named."""
+        """Run a program of the environment. If `extra` is given, the requirements of this extra are available too."""
         variables = environment() | {"PATH": f"{self.bin}:{os.environ['PATH']}"} | more
         if extra:
             variables["PYTHONPATH"] = str(self._folder_of(extra))
@@ -107,13 +108,16 @@ class Environment:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment variables without those set for the tests."""
+    """Return the environment variables of this process, without those set for the tests."""
     names = ("FJM2", "PYTHON", "VIRTUAL_ENV")
     return {name: value for name, value in os.environ.items() if not name.startswith(names)}
 
 
 def closure(requirements: Iterable[Requirement], extra: str) -> Iterator[metadata.Distribution]:
-    """Return the installed distributions of the requirements and, recursively, of theirs. Fail on a wrong version."""
+    """Return the installed distributions that satisfy the requirements, and recursively those that they require.
+
+    Fail if an installed version does not satisfy a requirement.
+    """
     found: set[tuple[str, str]] = set()
     left = [(one, extra) for one in requirements]
     while left:
@@ -131,7 +135,7 @@ def closure(requirements: Iterable[Requirement], extra: str) -> Iterator[metadat
 
 
 def link(distributions: Iterable[metadata.Distribution], folder: Path, but: Iterable[str] = ()) -> None:
-    """Link distributions into a folder on Python's path."""
+    """Link the files of distributions into a folder on Python's path."""
     for distribution in distributions:
         for name in {path.parts[0] for path in distribution.files or [] if path.parts[0] not in ("..", *but)}:
             target = folder / name

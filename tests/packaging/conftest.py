@@ -1,4 +1,4 @@
-"""The packages, built once, and an environment elsewhere in which the wheel is installed."""
+"""Fixtures: the packages, built once, and an environment outside of the repository with the wheel installed."""
 
 import sys
 from pathlib import Path

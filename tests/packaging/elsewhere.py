@@ -1,4 +1,4 @@
-"""Run a program as on another system: without the features that Python or the kernel lacks there.
+"""Run a program as on another system: hide the features of Python and the kernel that the other system lacks.
 
     python elsewhere.py SYSTEM (-c CODE | MODULE) [ARGUMENT ...]
 
@@ -64,14 +64,14 @@ refused: set[tuple[int, int]] = set()
 
 
 class Missing:
-    """An attribute that the other system does not have."""
+    """A descriptor for attributes that do not exist on the other system."""
 
     def __get__(self, _: object, __: object = None) -> NoReturn:
         raise AttributeError("not on this system")
 
 
 class ForeignSocket(socket.socket):
-    """A socket without Linux's own options."""
+    """A socket that refuses the options that only Linux has."""
 
     def setsockopt(self, level: int, option: int, *value: Any) -> None:  # type: ignore[override]
         refuse(level, option)
@@ -88,7 +88,7 @@ def refuse(level: int, option: int) -> None:
 
 
 class ProactorLike(asyncio.SelectorEventLoop):
-    """An event loop that lacks what the loop of Windows lacks."""
+    """An event loop without the methods that the default loop of Windows lacks."""
 
     def _cannot(self, *_: object) -> NoReturn:
         raise NotImplementedError
@@ -112,7 +112,7 @@ def without(module: Any, names: tuple[str, ...]) -> None:
 
 
 def become(system: str) -> None:
-    """Take away what the other system lacks, for the rest of this process."""
+    """Hide what the other system lacks, for the rest of this process."""
     system, _, lack = system.partition("-without-")
     if lack == "gso":
         refused.update(GSO_OPTIONS)

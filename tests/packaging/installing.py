@@ -1,8 +1,8 @@
-"""Install the wheel and each of its extras by pip, in otherwise empty environments, and try what they are for.
+"""Install the wheel and each of its extras with pip in otherwise empty environments, and try what they are for.
 
     python tests/packaging/installing.py [EXTRA ...]
 
-`make packaging` runs it. It takes minutes, as pip fetches everything. Exit code 1 if something fails.
+`make packaging` runs this program. It takes minutes, as pip fetches everything. The exit code is 1 if something fails.
 """
 
 import shlex
@@ -31,7 +31,7 @@ TRIED = {
     "dev": ("pytest --version", "mypy --version", "ruff --version"),
 }
 DOCTORS = {0, 1, 2}
-"""Exit codes of `fjm2 doctor`: they are verdicts."""
+"""Exit codes of `fjm2 doctor` that are no failures here: they are verdicts on this host."""
 
 
 def main() -> int:
@@ -65,7 +65,7 @@ def is_good(folder: Path, wheel: Path, extra: str) -> bool:
 
 
 def run(words: list[str], folder: Path, place: Path) -> str:
-    """Return what went wrong, or "" if nothing."""
+    """Run a command. Return a description of its failure, or "" if it succeeded."""
     variables = environment() | {"PATH": f"{place / 'bin'}:/usr/bin:/bin", "FJM2ADMIN_DATA": str(folder / "data")}
     done = subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True, timeout=DEADLINE_S)
     is_right = done.returncode == 0 or ("doctor" in words and done.returncode in DOCTORS)

@@ -1,7 +1,8 @@
-"""Follow a page as its reader would: in one folder, on a host with nothing but a loopback interface.
+"""Follow the instructions of a page as its reader would, on a host with nothing but a loopback interface.
 
-Files are saved, and exports apply from then on. The other blocks of a section are terminals side by side. Each starts
-when the one before has ended, or serves: it has opened a socket, and has printed something or had time to.
+Blocks that are files are saved. Exports apply to all later blocks. The other blocks of a section run in terminals side
+by side. A terminal starts when the previous one has ended or is ready: it has opened a socket, and has printed
+something or had time to do so.
 """
 
 import contextlib
@@ -24,7 +25,10 @@ ANY_VERDICT = "fjm2 doctor"
 
 
 def follow(page: Path, host: Namespace, folder: Path, activation: str) -> list[str]:
-    """Return the output of the terminals. Raise AssertionError if something fails or warns."""
+    """Run the blocks of a page, and return the output of each terminal.
+
+    Raise AssertionError if a block fails or warns.
+    """
     exports = [activation]
     said: list[str] = []
     for _, blocks in itertools.groupby(blocks_of(page), lambda one: one.section):
@@ -40,7 +44,10 @@ def follow(page: Path, host: Namespace, folder: Path, activation: str) -> list[s
 
 
 def text_of(block: Block, folder: Path, exports: list[str]) -> str:
-    """Return what a shell runs of a block, or "" if nothing."""
+    """Return the commands of a block for a shell, or "" if it has none.
+
+    Save the block if it is a file, and add its exports to `exports`.
+    """
     if block.title:
         (folder / block.title).write_text(block.code)
     elif block.language == "python" and block.code.startswith(("import ", "from ")):
@@ -56,7 +63,7 @@ def text_of(block: Block, folder: Path, exports: list[str]) -> str:
 
 
 class Terminal:
-    """A shell that runs commands."""
+    """A shell that runs the commands of a block."""
 
     def __init__(self, host: Namespace, folder: Path, exports: list[str], text: str) -> None:
         self.text = text
@@ -82,7 +89,7 @@ class Terminal:
             time.sleep(0.05)
 
     def finish(self) -> str:
-        """Wait for its end, and return its output."""
+        """Wait for the shell to end, and return its output. Fail if one of its commands failed."""
         _, err = self._process.communicate(timeout=DEADLINE_S)
         said, problems, code = self._file.read_text(), err.decode(), self._process.returncode
         assert code == 0 or (self.text.strip() == ANY_VERDICT and code in (1, 2)), f"{self.text}: {code}: {problems}"
@@ -91,12 +98,12 @@ class Terminal:
         return said
 
     def end(self) -> None:
-        """Kill it, in whatever state it is."""
+        """Kill the shell if it is still running."""
         self._process.kill()
         self._process.wait()
 
 
 def sockets_of(host: Namespace) -> int:
-    """Return the number of bound UDP sockets."""
+    """Return the number of bound UDP sockets on a host."""
     with host.entered():
         return sum(len((_NET / name).read_text().splitlines()) - 1 for name in ("udp", "udp6"))

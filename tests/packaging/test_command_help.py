@@ -1,4 +1,7 @@
-"""Every command of every program, by walking them all: help with an example that parses, errors in a line, JSON."""
+"""Tests of every command of all programs.
+
+The help of each command has an example that parses. Errors take one line. Commands with data offer JSON.
+"""
 
 import importlib
 import re
@@ -23,7 +26,7 @@ ENVIRONMENT = {
     "FJM2ADMIN_CONFIG": None,
 }
 BAD = ("\0(", "")
-"""Every type that restricts its values refuses one of these."""
+"""Bad values for options. Every type that restricts its values refuses at least one of them."""
 
 NO_DATA = {
     "fjm2 pub": "sends; says on stderr how much",
@@ -42,11 +45,11 @@ NO_DATA = {
     "fjm2-bench traces generate": "writes traces; says how many",
     "fjm2-bench traces report": "writes a report with CSV files; prints where",
 }
-"""Commands without --json, and why."""
+"""Commands without the option --json, with the reason."""
 
 
 class Found(NamedTuple):
-    """A command, and the words that lead to it."""
+    """A command, and the words of the command line that lead to it."""
 
     words: tuple[str, ...]
     command: click.Command
@@ -98,7 +101,7 @@ def test_examples_parse(found: Found) -> None:
 
 
 def example_lines(command: click.Command) -> Iterator[str]:
-    """Yield the lines of all paragraphs of the help that begin with "Example"."""
+    """Yield the lines of all paragraphs in a command's help that begin with "Example"."""
     for paragraph in (command.help or "").replace("\b", "").split("\n\n"):
         head, _, rest = paragraph.strip().partition(":")
         if re.fullmatch("Examples?", head):
@@ -106,7 +109,7 @@ def example_lines(command: click.Command) -> Iterator[str]:
 
 
 def simple_commands(line: str) -> Iterator[list[str]]:
-    """Return the command of a line, without assignments and redirections."""
+    """Yield the simple commands of a line, each as its words, without assignments and redirections."""
     plain = re.sub(r'"?\$\((.*?)\)"?', r"; \1 ;", line)
     lexer = shlex.shlex(plain, posix=True, punctuation_chars=";&|<>")
     lexer.whitespace_split = True
@@ -128,7 +131,10 @@ def simple_commands(line: str) -> Iterator[list[str]]:
 
 
 def parse(words: list[str]) -> None:
-    """Parse words with click's own parser, and each value with its type. Files need not exist."""
+    """Parse the words of a command with click's own parser, and each value with its type.
+
+    Files that the words name need not exist.
+    """
     command: click.Command = PROGRAMS[words[0]]
     rest = words[1:]
     context = click.Context(command, info_name=words[0], **command.context_settings)

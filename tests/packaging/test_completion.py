@@ -1,4 +1,4 @@
-"""Tab in a shell: what it completes, asked of a real bash."""
+"""Tests of completion: a real bash shows what the Tab key completes."""
 
 import os
 import subprocess

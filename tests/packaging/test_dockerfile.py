@@ -1,4 +1,4 @@
-"""The Dockerfile, as far as it can be judged without a daemon: each instruction against what there is here."""
+"""Tests of the Dockerfile without a Docker daemon. Each instruction is compared with the files of the repository."""
 
 import configparser
 import json
@@ -21,7 +21,7 @@ PROGRAMS = {"fjm2d": fjm2d.cli.main, "fjm2admin": fjm2admin.cli.main}
 
 
 class Step(NamedTuple):
-    """An instruction, and the stage it belongs to."""
+    """An instruction of the Dockerfile, and the build stage to which it belongs."""
 
     stage: str
     name: str

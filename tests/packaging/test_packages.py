@@ -1,4 +1,4 @@
-"""The release: contents of the archives, and the wheel installed in an otherwise empty environment."""
+"""Tests of the release: the contents of its archives, and the wheel in an otherwise empty environment."""
 
 import ast
 import json
@@ -27,7 +27,7 @@ IMPORTS = {
     "fjm2admin": ["admin"],
     "bench": ["bench", "spark", "gateway", "dev"],
 }
-"""The extras that a package may import from."""
+"""For each package, the extras whose requirements it may import."""
 NOT_PACKAGED = {".pyc", ".orig", ".rej"}
 PROGRAMS = ("fjm2", "fjm2admin", "fjm2-bench", "fjm2d")
 URI = "fjm2://239.192.57.94:{port}?interface=127.0.0.1&ttl=0"
@@ -85,7 +85,7 @@ def test_the_changelog_keeps_its_form_and_begins_with_this_version() -> None:
 
 
 def test_every_import_is_a_declared_requirement(packages: Packages) -> None:
-    """It must not be installed only because another requirement needs it."""
+    """A package that is installed only because another requirement needs it does not count."""
     owners = metadata.packages_distributions()
     asked = {extra: names_of(packages, extra, owners) for extra in ("", *packages.extras())}
     for folder, extras in IMPORTS.items():
@@ -96,7 +96,7 @@ def test_every_import_is_a_declared_requirement(packages: Packages) -> None:
 
 
 def names_of(packages: Packages, extra: str, owners: Mapping[str, list[str]]) -> set[str]:
-    """Return the modules that the requirements of an extra, or of the base, install."""
+    """Return the modules that the requirements of an extra install. "" stands for the base requirements."""
     wanted = {canonicalize_name(one.name) for one in packages.requirements() if is_wanted(one, extra)}
     return {module for module, names in owners.items() if wanted & set(map(canonicalize_name, names))}
 
@@ -106,7 +106,7 @@ def is_wanted(requirement: Requirement, extra: str) -> bool:
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    """Return the names of other packages that a module imports, anywhere in it."""
+    """Return the names of all other packages that a module imports, at its top or within functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -117,7 +117,7 @@ def imports_of(path: Path) -> Iterator[str]:
 
 
 def test_extras_are_asked_for_by_the_makefile(packages: Packages) -> None:
-    """Otherwise the tests would run without the requirements of some extra."""
+    """The Makefile installs all extras. Otherwise the tests would run without the requirements of some of them."""
     (line,) = re.findall(r"-e '\.\[([a-z,]+)\]'", (ROOT / "Makefile").read_text())
     assert set(line.split(",")) == set(packages.extras())
 

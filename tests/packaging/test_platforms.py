@@ -1,4 +1,4 @@
-"""Where the system lacks something, FJM2 works without it or says in one line what to do, without a traceback."""
+"""Tests of FJM2 on systems that lack features: it works without them, or says in one line what to do."""
 
 import errno
 import json
@@ -86,7 +86,7 @@ def test_messages_pass_without_uvloop_or_linux(system: str, port: int) -> None:
 
 @pytest.mark.parametrize("system", ["linux-without-gso", "darwin"])
 def test_a_kernel_that_refuses_gso_gets_one_by_one(system: str, port: int) -> None:
-    """It is asked before."""
+    """The transport asks the kernel for offload before it sends. A refusal is no error."""
     code = (
         "import sys; from fjm2.norm.net.udp import UdpConfig, UdpTransport\n"
         "with UdpTransport(UdpConfig(group=sys.argv[1], port=int(sys.argv[2]), interface='lo', ttl=0)) as one:\n"
@@ -97,7 +97,7 @@ def test_a_kernel_that_refuses_gso_gets_one_by_one(system: str, port: int) -> No
 
 
 class WithoutGro(socket.socket):
-    """A socket as of Linux 4.18, which has GSO but no GRO."""
+    """A socket as on Linux 4.18, which has GSO but no GRO."""
 
     def setsockopt(self, level: int, option: int, *value: Any) -> None:  # type: ignore[override]
         if (level, option) == (socket.IPPROTO_UDP, 104):

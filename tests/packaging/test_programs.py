@@ -1,4 +1,4 @@
-"""Start of the programs."""
+"""Tests of how the programs start."""
 
 import configparser
 import subprocess

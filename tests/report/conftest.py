@@ -1,4 +1,7 @@
-"""A warehouse with results of everything, and its report: made once, since drawing takes longer than most tests."""
+"""Fixtures: a warehouse with all kinds of results, and its report.
+
+Both are made only once, since drawing the report takes longer than most tests.
+"""
 
 from pathlib import Path
 
@@ -20,11 +23,11 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def page(warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report's page. Its tables and pictures are beside it."""
+    """Return the path of the report's page. The report's tables and pictures are in the same folder."""
     return build(warehouse, tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="session")
 def report(page: Path) -> Path:
-    """The folder of the report."""
+    """Return the folder of the report."""
     return page.parent

@@ -36,7 +36,7 @@ RESULTS = pa.schema(
 
 
 class Maker:
-    """Makes rows of results. The seed determines all random values."""
+    """A maker of rows of results. The seed determines all random values."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
@@ -69,7 +69,7 @@ class Maker:
         }
 
     def throughput(self, system: str, size: int, **more: Any) -> Iterator[dict[str, Any]]:
-        """Three runs, and the process that published in each, which is not to be counted."""
+        """Yield results of three runs. Each comes with a result of its publishing process, which must not count."""
         limit = (more.get("rate_bps") or 2e10) * 0.94
         speed = 1.0 / (1 + sum(map(ord, system)) % 9)
         for _ in range(3):
@@ -129,7 +129,7 @@ class Maker:
                     yield self.row(coder, figures, size=size, layer="fec", **more)
 
     def _trouble(self) -> Iterator[dict[str, Any]]:
-        """A run that failed, although it has figures; and a system that is not there."""
+        """Yield a failed run, which has figures all the same, and a system that is not installed."""
         yield self.row("nats", {"msgs_per_s": 1e9, "gbit_per_s": 1e9}, labels={"fault": "12 lost <b>&"})
         missing = {"missing": "java is not installed", "fault": "missing: java is not installed"}
         row = self.row("activemq-stomp", {}, size=None, fanout=None, loss=None, scenario=None, labels=missing)
@@ -143,14 +143,15 @@ MOVED = ("bytes", "bytes_sent")
 
 
 class Samples:
-    """Return rows of aggregates."""
+    """A maker of rows of aggregates. The seed determines all random values."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
 
     def runs(self) -> Iterator[dict[str, Any]]:
-        """Yield FJM2's series at several losses, and those of a network without loss, which must not be shown
-        beside them.
+        """Yield FJM2's series at several losses, and a series of a network without loss.
+
+        The report must not show the latter beside the others.
         """
         for loss in (0.0, 0.001, 0.01, 0.1):
             for fanout in (1, 4):
@@ -166,7 +167,10 @@ class Samples:
         return {"run": run, **label, "rate_bps": 1e8, **dict(zip(COUNTERS, counts, strict=True))}
 
     def minutes(self) -> Iterator[dict[str, Any]]:
-        """Two gateways of a production network, a program there, and one of the bench's, which has its own place."""
+        """Yield traffic of two gateways and a program in a production network, and of a program of the bench.
+
+        The report shows the bench's program elsewhere.
+        """
         nothing = dict.fromkeys(LABELS)
         for minute in range(30):
             at = datetime.datetime(2026, 3, 2, 9, minute, tzinfo=datetime.UTC)
@@ -217,14 +221,14 @@ COLLAPSE = ANOMALY | {
 
 
 def write(folder: Path, name: str, rows: Sequence[dict[str, Any]], schema: pa.Schema | None = None) -> None:
-    """Write one file."""
+    """Write rows to a Parquet file in a subfolder."""
     place = folder / name
     place.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(list(rows), schema), place / "part-0.parquet")
 
 
 def make(folder: Path, seed: int = 1) -> list[dict[str, Any]]:
-    """Write a warehouse, and return its rows of results, which are of two days."""
+    """Write a warehouse whose results are of two days. Return the rows of its results."""
     rows = list(Maker(seed).rows())
     for number, day in enumerate(DAYS):
         write(folder, f"results/day={day}", rows[number::2], RESULTS)

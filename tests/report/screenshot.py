@@ -1,4 +1,4 @@
-"""Make the picture of a report in `docs/img`: `python tests/report/screenshot.py REPORT.html`."""
+"""Take the screenshot of a report for `docs/img`. Run as `python tests/report/screenshot.py REPORT.html`."""
 
 import shutil
 import sys
@@ -11,7 +11,7 @@ from browser import Browser
 _PICTURE = Path(__file__).parents[2] / "docs" / "img" / "report.png"
 _WIDTH = 1000
 _SECTIONS = 4
-"""Number of plots in the picture."""
+"""Number of plots in the screenshot."""
 _BOTTOM = f"Math.floor(document.querySelectorAll('section')[{_SECTIONS - 1}].getBoundingClientRect().bottom)"
 
 

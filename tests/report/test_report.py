@@ -1,4 +1,4 @@
-"""The report's files: every figure comes from rows of the warehouse, and every picture shows its figures."""
+"""Tests of the report's files: every figure comes from rows of the warehouse, and every picture shows its figures."""
 
 import csv
 import itertools
@@ -49,7 +49,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def drawn(warehouse: Path) -> list[Plot]:
-    """Return all plots before they are drawn."""
+    """Return the data of all plots, which are not drawn yet."""
     store = Warehouse(warehouse)
     results = store.results()
     return [*plots.of_results(results), *trace_plots.of_traces(store, {result.run for result in results})]
@@ -60,7 +60,7 @@ def rows_of(report: Path, key: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-# Every figure traces back to rows in the Parquet. What follows knows nothing of how the report computes.
+# Every figure can be computed from rows in the Parquet files. The code below does not use that of the report.
 
 UNIT: dict[str, tuple[str, float]] = {
     "messages/s": ("msgs_per_s", 1),
@@ -116,7 +116,7 @@ def test_every_row_of_the_bench_that_has_no_fault_is_in_some_point(warehouse: Pa
 
 
 def test_runs_of_a_point_are_alike_and_all_that_are(warehouse: Path, report: Path) -> None:
-    """Results of other networks, rates, fan-outs or losses are not mixed in."""
+    """Results of other networks, rates, fan-outs or losses are not part of the point."""
     by_run = {row["run"]: row for row in parquet(warehouse, "results") if row["role"] == "run"}
     for key in KEYS - {"repair-by-loss", "gateways", "captures"}:
         for point in rows_of(report, key):
@@ -241,7 +241,7 @@ def test_no_text_lies_on_another(drawn: list[Plot], is_narrow: bool) -> None:
 
 
 def texts_of(figure: Figure) -> Iterator[tuple[str, Any]]:
-    """Return every visible text of a figure with its place."""
+    """Yield every visible text of a figure, with its place in the figure."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     texts = [text for legend in figure.legends for text in legend.get_texts()]
@@ -281,7 +281,7 @@ def luminance(colour: str) -> float:
 
 
 def test_names_may_hold_whatever_labels_may(tmp_path: Path) -> None:
-    """Texts that other programs would take for formulas, or would not show."""
+    """The names contain text that matplotlib would take for formulas, or would not show."""
     names = {"zenoh": r"$\frac{$ <b>&", "nats": "_hidden $_$"}
     made_warehouse.make(tmp_path / "warehouse")
     for path in (tmp_path / "warehouse" / "results").rglob("*.parquet"):

@@ -1,4 +1,7 @@
-"""The report in headless Chromium, on a screen and on a telephone: all plots are there, and nothing overlaps."""
+"""Tests of the report in headless Chromium, on a screen and on a telephone.
+
+All plots are there, and nothing overlaps.
+"""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -53,7 +56,7 @@ def test_all_plots_are_shown(browser: Browser, page: Path, size: tuple[int, int]
         assert image["width"] > 0, image
         assert image["height"] > 0, image
         assert image["shown"] > 0.8 * min(size[0], 900), image
-        # As it was drawn: neither stretched nor squeezed.
+        # The image is shown as it was drawn, neither stretched nor squeezed.
         assert image["tall"] / image["shown"] == pytest.approx(image["height"] / image["width"], rel=0.01)
         assert len(image["alt"]) > 60
         assert image["source"] == "data:image/svg+xml;base64,"
@@ -78,7 +81,7 @@ def test_nothing_overlaps_and_nothing_sticks_out(browser: Browser, page: Path, s
 
 
 def test_tables_need_no_scrolling_on_a_screen(browser: Browser, page: Path) -> None:
-    """The last columns say what an anomaly was."""
+    """The last columns, which describe an anomaly, are visible too."""
     browser.open(page.as_uri(), *WIDE)
     browser.value("document.querySelectorAll('details').forEach(it => it.open = true)")
     wide = "[...document.querySelectorAll('.grid')].filter(it => it.scrollWidth > it.clientWidth)"

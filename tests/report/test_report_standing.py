@@ -1,4 +1,4 @@
-"""FJM2's ratios in Markdown: ratios of medians, and their direction."""
+"""Tests of the Markdown table of FJM2's ratios to other systems: they are ratios of medians, in the right direction."""
 
 import pytest
 

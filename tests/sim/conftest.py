@@ -1,6 +1,6 @@
-"""A network for each test.
+"""Fixtures: a simulated network for each test, and filters for datagrams.
 
-`FJM2_SEED` chooses another seed; `FJM2_SLOW=1` runs far more of the stateful test.
+`FJM2_SEED` chooses another seed. `FJM2_SLOW=1` lets the stateful test run many more examples.
 """
 
 import os
@@ -16,13 +16,13 @@ from fjm2.norm.sim import Network
 @pytest.fixture
 def net() -> Network:
     seed = int(os.environ.get("FJM2_SEED", "1"))
-    print(f"Network: {seed=}")  # pytest shows it when the test fails
+    print(f"Network: {seed=}")  # pytest shows this line if the test fails
     return Network(seed)
 
 
 @pytest.fixture
 def is_kind() -> Callable[..., Callable[[bytes], bool]]:
-    """Makes a function that tells datagrams of some kinds of message from others."""
+    """Return a function that takes kinds of messages, and returns a filter for datagrams of these kinds."""
 
     def chooser(*kinds: type[Message]) -> Callable[[bytes], bool]:
         def is_one(datagram: bytes) -> bool:

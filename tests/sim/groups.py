@@ -1,4 +1,4 @@
-"""Groups of simulated nodes that tests share: how their senders are set, and what they send."""
+"""Groups of simulated nodes that tests share: the settings of their senders, and the content that they send."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,12 +27,12 @@ CODES = [
     replace(SMALL, backoff_factor=0),
 ]
 WIDE = SenderConfig(segment_bytes=100, block_segments=16, fec=Fec.RS, parity_segments=8, grtt_s=0.02)
-"""Starts with the real round-trip time of these groups."""
+"""Settings of a sender whose first estimate of the round-trip time is right for the groups in this file."""
 NAMES = ["none", "nocode", "rs", "rs-auto", "prompt"]
 
 
 class Tap:
-    """Records all messages sent, with time and sender."""
+    """A record of all messages that are sent, with time and sender."""
 
     def __init__(self, net: Network) -> None:
         self.messages: list[tuple[float, Node, Message]] = []
@@ -49,7 +49,7 @@ class Tap:
 
 
 def behind_router(net: Network, count: int, sender: SenderConfig = SMALL) -> tuple[Node, list[Node]]:
-    """Make a sender and receivers that share the link from the sender to a router."""
+    """Make a sender and receivers behind a router, so that they share the link from the sender to the router."""
     pub, router = net.sender(sender), net.router()
     net.link(pub, router)
     subs = [net.receiver() for _ in range(count)]
@@ -59,5 +59,8 @@ def behind_router(net: Network, count: int, sender: SenderConfig = SMALL) -> tup
 
 
 SLOW = SenderConfig(segment_bytes=100, block_segments=16, grtt_s=0.1, grtt_min_s=0.1, rate_bps=1e5, backoff_factor=0)
-"""A segment every 13 ms or so, many of them within the time that a repair is given to come."""
+"""Settings of a slow sender.
+
+It sends a segment about every 13 ms, and thus many segments while a receiver waits for a repair.
+"""
 HOLD_OFF_S = 0.2

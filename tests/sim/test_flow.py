@@ -1,4 +1,7 @@
-"""Flow and congestion control: who is waited for is not outrun, who is dead is given up, who lies does little harm."""
+"""Tests of flow control and congestion control.
+
+The sender does not outrun receivers that it waits for, gives up dead ones, and suffers little from false reports.
+"""
 
 from random import Random
 
@@ -74,7 +77,10 @@ def test_nothing_is_lost_however_fast_the_sender_is(loss: float) -> None:
 
 
 def test_slow_link_is_not_overrun() -> None:
-    """Its queue holds a tenth of the window: without waiting for answers nearly all would be dropped there."""
+    """The queue of the link holds a tenth of the window.
+
+    A sender that did not wait for answers would lose nearly all data.
+    """
     net, pub, sub = pair(Flow.NAMED)
     pub.engine.set_receivers(frozenset({sub.node_id}), net.now)
     net.link(pub, sub).shape(rate_bps=20e6, queue_bytes=10_000)
@@ -97,7 +103,10 @@ def test_slowest_of_many_sets_the_pace() -> None:
 
 
 def test_a_long_way_is_no_queue() -> None:
-    """A window that shrinks for each confirmation that has 200 ms to go would come down to a tenth of this link."""
+    """A confirmation takes 200 ms, although there is no queue.
+
+    If each such confirmation shrank the window, the sender would use only a tenth of this link.
+    """
     net, pub, sub = pair(Flow.NAMED, window_bytes=16 << 20, stream_bytes=16 << 20, grtt_s=0.2)
     pub.engine.set_receivers(frozenset({sub.node_id}), net.now)
     net.link(pub, sub, delay_s=0.1, rate_bps=100e6, queue_bytes=8 << 20)
@@ -199,18 +208,18 @@ def test_paused_receiver_holds_the_sender_and_loses_nothing() -> None:
     net.run(until=0.3)
     sent = pub.stats.bytes_sent
     net.run(until=1.5)
-    assert pub.stats.bytes_sent - sent < WINDOW_BYTES  # at most what asks for answers
+    assert pub.stats.bytes_sent - sent < WINDOW_BYTES  # at most the commands that ask for answers
     sub.engine.is_paused = False
     assert net.run_until(lambda: sub.received == PAYLOAD, deadline=60.0)
     assert not sub.events(StreamLost)
     assert not pub.events(ReceiverEvicted)
 
 
-# Strangers, who may say anything.
+# Strangers, who may send anything.
 
 
 class Forger:
-    """Hears a sender's messages, and answers in any name."""
+    """A stranger that hears a sender's messages, and answers under any node id."""
 
     def __init__(self, net: Network, victim: Node) -> None:
         self.net = net
@@ -232,7 +241,10 @@ class Forger:
     def answer(
         self, name: int, *, rtt_s: float | None = 0.01, feedback: CcFeedback | None = None, content: bytes = b""
     ) -> None:
-        """An ACK(CC) in somebody's name that claims a round-trip time, or, with None, echoes nothing."""
+        """Send an ACK(CC) under the node id `name`.
+
+        It claims the round-trip time `rtt_s`. If this is None, the ACK echoes no probe.
+        """
         assert self.probe is not None
         sent_at = time_of_wire(self.probe.send_time_s, self.probe.send_time_us)
         echo = (0, 0) if rtt_s is None else wire_time(sent_at + self._since_probe - rtt_s)
@@ -250,11 +262,11 @@ class Forger:
 
     @property
     def _since_probe(self) -> float:
-        """Time from the probe until the answer arrives."""
+        """Time from the last probe until the answer arrives."""
         return self.net.now - self.probe_at + 2 * self.net.delay_s
 
     def report(self, bytes_per_s: float, ahead: int = 0, loss: float = 0.5) -> CcFeedback:
-        """Return the feedback of a receiver that can receive no faster than this."""
+        """Return the feedback of a receiver that claims to receive no faster than this."""
         assert self.probe is not None
         return CcFeedback(
             cc_sequence=self.probe.cc_sequence + ahead & 0xFFFF,
@@ -278,7 +290,7 @@ def test_receivers_that_echo_no_probe_are_not_waited_for() -> None:
     assert forger.probe is not None
     for name in range(100, 120):
         forger.answer(name, rtt_s=None)
-        forger.answer(name, rtt_s=5.0)  # before there was any probe
+        forger.answer(name, rtt_s=5.0)  # claims a time before the first probe
     net.run(until=0.3)
     assert pub.engine.receivers == {sub.node_id}
 
@@ -309,7 +321,10 @@ def test_names_made_up_hold_the_sender_up_less_and_less() -> None:
 
 
 def test_a_newcomer_has_to_confirm_something_in_the_end() -> None:
-    """However often it says that it is there: else one forged name could stop a sender for ever."""
+    """A newcomer must confirm data after some time, even if it keeps answering probes.
+
+    Otherwise one forged node id could stop a sender for ever.
+    """
     net, pub, sub, forger = besieged(Flow.MIN)
     pub.write(PAYLOAD)
 
@@ -357,7 +372,7 @@ def test_a_long_way_is_believed_when_more_than_one_answer_says_so() -> None:
 
 
 def flowing(**more: object) -> tuple[Network, Node, Node, Forger]:
-    """A flow under congestion control that fills a link of 10 Mbit/s."""
+    """Return a flow under congestion control that fills a link of 10 Mbit/s."""
     net, pub, sub, forger = besieged(Flow.MIN, cc=True, window_bytes=1_000_000, **more)
     net.link(pub, net.hub, delay_s=0.005, rate_bps=10e6, queue_bytes=50_000)
     pub.write(PAYLOAD * 20)
@@ -378,7 +393,7 @@ def test_congestion_control_fills_a_link() -> None:
 
 
 def test_confirmations_are_not_taken_for_losses() -> None:
-    """Commands that ask for confirmation have sequence numbers, too. Without loss nothing slows the sender down."""
+    """Commands that ask for confirmation have sequence numbers too. Without losses nothing slows the sender down."""
     net, pub, sub = pair(Flow.MIN, cc=True, rate_bps=20e6)
     pub.write(PAYLOAD * 5)
     net.run(until=1.0)
@@ -401,7 +416,7 @@ def test_one_false_report_in_the_limiting_receivers_name_is_made_good_soon() -> 
 
 
 def test_reports_on_probes_that_were_never_sent_are_ignored() -> None:
-    """Otherwise the true receiver's reports would count as older than these."""
+    """If forged reports counted, the true receiver's reports would seem older than they are."""
     net, _, sub, forger = flowing()
     before = mbit(net, sub, 2.0)
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""An engine against datagrams that were made to harm it."""
+"""Tests of an engine against datagrams that are made to harm it."""
 
 import errno
 import os
@@ -40,7 +40,7 @@ ME = TARGET.to_bytes(4, "big")
 
 
 class Victim:
-    """An engine, and what it says and tells."""
+    """The attacked engine, with the datagrams that it sends and the events that it reports."""
 
     def __init__(self, receiver: ReceiverConfig | None = None, sender: SenderConfig | None = None) -> None:
         config = SessionConfig(
@@ -54,7 +54,10 @@ class Victim:
         self.sent: list[bytes] = []
 
     def take(self, fake: Fake, *datagrams: bytes, segment_bytes: int = 0) -> list[Event]:
-        """Give it datagrams, one train if they are alike and a segment size is given."""
+        """Pass datagrams to the engine, and return its events.
+
+        They form one train if `segment_bytes` is given: then all must have this length.
+        """
         trains = [b"".join(datagrams)] if segment_bytes else datagrams
         for data in trains:
             array = np.frombuffer(data, np.uint8)
@@ -68,7 +71,7 @@ class Victim:
         return list(iter(self.engine.poll_event, None))
 
     def pass_time(self, seconds: float) -> list[Event]:
-        """Let it act on its timers."""
+        """Let time pass in which the engine acts on its timers. Return its events."""
         end, events = self.now + seconds, self.settle()
         while (at := self.engine.poll_timeout()) <= end:
             self.now = max(self.now + 1e-7, at)
@@ -169,7 +172,7 @@ def test_more_missing_than_python_can_count(fake: Fake) -> None:
 
 
 def test_odd_symbol_is_not_taken_together_with_the_first_segment(fake: Fake) -> None:
-    """Both have places next to each other, if what is none is counted as -1."""
+    """The invalid symbol has no place in the object. It must not count as the segment just before the first one."""
     content = Random(1).randbytes(400)
     ext = fti(5, 400, 100, 4, 2)
     victim = Victim()
@@ -207,7 +210,10 @@ def test_claims_of_one_sender_are_bounded(fake: Fake) -> None:
 
 
 def test_claims_take_neither_memory_nor_mappings() -> None:
-    """The kernel allows a process 65,530 mappings."""
+    """Claims of many large objects take little memory.
+
+    They also take few memory mappings, of which the kernel allows a process 65,530.
+    """
     victim = Victim(ReceiverConfig())
     resident, mappings = resident_bytes(), mapping_count()
     for fake in fakes(20):
@@ -395,7 +401,7 @@ def test_nack_about_everything_many_times_is_cut_short() -> None:
 
 @pytest.mark.parametrize("is_unicast", [True, False], ids=["unicast", "group"])
 def test_silent_sender_is_not_asked_on_and_on(is_unicast: bool) -> None:
-    """The first datagrams say that a round trip takes a microsecond, and that a lot is missing."""
+    """The first datagrams of the sender claim a round trip of a microsecond, and leave many segments missing."""
     victim = Victim(ReceiverConfig(unicast_nack=is_unicast))
     (fake,) = fakes(1, grtt_q=0, backoff_gsize=0)
     ext = fti(5, 1 << 20, 1000, 2)
@@ -434,7 +440,7 @@ def test_new_data_go_out_however_often_the_old_are_asked_for() -> None:
 
 
 def test_overwritten_stream_data_is_not_repaired_with_newer_data() -> None:
-    """The requested data is overwritten before it is repaired."""
+    """The requested data is overwritten before the sender sends the repair."""
     victim = Victim(sender=SenderConfig(segment_bytes=64, block_segments=4, stream_bytes=1 << 16, rate_bps=1e6))
     engine = victim.engine
     content = Random(1).randbytes(96_000)

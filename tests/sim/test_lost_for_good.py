@@ -1,4 +1,4 @@
-"""Losses that cannot be repaired are reported, once, to every receiver that lacks the data."""
+"""Tests of losses that cannot be repaired. They are reported once to every receiver that lacks the data."""
 
 from groups import PAYLOAD, SMALL, Chooser, Tap
 
@@ -25,7 +25,7 @@ def test_objects_that_left_the_cache_are_squelched(net: Network, is_kind: Choose
     config = SenderConfig(segment_bytes=100, block_segments=16, cache_objects=2)
     pub, sub = net.sender(config), net.receiver()
     tap = Tap(net)
-    link = net.link(pub, sub).lose(segments=[3])  # of the first object
+    link = net.link(pub, sub).lose(segments=[3])  # one of the first object
     link.back.lose(where=is_kind(Nack))
     first = pub.send(b"a" * 1000)
     net.run(until=0.05)

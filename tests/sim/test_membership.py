@@ -1,4 +1,4 @@
-"""Nodes that join late, leave, restart or fall silent."""
+"""Tests of nodes that join late, leave, restart or fall silent."""
 
 import pytest
 from groups import CODES, NAMES, PAYLOAD, SMALL, Tap, behind_router
@@ -21,7 +21,10 @@ from fjm2.norm.sim import Network, Node
 
 
 def late_joiner(net: Network, sync: Sync, cut_s: float = 0.05) -> tuple[Node, Node, int]:
-    """A sender of a stream, and a receiver that is there a little too late for its beginning."""
+    """Run a sender of a stream, and a receiver that joins shortly after the stream has begun.
+
+    Return both nodes and the id of the stream.
+    """
     pub, sub = net.sender(SMALL), net.receiver(ReceiverConfig(sync=sync))
     link = net.link(pub, sub).cut()
     net.at(cut_s, link.mend)

@@ -1,4 +1,4 @@
-"""Node ids in use twice, floods of requests, false claims, and refused objects."""
+"""Tests of node ids in use twice, floods of requests, false claims, and refused objects."""
 
 from random import Random
 
@@ -37,7 +37,7 @@ def test_node_id_in_use_twice_is_reported(net: Network) -> None:
 
 
 def flood(net: Network, attacker: Node, pub: Node, position: Position, last: Position, flags: int) -> None:
-    """A thousand NACKs for the same, a millisecond apart."""
+    """Send a thousand NACKs with the same request, a millisecond apart."""
     nack = Nack(
         source_id=attacker.node_id,
         sender_id=pub.node_id,
@@ -55,12 +55,12 @@ def flood(net: Network, attacker: Node, pub: Node, position: Position, last: Pos
 def test_flood_of_nacks_makes_few_repairs(net: Network, config: SenderConfig) -> None:
     pub, sub, attacker = net.sender(config), net.receiver(), net.receiver()
     net.link(pub, net.hub, delay_s=0.01)
-    number = pub.send(PAYLOAD)  # 400 segments, of which the first ten blocks are asked for
+    number = pub.send(PAYLOAD)  # 400 segments, of which the NACKs request the first ten blocks
     net.run(until=1.0)
     first, last = _block_range(config, number)
     flood(net, attacker, pub, first, last, RepairFlag.BLOCK)
     net.run(until=3.0)
-    # No more than once a round trip, which is 30 ms here: in a second, some forty times 160.
+    # A block is repaired at most once a round trip, which takes 30 ms here: about forty times 160 segments in a second.
     assert pub.stats.repair_segments_sent <= 40 * 160
     pub.send(b"still alive")
     net.run(until=10.0)
@@ -122,7 +122,7 @@ def test_many_fake_senders_take_bounded_memory(net: Network) -> None:
 
 
 def _template(net: Network, pub: Node) -> bytes:
-    """A DATA of a large object of which no more will come."""
+    """Return a DATA datagram of a large object of which nothing else will be sent."""
     data: list[bytes] = []
     other = Network(net.seed)
     other.on_send = lambda _, train: data.append(bytes(train.data[: train.segment_bytes]))

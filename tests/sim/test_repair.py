@@ -1,4 +1,4 @@
-"""Losses are repaired: by NACKs, by parity, and with few of either."""
+"""Tests that losses are repaired, by NACKs and by parity, and with few of either."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -33,7 +33,10 @@ def test_lost_segments_are_repaired_once(net: Network, fec: Fec) -> None:
 
 
 def asked_at(tap: Tap, config: SenderConfig) -> dict[int, list[float]]:
-    """Return the times at which each segment was requested, by its index. No two missing segments may be adjacent."""
+    """Return the times at which each missing segment was requested, by its index.
+
+    Missing segments must not be adjacent.
+    """
     asked: dict[int, list[float]] = {}
     pid = payload_id_format(config.fec.fec_id)
     for now, _, message in tap.messages:
@@ -88,7 +91,7 @@ def test_a_large_group_holds_off_before_it_requests_more(net: Network) -> None:
 
 
 def test_requests_stay_in_proportion_to_received_data(net: Network) -> None:
-    """Every segment that comes tells of two that are missing, and is hardly longer than the request for them."""
+    """Each segment that arrives reveals two missing segments, and is hardly longer than the request for them."""
     pub, sub = net.sender(replace(SLOW, segment_bytes=64)), net.receiver()
     link = net.link(pub, sub)
     link.lose(segments={number for number in range(3000) if number % 3})
@@ -151,12 +154,12 @@ def test_unicast_nacks_are_advertised_to_the_group(net: Network, is_kind: Choose
     subs = [net.receiver(ReceiverConfig(unicast_nack=True)) for _ in range(50)]
     for sub in subs:
         net.link(router, sub)
-        # Nobody hears another's NACK.
+        # No receiver hears the NACKs of others.
         net.link(router, sub).lose(where=is_kind(Nack))
     pub.send(PAYLOAD)
     net.run(until=5.0)
     assert all(sub.objects == [PAYLOAD] for sub in subs)
-    assert 1 <= sum(sub.stats.nacks_sent for sub in subs) <= 20  # the others hear of it after a whole round trip
+    assert 1 <= sum(sub.stats.nacks_sent for sub in subs) <= 20  # others learn of it after a whole round trip
     assert sum(sub.stats.nacks_suppressed for sub in subs) >= 30
     assert tap.all(RepairAdv)
     assert pub.stats.parity_segments_sent == 4
@@ -165,7 +168,7 @@ def test_unicast_nacks_are_advertised_to_the_group(net: Network, is_kind: Choose
 def test_proactive_parity_avoids_nacks(net: Network) -> None:
     config = SenderConfig(segment_bytes=100, block_segments=16, fec=Fec.RS, parity_segments=4, auto_parity=2)
     pub, sub = net.sender(config), net.receiver()
-    # Two of each block of 16 + 2: a block of 400 segments begins every 18 DATA.
+    # Two segments of each block of 16 + 2 are lost. The object has 25 blocks, so one begins every 18 DATA.
     net.link(pub, sub).lose(segments={18 * block + place for block in range(25) for place in (3, 9)})
     pub.send(PAYLOAD)
     net.run(until=5.0)
@@ -195,7 +198,7 @@ def test_lost_parity_is_replaced_by_other_parity(net: Network) -> None:
 
 def test_more_losses_than_parity_are_repaired(net: Network) -> None:
     pub, sub = net.sender(PARITY), net.receiver()
-    net.link(pub, sub).lose(segments=range(16, 30))  # 14 of a block of 16, with 8 parity
+    net.link(pub, sub).lose(segments=range(16, 30))  # 14 segments of a block of 16, which has 8 parity segments
     pub.send(PAYLOAD)
     net.run(until=5.0)
     assert sub.objects == [PAYLOAD]

@@ -1,4 +1,7 @@
-"""Hundreds of receivers: all get everything, few of them ask, and the sender keeps nothing for each of them."""
+"""Tests of hundreds of receivers.
+
+All of them get everything, few of them send NACKs, and the sender keeps nothing for each of them.
+"""
 
 import gc
 import json
@@ -24,15 +27,15 @@ from fjm2.norm.sim import Node
 SEGMENTS = 320
 CYCLES = 12
 GROUPS = pytest.mark.parametrize("receivers", [200, pytest.param(1000, marks=pytest.mark.nightly)])
-"""Sizes of a group: each receiver is a node of its own, and costs as much."""
+"""Numbers of receivers in a group. Each receiver is simulated as a separate node."""
 
 
 @pytest.fixture(autouse=True)
 def all_in_one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Spare two costs of running a thousand nodes in one process.
+    """Avoid two costs of running a thousand nodes in one process.
 
-    Every node decodes the same bytes, so decoded messages are cached; and the garbage collector would visit all nodes
-    again and again, so it is off.
+    Every node decodes the same bytes, so decoded messages are cached. The garbage collector would visit all nodes again
+    and again, so it is switched off.
     """
     monkeypatch.setattr(engine, "decode", lru_cache(64)(engine.decode))
     gc.disable()
@@ -49,7 +52,7 @@ def test_all_receivers_get_everything_and_few_ask(shared: bool, receivers: int) 
     for row in rows:
         print(row)
         assert row.completed == receivers
-    measured = mean(row.nacks_first_cycle for row in rows)  # fewer miss anything in later cycles
+    measured = mean(row.nacks_first_cycle for row in rows)  # in later cycles fewer receivers lack anything
     expected = mean(row.expected_first_cycle for row in rows)
     print(f"NACKs of a cycle: {measured=:.1f} {expected=:.1f} by_rfc={rows[0].expected_by_rfc:.1f}")
     assert measured <= 2 * expected
@@ -80,7 +83,7 @@ def test_a_cycle_has_as_many_nacks_as_the_analysis_says(receivers: int) -> None:
 
 
 def test_a_large_group_introduces_itself_little_by_little() -> None:
-    """All answer the sender's probes, so that it can wait for them, but not all at once."""
+    """All receivers answer the sender's probes, so that it can wait for them, but not all at once."""
     net, pub, _ = star(300, loss=0.0, shared=False, config=sender_config(300))
     answers: list[int] = []
     heard_of: set[int] = set()
@@ -126,7 +129,7 @@ def test_the_sender_does_not_grow_with_its_receivers(receivers: int) -> None:
 
 
 def _sizes_of_containers(root: object) -> dict[str, int]:
-    """Number of entries in all containers reachable from `root`, by kind of container."""
+    """Return the number of entries in all containers reachable from `root`, by kind of container."""
     sizes: dict[str, int] = {}
     code = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
     seen, todo = {id(root)}, [root]

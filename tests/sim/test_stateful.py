@@ -1,4 +1,4 @@
-"""After any network faults, everything arrives once and unaltered, or its loss is reported."""
+"""Test that after any faults of the network, all data arrives once and unaltered, or its loss is reported."""
 
 import os
 from collections import Counter
@@ -23,7 +23,7 @@ from fjm2.norm.events import (
 from fjm2.norm.sim import Link, Network, Node
 
 IS_SLOW = os.environ.get("FJM2_SLOW") == "1"
-# Room for all that a run can send: a stream counts with its whole buffer, also when it is closed.
+# Settings with room for all that a run can send. A closed stream still counts with its whole buffer.
 ROOM = SenderConfig(cache_objects=1024, stream_bytes=1 << 20)
 SENDERS = [
     replace(ROOM, segment_bytes=64, block_segments=8, fec=Fec.NONE),
@@ -43,17 +43,20 @@ FRACTION = st.sampled_from([0.01, 0.1, 0.3])
 
 
 class Weather(RuleBasedStateMachine):
-    """One sender and three receivers behind a router, in any weather. The cache holds all that is ever sent."""
+    """A stateful test of one sender and three receivers behind a router, with random faults of links and nodes.
+
+    The sender's cache holds all that is ever sent.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.objects: dict[int, bytes] = {}
-        """Objects sent in the sender's present life, by id and in order."""
+        """Objects sent since the sender last started, by id and in order."""
         self.infos: dict[int, bytes | None] = {}
         self.streams: dict[int, bytearray] = {}
         self.open: int | None = None
         self.clashing: set[int] = set()
-        """Ids that an earlier life of the sender used, too: of these nothing can be said."""
+        """Ids that the sender used before and after a restart. The test makes no claim about their contents."""
         self.earlier: dict[int, bytes] = {}
         self.earlier_streams: dict[int, bytes] = {}
         self.count = 0
@@ -156,7 +159,8 @@ class Weather(RuleBasedStateMachine):
         self.earlier |= self.objects
         self.earlier_streams |= {number: bytes(content) for number, content in self.streams.items()}
         self.objects, self.infos, self.streams, self.open = {}, {}, {}, None
-        # No program starts faster than the network is. Of two lives that arrive mixed nobody can tell the later one.
+        # A real program takes longer to start than datagrams take to arrive. If the datagrams of two instances arrived
+        # mixed, nobody could tell which instance is the later one.
         self.net.run(until=self.net.now + 0.1)
         self.pub.rejoin()
 
@@ -177,11 +181,11 @@ class Weather(RuleBasedStateMachine):
         end = self.open
         self.end_stream()
         self.net.run_until(lambda: all(self.is_done(sub, last, end) for sub in self.subs), self.net.now + 60.0)
-        # Pauses have made round trips look long: what else is missing may take many seconds more.
+        # Pauses have made round trips look long. So other repairs may take many seconds more.
         deadline = self.net.now + 200.0
         while any(sub.engine.memory_bytes for sub in self.subs) and self.net.now < deadline:
             self.net.run(until=self.net.now + 1.0)
-        self.net.run(until=self.net.now + 5.0)  # what comes now is too much
+        self.net.run(until=self.net.now + 5.0)  # anything that arrives now is too much
         self.clashing |= (self.earlier.keys() | self.earlier_streams.keys()) & (
             self.objects.keys() | self.streams.keys()
         )
@@ -195,7 +199,7 @@ class Weather(RuleBasedStateMachine):
         return completed and any(event.object_id == end for event in sub.events(StreamEnded))
 
     def check(self, sub: Node) -> None:
-        """All that a receiver was given is what was sent, and nothing came twice."""
+        """Check that everything a receiver delivered is what was sent, and that nothing was delivered twice."""
         contents = self.earlier | self.objects
         streams = self.earlier_streams | {number: bytes(content) for number, content in self.streams.items()}
         clashing = self.clashing | (self.earlier.keys() & self.objects.keys())
@@ -214,7 +218,7 @@ class Weather(RuleBasedStateMachine):
 
     @staticmethod
     def check_runs(runs: list[StreamReceived], content: bytes, sub: Node) -> None:
-        """The runs of a stream follow each other, but for gaps that were reported."""
+        """Check that the runs of a stream follow each other, except for gaps that were reported."""
         skipped = {(event.start, event.end) for event in sub.events(StreamLost)}
         end = runs[0].start
         for run in runs:
@@ -223,7 +227,10 @@ class Weather(RuleBasedStateMachine):
             assert run.data == content[run.start : end], "stream altered"
 
     def check_nothing_lacks(self, sub: Node) -> None:
-        """From where a receiver began, it has all that the sender's present life has sent."""
+        """Check that a receiver has everything that was sent after the last start of the sender.
+
+        Data before the first object that the receiver completed does not count.
+        """
         if self.clashing:
             return
         assert not [event for event in sub.events(ObjectsMissed) if event.first_object_id in self.objects]
@@ -232,7 +239,7 @@ class Weather(RuleBasedStateMachine):
         known = {event.object_id for event in sub.events(ObjectCompleted)}
         known |= {event.object_id for event in sub.events(StreamOpened)}
         order = sorted({*self.objects, *self.streams}, key=self.place_of)
-        # Streams that began earlier come, too, as far as they go on.
+        # Streams that began earlier arrive too, if the sender still writes to them.
         completed = {event.object_id for event in sub.events(ObjectCompleted)}
         first = next(place for place, number in enumerate(order) if number in completed)
         assert [number for number in order[first:] if number not in known] == []
@@ -241,7 +248,10 @@ class Weather(RuleBasedStateMachine):
                 assert sub.log.stream(self.pub.node_id, number) == content
 
     def place_of(self, number: int) -> int:
-        """Ids wrap; those of one life lie close together."""
+        """Return the place of an object id in the order of sending.
+
+        Ids wrap around, but those in use since the sender last started lie close together.
+        """
         some = next(iter(self.objects))
         return (number - some + 0x8000) & 0xFFFF
 

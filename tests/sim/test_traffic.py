@@ -1,4 +1,4 @@
-"""Several streams, senders, files and commands at once, and round trips as they are measured."""
+"""Tests of several streams, senders, files and commands at once, and of measured round trips."""
 
 import os
 from pathlib import Path
@@ -108,4 +108,4 @@ def test_grtt_grows_to_the_longest_round_trip(net: Network) -> None:
     net.link(pub, far, delay_s=0.2)
     pub.write(PAYLOAD)
     net.run(until=300.0)
-    assert 0.3 <= pub.engine.grtt_s <= 0.55  # it shrinks by a tenth whenever the near one answers alone
+    assert 0.3 <= pub.engine.grtt_s <= 0.55  # the estimate shrinks by a tenth when only the near node answers

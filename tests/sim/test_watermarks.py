@@ -1,4 +1,4 @@
-"""Watermarks: the sender learns which receivers have everything."""
+"""Tests of watermarks, by which the sender learns which receivers have everything."""
 
 from groups import PAYLOAD, SLOW, SMALL, Chooser, Tap, behind_router
 
@@ -42,7 +42,7 @@ def test_watermark_waits_for_repairs(net: Network, is_kind: Chooser) -> None:
 
 
 def test_watermark_ignores_losses_after_it(net: Network, is_kind: Chooser) -> None:
-    """Something is always missing, but what was before the watermark is confirmed when it comes."""
+    """A receiver lacks data after the watermark, but confirms the watermark once it has everything before it."""
     tap = Tap(net)
     pub, sub = net.sender(SLOW), net.receiver()
     link = net.link(pub, sub).lose(segments=[3, *range(11, 400, 3)])

@@ -1,4 +1,4 @@
-"""Object ids, sequences and block numbers wrap around."""
+"""Tests of object ids, sequence numbers and block numbers that wrap around."""
 
 from dataclasses import replace
 from random import Random
@@ -17,7 +17,7 @@ from fjm2.norm.sim import Network
 
 
 class Counting(Random):
-    """Begins all counters of an engine with one number."""
+    """A source of random numbers that lets all counters of an engine begin with the same number."""
 
     def __init__(self, first: int) -> None:
         super().__init__(first)
@@ -54,7 +54,7 @@ def test_block_numbers_of_a_stream_wrap_at_16_bits(net: Network) -> None:
 
 @pytest.mark.parametrize("config", CODES, ids=NAMES)
 def test_block_numbers_of_a_stream_wrap(net: Network, config: SenderConfig) -> None:
-    """The stream's first 2^24 - 20 blocks, or 2^16 - 20, are taken as sent: nobody was there."""
+    """The test skips the stream's first 2^24 - 20 blocks, or 2^16 - 20, as if they had been sent to nobody."""
     pub, sub = net.sender(replace(config, stream_bytes=1 << 18)), net.receiver()
     net.link(pub, sub).lose(0.1)
     stream = pub.open_stream()
@@ -62,7 +62,7 @@ def test_block_numbers_of_a_stream_wrap(net: Network, config: SenderConfig) -> N
     skipped = ((1 << bits) - 20) * config.block_segments
     item = sender_of(pub.engine).cache.get(stream)
     ring = item.ring
-    skipped -= skipped % ring.rows  # so that rows stay where their index says
+    skipped -= skipped % ring.rows  # keeps each row at the place of its index
     ring.closed = ring.first = item.next_index = skipped
     pub.write(PAYLOAD * 2)
     pub.end_stream()

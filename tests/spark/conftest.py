@@ -1,4 +1,4 @@
-"""Fixtures of the tests with Spark."""
+"""Fixtures of the tests that use Spark."""
 
 import shutil
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def spark(sparks: Sparks) -> SparkSession:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return the folder for traces."""
+    """Return a new folder for traces."""
     made = tmp_path / "traces"
     made.mkdir()
     return made

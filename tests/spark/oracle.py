@@ -1,4 +1,7 @@
-"""The figures in plain Python, by the definitions of docs/pipeline.md alone."""
+"""An oracle for the pipeline: it computes the same figures in plain Python.
+
+It uses nothing but the definitions in docs/pipeline.md.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""One Spark session at a time, all in one virtual machine, with settings that are quick for few rows."""
+"""Spark sessions for tests, one at a time and all in one Java virtual machine. Their settings suit few rows."""
 
 import sys
 from collections.abc import Iterator
@@ -9,10 +9,11 @@ from fjm2bench.traces.session import spark_session
 from pyspark.sql import SparkSession
 
 JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Options against costly optimisation: no test's process lives long enough to profit from it."""
+"""Options that switch off costly optimisation. No test's process lives long enough to profit from it."""
 SETTINGS: Final = {
     "spark.driver.defaultJavaOptions": JAVA,
-    # Compiling a query takes longer than running it on so few rows. A test on a cluster compiles, with the same result.
+    # Compiling a query takes longer than running it on so few rows. A test on a cluster does compile, with equal
+    # results.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "2",
@@ -20,24 +21,27 @@ SETTINGS: Final = {
     "spark.sql.adaptive.coalescePartitions.enabled": "false",
 }
 OPTIONS: Final = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
-"""The same options for commands."""
+"""`SETTINGS` as options of a command line."""
 
 
 class Sparks:
-    """Return the shared session. Starting a virtual machine and loading Spark takes longer than most tests."""
+    """The Spark session that tests share. Starting a virtual machine and loading Spark takes longer than most tests."""
 
     def __init__(self) -> None:
         self._here: SparkSession | None = None
 
     def here(self) -> SparkSession:
-        """The one for all tests but those that need another."""
+        """Return the shared session, which runs in this process. Start it if necessary."""
         if self._here is None:
             self._here = spark_session("local[2]", memory="1g", settings=SETTINGS)
         return self._here
 
     @contextmanager
     def at(self, master: str, memory: str, settings: dict[str, str]) -> Iterator[SparkSession]:
-        """One elsewhere; meanwhile there is none here. The virtual machine keeps `SETTINGS` that are not set anew."""
+        """Yield a session on another master, and stop the shared session for that time.
+
+        The virtual machine keeps all `SETTINGS` that `settings` does not override.
+        """
         self.stop()
         path = list(sys.path)
         session = spark_session(master, memory=memory, settings=settings)
@@ -45,7 +49,7 @@ class Sparks:
             yield session
         finally:
             session.stop()
-            sys.path[:] = path  # without FJM2 as the workers were given it
+            sys.path[:] = path  # remove the copy of FJM2 that was sent to the workers
 
     def stop(self) -> None:
         if self._here is not None:

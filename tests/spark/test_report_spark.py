@@ -1,4 +1,4 @@
-"""From runs to a report through Spark: no line is bad, and the figures are those of the aggregates."""
+"""Test from runs to a report through Spark: no line is bad, and the report's figures are those of the aggregates."""
 
 import csv
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every line becomes one row of a table, or a bad line with the right reason."""
+"""Tests of cleaning: every line becomes one row of a table, or a bad line with the right reason."""
 
 import json
 from datetime import date, datetime
@@ -100,7 +100,7 @@ KEPT: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def judged(sparks: Sparks) -> dict[str, dict[str, Any]]:
-    """Clean all lines at once, and return the rows by name."""
+    """Clean all lines of the tables of cases at once. Return the resulting rows, by the name of the case."""
     texts = {name: case[0] for name, case in BAD.items()} | {name: case[0] for name, case in KEPT.items()}
     texts["result"] = json.dumps(result(labels={"fault": "none"}))
     lines = [(name, 7, text, None) for name, text in texts.items()]

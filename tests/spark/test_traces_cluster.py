@@ -1,4 +1,7 @@
-"""The pipeline computes the same figures here, on a real cluster, and by a stream that was killed and restarted."""
+"""Tests that the pipeline computes the same figures in each way that it can run.
+
+It runs in this process, on a real cluster, and as a stream that is killed and restarted.
+"""
 
 import os
 import signal
@@ -32,9 +35,9 @@ COMPILED = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
 }
-"""Compile queries, as outside of tests."""
+"""Settings under which Spark compiles queries, as outside of tests."""
 LINES = 4000
-"""Enough for two batches of a stream."""
+"""Number of lines of traces: enough for two batches of a stream."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(sparks: Sparks, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """Run `ingest` and `aggregate` on the folder in this process."""
+    """Run `ingest` and `aggregate` on the folder in this process. Return the contents of the warehouse."""
     warehouse = Warehouse(tmp_path_factory.mktemp("local"))
     ingest(sparks.here(), folder, warehouse, settle_s=0)
     aggregate(sparks.here(), warehouse)
@@ -80,7 +83,7 @@ def running(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def cluster(folder: Path, port: int, workers: int) -> Iterator[str]:
-    """Start a master and its workers, each as a process of its own."""
+    """Start a master and workers of Spark, each in its own process. Yield the master's URL."""
     master = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
         log = folder / "master.log"
@@ -102,7 +105,7 @@ def cluster(folder: Path, port: int, workers: int) -> Iterator[str]:
 
 
 def came_with_the_job(spark: SparkSession) -> bool:
-    """True if a worker has FJM2 from the archive that the driver sent it."""
+    """Return True if a worker uses FJM2 from the archive that the driver sent to it."""
 
     def where(_: int) -> str:
         import fjm2bench.traces.lines
@@ -113,7 +116,7 @@ def came_with_the_job(spark: SparkSession) -> bool:
 
 
 def executors_of(spark: SparkSession) -> int:
-    """Number of executors, the driver's own included."""
+    """Return the number of executors, including the driver's own."""
     return len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos())
 
 
@@ -146,7 +149,7 @@ def test_a_cluster_computes_the_same_figures(
 
 
 def stream_command(folder: Path, warehouse: Path) -> list[str]:
-    """The command of a stream whose batches are small, so that it can be killed between two of them."""
+    """Return the command of a stream with small batches, so that it can be killed between two of them."""
     options = ["--once", "--every", "0", "--settle", "0", "--batch-mib", "1", "--master", "local[1]", "--memory", "1g"]
     program = [sys.executable, "-m", "fjm2bench", "traces", "stream", str(folder), str(warehouse), *options]
     return [*program, *OPTIONS]

@@ -1,4 +1,7 @@
-"""Figures, compared with an oracle in plain Python; and anomalies and results by cell, which it does not cover."""
+"""Tests of the pipeline's figures against an oracle in plain Python.
+
+Separate tests check anomalies and results by cell, which the oracle does not cover.
+"""
 
 import math
 from typing import Any
@@ -18,10 +21,10 @@ NAMES = st.sampled_from(oracle.COUNTERS)
 COUNTS = st.dictionaries(NAMES, st.integers(0, 10**6) | st.integers(0, 10**12), max_size=5)
 SAMPLES = st.tuples(
     st.integers(0, 2),  # sequence numbers that are skipped
-    st.integers(1, 70_000_000),  # microseconds that it covers
+    st.integers(1, 70_000_000),  # microseconds that the sample covers
     COUNTS,
     st.none() | st.integers(0, 10**6),  # CPU, in microseconds
-    st.none() | st.integers(0, 10**5),  # GRTT, likewise
+    st.none() | st.integers(0, 10**5),  # GRTT, in microseconds
 )
 SERIES = st.tuples(
     st.sampled_from(["pub", "sub", "node", "gateway", "capture"]),
@@ -38,7 +41,10 @@ RUNS = 80
 
 
 def some(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
-    """Collects examples, which one job of Spark checks together: a job for each would take too long."""
+    """Draw examples from a strategy, and return them in a list.
+
+    One job of Spark checks them together: a job for each would take too long.
+    """
     kept: list[Any] = []
 
     @settings(max_examples=count, phases=[Phase.generate], database=None)
@@ -51,7 +57,7 @@ def some(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
 
 
 def lines_of(runs: list[Any]) -> list[dict[str, Any]]:
-    """Return samples as a recorder would write them."""
+    """Return the samples of generated runs as a recorder would write them."""
     lines = {}
     for number, run in enumerate(runs):
         for role, layer, node, source, link, samples in run:
@@ -99,17 +105,17 @@ def test_figures_equal_the_oracles(spark: SparkSession) -> None:
 
 
 SECOND = st.tuples(
-    st.sampled_from([1, 1, 1, 1, 1, 2, 3, 9, 11, 12]),  # after the one before
+    st.sampled_from([1, 1, 1, 1, 1, 2, 3, 9, 11, 12]),  # seconds after the sample before
     st.sampled_from([0, 1_000, 200_000, 1_000_000, 1_000_000, 1_000_000]),  # bytes
     st.sampled_from([0, 0, 0, 0, 10, 49, 50, 400]),  # NACKs sent, and those received
     st.sampled_from([0, 0, 0, 30]),
     st.sampled_from([0, 0, 0, 1]),  # how often the window was full
-    st.integers(1, 3_000_000),  # microseconds that it covers
-    st.integers(0, 999_999),  # where in the second it ends
+    st.integers(1, 3_000_000),  # microseconds that the sample covers
+    st.integers(0, 999_999),  # microsecond of the second in which the sample ends
 )
 FLOW = st.tuples(
     st.sampled_from([HOUR, MIDNIGHT, HOUR + 1800]),
-    st.integers(-30, 5),  # seconds from there, to begin
+    st.integers(-30, 5),  # seconds after that time at which the flow begins
     st.sampled_from(["pub", "sub", "node"]),
     st.lists(SECOND, min_size=12, max_size=50),
 )
@@ -138,7 +144,7 @@ def test_anomalies_equal_the_oracles(spark: SparkSession) -> None:
 
 
 def flow(begin: float, rates: list[int], **keys: Any) -> list[dict[str, Any]]:
-    """Return one sample for each second, with these numbers of bytes."""
+    """Return one sample for each second, with these numbers of bytes received."""
     labels = {"dt": 1.0} | keys
     return [
         sample(**{"t": begin + index + 0.5, "seq": index, "c": {"payload_bytes_received": rate}, **labels})
@@ -156,7 +162,7 @@ def test_anomalies_are_found_and_nothing_else(spark: SparkSession) -> None:
     lines = [
         *flow(HOUR, STEADY, run="steady"),
         *flow(HOUR, STEADY + [10] * 3 + STEADY, run="collapse"),
-        *flow(HOUR - 21, STEADY + [10] * 3 + STEADY, run="across"),  # a block ends within
+        *flow(HOUR - 21, STEADY + [10] * 3 + STEADY, run="across"),  # a block ends within the collapse
         *flow(HOUR, STEADY + [0] * 20, run="ends"),
         *flow(HOUR, [100] * 20 + [1] * 3 + [100] * 20, run="hardly-anything"),
         *nacks,
@@ -179,7 +185,7 @@ def test_results_by_cell_leave_out_faults_and_name_their_runs(spark: SparkSessio
     lines = [result(run=run, r={"msgs_per_s": rate, "lost": 1}) for run, rate in rates.items()]
     lines += [
         result(run="r4", r={"msgs_per_s": 1.0}, labels={"fault": "timed out"}),
-        result(run="r1", node="p", role="pub", r={"msgs_per_s": 5.0}),  # a process's own: no run's
+        result(run="r1", node="p", role="pub", r={"msgs_per_s": 5.0}),  # a process, not a run
         result(run="r5", size=64, r={"p50_us": 7.0}),
     ]
     rows = {row["size"]: row for row in results_by_cell(frame_of(spark, lines, "results")).collect()}

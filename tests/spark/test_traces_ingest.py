@@ -1,4 +1,4 @@
-"""Every written line is in the warehouse once, whatever happens to files, and wherever a process dies."""
+"""Tests of ingestion: every written line is in the warehouse once, despite changes of files and crashes."""
 
 import gzip
 import json
@@ -44,7 +44,7 @@ def seqs(spark: SparkSession, warehouse: Warehouse) -> list[int]:
 
 
 def cut(path: Path, *borders: int) -> list[bytes]:
-    """Read a file's lines in parts that begin at these offsets."""
+    """Read a file in parts that begin at these offsets, and return its lines."""
     size = path.stat().st_size
     found = []
     for start, end in zip((0, *borders), (*borders, size), strict=True):
@@ -98,7 +98,7 @@ def test_a_broken_archive_gives_its_whole_lines_and_a_fault(folder: Path) -> Non
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
 def test_a_file_compressed_after_it_was_found_is_still_read(folder: Path, name: str) -> None:
-    """A part of a file may begin in the middle of a line."""
+    """The file is read in parts, which may begin in the middle of a line."""
     plain, text = folder / "x.jsonl", encode(samples(50))
     (folder / "x.jsonl.gz").write_bytes(gzip.compress(text))
     found = b""
@@ -146,7 +146,7 @@ def test_only_what_is_new_is_read(spark: SparkSession, folder: Path, warehouse: 
     path = write(folder, "run=r1/node=n1.jsonl", samples(5))
     assert ingest(spark, folder, warehouse).counts == {"rows": 5}
     assert ingest(spark, folder, warehouse).batch is None
-    with path.open("ab") as file:  # it grows, and is being written to
+    with path.open("ab") as file:  # the file grows; its last line is not complete yet
         file.write(encode(samples(3, 5)) + encode(samples(1, 8))[:40])
     grown = ingest(spark, folder, warehouse, settle_s=3600)
     assert (grown.counts, grown.pending) == ({"rows": 3}, [str(path)])
@@ -154,7 +154,7 @@ def test_only_what_is_new_is_read(spark: SparkSession, folder: Path, warehouse: 
         file.write(encode(samples(1, 8))[40:])
     assert ingest(spark, folder, warehouse, settle_s=3600).counts == {"rows": 1}
     (path.parent / "node=n1.jsonl.gz").write_bytes(gzip.compress(path.read_bytes() + encode(samples(2, 9))))
-    path.unlink()  # an operator compresses it, after two more lines
+    path.unlink()  # an operator has compressed the file, after two more lines
     assert ingest(spark, folder, warehouse, settle_s=0).counts == {"rows": 2}
     assert ingest(spark, folder, warehouse, settle_s=0).batch is None
     assert seqs(spark, warehouse) == list(range(11))
@@ -193,7 +193,7 @@ def test_another_file_of_the_same_name_is_read_from_its_beginning(folder: Path, 
 
 
 def test_after_a_crash_a_stream_reads_the_same_batch_again(folder: Path) -> None:
-    """There are files that grew, new files, and one that replaced another."""
+    """The batch contains a file that grew, a new file, and a file that replaced another."""
     reader = TraceReader({"path": str(folder), "settle_s": "0", "batch_bytes": str(1 << 20)})
     for name in ("grows", "goes", "stays"):
         write(folder, f"{name}.jsonl", samples(5))
@@ -206,11 +206,11 @@ def test_after_a_crash_a_stream_reads_the_same_batch_again(folder: Path) -> None
     write(folder, "new.jsonl", samples(3))
     rows, end = reader.read(start)
     splits = list(rows)
-    assert [start, end] == json.loads(json.dumps([start, end]))  # as the checkpoint has them
+    assert [start, end] == json.loads(json.dumps([start, end]))  # as the checkpoint stores them
     assert _splits(reader.readBetweenOffsets(start, end)) == _splits(splits)
     begins = {Path(split.file).stem: split.start > 0 for split in _splits(reader.readBetweenOffsets(start, end))}
     assert begins == {"grows": True, "goes": False, "new": False}
-    for name in ("new", "goes", "grows"):  # all of them are compressed before it comes to that
+    for name in ("new", "goes", "grows"):  # all of them are compressed before the batch is read again
         (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress((folder / f"{name}.jsonl").read_bytes()))
         (folder / f"{name}.jsonl").unlink()
     assert _splits(reader.readBetweenOffsets(start, end)) == _splits(splits)
@@ -245,7 +245,7 @@ def test_captures_become_samples(spark: SparkSession, folder: Path, warehouse: W
 
 
 def test_captures_are_read_in_a_time_that_grows_as_they_do(folder: Path) -> None:
-    """One packet a minute makes many lines."""
+    """The capture has one packet a minute, which makes many lines."""
     vector = (VECTORS / "loss-stream.pcap").read_bytes()
     captured, length = struct.unpack_from("<II", vector, 32)
     path = folder / "x.pcap"
@@ -272,7 +272,7 @@ class _Died(Exception):  # noqa: N818
 def test_a_crash_at_any_point_leaves_each_line_once(
     spark: SparkSession, folder: Path, warehouse: Warehouse, moves: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process dies before the journal is written, before anything is moved, or in between."""
+    """The process dies before the journal is written, before anything is moved, or between two moves."""
     write(folder, "a.jsonl", [*samples(3), sample(t=T + 86_400, seq=3), "broken"])
     write_state, move = storage.write_json, storage.move
     left = [moves]

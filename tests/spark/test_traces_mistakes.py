@@ -1,4 +1,4 @@
-"""Errors around the pipeline are reported in one line, end it soon, and leave nothing behind."""
+"""Tests of errors around the pipeline. They are reported in one line, end it soon, and leave nothing behind."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ START_S = 120.0
 
 
 def said(*arguments: object, code: int = 1) -> str:
-    """Run a command that fails, and return its output."""
+    """Run a command that fails, and return the last line of its output."""
     result = CliRunner().invoke(traces, [str(part) for part in arguments])
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
@@ -114,7 +114,7 @@ def test_the_reason_is_the_line_that_tells_why(text: str, expected: str) -> None
 
 
 def test_a_huge_line_is_read_in_blocks(folder: Path) -> None:
-    """The line is one bad line, whichever part of the file it is read in."""
+    """The huge line counts as one bad line, in whichever part of the file it is read."""
     path = folder / "x.jsonl"
     size = 100 << 20
     with path.open("wb") as file:
@@ -144,7 +144,7 @@ def test_a_clock_that_was_put_back_does_not_keep_a_file_waiting(folder: Path) ->
 
 
 def processes_of(session: int) -> list[str]:
-    """Return the processes of a session, whoever their parents are."""
+    """Return the running processes of a session, whichever parents they have."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -188,7 +188,7 @@ def test_ctrl_c_prints_one_line_and_leaves_no_process(folder: Path, tmp_path: Pa
 
 
 def test_a_killed_virtual_machine_is_reported(folder: Path, tmp_path: Path) -> None:
-    """Kill the process as the kernel does without memory."""
+    """Kill the virtual machine as the kernel does when memory runs out."""
     write(folder, "run=a/node=a.jsonl", [sample(seq=seq) for seq in range(5)])
     warehouse = Warehouse(tmp_path / "w")
     program = [sys.executable, "-m", "fjm2bench", "traces", "stream", str(folder), str(warehouse.path)]

@@ -1,4 +1,7 @@
-"""`traces scale` with thousands of lines instead of millions: DuckDB computes the same figures from the same files."""
+"""Tests of `traces scale` with thousands of lines instead of millions.
+
+DuckDB computes the same figures from the same files.
+"""
 
 import json
 import shutil
@@ -24,7 +27,7 @@ LINES = 20_000
 
 @pytest.fixture(scope="module")
 def made(sparks: Sparks, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Warehouse, Generated]:
-    """Return traces, a warehouse of them, and the counts of what was written."""
+    """Return a folder of traces, a warehouse that has ingested them, and the counts of the lines that were written."""
     place: Path = tmp_path_factory.mktemp("scale")
     written = generate(place / "traces", LINES)
     warehouse = Warehouse(place / "warehouse")
@@ -34,7 +37,7 @@ def made(sparks: Sparks, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 
 
 def test_generated_lines_are_realistic(made: tuple[Path, Warehouse, Generated]) -> None:
-    """A twentieth of the lines are broken, in all ways. Half of all belong to one run; many runs are short."""
+    """A twentieth of the lines are broken, in all possible ways. The runs differ much in length."""
     folder, _, written = made
     bad = written.bad.total()
     assert written.good + bad == LINES
@@ -103,7 +106,7 @@ def test_the_command_measures_and_leaves_nothing_behind(tmp_path: Path, monkeypa
     settings, folder = tmp_path / "settings", tmp_path / "scale"
     settings.mkdir()
     folder.mkdir()
-    # As an operator would, who has no option of the command for it.
+    # Settings are given as an operator would give them: the command has no option for them.
     (settings / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in SETTINGS.items()))
     monkeypatch.setenv("SPARK_CONF_DIR", str(settings))
     arguments = ["scale", "--rows", "1000", "--memory", "1g", "--master", "local[1]", "--folder", str(folder)]

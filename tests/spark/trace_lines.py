@@ -1,4 +1,4 @@
-"""Lines of traces, as recorders write them."""
+"""Functions that make lines of traces, as recorders write them."""
 
 import json
 from collections.abc import Iterable
@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 T = 1_790_000_000.0
-"""2026-09-21 13:33:20."""
+"""Time of the first sample, in Unix time: 2026-09-21 13:33:20 UTC."""
 
 
 def sample(**keys: Any) -> dict[str, Any]:
-    """Return a good sample. Keys given as None are null; keys given as ... are left out."""
+    """Return a good sample with some keys changed.
+
+    A value of None stands for null, a value of ... leaves the key out.
+    """
     line = {
         "v": 1,
         "kind": "sample",
@@ -36,7 +39,7 @@ def sample(**keys: Any) -> dict[str, Any]:
 
 
 def result(**keys: Any) -> dict[str, Any]:
-    """Return a good result of a run."""
+    """Return a good result of a run with some keys changed."""
     base = {
         "kind": "result",
         "role": "run",
@@ -51,7 +54,7 @@ def result(**keys: Any) -> dict[str, Any]:
 
 
 def encode(lines: Iterable[dict[str, Any] | str | bytes]) -> bytes:
-    """Return a file's bytes, with a newline after every line."""
+    """Return the content of a file with these lines. A newline ends each line."""
     return b"".join(_bytes_of(line) + b"\n" for line in lines)
 
 

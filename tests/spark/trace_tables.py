@@ -1,4 +1,4 @@
-"""Contents of a warehouse, for comparison."""
+"""A reader of all tables of a warehouse, so that tests can compare their contents."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def contents(spark: SparkSession, warehouse: Warehouse) -> dict[str, Any]:
     """Return the contents of all tables of a warehouse."""
     tables = {name: read_table(spark, warehouse, name) for name in ("rows", "results", "bad")}
     if tables["bad"]:
-        tables["bad"] = tables["bad"].drop("day")  # of the ingest: it may come after midnight
+        tables["bad"] = tables["bad"].drop("day")  # the day of the ingest, which may run after midnight
     figures = {name: read_figures(spark, warehouse, name) for name in FIGURES}
     return {name: _rows_of(frame) for name, frame in (tables | figures).items() if frame}
 

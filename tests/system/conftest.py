@@ -1,4 +1,4 @@
-"""Fixtures for tests on real sockets: private networks, if the user may make them."""
+"""Fixtures for tests on real sockets: private networks, if the user is allowed to make them."""
 
 from collections.abc import Iterator
 
@@ -14,6 +14,6 @@ def require_root_and_netns() -> None:
 
 @pytest.fixture
 def network(require_root_and_netns: None) -> Iterator[Network]:  # noqa: ARG001
-    """An empty network that is removed after the test."""
+    """Yield a private network without hosts. It is removed after the test."""
     with Network() as made:
         yield made

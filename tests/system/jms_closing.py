@@ -1,10 +1,10 @@
-"""A connection that is closed at a bad time.
+"""A program that closes a connection at a bad time.
 
     python jms_closing.py asyncio|blocking STATE URI
 
-At the first line on stdin, it sends one message. At the second, after the test has harmed its subscriber or link, it
-enters the state and closes. It prints a line of JSON: how long closing took, how many messages were accepted, the
-outcome of the pending call, and the errors that the exception listener got.
+After the first line on stdin, it sends one message. Then the test harms its subscriber or its link. After the second
+line, it brings the connection into STATE and closes it. It prints a line of JSON: how long closing took, how many
+messages were accepted, the outcome of the pending call, and the errors that the exception listener got.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _TRANSACTED = ("transaction", "commit")
 
 
 class Numbered:
-    """Makes numbered messages. A message is accepted once its send has returned."""
+    """A source of numbered messages. It also counts accepted messages: those whose send has returned."""
 
     def __init__(self) -> None:
         self.made = 0

@@ -3,8 +3,9 @@
     python jms_peer.py subscribe URI
     python jms_peer.py publish URI BYTES MESSAGES_PER_S [BEGIN]
 
-They report in lines of JSON, and obey commands on stdin: `begin` (a publisher with the argument BEGIN waits for it),
-`pause`, `cpu`, and `close`, which ends them. Every message has the sender's process id and a number.
+The program reports in lines of JSON. It obeys commands on stdin: `begin`, `pause`, `cpu`, and `close`, which ends it. A
+publisher with the argument BEGIN waits for `begin` before it sends. Every message contains the sender's process id and
+a number.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ def body_of(number: int, size: int) -> bytes:
 
 
 class Subscriber:
-    """Reports the number of messages from each sender, faults in them, and the number of gaps."""
+    """A subscriber that reports the number of messages from each sender, faults in them, and the number of gaps."""
 
     def __init__(self, connection: Connection) -> None:
         self._next: dict[str, int] = {}
@@ -61,7 +62,7 @@ class Subscriber:
         say(received=self._received, gaps=self._gaps)
 
     async def run(self) -> None:
-        """Report shortly after new messages, all at once. Without messages, do nothing."""
+        """Report shortly after new messages have arrived, once for all of them. Without messages, do nothing."""
         while True:
             await self._is_news.wait()
             await asyncio.sleep(_REPORT_S)
@@ -70,7 +71,10 @@ class Subscriber:
 
 
 class Publisher:
-    """Sends at a rate. Reports the number of messages, and the longest time that a send was blocked."""
+    """A publisher with a given rate.
+
+    It reports the number of messages sent, and the longest time for which a send was blocked.
+    """
 
     def __init__(self, connection: Connection, size: int, per_s: float, is_waiting: bool) -> None:
         self._producer = connection.create_session().create_producer(TOPIC)
@@ -115,7 +119,7 @@ class Publisher:
 
 
 async def obey(peer: Subscriber | Publisher) -> None:
-    """Obey commands until `close`."""
+    """Obey commands from stdin until `close`."""
     loop = asyncio.get_running_loop()
     while (line := (await loop.run_in_executor(None, sys.stdin.readline)).strip()) != "close":
         if line == "cpu":

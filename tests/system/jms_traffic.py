@@ -1,9 +1,10 @@
-"""A flow of messages of all types and sizes, whose content follows from their numbers: one program sends, others check.
+"""Traffic of messages of all types and sizes: one program sends, others receive and check.
 
     python jms_traffic.py send|receive|receive-late URI COUNT
 
-All report in lines of JSON and wait for lines on stdin. The sender and a late receiver wait before they begin.
-Receivers wait before they end, which they do once all messages, or no more messages, have arrived.
+The number of a message determines its content. All programs report in lines of JSON, and wait for lines on stdin: the
+sender and a late receiver before they begin, receivers before they end. A receiver ends once it has all messages, or
+once no more arrive.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ _SIZES = (0, 0, 1, 10, 10, 40, 40, 40, 100, 100, 100, 100, 300, 300, 700, 1_400)
 _LARGE_EVERY, _LARGE_SIZES = 500, (8_000, 20_000, 65_536, 100_000, 300_000)
 LANE_OF = (0, 0, 0, 0, 0, 1, 1, 2, 2, 2)
 _QUIET_S = 30.0
-"""Silence after which a receiver takes the remaining messages as lost."""
+"""Silence after which a receiver regards the remaining messages as lost."""
 _SHOWN = 20
 _REPORT_EVERY = 1_000
 _TURN = 20
@@ -165,7 +166,10 @@ TYPES = (TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage, Me
 
 
 def fault_of(message: Message) -> str | None:
-    """Return what is wrong with a message, or None. Its number determines all of it."""
+    """Return a description of what is wrong with a received message, or None if nothing is wrong.
+
+    The received message is compared with the message that `make` returns for the same number.
+    """
     number = message.get_int_property("number")
     is_third = number % 3 == 0
     wanted = {
@@ -193,7 +197,10 @@ def fault_of(message: Message) -> str | None:
 
 
 Order = tuple[int, str, int]
-"""Producer, topic and priority. Messages in which they are equal keep their order; a higher priority overtakes."""
+"""Producer, topic and priority of a message.
+
+Messages that agree in all three are delivered in order. A message of higher priority may overtake others.
+"""
 
 
 def order_of(number: int) -> Order:
@@ -201,7 +208,7 @@ def order_of(number: int) -> Order:
 
 
 class Checker:
-    """Counts received messages and notes their faults."""
+    """A counter of received messages, which also notes their faults."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -236,11 +243,14 @@ class Checker:
 
     @property
     def is_whole(self) -> bool:
-        """True if all messages have arrived that follow the first one."""
+        """True if all messages that follow the first received one have arrived."""
         return self.received == self.count or (bool(self.received) and not self.missing())
 
     def missing(self) -> list[int]:
-        """Return some numbers of missing messages: an earlier one of the same order has arrived."""
+        """Return the numbers of some missing messages.
+
+        A message counts as missing if an earlier message of the same order has arrived.
+        """
         absent = (number for number in range(self.count) if not self.seen[number])
         never = self.count
         return list(islice((one for one in absent if one > self._first.get(order_of(one), never)), _SHOWN))
@@ -264,7 +274,7 @@ async def _line() -> None:
 
 
 async def send(connection: Connection, count: int, errors: list[str]) -> None:
-    """Send all messages from several producers that take turns."""
+    """Send all messages, from several producers that take turns."""
     sessions = [connection.create_session() for _ in range(PRODUCERS)]
     bus = connection._core.endpoint.bus  # type: ignore[union-attr]
     await bus.ready()
@@ -293,7 +303,7 @@ async def _produce(producer: MessageProducer, numbers: range) -> None:
 
 
 async def receive(connection: Connection, count: int, errors: list[str]) -> None:
-    """Listen on all topics."""
+    """Receive messages on all topics, and check them."""
     checker = Checker(count)
     session = connection.create_session()
     for topic in TOPICS:

@@ -1,7 +1,8 @@
 """Private networks for tests: namespaces joined by links or a switch, with configurable loss and rate.
 
 The host's network is not touched: links are made inside the namespaces. Leaving the `Network` removes everything, even
-after an error. If its process was killed, the next `Network` cleans up. Needs root and the `ip` tool.
+after an error. If a process with a network was killed, the next `Network` removes what is left. Needs root and the `ip`
+tool.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ _NETNS_FOLDER = Path("/run/netns")
 _OWN_NETNS = Path("/proc/thread-self/ns/net")
 _HAS_IPV6 = Path("/proc/sys/net/ipv6").exists()
 _NAME = re.compile(r"fjm2-(\d+)-\d+")
-"""Names of namespaces made here, with the id of the process that made them."""
+"""Names of namespaces that this module makes. They contain the id of the process that made them."""
 _CLONE_NEWNET = 0x40000000
 _STOP_TIMEOUT_S = 5.0
 _POLL_INTERVAL_S = 0.01
@@ -34,11 +35,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class CommandError(Exception):
-    """A command failed. The text includes its output."""
+    """Failure of a command. The text includes its output."""
 
 
 def run(*command: str) -> str:
-    """Run a command and return its output. Raises CommandError if it fails or takes too long."""
+    """Run a command, and return its output. Raise CommandError if it fails or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
@@ -66,7 +67,7 @@ def skip_where_impossible(*tools: str) -> None:
 
 
 def remove_leftovers() -> None:
-    """Remove namespaces left behind by killed processes, and kill what still runs in them."""
+    """Remove namespaces left behind by killed processes, and kill the processes still running in them."""
     names = [path.name for path in _NETNS_FOLDER.glob("*")]
     for found in filter(None, map(_NAME.fullmatch, names)):
         if Path("/proc", found[1]).exists():
@@ -85,15 +86,18 @@ class Namespace:
         self._started: list[subprocess.Popen[str]] = []
 
     def run(self, *command: str) -> str:
-        """Run a command inside and return its output."""
+        """Run a command inside the namespace, and return its output."""
         return run("ip", "netns", "exec", self.name, *command)
 
     def ip(self, *arguments: str) -> str:
-        """Run the `ip` tool inside."""
+        """Run the `ip` tool on the namespace, and return its output."""
         return run("ip", "-n", self.name, *arguments)
 
     def start(self, *command: str) -> subprocess.Popen[str]:
-        """Start a process inside, with pipes. Leaving the network ends it if it still runs."""
+        """Start a process inside the namespace, with pipes.
+
+        If the process is still running when the network is removed, it is ended then.
+        """
         process = subprocess.Popen(
             ("ip", "netns", "exec", self.name, *command),
             stdin=subprocess.PIPE,
@@ -106,7 +110,10 @@ class Namespace:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Put sockets that this thread opens inside the `with` block into the namespace, where they stay."""
+        """Make this thread open sockets in the namespace while the `with` block runs.
+
+        These sockets stay in the namespace afterwards.
+        """
         with _OWN_NETNS.open() as outside, (_NETNS_FOLDER / self.name).open() as inside:
             _set_namespace(inside.fileno())
             try:
@@ -115,29 +122,38 @@ class Namespace:
                 _set_namespace(outside.fileno())
 
     def lose(self, probability: float) -> None:
-        """Drop UDP on arrival with this probability: datagrams if the peers `cut_trains`, otherwise whole trains."""
+        """Drop UDP on arrival with this probability.
+
+        This drops single datagrams if their senders called `cut_trains`, otherwise whole trains.
+        """
         rule = f"INPUT -p udp -m statistic --mode random --probability {probability} -j DROP"
         self.run("iptables", "-A", *rule.split())
         self.run("ip6tables", "-A", *rule.split())
 
     def cut_trains(self, device: str) -> None:
-        """Send datagram by datagram, as network cards do. Without it, a train of UDP_SEGMENT crosses a cable whole."""
+        """Make the namespace send each datagram by itself, as network cards do.
+
+        Otherwise, a train of UDP_SEGMENT crosses a cable whole.
+        """
         self.ip("link", "set", device, "gso_max_segs", "1")
 
     def limit(self, device: str, rate_mbit: float, *, queue_bytes: int = 1 << 20, burst_bytes: int = 1 << 17) -> None:
-        """Limit a device's rate. Packets beyond the queue are lost. A burst must hold a whole train."""
+        """Limit a device's rate. Packets that the queue has no room for are lost.
+
+        A burst must have room for a whole train.
+        """
         shape = f"tbf rate {rate_mbit}mbit burst {burst_bytes} limit {queue_bytes}"
         run("tc", "-n", self.name, "qdisc", "replace", "dev", device, "root", *shape.split())
 
     def stop(self) -> None:
-        """End all processes started inside."""
+        """End all processes started inside the namespace."""
         for process in self._started:
             _end(process)
         self._started.clear()
 
 
 class Network:
-    """A context manager that makes namespaces and removes everything at the end."""
+    """A context manager that makes namespaces, and removes everything at the end."""
 
     def __init__(self) -> None:
         self._namespaces: list[Namespace] = []
@@ -160,7 +176,7 @@ class Network:
             raise CommandError("; ".join(failures))
 
     def namespace(self) -> Namespace:
-        """Make a namespace with nothing but lo, which is up."""
+        """Make a namespace whose only interface is lo, which is up."""
         namespace = Namespace(f"fjm2-{os.getpid()}-{next(_numbers)}")
         run("ip", "netns", "add", namespace.name)
         self._namespaces.append(namespace)
@@ -183,7 +199,10 @@ class Network:
             wait_until_up(namespace, device)
 
     def switch(self, *hosts: Namespace, device: str = "veth0", mtu: int = 1500) -> Namespace:
-        """Make a switch with a cable to each host, with addresses 10.57.N.1, .2 and so on. It floods multicast."""
+        """Make a switch with a cable to each host, and return it. The switch floods multicast.
+
+        The hosts have addresses 10.57.N.1, 10.57.N.2 and so on, where N counts the cables and switches from 1.
+        """
         switch = self.namespace()
         switch.ip("link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
         switch.ip(*f"link set br0 mtu {mtu} up".split())
@@ -199,13 +218,13 @@ class Network:
 
 
 def set_up(namespace: Namespace, device: str, address: str, *, mtu: int = 1500) -> None:
-    """Give a device its address and switch it on."""
+    """Give a device its address, and switch the device on."""
     namespace.ip("address", "add", address, "dev", device)
     namespace.ip(*f"link set {device} mtu {mtu} up".split())
 
 
 def wait_until_up(namespace: Namespace, device: str) -> None:
-    """Wait until a device has a carrier and a link-local IPv6 address: it gets them shortly after it is up."""
+    """Wait until a device has a carrier and a link-local IPv6 address. It gets both shortly after it is switched on."""
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     while True:
         state = namespace.ip("-br", "address", "show", device)

@@ -15,13 +15,16 @@ from typing import Any
 from netns import Namespace
 
 READY_S = 30.0
-"""Longest wait for something quick, on a busy machine: there, Python alone takes a second to start."""
+"""Longest wait for something quick on a busy machine, where Python alone takes a second to start."""
 _POLL_S = 0.01
 _FOLDER = Path(__file__).parent
 
 
 def until(is_true: Callable[[], object], timeout_s: float, what: Callable[[], str]) -> None:
-    """Wait until a condition is true. Raises AssertionError after the timeout, with the text that `what` returns."""
+    """Wait until a condition is true.
+
+    After the timeout, raise AssertionError with the text that `what` returns.
+    """
     deadline = time.monotonic() + timeout_s
     while not is_true():
         if time.monotonic() > deadline:
@@ -30,7 +33,7 @@ def until(is_true: Callable[[], object], timeout_s: float, what: Callable[[], st
 
 
 class Peer:
-    """A Python program of this folder, to be closed by `peers`."""
+    """A running Python program of this folder. `peers` closes it."""
 
     def __init__(self, namespace: Namespace, program: str, *arguments: object) -> None:
         self._argv = [program, *map(str, arguments)]
@@ -53,15 +56,18 @@ class Peer:
     # Reports.
 
     def all(self, name: str) -> list[Any]:
-        """Return all values reported under a name."""
+        """Return all values that the program has reported under a name."""
         return [report[name] for report in list(self.reports) if name in report]
 
     def last(self, name: str, default: Any = None) -> Any:
-        """Return the newest value reported under a name."""
+        """Return the newest value that the program has reported under a name, or `default` if there is none."""
         return next(iter(reversed(self.all(name))), default)
 
     def wait_for(self, name: str, wanted: Callable[[Any], object] = lambda _: True, timeout_s: float = READY_S) -> Any:
-        """Wait for the first value reported under a name that fulfils the condition."""
+        """Wait until the program reports a value under a name that fulfils the condition.
+
+        Return the first such value.
+        """
         found: list[Any] = []
 
         def is_there() -> bool:
@@ -90,13 +96,13 @@ class Peer:
         return self._process.pid
 
     def tell(self, *words: object) -> None:
-        """Write a line to its stdin."""
+        """Write a line to the program's stdin."""
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(map(str, words)) + "\n")
         self._process.stdin.flush()
 
     def kill(self) -> None:
-        """Kill the process, and wait until it is gone."""
+        """Kill the program, and wait until its process is gone."""
         self._process.kill()
         self._process.wait()
 
@@ -107,14 +113,14 @@ class Peer:
         os.kill(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float = READY_S) -> int:
-        """Wait for the process to end, and return its exit status."""
+        """Wait for the program to end, and return its exit status."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running: {self}") from None
 
     def close(self) -> None:
-        """Kill the process if it still runs."""
+        """Kill the program if it is still running, and read the rest of its output."""
         if self._process.poll() is None:
             self.kill()
         for thread in self._threads:
@@ -123,7 +129,7 @@ class Peer:
 
 @contextmanager
 def peers(*started: Peer) -> Iterator[None]:
-    """Kill all peers at the end, and add their state to an exception."""
+    """Close all peers at the end of the block. If the block raises, add the peers' state to the exception."""
     try:
         yield
     except BaseException as error:

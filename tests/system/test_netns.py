@@ -1,4 +1,4 @@
-"""The private networks that other tests use."""
+"""Tests of the private networks that other tests use."""
 
 import signal
 import subprocess
@@ -54,7 +54,7 @@ def test_processes_run_inside(network: Network) -> None:
 
 @contextmanager
 def inside_for_a_minute(name: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process in a namespace, and wait until it has entered: `ip` may need a moment on a busy machine."""
+    """Start a process in a namespace, and wait until it is inside: on a busy machine `ip` may need a moment."""
     process = subprocess.Popen(["ip", "netns", "exec", name, "sleep", "60"])
     try:
         while str(process.pid) not in run("ip", "netns", "pids", name).split():

@@ -1,4 +1,4 @@
-"""Make trains for tests on sockets, and receive them with a timeout."""
+"""Functions that make trains for tests on sockets, and that receive trains with a timeout."""
 
 import select
 import time
@@ -14,7 +14,7 @@ SILENCE_S = 0.2
 
 
 def make_train(seed: int, size: int, segment_bytes: int, address: Address) -> Train:
-    """Make a train of random bytes, the same for the same seed."""
+    """Make a train of random bytes. They are the same for the same seed."""
     return Train(np.frombuffer(Random(seed).randbytes(size), np.uint8), segment_bytes, address)
 
 
@@ -33,7 +33,10 @@ def receive_train(source: TrainSocket, timeout_s: float = ARRIVAL_TIMEOUT_S) -> 
 
 
 def receive_datagrams(source: TrainSocket, count: int, timeout_s: float = ARRIVAL_TIMEOUT_S) -> list[bytes]:
-    """Return at least `count` datagrams, or all that have arrived when a timeout passes without more."""
+    """Receive trains until there are `count` datagrams, or until no train arrives before the timeout.
+
+    Return all datagrams that have arrived, which may be more than `count`.
+    """
     gathered: list[bytes] = []
     while len(gathered) < count and (train := receive_train(source, timeout_s)) is not None:
         gathered += datagrams_of(train)
@@ -41,5 +44,5 @@ def receive_datagrams(source: TrainSocket, count: int, timeout_s: float = ARRIVA
 
 
 def hears_nothing(source: TrainSocket) -> bool:
-    """Return True if nothing arrives for a while."""
+    """Return True if no train arrives within `SILENCE_S`."""
     return receive_train(source, SILENCE_S) is None

@@ -1,7 +1,8 @@
-"""Check everything that shows counters against the lists of counters: statistics, Prometheus, traces, documentation.
+"""Tests that everything that shows counters agrees with the lists of counters.
 
-`make counters`, or `python tests/unit/test_counters.py`, writes the parts of files that follow from the lists: fields
-of dataclasses, and tables of the documentation.
+They cover statistics, Prometheus metrics, traces and documentation. `make counters`, or `python
+tests/unit/test_counters.py`, writes the parts of files that follow from the lists: fields of dataclasses, and tables of
+the documentation.
 """
 
 import dataclasses
@@ -47,7 +48,7 @@ every_instrument = pytest.mark.parametrize(("name", "one"), EVERY, ids=[f"{name}
 
 
 class Block(NamedTuple):
-    """The part of a file between two markers."""
+    """The part of a file between two marker lines, and the lines that belong there."""
 
     path: str
     begin: str
@@ -55,7 +56,7 @@ class Block(NamedTuple):
     lines: Callable[[], Iterable[str]]
 
     def written(self, content: str) -> str:
-        """Return the file's content with the present lines in the block."""
+        """Return the file's content, with the lines of the block replaced by the present ones."""
         pattern = re.compile(f"({re.escape(self.begin)}\n).*?( *{re.escape(self.end)}\n)", re.DOTALL)
         lines = "".join(f"{line}\n" for line in self.lines())
         replaced, count = pattern.subn(lambda found: found[1] + lines + found[2], content)
@@ -64,7 +65,7 @@ class Block(NamedTuple):
 
 
 def fields_of(path: str, kind: str, instruments: Iterable[Instrument], default: str = "") -> Block:
-    """Return the block of a dataclass's fields."""
+    """Return the block with the fields of a dataclass."""
     begin = f"# Fields of {kind}: begin (make counters)"
     end = f"# Fields of {kind}: end"
     return Block(path, begin, end, lambda: _field_lines(instruments, default))
@@ -79,14 +80,14 @@ def _field_lines(instruments: Iterable[Instrument], default: str) -> Iterator[st
 
 
 def type_of(one: Instrument) -> str:
-    """Return the type of an instrument's field."""
+    """Return the type annotation of an instrument's field."""
     if one.label:
         return "Mapping[str, int]"
     return {"s": "float", "bool": "bool"}.get(one.unit, "int")
 
 
 def table_of(name: str, column: str) -> Block:
-    """Return the block of a list's table in the page on observability."""
+    """Return the block with the table of one list in docs/observability.md."""
     return Block(
         "docs/observability.md",
         f"<!-- counters of {name}: begin (make counters) -->",
@@ -112,11 +113,11 @@ SOURCES: Final = {
     "`gateway`": "gateway",
     "the first series of a process, besides": "process",
 }
-"""Sources of lines, as the page on traces names them."""
+"""Sources of trace lines as docs/traces.md names them, with the name of the list of their instruments."""
 
 
 def keys_table() -> Block:
-    """Return the block of the table of keys in the page on traces."""
+    """Return the block with the table of keys in docs/traces.md."""
     begin, end = "<!-- keys of traces: begin (make counters) -->", "<!-- keys of traces: end -->"
     return Block("docs/traces.md", begin, end, _key_lines)
 
@@ -159,7 +160,7 @@ def test_files_show_the_present_lists(block: Block) -> None:
         )
 
 
-# Every entry appears everywhere.
+# Every instrument appears everywhere.
 
 
 @every_instrument
@@ -183,7 +184,7 @@ def test_no_name_comes_twice_in_a_list(name: str) -> None:
 
 
 def twice(names: Iterable[str | None]) -> set[str]:
-    """Return the names that come more than once."""
+    """Return the names that occur more than once."""
     return {name for name, count in Counter(names).items() if name and count > 1}
 
 
@@ -199,7 +200,7 @@ def test_statistics_have_every_field_of_the_lists_and_no_other() -> None:
 
 
 def test_every_field_of_the_statistics_has_a_metric() -> None:
-    """Exceptions are the sum over lanes, and the lanes, which have metrics of their own."""
+    """Two fields of a bus have no metric of their own: `messages_sent`, which is a sum over lanes, and `lanes`."""
     assert {one.field for one in SESSION_INSTRUMENTS if one.metric} == set(names_of(SessionStatistics))
     assert {one.field for one in BUS_INSTRUMENTS if one.metric} == {*names_of(BusStatistics)} - {
         "messages_sent",
@@ -212,7 +213,7 @@ def test_no_metric_stands_for_two_things() -> None:
 
 
 def statistics(kind: type, instruments: Iterable[Instrument], **more: object) -> object:
-    """Return statistics with a different value in each field."""
+    """Return statistics of a class, with a different value in each field."""
     values = {
         one.field: {"reason": number} if one.label else number for number, one in enumerate(instruments) if one.field
     }

@@ -1,4 +1,4 @@
-"""Hold sizes, private names and the form of comments to the rules in CONTRIBUTING.md and docs/dev/writing.md."""
+"""Tests of the rules in CONTRIBUTING.md and docs/dev/writing.md on sizes, private names and the form of comments."""
 
 import ast
 import io
@@ -21,7 +21,7 @@ EXCEPTIONS: dict[str, str] = {
     entry["class"]: entry["reason"]
     for entry in tomllib.loads((ROOT / "docs/dev/house.toml").read_text()).get("exception", [])
 }
-"""Classes that may be larger, with the reason."""
+"""Classes that may exceed the limits, with the reason."""
 _OPENING = re.compile(r"(What|Whether|Who|Whom|Whose|Of|So many|So long|Likewise)\b")
 _SENTENCE_END = re.compile(r"[.!?:;](?=\s|$)")
 
@@ -40,7 +40,7 @@ def name_of(path: Path) -> str:
 
 
 def classes(*folders: str) -> Iterator[tuple[str, ast.ClassDef]]:
-    """Every class with its full name."""
+    """Yield every class in these folders with its full name."""
     for path in files(*folders):
         module = name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for node in ast.walk(tree_of(path)):
@@ -53,7 +53,7 @@ def methods_of(node: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDe
 
 
 def attributes_of(node: ast.ClassDef) -> set[str]:
-    """Names that methods assign on `self`, and those in `__slots__`."""
+    """Return the names that methods assign on `self`, and those in `__slots__`."""
     names = {
         item.attr
         for method in methods_of(node)
@@ -113,7 +113,7 @@ def test_private_names_of_others_are_not_used() -> None:
 
 
 def private_names_used(path: Path) -> list[str]:
-    """Private names in a file that none of its own classes or functions has."""
+    """Return the uses, in a file, of private names that the file's own classes and functions do not define."""
     tree = tree_of(path)
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     own |= {
@@ -141,9 +141,9 @@ def private_names_used(path: Path) -> list[str]:
 
 
 NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
-"""Public methods of named tuples, which begin with an underscore so as not to collide with fields."""
+"""Public methods of named tuples. They begin with an underscore so as not to collide with names of fields."""
 PYSPARK = {"_accumulatorServer", "_gateway", "_jsc"}
-"""The only way from Python to Spark's own virtual machine."""
+"""Private names of PySpark, which are the only way from Python to Spark's virtual machine."""
 
 
 def is_private(name: str) -> bool:
@@ -161,7 +161,7 @@ def test_docstrings_and_comments_open_with_a_noun_or_a_verb() -> None:
 
 
 def is_clumsy(text: str) -> bool:
-    """True for an opening that reads as if translated. Questions may open so."""
+    """Return True if the opening of a text reads as if it were translated. Questions may begin with any word."""
     match = _SENTENCE_END.search(text)
     return _OPENING.match(text) is not None and (match is None or match[0] != "?")
 
@@ -174,7 +174,7 @@ def test_clumsy_openings_are_found() -> None:
 
 
 def sentences(path: Path) -> Iterator[tuple[int, str]]:
-    """The first paragraph of every docstring and of every comment, with its line."""
+    """Yield the first paragraph of every docstring and every comment in a file, with its line number."""
     text = path.read_text()
     for node in ast.walk(tree_of(path)):
         body = getattr(node, "body", None)

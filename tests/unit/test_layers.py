@@ -1,4 +1,4 @@
-"""Check every import of the repository against the table of layers in docs/dev/house.toml.
+"""Tests of every import of the repository against the table of layers in docs/dev/house.toml.
 
 `make map`, or `python tests/unit/test_layers.py`, writes the table into docs/dev/map.md.
 """
@@ -15,13 +15,13 @@ ROOT = Path(__file__).parents[2]
 HOUSE = tomllib.loads((ROOT / "docs/dev/house.toml").read_text())
 LAYERS: dict[str, dict[str, object]] = {layer["name"]: layer for layer in HOUSE["layer"]}
 FOLDERS = {"fjm2": "fjm2", "fjm2d": "fjm2d", "fjm2admin": "fjm2admin", "bench": "fjm2bench"}
-"""Top-level folders, with the names that their packages are imported by."""
+"""Top-level folders, with the names of the packages in them."""
 IO_MODULES = {"asyncio", "select", "selectors", "socket", "threading", "time", "uvloop"}
 
 
 @cache
 def modules() -> dict[str, Path]:
-    """Paths of all modules of the repository, by the name that imports use."""
+    """Return the paths of all modules of the repository, by their full names."""
     found = {}
     for folder, package in FOLDERS.items():
         for path in (ROOT / folder).rglob("*.py"):
@@ -31,7 +31,10 @@ def modules() -> dict[str, Path]:
 
 
 def module_of(name: str) -> str | None:
-    """Return the module of the repository that a dotted name names or belongs to."""
+    """Return the module of the repository that a dotted name is, or that it belongs to.
+
+    Return None if there is none.
+    """
     while name:
         if name in modules():
             return name
@@ -40,7 +43,7 @@ def module_of(name: str) -> str | None:
 
 
 def layer_of(module: str) -> str:
-    """Return the layer with the longest name that is a prefix of the module's."""
+    """Return the layer of a module: the layer with the longest name that is a prefix of the module's name."""
     name = module
     while name not in LAYERS:
         name, dot, _ = name.rpartition(".")
@@ -50,7 +53,7 @@ def layer_of(module: str) -> str:
 
 @cache
 def imports_of(module: str) -> frozenset[str]:
-    """Return the full names that a module imports: at its top, lazily, for type checking, and as strings."""
+    """Return the full names that a module imports: at its top, within functions, for type checking, and as strings."""
     path = modules()[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     return frozenset(_imported_names(ast.parse(path.read_text()), package.split(".")))
@@ -70,12 +73,12 @@ def _imported_names(tree: ast.AST, package: list[str]) -> Iterator[str]:
 
 
 def _is_module_name(value: object) -> bool:
-    """Return True if a string is a module name. A bare "fjm2" is mostly the name of the project."""
+    """Return True if a string is the name of a module. A bare "fjm2" is mostly the name of the project."""
     return isinstance(value, str) and "." in value and value in modules()
 
 
 def _logger_names(tree: ast.AST) -> Iterator[ast.expr]:
-    """Yield the names of loggers: they look like packages but import nothing."""
+    """Yield the expressions that name loggers. Such names look like those of modules, but import nothing."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Log", "logging.getLogger"):
             yield from node.args
@@ -126,7 +129,7 @@ def test_no_modules_import_each_other() -> None:
 
 
 def import_cycles(graph: dict[str, set[str]]) -> Iterator[set[str]]:
-    """Return the sets of modules that import each other, directly or through others."""
+    """Yield the sets of modules that import each other, directly or through others."""
     reachable = {module: _reachable_from(module, graph) for module in graph}
     seen: set[str] = set()
     for module in graph:
@@ -159,7 +162,7 @@ _MARKS = "<!-- {}: begin (make map) -->\n", "<!-- {}: end -->"
 
 
 def table() -> str:
-    """Return the table of layers as Markdown, lowest layer last."""
+    """Return the table of layers in Markdown, with the lowest layer last."""
     rows = ["| layer | holds | may import |", "| --- | --- | --- |"]
     for name, layer in reversed(LAYERS.items()):
         mark = " (sans I/O)" if layer.get("sans_io") else ""
@@ -169,13 +172,13 @@ def table() -> str:
 
 
 def large_classes() -> str:
-    """Return the table of classes that may be larger than others."""
+    """Return the table, in Markdown, of classes that may exceed the limits on size."""
     rows = [f"| `{entry['class']}` | {entry['reason']} |" for entry in HOUSE["exception"]]
     return "\n".join(["| class | reason |", "| --- | --- |", *rows]) + "\n"
 
 
 def with_tables(text: str) -> str:
-    """Return the map's text with the present tables between their markers."""
+    """Return the text of the map, with the present tables between their markers."""
     for name, content in (("layers", table()), ("classes", large_classes())):
         begin, end = (mark.format(name) for mark in _MARKS)
         before, _, rest = text.partition(begin)

@@ -1,4 +1,4 @@
-"""Logged events are exactly those in docs/observability.md, and their rate is limited."""
+"""Tests that the logged events are exactly those in docs/observability.md, and that their rate is limited."""
 
 import ast
 import json
@@ -45,7 +45,7 @@ def sources(package: str) -> list[tuple[Path, ast.Module]]:
 
 
 def loggers_of(module: ast.Module) -> dict[str, str]:
-    """Return the names of a module's Log objects, and their logger names."""
+    """Return the names of the Log objects in a module, with the names of their loggers."""
     found = {}
     for node in module.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "Log":
@@ -55,7 +55,7 @@ def loggers_of(module: ast.Module) -> dict[str, str]:
 
 
 def calls_of(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:
-    """Yield calls of a name or of a name's attribute."""
+    """Yield the calls in a module of the form `name(...)` or `owner.name(...)`, each with that name."""
     for node in ast.walk(module):
         match node:
             case ast.Call(func=ast.Name(name)):
@@ -65,7 +65,7 @@ def calls_of(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:
 
 
 def logged() -> set[Event]:
-    """Return the events that the library logs: in calls, in the table of advice, and through `warn`."""
+    """Return the events that the library logs: by calls of `tell` and `warn`, and by the table of advice."""
     found = {Event(name, "fjm2.jms", "warning") for name in ADVICE}
     for path, module in sources("fjm2"):
         loggers = loggers_of(module)
@@ -116,7 +116,7 @@ def test_the_page_and_the_services_have_the_same_events(service: str) -> None:
 
 
 def test_the_page_names_every_metric_and_no_other() -> None:
-    """Counters have their served names, with `_total`."""
+    """Counters have the names under which they are served, with `_total`."""
     metrics = {one.metric for one in (*SESSION_INSTRUMENTS, *BUS_INSTRUMENTS) if one.metric} | {"fjm2_info"}
     start = PAGE.index("<!-- counters of session: begin")
     described = set(re.findall(r"`(fjm2_\w+)`", PAGE[start : PAGE.index("### Metrics of gateways")]))

@@ -1,6 +1,6 @@
-"""Public names and signatures are as listed in `public_api.txt`, so that they change only on purpose.
+"""Tests that public names and signatures are as listed in `public_api.txt`, so that they change only on purpose.
 
-`make api`, or `python tests/unit/test_public_api.py`, writes the file.
+`make api`, or `python tests/unit/test_public_api.py`, writes this file.
 """
 
 import ast
@@ -47,7 +47,7 @@ MADE_BY_OTHERS = {
     *("fjm2.norm.sim." + name for name in ("Link", "Node")),
 }
 MADE_BY_OTHERS |= {name.replace(".jms.", ".jms.blocking.") for name in MADE_BY_OTHERS}
-"""Classes whose objects the library makes for applications: their constructors are not public."""
+"""Classes whose objects only the library makes. Their constructors are not public."""
 ADVICE = """
 The public surface is not what tests/unit/public_api.txt says. If that is meant:
 `make api`, and a file in docs/changes/ if users notice.
@@ -60,7 +60,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def surface() -> dict[str, list[str]]:
-    """Return the lines of all public modules that can be imported here: `fjm2.telemetry` needs an optional package."""
+    """Return the lines for all public modules that can be imported. `fjm2.telemetry` needs an optional package."""
     homes: dict[int, str] = {}
     found = {}
     for name in importable():
@@ -87,7 +87,10 @@ def names_of(module: ModuleType) -> list[str]:
 
 
 def entry(module: ModuleType, name: str, homes: dict[int, str]) -> list[str]:
-    """Return the lines that describe a public name. A class that many modules export is described in the first one."""
+    """Return the lines that describe a public name.
+
+    A class that several modules export is described only in the first.
+    """
     value = getattr(module, name)
     if inspect.ismodule(value):
         return [f"{name}: module"]
@@ -119,20 +122,20 @@ def class_lines(kind: type, name: str, home: str) -> list[str]:
 
 
 def places_of(kind: type) -> dict[str, int]:
-    """Return the places of names that are positional. Other names are sorted alphabetically."""
+    """Return the places of names whose order matters, such as fields. Other names are sorted alphabetically."""
     names = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
     return {name: place for place, name in enumerate(names or getattr(kind, "_fields", []))}
 
 
 def described(kind: type) -> Iterator[type]:
-    """Yield the class and its private bases, which are not described elsewhere."""
+    """Yield a class and its private bases, which are not described anywhere else."""
     for owner in kind.__mro__:
         if owner is kind or not (is_foreign(owner) or is_public(owner)):
             yield owner
 
 
 def bases_of(kind: type) -> Iterator[type]:
-    """Yield the bases of a class, with private bases replaced by their own bases."""
+    """Yield the bases of a class. A private base is replaced by its own bases."""
     for base in kind.__bases__:
         if is_foreign(base) or is_public(base):
             yield from () if base in (object, ABC) else (base,)
@@ -287,7 +290,7 @@ def test_types_in_signatures_are_public(name: str) -> None:
 
 
 UNSEEN = {"Scene.kernel: Kernel", "Scene.place: Place"}
-"""Types that callers never handle: they only pass a scene from `look` to the doctor."""
+"""Types that callers need not know: they only pass a scene from `look` on to the doctor."""
 REFERENCE = Path(__file__).parents[2] / "docs" / "api" / "index.md"
 
 

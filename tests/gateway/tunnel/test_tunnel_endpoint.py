@@ -1,4 +1,4 @@
-"""Several peers of one tunnel: how they share its uplink, and which gateways may be peers."""
+"""Tests of a tunnel with several peers: how they share its uplink, and which gateways may be peers."""
 
 import pytest
 from tunnel_sim import GROUP, WALL_NS, Net, connected

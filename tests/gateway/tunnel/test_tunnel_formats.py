@@ -1,4 +1,4 @@
-"""Wire formats, the handshake pattern, the replay window against a simple model, and sessions by themselves."""
+"""Tests of wire formats, the handshake pattern, the replay window against a simple model, and single sessions."""
 
 import itertools
 from collections import Counter
@@ -96,7 +96,7 @@ def test_group_hashes() -> None:
 
 
 def test_the_handshake_is_noise_kk() -> None:
-    """Compare messages and keys with those of another implementation of the Noise framework for the same key pairs."""
+    """Messages and keys equal those of another implementation of the Noise framework for the same key pairs."""
     ours, theirs = KeyPair(b"\1" * 32), KeyPair(b"\2" * 32)
     initiator = Initiator(ours, theirs.public, b"\3" * 32, b"a prologue")
     first = b"".join(initiator.write(b"first"))
@@ -130,13 +130,13 @@ def test_a_handshake_with_another_key_or_prologue_fails(what: str) -> None:
 
 
 class ModelWindow:
-    """A simple model of the replay window that remembers every counter."""
+    """A simple model of the replay window. It remembers every counter."""
 
     def __init__(self) -> None:
         self.seen: set[int] = set()
 
     def take(self, counters: list[int]) -> list[bool]:
-        """Mark the counters of a train. Return for each whether it was new before the train."""
+        """Mark the counters of a train as seen. Return, for each counter, True if it was new before the train."""
         newest = max(self.seen, default=-1)
         fresh, here = [], set()
         for counter in counters:
@@ -259,7 +259,7 @@ def test_an_exhausted_counter_stays_exhausted() -> None:
 
 
 def test_no_nonce_is_used_twice() -> None:
-    """A nonce includes the whole header, so the counter must be unique across kinds, groups and lengths."""
+    """The nonce is the whole header. Even so, counters must not repeat across kinds, groups and lengths."""
     here, _ = pair()
     nonces = set()
     total = 0

@@ -1,4 +1,4 @@
-"""Splitting of datagrams into parts, and their reassembly."""
+"""Tests of splitting datagrams into parts, and of reassembling them."""
 
 from collections import Counter
 from random import Random

@@ -1,4 +1,4 @@
-"""Key pairs, their text form and their files."""
+"""Tests of key pairs, their text form and their files."""
 
 import base64
 import os

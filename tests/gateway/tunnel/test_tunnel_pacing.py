@@ -1,4 +1,4 @@
-"""Queues before links, in virtual time: never above the rate, fair to senders, bounded, and every drop counted."""
+"""Tests of a link's queue in virtual time: never above the rate, fair to senders, bounded, and every drop counted."""
 
 from collections import Counter, defaultdict
 
@@ -21,7 +21,10 @@ def parcel(count: int, source: int = 1, urgent: bool = False, segment: int = SEG
 def drain(
     queue: LinkQueue, start: float, end: float, step: float | None = None, *, is_kept_busy: bool = False
 ) -> list[tuple[float, Parcel]]:
-    """Return what leaves the queue between two times. Poll when it is ready, or late, at least `step` seconds apart."""
+    """Return the parcels that leave the queue between two times, each with its time.
+
+    The queue is polled when it is ready. If `step` is given, polls are at least that many seconds apart.
+    """
     sent, now = [], start
     while now <= end:
         count = min(45, queue.bound_bytes // (2 * COST))
@@ -36,7 +39,7 @@ def drain(
 
 
 def most_in_a_window(sent: list[tuple[float, Parcel]], window_s: float) -> int:
-    """Return the most bytes that left within any window of this length."""
+    """Return the largest number of bytes that left within any window of `window_s` seconds."""
     times = [at for at, _ in sent]
     sums = np.concatenate(([0], np.cumsum([item.cost for _, item in sent])))
     ends = np.searchsorted(times, [at + window_s for at in times], side="left")
@@ -99,7 +102,10 @@ def test_contents_stay_in_order() -> None:
 
 
 def test_senders_get_equal_shares_whatever_they_offer() -> None:
-    """One sender floods the link, one floods it with short datagrams, and one offers a little less than its share."""
+    """The first sender floods the link.
+
+    The second floods it with short datagrams. The third offers less than its share.
+    """
     rate_bps = 30e6
     queue = LinkQueue(rate_bps, Counter())
     got: dict[int, int] = defaultdict(int)

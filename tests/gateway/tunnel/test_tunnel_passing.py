@@ -1,4 +1,7 @@
-"""Trains that pass through a gateway without queueing or copying: same content, same limits as the queue."""
+"""Tests of trains that pass through a gateway without queueing or copying.
+
+Their content stays the same, and the limits of the queue apply to them.
+"""
 
 from collections import Counter
 
@@ -44,7 +47,7 @@ def test_trains_that_pass_through_arrive_unchanged(count: int, last: int) -> Non
 
 
 def test_a_train_is_sealed_at_once_without_a_copy() -> None:
-    """The caller may reuse its buffer afterwards."""
+    """Changing the caller's buffer afterwards does not change the train."""
     net, a, b = connected()
     buffer = np.frombuffer(bytearray(b"x" * 3 * SIZE), np.uint8)
     train = a.endpoint.pass_through(a.peer(b), Kind.NORM, GROUP, buffer, SIZE, net.now)
@@ -76,7 +79,7 @@ def test_nothing_overtakes_datagrams_queued_for_the_same_uplink() -> None:
 
 
 def test_the_rate_limits_trains_that_pass_through() -> None:
-    """In a second the link carries at least nine tenths of its rate, and at most the rate and one burst."""
+    """In a second the link carries at least nine tenths of its rate, and at most its rate plus one burst."""
     net, a, b = connected(rate_bps=10e6)
     began_at, went = net.now, 0
     while net.now < began_at + 1:
@@ -119,7 +122,7 @@ def test_nothing_passes_to_a_peer_that_is_down() -> None:
 
 
 def test_a_train_that_the_kernel_has_no_room_for_stays_whole() -> None:
-    """The caller still holds the sealed train while the tunnel sends probes; these must not overwrite it."""
+    """Probes that the tunnel sends meanwhile must not overwrite the sealed train, which the caller still holds."""
     net, a, b = connected()
     contents = [*datagrams(20, SIZE)]
     train = passed(a, b, b"".join(contents))
@@ -168,7 +171,7 @@ def test_offsets_and_lengths_may_change_from_train_to_train(trains: list[tuple[i
 
 @given(st.data())
 def test_each_datagram_is_accepted_once_whatever_the_order_of_trains(data: st.DataObject) -> None:
-    """Trains as the kernel may join them: with gaps, duplicates, late and forged datagrams."""
+    """Trains have gaps, duplicates, and late or forged datagrams, as the kernel may join them."""
     here, there = sessions()
     step = 20 + OVERHEAD_BYTES
     total = 60

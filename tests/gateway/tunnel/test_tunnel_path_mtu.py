@@ -1,4 +1,7 @@
-"""Packet lengths between two tunnels, in virtual time: the search for the path MTU, and splitting into parts."""
+"""Tests of packet lengths between two tunnels, in virtual time.
+
+The tunnels search for the path MTU, and split datagrams into parts.
+"""
 
 import pytest
 from hypothesis import given, settings
@@ -85,7 +88,7 @@ def over_ipv6() -> tuple[Net, Node, Node]:
 
 @pytest.mark.parametrize(("size", "parts"), [(1444, 2), (1424, 1), (1344, 1)])
 def test_over_ipv6_there_is_less_room(size: int, parts: int) -> None:
-    """The longest datagrams that JMS sends by default need two parts; those of `segment_bytes=1300` fit."""
+    """The longest datagrams that JMS sends by default need two parts. With `segment_bytes=1300` they fit into one."""
     net, a, b = over_ipv6()
     peer = a.peer(b)
     assert (peer.path.mtu_bytes, peer.path.datagram_bytes) == (1500, 1424)

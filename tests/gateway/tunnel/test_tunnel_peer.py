@@ -1,4 +1,4 @@
-"""Two tunnels in virtual time: sessions, liveness, address changes and measurements."""
+"""Tests of two tunnels in virtual time: sessions, liveness, address changes and measurements."""
 
 import math
 from random import Random
@@ -103,7 +103,7 @@ def test_every_address_is_tried_forever(good: int) -> None:
 
 
 def test_a_path_with_loss_reordering_and_duplicates() -> None:
-    """With loss, reordering and duplicates, every datagram that arrives does so once and unchanged."""
+    """Every datagram that arrives does so once and unchanged, despite loss, reordering and duplicates."""
     net = Net(4)
     a, b = net.node("a"), net.node("b")
     for path in net.both(a, b):
@@ -256,7 +256,7 @@ def test_a_peer_that_dies_is_noticed_within_three_seconds() -> None:
 
 @pytest.mark.parametrize("is_measured", [False, True])
 def test_a_peer_that_cannot_hear_us_is_down(is_measured: bool) -> None:
-    """Only the way from a to b fails. The session is useless to both, so both must give it up."""
+    """Only the path from a to b fails. The session is useless to both sides, so both must give it up."""
     net, a, b = connected(is_measured=is_measured)
     chatter(a, b, 30)
     chatter(b, a, 30)
@@ -298,7 +298,7 @@ def test_an_idle_peer_that_dies_is_noticed_too() -> None:
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_restarted_peer_is_back_soon(knows: bool) -> None:
-    """It calls if it knows the address; otherwise the other side calls as soon as it notices the silence."""
+    """The restarted peer calls if it knows the address. Otherwise the other side calls when it notices the silence."""
     net, a, b = connected()
     chatter(a, b, 30)
     net.run(5)

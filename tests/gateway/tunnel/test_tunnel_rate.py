@@ -1,4 +1,4 @@
-"""Measuring the rate of a link, over simulated links with a queue."""
+"""Tests of measuring a link's rate, over simulated links with a queue."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -15,7 +15,7 @@ TRAIN_BYTES = 64_000
 
 
 class Flood:
-    """A gateway that always has data to send. Measures the goodput and the queue of the path."""
+    """A gateway that always has data to send. It measures the throughput and the queue of the path."""
 
     def __init__(self, a: Node, b: Node, size: int = 1400) -> None:
         self.a, self.b, self.size = a, b, size
@@ -48,7 +48,10 @@ class Flood:
         return 8 * (self.b.received_bytes - before) / seconds
 
     def use(self, seconds: float) -> tuple[float, float, float]:
-        """Return the share of the link's rate in use, its mean queue in seconds, and the share of dropped datagrams."""
+        """Measure how the link is used for some seconds.
+
+        Return the share of its rate in use, its mean queue in seconds, and the share of datagrams that it dropped.
+        """
         net, stats = self.a.net, self.a.peer(self.b).stats
         sent, dropped, began = stats.datagrams_sent, self.path.dropped["queue"], len(self.queues_s)
         whole = (self.size + OVERHEAD_BYTES + IP_BYTES) / self.size
@@ -78,7 +81,10 @@ def measured(
 
 
 def cases() -> Iterator[ParameterSet]:
-    """Generate all combinations. Half of them cover each pair of values; the other half is left to nightly runs."""
+    """Generate all combinations of rate, round trip and loss.
+
+    Half of them cover each pair of values. The other half runs only at night.
+    """
     rates_bps, trips_s, losses = (1e6, 10e6, 100e6, 1e9), (0.001, 0.04, 0.2), (0.0, 0.01)
     for numbered in product(*map(enumerate, (rates_bps, trips_s, losses))):
         places, values = zip(*numbered, strict=True)
@@ -87,7 +93,7 @@ def cases() -> Iterator[ParameterSet]:
 
 @pytest.mark.parametrize(("rate_bps", "trip_s", "loss"), list(cases()))
 def test_a_links_rate_is_found_within_seconds_and_kept(rate_bps: float, trip_s: float, loss: float) -> None:
-    """After 2 s and 15 round trips, the link is well used, its queue is short, and it drops little."""
+    """After 2 s and 15 round trips, most of the link's rate is used, its queue is short, and it drops little."""
     net, flood = measured(rate_bps, trip_s / 2, loss=loss, size=8800 if rate_bps > 50e6 else 1400)
     net.run(2 + 15 * trip_s)
     used, queue_s, drops = flood.use(5)
@@ -321,7 +327,7 @@ def test_the_rate_never_exceeds_the_configured_limit() -> None:
 
 
 class ReportFeed:
-    """Feeds a rate estimate with reports of a sender whose datagrams have 1,000 bytes."""
+    """A source of reports for a rate estimate, as a sender of datagrams of 1,000 bytes would cause them."""
 
     def __init__(self, sends_bps: float, trip_s: float = 0.04) -> None:
         self.estimate = RateEstimate(None)
@@ -330,7 +336,7 @@ class ReportFeed:
         self.sent = self.received = 0
 
     def cruise(self) -> float:
-        """End the start phase with a short queue, and return the rate."""
+        """End the start phase of the estimate by reporting a short queue, and return the estimated rate."""
         self.report(40)
         self.report(8, queue_s=0.03)
         return self.report(10)
@@ -420,7 +426,7 @@ def test_a_queue_that_does_not_react_to_our_rate_is_not_ours() -> None:
 
 
 def test_a_busy_host_is_not_taken_for_a_slow_path() -> None:
-    """The path carries 20 Mbit/s, the host sends 2 Mbit/s late, and nothing is lost."""
+    """The path carries 20 Mbit/s. The busy host sends only 2 Mbit/s, and late. No datagram is lost."""
     feed = ReportFeed(20e6)
     before = feed.cruise()
     feed.sends_bps = 2e6

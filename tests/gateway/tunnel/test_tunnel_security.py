@@ -1,4 +1,7 @@
-"""Attacks by strangers. Datagrams that do not authenticate get no answer, and change nothing but the counters."""
+"""Tests of attacks on tunnels by strangers.
+
+A datagram that does not authenticate gets no answer, and changes nothing but the counters of drops.
+"""
 
 import pickle
 import time
@@ -57,7 +60,10 @@ def drops_of(node: Node) -> Counter[Drop]:
 
 
 def attack(victim: Node, messages: Iterable[bytes], allowed: set[Drop], source: tuple[str, int] = STRANGER) -> int:
-    """Check that each message is dropped for an allowed reason, without a change or an answer. Return their number."""
+    """Check that each message is dropped for an allowed reason, gets no answer and changes nothing.
+
+    Return the number of messages.
+    """
     endpoint, now = victim.endpoint, victim.net.now
     before, drops = state_of(endpoint), drops_of(victim)
     number = 0
@@ -77,7 +83,7 @@ def attack(victim: Node, messages: Iterable[bytes], allowed: set[Drop], source: 
 
 
 def flips(message: bytes) -> Iterator[bytes]:
-    """Generate copies of a message, each with one bit flipped."""
+    """Generate copies of a message, one for each bit, with this bit flipped."""
     for place in range(8 * len(message)):
         turned = bytearray(message)
         turned[place // 8] ^= 1 << place % 8
@@ -90,7 +96,10 @@ def truncations(message: bytes) -> Iterator[bytes]:
 
 
 def recorded(seconds: float = 0.0, config: EndpointConfig | None = None) -> tuple[Net, Node, Node, dict[str, bytes]]:
-    """Return two gateways with a session, and a recorded datagram of each kind. Only the response goes from b to a."""
+    """Return two gateways with a session, and one recorded datagram of each kind.
+
+    The response to the handshake goes from b to a, all others from a to b.
+    """
     net = Net(3)
     a, b = net.node("a", config), net.node("b", config)
     a.records = b.records = True
@@ -124,7 +133,7 @@ TAMPERED = {
 
 @pytest.mark.parametrize("kind", ["INITIATION", "RESPONSE", "PROBE", "NORM", "FEEDBACK", "NORM_PART"])
 def test_datagrams_of_any_kind_with_a_flipped_bit_are_dropped(kind: str) -> None:
-    """The datagrams have not arrived before, and would be accepted if unaltered."""
+    """The datagrams have not arrived before. Unaltered, they would be accepted."""
     net = Net(3)
     a, b = net.node("a"), net.node("b")
     a.records = b.records = True
@@ -149,7 +158,7 @@ def test_datagrams_of_any_kind_with_a_flipped_bit_are_dropped(kind: str) -> None
         message = train.data.tobytes()[: train.segment_bytes]
     assert Kind(message[0] & 15).name == kind
     source = a.address if victim is b else b.address
-    # A datagram altered only in its counter does not authenticate either, so the replay window does not move.
+    # A datagram whose counter was altered does not authenticate, so the replay window does not move.
     assert attack(victim, flips(message), TAMPERED, source) == 8 * len(message)
     attack(victim, truncations(message), TAMPERED, source)
     attack(victim, (message + b"\0", message + message[:27], b"\0" + message), TAMPERED, source)
@@ -159,7 +168,7 @@ def test_datagrams_of_any_kind_with_a_flipped_bit_are_dropped(kind: str) -> None
 
 
 def test_replays_of_any_datagram_from_any_address_are_dropped() -> None:
-    """Replay all datagrams of both gateways to both, so that some are reflected to their sender."""
+    """Both gateways get all datagrams that either has sent. So some are reflected to their sender."""
     net, a, b, _ = recorded()
     net.run(30)
     wires = [
@@ -201,7 +210,10 @@ def test_a_restarted_gateway_does_not_answer_old_handshakes() -> None:
 
 
 def test_a_delayed_handshake_is_answered_once() -> None:
-    """Sent twice from a stranger's address, it gets one answer, no longer than itself, and does not move the peer."""
+    """The handshake comes twice from a stranger's address.
+
+    It gets one answer, which is no longer than itself, and the peer's address stays the same.
+    """
     net, a, b = connected()
     a.records = True
     net.paths["a", "b"].is_cut = True
@@ -217,7 +229,7 @@ def test_a_delayed_handshake_is_answered_once() -> None:
 
 
 def test_handshakes_from_before_the_current_session_are_never_answered() -> None:
-    """The old handshakes never arrived, and the session was made by a handshake of the other side."""
+    """The old handshakes never arrived. The current session was made by a handshake of the other side."""
     net = Net(3)
     a, b = net.node("a"), net.node("b")
     a.records = True
@@ -257,7 +269,7 @@ def test_answers_are_never_longer_than_questions() -> None:
 
 
 def test_a_peer_that_spoofs_addresses_cannot_amplify_traffic() -> None:
-    """The attacker is a peer with a session. Long probes go only to an address that answered a short one."""
+    """The attacker is a peer with a session. Long probes go only to an address that has answered a short one."""
     net, a, b = connected()
     home = b.address
     net.run(12)
@@ -312,7 +324,7 @@ def test_repeated_goodbyes_cause_no_storm() -> None:
 
 
 def test_a_stranger_with_its_own_key_is_refused() -> None:
-    """The stranger knows both public keys, and lacks only an entry in the list of peers."""
+    """The stranger knows both public keys. It is refused because no list of peers contains its own key."""
     _, a, b = connected()
     eve = key_of("eve")
     random = Random(1)
@@ -326,7 +338,7 @@ def test_a_stranger_with_its_own_key_is_refused() -> None:
 
 
 def test_public_keys_alone_do_not_make_a_mac() -> None:
-    """Without one of the private keys, no one can trigger the expensive part of a handshake."""
+    """Only an owner of one of the two private keys can trigger the expensive part of a handshake."""
     _, a, b = connected()
     eve = key_of("eve")
     as_a, as_b = Pair(eve, b.keys.public), Pair(eve, a.keys.public)
@@ -340,7 +352,7 @@ def test_public_keys_alone_do_not_make_a_mac() -> None:
 
 
 def test_a_valid_mac_alone_is_not_enough() -> None:
-    """A thief of b's key can make MACs as from a, but cannot complete a handshake with b as a."""
+    """A thief of b's key can make the MACs of messages from a, but cannot complete a handshake with b as a."""
     _, a, b = connected()
     thief = Pair(b.keys, a.keys.public)
     stolen = Opening(Pair(b.keys, a.keys.public), 9, a.wall_ns() + 10**9, Random(2).randbytes).message
@@ -382,7 +394,7 @@ NOISE_VICTIM = connected()[2]
 
 @given(st.integers(0, 255), st.integers(1, 1500), st.integers(0, 3), st.binary(max_size=64))
 def test_forgeries_for_an_existing_session_are_dropped(first: int, size: int, hops: int, content: bytes) -> None:
-    """The index of a session is readable on the wire."""
+    """The attacker has read the index of the session on the wire."""
     index = next(iter(NOISE_VICTIM.endpoint.indexes)).to_bytes(4)
     header = bytes([first]) + b"\0\7" + index + bytes(4) + bytes([hops])
     message = (header + content).ljust(size + OVERHEAD_BYTES, b"\0")
@@ -390,7 +402,7 @@ def test_forgeries_for_an_existing_session_are_dropped(first: int, size: int, ho
 
 
 def test_the_good_datagrams_of_a_mixed_train_are_accepted() -> None:
-    """The kernel joins datagrams by address, so an attacker's may be in one train with those of a peer."""
+    """The kernel joins datagrams by address, so a train can contain an attacker's datagrams between those of a peer."""
     net, a, b = connected()
     a.records = True
     net.path(a, b).is_cut = True
@@ -425,7 +437,10 @@ def test_reordered_trains_are_all_accepted_once() -> None:
 
 
 def test_garbage_takes_bounded_time_and_memory() -> None:
-    """The time for each datagram of a flood is bounded, whatever check rejects it. State does not grow."""
+    """The time for each datagram of a flood is bounded, whichever check rejects it.
+
+    The flood does not increase memory.
+    """
     net, a, b = connected()
     index = next(iter(b.endpoint.indexes)).to_bytes(4)
     a_id = a.keys.public.id.to_bytes(4)
@@ -476,7 +491,7 @@ def test_secrets_do_not_appear_in_repr_or_pickle() -> None:
 
 
 def test_authentic_but_invalid_content_is_counted() -> None:
-    """A compromised peer, or one with another version, does no harm either."""
+    """A compromised peer, or a peer of another version, does no harm either."""
     _, a, b = connected()
     session = a.peer(b)._epochs.current.session  # type: ignore[union-attr]
     here = b.peer(a)

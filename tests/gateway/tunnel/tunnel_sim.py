@@ -1,4 +1,7 @@
-"""Gateways' tunnels in virtual time, over links that lose, duplicate, delay and reorder. Runs repeat for a seed."""
+"""Simulated network of gateways' tunnels, in virtual time.
+
+Its links lose, duplicate, delay and reorder datagrams. Runs with the same seed are equal.
+"""
 
 import hashlib
 import heapq
@@ -30,7 +33,7 @@ class Path:
     loss: float = 0.0
     duplicate: float = 0.0
     jitter_s: float = 0.0
-    """Most extra delay, drawn for each datagram, so that they overtake each other. With 0 they keep their order."""
+    """Largest extra delay, drawn at random for each datagram, so that they overtake each other. 0 keeps their order."""
     mtu: int = 1500
     rate_bps: float = math.inf
     queue_s: float = 0.1
@@ -42,12 +45,12 @@ class Path:
 
 
 def key_of(name: str) -> KeyPair:
-    """Return the key pair of a gateway, always the same for a name."""
+    """Return the key pair of a gateway. It is always the same for the same name."""
     return KeyPair(hashlib.sha256(name.encode()).digest())
 
 
 class Node:
-    """A gateway's tunnel with its address, and everything that came out of it."""
+    """A gateway's tunnel with its address, and everything that came out of the tunnel."""
 
     def __init__(self, net: "Net", name: str, config: EndpointConfig, address: Address) -> None:
         self.net = net
@@ -55,19 +58,19 @@ class Node:
         self.config = config
         self.keys = key_of(name)
         self.address = address
-        """Source address of its packets. Changing it simulates a NAT."""
+        """Source address of the node's packets. A test changes it to simulate a NAT."""
         self.received: list[tuple[int, bytes]] = []
-        """Group and content of each datagram received for the LAN."""
+        """Group and content of each datagram that arrived through the tunnel for the LAN."""
         self.keeps = True
-        """True if `received` is filled."""
+        """True if arriving datagrams are added to `received`."""
         self.received_bytes = 0
         self.events: list[tuple[float, Event]] = []
         self.sent: list[Train] = []
-        """Copies of the trains it sent while `records` is set."""
+        """Copies of the trains that the node sent while `records` was true."""
         self.records = False
         self.is_running = True
         self.busy_until = -math.inf
-        """Time until which the host is too busy to run the node. Arrivals wait and are then handled at once."""
+        """Time until which the host is too busy to run the node. Until then trains that arrive wait."""
         self.endpoint = self._endpoint()
 
     def _endpoint(self) -> Endpoint:
@@ -78,7 +81,7 @@ class Node:
         return WALL_NS + int(self.net.now * 1e9)
 
     def restart(self) -> None:
-        """Start a new process with the same key, which has no peers yet."""
+        """Simulate a new process with the same key, which has no peers yet."""
         self.endpoint = self._endpoint()
         self.is_running = True
 
@@ -93,7 +96,7 @@ class Node:
         return self.endpoint.peers[other.keys.public.id]
 
     def send(self, other: "Node", *contents: bytes, source: int = 0, kind: Kind = Kind.NORM) -> None:
-        """Send datagrams of equal length; the last may be shorter."""
+        """Send datagrams of equal length to another node. The last one may be shorter."""
         self.endpoint.send(
             [self.peer(other)], kind, GROUP, b"".join(contents), len(contents[0]), self.net.now, source=source
         )
@@ -204,7 +207,7 @@ class Net:
         self.at(at, lambda: receiver.receive(data, segment_bytes, source))
 
     def run(self, seconds: float) -> None:
-        """Let time pass."""
+        """Let virtual time pass, and deliver what is due."""
         end = self.now + seconds
         for _ in range(5_000_000):
             due = self._due[0][0] if self._due else math.inf
@@ -229,7 +232,10 @@ class Net:
         raise AssertionError("the nodes keep each other busy without end")
 
     def until(self, condition: Callable[[], bool], seconds: float) -> float:
-        """Let time pass until a condition holds. Return the seconds this took, or infinity if it never held."""
+        """Let virtual time pass until a condition holds.
+
+        Return the seconds that this took, or infinity if the condition did not hold within `seconds`.
+        """
         start = self.now
         while self.now < start + seconds:
             if condition():
@@ -239,7 +245,7 @@ class Net:
 
 
 def connected(seed: int = 0, config: EndpointConfig | None = None, **options: object) -> tuple[Net, Node, Node]:
-    """Return two gateways with a session, after their search for the path MTU."""
+    """Return a network, and two gateways with a session that have finished their search for the path MTU."""
     net = Net(seed)
     a, b = net.node("a", config), net.node("b", config)
     a.add(b, **options)
@@ -251,13 +257,13 @@ def connected(seed: int = 0, config: EndpointConfig | None = None, **options: ob
 
 
 def datagrams(number: int, size: int, seed: int = 0) -> Iterator[bytes]:
-    """Generate datagrams with random content, the same for a seed."""
+    """Generate datagrams with random content. The content is the same for the same seed."""
     random = Random(seed)
     return (random.randbytes(size) for _ in range(number))
 
 
 def exchange(a: Node, b: Node, seconds: float = 1.0) -> bool:
-    """Return True if a datagram sent each way arrives exactly once."""
+    """Return True if a datagram sent from a to b, and another from b to a, arrive exactly once."""
     a.received.clear()
     b.received.clear()
     a.send(b, b"from a to b")

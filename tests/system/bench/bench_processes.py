@@ -1,4 +1,4 @@
-"""Processes of `fjm2-bench`: starting them, and reading and checking their results."""
+"""Processes of `fjm2-bench` for tests: they are started, and their results are read and checked."""
 
 import json
 import subprocess
@@ -15,11 +15,14 @@ SIZES = pytest.mark.parametrize(
     ("size", "count"),
     [(1024, 2000), *(pytest.param(*each, marks=pytest.mark.nightly) for each in ((8, 500), (64, 2000), (100_000, 50)))],
 )
-"""Bytes of a message, and how many are sent. Each case starts three processes, of Java for some systems."""
+"""Sizes of messages in bytes, with the number of messages that are sent.
+
+Each case starts three processes, which for some systems are Java virtual machines.
+"""
 
 
 class Ended(NamedTuple):
-    """How a process ended."""
+    """Exit code and output of a process that has ended."""
 
     code: int
     lines: list[Any]
@@ -38,19 +41,19 @@ class Process:
         )
 
     def wait_until_ready(self) -> None:
-        """Wait until it has printed its first line."""
+        """Wait until the process has printed its first line, which says that it is ready."""
         assert self.popen.stdout is not None
         line = self.popen.stdout.readline()
         assert line, self.end()
         assert json.loads(line) == {"ready": True}
 
     def end(self) -> Ended:
-        """Wait for its end, and return its output."""
+        """Wait for the process to end. Return its exit code and output."""
         out, err = self.popen.communicate(timeout=DEADLINE_S)
         return Ended(self.popen.returncode, [json.loads(line) for line in out.splitlines()], err)
 
     def stop(self) -> None:
-        """Kill it if it still runs."""
+        """Kill the process if it is still running."""
         if self.popen.poll() is None:
             self.popen.kill()
         self.popen.communicate()

@@ -10,7 +10,7 @@ from fjm2bench.networks.namespaces import Host
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start commands, and stop those that still run at the end."""
+    """Return a function that starts `fjm2-bench`. Processes that are still running after the test are killed."""
     with contextlib.ExitStack() as started:
 
         def begin(*arguments: object, host: Host | None = None) -> Process:
@@ -23,5 +23,5 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture
 def uri(port: int) -> str:
-    """The URI of a bus that stays on the loopback."""
+    """Return the URI of a bus that stays on the loopback interface."""
     return f"fjm2://239.192.57.41:{port}?interface=127.0.0.1&ttl=0&rate=500mbit&flow=min"

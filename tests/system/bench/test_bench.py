@@ -1,4 +1,4 @@
-"""`fjm2-bench` as processes: FJM2's publisher and subscribers over the loopback."""
+"""Tests of `fjm2-bench` in processes: FJM2's publisher and subscribers over the loopback interface."""
 
 import json
 import signal

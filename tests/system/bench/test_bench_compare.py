@@ -1,4 +1,4 @@
-"""`fjm2-bench compare`: systems beside each other in network namespaces."""
+"""Tests of `fjm2-bench compare`, which measures systems one after another in network namespaces."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""`fjm2-bench peer`: other systems at the same task, with the same result lines."""
+"""Tests of `fjm2-bench peer`: other systems do the same task as FJM2, and print the same lines of results."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from fjm2bench.peers.window import Reports, Window
 
 
 def require(system: str) -> str:
-    """Return a system, or skip the test if it is not installed."""
+    """Return the name of a system if it is installed. Otherwise skip the test."""
     if lack := load(system).missing():
         pytest.skip(f"{system}: {lack}")
     return system
@@ -119,7 +119,7 @@ BROKERS = {"activemq": "java", "activemq-stomp": "java", "mosquitto": "mosquitto
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_brokers_end_with_their_publishers(start: Start, port: int, system: str, number: signal.Signals) -> None:
     require(system)
-    pub = start("peer", system, "pub", "--port", port, "--seconds", 20)  # it waits for a subscriber
+    pub = start("peer", system, "pub", "--port", port, "--seconds", 20)  # the publisher waits for a subscriber
     wait_until(lambda: is_open(port))
     brokers = children_of(pub.popen.pid)
     names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in brokers]
@@ -159,7 +159,7 @@ def test_a_port_in_use_is_reported(start: Start, port: int, system: str) -> None
 
 
 def test_messages_wait_for_the_slowest_reporting_subscriber() -> None:
-    window = Window(2, 1 << 20)  # 16 of them
+    window = Window(2, 1 << 20)  # room for 16 messages
     early, late = b"1 %d", b"2 %d"
     window.note(early % 0)
     assert not window.has_all()

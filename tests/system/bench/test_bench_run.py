@@ -1,4 +1,4 @@
-"""`fjm2-bench run`: plans run in namespaces, interrupted in every way, and continued."""
+"""Tests of `fjm2-bench run`: plans run in namespaces, are interrupted in every way, and continued."""
 
 import json
 import os
@@ -71,14 +71,14 @@ class Run:
         )
 
     def end(self) -> str:
-        """Wait for its end; what it said. Nothing goes to the standard output."""
+        """Wait for the run to end, and return its standard error. Fail if it wrote to its standard output."""
         out, err = self.popen.communicate(timeout=DEADLINE_S)
         assert out == ""
         assert "Traceback" not in err, err
         return err
 
     def namespaces(self) -> list[str]:
-        """Return the names of the network namespaces that the run has made."""
+        """Return the names of the network namespaces that the run has made and not removed yet."""
         return [name for name in namespaces.names() if name.startswith(namespaces.prefix_of(self.popen.pid))]
 
     def wait_until(self, condition: Any) -> None:
@@ -90,7 +90,7 @@ class Run:
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    """Return all lines of a run's folder."""
+    """Return all lines of traces in a run's folder."""
     return [json.loads(line) for path in sorted(folder.rglob("*.jsonl")) for line in path.read_text().splitlines()]
 
 
@@ -132,7 +132,7 @@ def test_every_cell_has_a_result_and_programs_of_ours_write_samples(tmp_path: Pa
 
 
 def check_samples(folder: Path, found: list[dict[str, Any]]) -> None:
-    """Traces belong to the runs, and add up to what was measured."""
+    """Check that each run of throughput has samples of all its nodes, and that they contain all bytes received."""
     samples = [line for line in lines(folder) if line["kind"] == "sample"]
     for result in found:
         if result["labels"]["task"] != "throughput":
@@ -167,7 +167,7 @@ def test_finished_cells_are_not_repeated(tmp_path: Path) -> None:
     second = Run(tmp_path, plan.replace("sizes = [1024]", "sizes = [1024, 2048]"))
     assert "1 of 2 runs are in" in second.end()
     assert [it["size"] for it in results(second.folder)] == [1024, 2048]
-    time.sleep(1 - time.time() % 1)  # a run's id has the second in it
+    time.sleep(1 - time.time() % 1)  # a run's id contains the second in which it began
     assert "2 runs, 0 with faults" in Run(tmp_path, plan.replace("[1024]", "[1024, 2048]"), "--again").end()
     found = results(second.folder)
     assert sorted(it["size"] for it in found) == [1024, 1024, 2048, 2048]
@@ -206,7 +206,7 @@ with Lan(1) as lan:
 
 
 def test_a_new_network_removes_those_of_killed_runs() -> None:
-    """Namespaces of living processes are left alone."""
+    """Making a network removes the namespaces of killed runs, but not those of living processes."""
     with Lan(1) as other, subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE) as killed:
         assert killed.stdout is not None
         assert killed.stdout.readline() == b"ready\n"
@@ -220,14 +220,14 @@ def test_a_new_network_removes_those_of_killed_runs() -> None:
             names = namespaces.names()
             assert not set(left) & set(names)
             deadline = time.monotonic() + DEADLINE_S
-            while any(os.path.exists(f"/proc/{pid}") for pid in processes):  # until somebody has noted their end
+            while any(os.path.exists(f"/proc/{pid}") for pid in processes):  # until they are reaped
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
             assert {other.publisher.name, next_one.publisher.name} <= set(names)
 
 
 def results_so_far(folder: Path) -> list[dict[str, Any]]:
-    """Return the results so far. The last line may be incomplete."""
+    """Return the results that a run has written so far. The last line of a file may be incomplete."""
     found = []
     for path in folder.rglob("node=bench.jsonl"):
         for text in path.read_text().splitlines():
@@ -241,7 +241,7 @@ def results_so_far(folder: Path) -> list[dict[str, Any]]:
 
 
 def inside(run: Run) -> list[int]:
-    """Return the processes in the run's namespaces."""
+    """Return the ids of the processes in the run's namespaces."""
     return [pid for name in run.namespaces() for pid in namespaces.processes(name)]
 
 

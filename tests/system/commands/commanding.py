@@ -17,7 +17,7 @@ PROMPTLY_S = 4.0
 
 
 class Command:
-    """A running command."""
+    """A running `fjm2` command."""
 
     def __init__(
         self, *arguments: object, uri: str, within: Namespace | None = None, stdin: int = subprocess.PIPE
@@ -34,7 +34,7 @@ class Command:
         )
 
     def wait_for(self, beginning: bytes) -> None:
-        """Wait for the next line of standard error, which must start with `beginning`."""
+        """Read the next line of standard error. Fail unless it starts with `beginning`."""
         assert self.popen.stderr is not None
         line = self.popen.stderr.readline()
         assert line.startswith(beginning), line
@@ -44,7 +44,7 @@ class Command:
         return self.popen.stdout.readline()
 
     def end(self, stdin: bytes | None = None) -> tuple[int, bytes, str]:
-        """Wait for the end. Return the exit status, standard output and standard error."""
+        """Wait for the command to end. Return its exit status, standard output and standard error."""
         out, err = self.popen.communicate(stdin, timeout=DEADLINE_S)
         assert b"Traceback" not in err, err.decode()
         return self.popen.returncode, out, err.decode()
@@ -68,7 +68,10 @@ _SAYS_FIRST = {"sub": b"listening on topic://", "reply": b"listening on topic://
 
 @contextlib.contextmanager
 def starting(uri: str) -> Iterator[Start]:
-    """Yield a function that starts commands, by default on this bus. It waits until listening commands listen."""
+    """Yield a function that starts commands, by default on this bus.
+
+    The function waits until a listening command listens. Commands are killed at the end.
+    """
     with contextlib.ExitStack() as stack:
 
         def start(*arguments: object, **settings: Any) -> Command:

@@ -1,4 +1,4 @@
-"""`fjm2 norm send` and `fjm2 norm recv` as processes, over the loopback."""
+"""Tests of `fjm2 norm send` and `fjm2 norm recv` as processes, over the loopback interface."""
 
 import asyncio
 import contextlib
@@ -25,12 +25,12 @@ from fjm2.norm.net.udp import UdpConfig, UdpTransport
 
 GROUP = "239.192.57.96"
 DEADLINE_S = 30.0
-"""Longest wait for a process to end. On a busy machine, processes start slowly."""
+"""Longest wait for a process to end. On a busy machine processes start slowly."""
 PROMPTLY_S = 2.0
 
 
 class Ended(NamedTuple):
-    """How a process ended."""
+    """Exit code and output of a process that has ended."""
 
     code: int
     out: str
@@ -38,12 +38,12 @@ class Ended(NamedTuple):
 
     @property
     def lines(self) -> list[Any]:
-        """The printed lines, decoded from JSON."""
+        """The lines that the process printed, decoded from JSON."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 class Process:
-    """A running command."""
+    """A running `fjm2` command."""
 
     def __init__(self, *arguments: object, stderr: int = subprocess.PIPE) -> None:
         argv = [sys.executable, "-W", "error", "-m", "fjm2", *map(str, arguments)]
@@ -51,12 +51,12 @@ class Process:
         self._early = ""
 
     def wait_until_ready(self) -> None:
-        """Wait for the first line of output. A receiver with --json then listens."""
+        """Wait for the first line of output. A receiver with the option --json listens by then."""
         assert self.popen.stdout is not None
         self._early = self.popen.stdout.readline()
 
     def end(self) -> Ended:
-        """Wait for the process to end."""
+        """Wait for the process to end. Return its exit code and output."""
         out, err = self.popen.communicate(timeout=DEADLINE_S)
         return Ended(self.popen.returncode, self._early + out, err)
 
@@ -67,7 +67,7 @@ class Process:
 
 
 class Runner:
-    """Starts commands in one session on the loopback, and ends the remaining ones."""
+    """A starter of commands that use one session on the loopback. After the test it ends those still running."""
 
     def __init__(self, port: int, stack: contextlib.ExitStack) -> None:
         self._session = ("--group", GROUP, "--port", port, "--interface", "127.0.0.1", "--ttl", 0)
@@ -100,7 +100,7 @@ def runner(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
 
 @pytest.fixture
 def until_sending(port: int) -> Iterator[Callable[[], None]]:
-    """Return a function that waits until anything is sent to the group."""
+    """Return a function that waits until something is sent to the group."""
     config = UdpConfig(group=GROUP, port=port, interface="127.0.0.1", ttl=0)
     with UdpTransport(config) as spy:
 
@@ -117,7 +117,7 @@ def make_file(path: Path, size: int) -> bytes:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Return the contents of all files in a directory and its subdirectories."""
+    """Return the contents of all files in a directory and its subdirectories, by relative path."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
@@ -128,7 +128,7 @@ def wait_for(is_true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-# Files, data and streams that are sent arrive.
+# Files, data and streams arrive.
 
 
 SENDING = {
@@ -271,7 +271,10 @@ NAMES = [
     (b"taken", None),
     (b"\xff\xfe", "\udcff\udcfe"),
 ]
-"""INFO of a FILE, and the name of the received file. None stands for the object's number."""
+"""Pairs of the INFO of a FILE and the name of the received file.
+
+None means that the object's number becomes the name.
+"""
 
 
 def test_names_never_lead_outside(runner: Runner, port: int, tmp_path: Path) -> None:
@@ -295,7 +298,7 @@ def test_names_never_lead_outside(runner: Runner, port: int, tmp_path: Path) -> 
     assert set(contents(tmp_path)) == {"source", *(f"one/out/{name}" for name in expected)}
 
 
-# Ends of all kinds.
+# The ends of commands.
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -405,7 +408,7 @@ MISTAKES = [
 
 @pytest.fixture
 def filled(tmp_path: Path) -> Callable[[str], str]:
-    """Return a function that puts the paths of real files into an entry of MISTAKES."""
+    """Return a function that replaces the placeholders in an entry of MISTAKES by paths of real files."""
     (tmp_path / "file").write_bytes(b"content")
     (tmp_path / "empty").touch()
     names = {"DIR": tmp_path, "FILE": tmp_path / "file", "EMPTY": tmp_path / "empty"}
@@ -443,7 +446,7 @@ def test_a_mistake_ends_the_process(runner: Runner, filled: Callable[[str], str]
     assert len(ended.err.splitlines()) == 1
 
 
-# For people.
+# Output for people.
 
 
 def test_progress_is_shown_on_a_terminal(runner: Runner, tmp_path: Path) -> None:
@@ -472,7 +475,7 @@ def test_without_a_terminal_there_is_little_to_read(runner: Runner, tmp_path: Pa
 
 @contextlib.contextmanager
 def terminal() -> Iterator[tuple[int, int]]:
-    """Both ends of a terminal."""
+    """Yield both ends of a terminal."""
     ends = pty.openpty()
     try:
         yield ends
@@ -482,7 +485,7 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 
 def read_until(terminal: int, words: str) -> str:
-    """Return the output up to and including the expected words."""
+    """Read the output of a terminal until the expected words appear, and return it."""
     shown = ""
     deadline = time.monotonic() + DEADLINE_S
     while words not in shown:

@@ -1,4 +1,4 @@
-"""`fjm2 pub`, `sub`, `request` and `reply` as processes over the loopback, and the demo."""
+"""Tests of `fjm2 pub`, `sub`, `request` and `reply` as processes over the loopback interface, and of the demo."""
 
 import asyncio
 import base64
@@ -45,7 +45,10 @@ def uri(port: int) -> str:
 
 @pytest.fixture
 def start(uri: str) -> Iterator[Start]:
-    """Return a function that starts commands on a bus of their own, and waits until listening ones listen."""
+    """Return a function that starts commands on the test's own bus.
+
+    The function waits until a listening command listens.
+    """
     with starting(uri) as start_one:
         yield start_one
 
@@ -260,7 +263,7 @@ def test_ctrl_c_ends_a_publisher(start: Start) -> None:
     assert len(err.splitlines()) == 1
     time.sleep(0.3)
     received = objects(second + sub.interrupt()[1])[-1]["properties"]["number"]
-    # The message that was being sent may be counted or not.
+    # The message that was being sent when Ctrl-C came may be counted or not.
     assert 0 <= received - int(sent[1].replace(",", "")) <= 1
 
 
@@ -297,7 +300,7 @@ def test_head_ends_a_subscriber(start: Start) -> None:
 def test_a_reader_that_is_slow_holds_the_publisher_back_and_loses_nothing(start: Start) -> None:
     sub = start("sub", TOPIC, "--count", 3000)
     pub = start("pub", TOPIC, "--count", 3000, "--size", 1000)
-    time.sleep(1.0)  # more than a pipe holds
+    time.sleep(1.0)  # by now more messages have arrived than a pipe holds
     assert sub.popen.poll() is None
     code, out, _ = sub.end()
     assert code == 0

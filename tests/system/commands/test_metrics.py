@@ -1,4 +1,4 @@
-"""Metrics over HTTP while real connections send on lo, read by Prometheus's own parser."""
+"""Tests of metrics over HTTP while real connections send over the loopback. Prometheus's own parser reads them."""
 
 import asyncio
 import errno
@@ -26,7 +26,7 @@ GROUP = "239.192.57.40"
 COUNT = 100
 
 Samples = dict[tuple[str, str], float]
-"""Values by metric and source."""
+"""Values of metrics, by the name of the metric and its source."""
 
 
 def uri(port: int, more: str = "") -> str:
@@ -42,7 +42,7 @@ def get(address: str, path: str = "/metrics", **options: Any) -> str:
 
 
 def read(text: str) -> Samples:
-    """Return what Prometheus would store. Its parser refuses duplicates."""
+    """Return the values that Prometheus would store for this text. Fail if a value comes twice."""
     samples: Samples = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -72,7 +72,7 @@ def test_a_scrape_returns_the_counters_of_connections(port: int) -> None:
                 text = await asyncio.to_thread(get, server.address)
             found = read(text)
             there = receiving.statistics().bus
-            # The first argument gets the plain names.
+            # The sources of the first argument of `serve_metrics` get the plain names.
             assert found["fjm2_sent_messages_total", "lane0"] == COUNT
             assert found["fjm2_delivered_messages_total", "bus-2"] == COUNT
             assert found["fjm2_received_messages_total", "bus-2"] >= COUNT
@@ -238,7 +238,7 @@ def test_a_server_can_be_closed_while_a_forked_process_lives() -> None:
 
 @pytest.fixture
 def served_by_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Return a function that sets FJM2_METRICS as if the process had just started."""
+    """Return a function that sets the variable FJM2_METRICS as if the process had just started."""
 
     def set_to(address: str) -> None:
         monkeypatch.setenv("FJM2_METRICS", address)

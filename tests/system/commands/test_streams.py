@@ -1,4 +1,4 @@
-"""Standard output of commands is shared with other processes, which do not expect its mode to change."""
+"""Test that commands do not change the mode of their standard output, which other processes may share."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def test_a_pipe_that_was_full_still_waits_for_its_reader() -> None:
     with subprocess.Popen((sys.executable, "-W", "error", "-c", WRITES), stdout=writing) as process:
         until = time.monotonic() + DEADLINE_S
         while os.get_blocking(writing) and time.monotonic() < until:
-            time.sleep(0.01)  # not full yet
+            time.sleep(0.01)  # the pipe is not full yet
         received = 0
         while received < 300_000:
             received += len(os.read(reading, 65_536))

@@ -1,4 +1,7 @@
-"""`fjm2 top`, `topics` and `tail` on real buses show the right figures, and do not disturb the bus."""
+"""Tests of `fjm2 top`, `topics` and `tail` on real buses.
+
+They show the right figures, and do not disturb the bus.
+"""
 
 import contextlib
 import json
@@ -30,13 +33,16 @@ def uri(port: int) -> str:
 
 @pytest.fixture
 def start(uri: str) -> Iterator[Start]:
-    """Return a function that starts commands on a bus of their own, and waits until they listen or watch."""
+    """Return a function that starts commands on the test's own bus.
+
+    The function waits until a command listens or watches.
+    """
     with starting(uri) as start_one:
         yield start_one
 
 
 def line_where(command: Command, is_so: Callable[[Any], bool]) -> Any:
-    """Return the first report of `top --json` that fulfils the condition."""
+    """Read reports of `top --json`, and return the first one that fulfils the condition."""
     until = time.monotonic() + DEADLINE_S
     while time.monotonic() < until:
         report = json.loads(command.read_line())
@@ -177,7 +183,7 @@ def test_a_tail_without_enough_messages_fails(start: Start) -> None:
 
 
 def udp_sent(host: Namespace) -> int:
-    """Return the number of UDP datagrams sent from the namespace so far."""
+    """Return the number of UDP datagrams that the namespace has sent so far."""
     rule = next(
         line
         for line in host.run("iptables", "-nvxL", "OUTPUT").splitlines()
@@ -386,7 +392,7 @@ def test_ctrl_c_ends_top_quietly(terminal: Terminal) -> None:
     begin(terminal)
     terminal.wait_for("No member is heard yet")
     terminal.press("C-c")
-    # The shell may have printed its prompt already, as Ctrl-C reaches it, too.
+    # The shell may have printed its prompt already, as Ctrl-C reaches the shell too.
     lines = terminal.wait_for(r"^(# )?code=130")
     assert not any("Traceback" in line or "Nobody" in line for line in lines), lines
 

@@ -1,4 +1,7 @@
-"""Traces of real programs, enabled by the environment or in code, through crashes and full disks; and `fjm2 trace`."""
+"""Tests of traces of real programs and of `fjm2 trace`.
+
+The environment or the program itself enables traces. Traces survive crashes and full disks.
+"""
 
 import asyncio
 import json
@@ -108,7 +111,7 @@ def lines_of(directory: Path) -> list[dict[str, Any]]:
 
 
 def sums_of(lines: list[dict[str, Any]]) -> dict[str, Counter[str]]:
-    """Sums of the counters by node and source."""
+    """Return the sums of the counters in lines of traces, by node and source."""
     found: dict[str, Counter[str]] = {}
     for line in lines:
         found.setdefault(f"{line['node']} {line['source']}", Counter()).update(line["c"])
@@ -119,7 +122,7 @@ def sums_of(lines: list[dict[str, Any]]) -> dict[str, Counter[str]]:
 
 
 def test_commands_are_traced_if_the_environment_says_so(tmp_path: Path, port: int) -> None:
-    """Trace a publisher and a subscriber, each a node of its own."""
+    """A publisher and a subscriber are traced, each as a node of its own."""
     command = [sys.executable, "-W", "error", "-m", "fjm2"]
     place = ("--uri", uri(port))
     listening = subprocess.Popen(
@@ -166,7 +169,7 @@ def test_the_blocking_api_is_traced(tmp_path: Path, port: int) -> None:
 
 
 def test_all_processes_of_a_program_are_traced_to_their_end(tmp_path: Path, port: int) -> None:
-    """Each process writes a file of its own, however it was forked and however rarely samples are taken."""
+    """Each process writes its own file, however it was forked and however rarely samples are taken."""
     running = program(FORKING, GROUP, port, env=environment(tmp_path, 60, run="r", node="n"))
     out, err = running.communicate(timeout=DEADLINE_S)
     assert (running.returncode, out, err) == (0, "", "")
@@ -190,7 +193,7 @@ def test_killed_programs_leave_whole_lines_and_go_on_counting(tmp_path: Path, po
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
             running.kill()
-    # Half a line, as a kernel crash would leave it.
+    # Add half a line, as a crash of the kernel would leave it.
     with path.open("ab") as file:
         file.write(path.read_bytes().splitlines()[-1][:57])
     with program(STEADY, GROUP, port, 20, env=environment(tmp_path, 0.001, run="r", node="n")) as running:
@@ -209,7 +212,7 @@ def test_killed_programs_leave_whole_lines_and_go_on_counting(tmp_path: Path, po
 
 @pytest.mark.root
 def test_a_full_disk_does_not_disturb_the_program(tmp_path: Path, port: int) -> None:
-    """On a 16 KiB disk, in a mount namespace of its own, the trace stops but the program continues."""
+    """The disk has 16 KiB, in a separate mount namespace. The trace stops, but the program continues."""
     unshare = shutil.which("unshare")
     if unshare is None or os.geteuid() != 0:
         pytest.skip("needs root and unshare, for a disk that is soon full")
@@ -238,7 +241,7 @@ def test_wrong_settings_are_reported_and_the_program_continues(tmp_path: Path, p
         assert err.count(words) == 1, err
 
 
-# Attached in code.
+# Recorders attached in code.
 
 
 def test_a_session_is_recorded_from_when_it_is_attached(tmp_path: Path, port: int) -> None:
@@ -297,7 +300,7 @@ def test_connections_of_one_bus_are_one_series_a_lane(tmp_path: Path, port: int)
 
 
 def gateway_of(folder: Path, name: str, port: int, peer: str) -> Gateway:
-    """Return a gateway of this host whose LAN is the loopback."""
+    """Return a gateway on this host whose LAN is the loopback interface."""
     folder.mkdir()
     keys = KeyPair.generate()
     keys.save(folder / "key")

@@ -1,4 +1,4 @@
-"""`fjm2 doctor` as a process in a namespace, and what it finds."""
+"""`fjm2 doctor` as a process in a namespace, and its findings."""
 
 import json
 import os
@@ -15,7 +15,7 @@ DEADLINE_S = 40.0
 
 
 class Outcome:
-    """Findings and exit code of the doctor."""
+    """The findings and the exit code of one run of the doctor."""
 
     def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
         assert "Traceback" not in done.stderr, done.stderr
@@ -45,7 +45,7 @@ def doctor(host: Namespace, *arguments: str, uri: str = URI, env: dict[str, str]
 
 
 def unprivileged(host: Namespace) -> Outcome:
-    """Root without what makes it root, for the network."""
+    """Run the doctor on a host as root without the capabilities for networks."""
     drop = "-net_admin,-net_raw"
     prefix = ("setpriv", f"--bounding-set={drop}", f"--inh-caps={drop}")
     argv = ("ip", "netns", "exec", host.name, *prefix, *FJM2, "doctor", "--json", "--uri", URI)
@@ -53,14 +53,14 @@ def unprivileged(host: Namespace) -> Outcome:
 
 
 def two_hosts(network: Network) -> tuple[Namespace, Namespace]:
-    """On a switch: 10.57.1.1 and 10.57.1.2, each by its veth0."""
+    """Make two hosts on a switch. Their addresses are 10.57.1.1 and 10.57.1.2, both on the interface veth0."""
     hosts = network.namespace(), network.namespace()
     network.switch(*hosts)
     return hosts
 
 
 def subscriber(host: Namespace, interface: str, group: str = GROUP) -> subprocess.Popen[str]:
-    """A subscriber of a bus, which announces itself."""
+    """Start a subscriber of a bus, and wait until it listens. It announces itself on the bus."""
     uri = f"fjm2://{group}:{PORT}?interface={interface}"
     process = host.start(*FJM2, "sub", "news", "--uri", uri, "--client-id", "desk-7")
     assert process.stderr is not None
@@ -69,7 +69,7 @@ def subscriber(host: Namespace, interface: str, group: str = GROUP) -> subproces
 
 
 def listen(host: Namespace, uri: str = URI) -> tuple[subprocess.Popen[str], str]:
-    """`fjm2 doctor --listen`, and the address that it names."""
+    """Start `fjm2 doctor --listen`. Return its process, and the address that it prints."""
     process = host.start(*FJM2, "doctor", "--listen", "--uri", uri, "--timeout", str(DEADLINE_S))
     assert process.stderr is not None
     line = process.stderr.readline()

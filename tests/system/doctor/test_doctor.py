@@ -1,4 +1,7 @@
-"""`fjm2 doctor` on a host of its own: each fault is made, and has to be named. And the command itself."""
+"""Tests of `fjm2 doctor` on one host: for each fault that a test causes, the doctor must name it.
+
+Other tests are about the command itself.
+"""
 
 import json
 import os
@@ -19,11 +22,11 @@ from netns import Network, set_up
 from fjm2.commands import main
 
 LOCAL_S = 10.0
-"""An examination of one host takes no longer, loaded as the host may be."""
+"""Longest time that an examination of one host takes, even on a busy machine."""
 RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
 
 
-# A host on its own.
+# A single host.
 
 
 @pytest.mark.root
@@ -153,7 +156,7 @@ def test_an_address_on_two_interfaces_is_named(network: Network) -> None:
 
 @contextmanager
 def tiny_buffers(size: int) -> Iterator[None]:
-    """All of the machine has them for a moment: this is no setting of a namespace."""
+    """Limit the receive buffers of the whole machine for a moment. There is no such setting for a single namespace."""
     before = RMEM_MAX.read_text()
     RMEM_MAX.write_text(str(size))
     try:

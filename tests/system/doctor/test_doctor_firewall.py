@@ -1,4 +1,7 @@
-"""`fjm2 doctor` on hosts whose firewall drops datagrams: it names each rule, and the remedy that it gives helps."""
+"""Tests of `fjm2 doctor` on hosts whose firewall drops datagrams.
+
+The doctor names each rule, and the remedy that it proposes helps.
+"""
 
 from collections.abc import Callable
 
@@ -84,7 +87,7 @@ def test_the_reverse_path_filter_is_named_by_its_counter(network: Network) -> No
     network.link(host, elsewhere, "veth1")
     other.ip("address", "flush", "dev", "veth0", "scope", "global")
     other.ip("address", "add", "10.99.0.9/24", "dev", "veth0")
-    host.ip("route", "add", "10.99.0.0/24", "via", "10.57.2.2")  # answers would take the other way
+    host.ip("route", "add", "10.99.0.0/24", "via", "10.57.2.2")  # answers would leave by the other interface
     host.run("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=1")
     subscriber(other, "veth0")
     found = doctor(host)

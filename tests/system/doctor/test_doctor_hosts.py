@@ -1,4 +1,7 @@
-"""`fjm2 doctor` among hosts: who is on the bus, and what two of them find out about the network between them."""
+"""Tests of `fjm2 doctor` with several hosts.
+
+The doctor finds the members of the bus, and two hosts examine the network between them.
+"""
 
 import signal
 import subprocess
@@ -22,7 +25,7 @@ def test_two_senders_with_one_node_id_are_named(network: Network, tmp_path: Path
     for host in hosts[1:]:
         place = f"--group {GROUP} --port {PORT} --interface veth0 --node-id 77 --rate 5e6 --data"
         host.start(*FJM2, "norm", "send", *place.split(), str(payload))
-    time.sleep(1.5)  # they begin to send
+    time.sleep(1.5)  # by then both send
     found = doctor(hosts[0])
     finding = found.of("node_id_twice")
     assert found.code == 2
@@ -37,7 +40,7 @@ def test_two_buses_on_one_port_are_named(network: Network) -> None:
     subscriber(hosts[1], "veth0")
     other = f"fjm2://239.192.57.72:{PORT}?interface=veth0"
     hosts[1].start(*FJM2, "pub", "news", "--count", "600", "--rate", "50", "--uri", other)
-    time.sleep(1.0)  # it begins to publish
+    time.sleep(1.0)  # by then it publishes
     found = doctor(hosts[0])
     assert found.of("other_group_on_port")["figures"]["groups"] == ["239.192.57.72"]
     assert found.check("bus")["figures"]["connections"] == 1
@@ -123,7 +126,7 @@ def test_ipv6_is_probed_as_well(network: Network) -> None:
         assert found.check(check)["verdict"] == "ok", check
     beside = doctor(pair[0], uri=uri)
     assert not beside.problems("fault")
-    assert beside.check("delivery")["verdict"] == "ok"  # the listener's beacons
+    assert beside.check("delivery")["verdict"] == "ok"  # by the listener's beacons
     pair[0].run("ip6tables", *["-A", "INPUT", "-d", "ff15::57:71", "-j", "DROP"])
     blocked = doctor(pair[0], uri=uri)
     assert {"group_dropped", "dropped_inside"} <= blocked.problems("fault")
@@ -133,7 +136,7 @@ def test_ipv6_is_probed_as_well(network: Network) -> None:
 def test_an_mtu_black_hole_is_named(network: Network) -> None:
     host, other = network.namespace(), network.namespace()
     switch = network.switch(host, other)
-    switch.ip("link", "set", "port2", "mtu", "1000")  # it takes in what is larger, and drops it
+    switch.ip("link", "set", "port2", "mtu", "1000")  # the port accepts larger datagrams, and drops them
     listen(other)
     found = doctor(host, "--probe")
     finding = found.of("mtu_black_hole")
@@ -210,7 +213,7 @@ def test_multicast_that_stops_is_named(network: Network) -> None:
     listen(pair[1])
     argv = ("ip", "netns", "exec", pair[0].name, *FJM2, "doctor", "--json", "--uri", URI, "--probe", "--watch", "20")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        time.sleep(6)  # it has begun to watch
+        time.sleep(6)  # by then it watches
         pair[1].run("iptables", "-A", "INPUT", "-d", GROUP, "-j", "DROP")
         out, err = process.communicate(timeout=DEADLINE_S)
     found = Outcome(subprocess.CompletedProcess(argv, process.returncode, out, err))

@@ -1,4 +1,4 @@
-"""Buses on the loopback for tests, each with one connection, and subscribers that keep what they get."""
+"""Buses on the loopback interface for tests. Each has one connection, and subscribers that keep what they receive."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ TOPIC, OTHER_TOPIC = Topic("prices.eu"), Topic("weather")
 
 
 class Subscriber:
-    """Keeps the received messages. Full once it has `most` of them."""
+    """A subscriber that keeps the received messages. It is full when it has `most` of them."""
 
     def __init__(self, destination: Topic = TOPIC) -> None:
         self.destination = destination
@@ -55,7 +55,7 @@ class Subscriber:
 
 
 class Node:
-    """A bus with one connection, and the bus's reports."""
+    """A bus with one connection, and the reports of the bus."""
 
     def __init__(self, bus: Bus, connection: int) -> None:
         self.bus = bus
@@ -108,7 +108,10 @@ _connections = iter(range(1000, 1 << 30))
 
 @contextlib.asynccontextmanager
 async def node(port: int, **settings: object) -> AsyncIterator[Node]:
-    """Open a separate bus. Buses of one event loop are separate only if a setting differs."""
+    """Open a bus with its own node.
+
+    Buses in one event loop are separate only if their settings differ.
+    """
     connection = next(_connections)
     config = BusConfig.from_uri(uri(port, **{"inactivity_s": 50 + connection % 1000} | settings), BUS_DEFAULTS)
     bus = await Bus.open(config)
@@ -124,7 +127,10 @@ async def node(port: int, **settings: object) -> AsyncIterator[Node]:
 
 
 def on(*loops: str) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
-    """Run a coroutine function as a test on each loop, asyncio's or uvloop. Errors in callbacks fail the test."""
+    """Return a decorator that runs a coroutine function as a test on each of these loops: `asyncio`, `uvloop`.
+
+    Errors in callbacks fail the test.
+    """
 
     def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
         @pytest.mark.parametrize("loop", loops)

@@ -1,4 +1,4 @@
-"""Buses on real sockets: lanes, presence, flow control and transactions."""
+"""Tests of buses on real sockets: lanes, presence, flow control and transactions."""
 
 import asyncio
 import time
@@ -114,7 +114,7 @@ async def test_a_full_low_lane_delays_no_high_one(port: int) -> None:
         await subscriber.until(301)
 
 
-# Beginning.
+# The beginning of a subscription.
 
 
 @on("asyncio", "uvloop")
@@ -127,7 +127,7 @@ async def test_a_late_subscriber_gets_messages_sent_from_then_on(port: int) -> N
             subscriber = late.subscribe()
             began = time.monotonic()
             await late.bus.ready()
-            assert time.monotonic() - began < 0.9  # not because of the timeout
+            assert time.monotonic() - began < 0.9  # shows that the timeout did not end the wait
             for number in range(100):
                 await sending.publish(f"new {number}", number % 10)
             await subscriber.until(100)
@@ -159,7 +159,7 @@ async def test_publishers_know_their_subscribers(port: int) -> None:
         assert sending.bus.subscribers(TOPIC) == 1
         assert sending.bus.subscribers(Topic("nobody's")) == 0
         await flood(sending, 3000)
-        await asyncio.sleep(0.6)  # by then, all have answered a probe
+        await asyncio.sleep(0.6)  # by then, all receivers have answered a probe
         session = sending.bus.lanes.session
         assert session.receivers == {one.bus.node_id}
         await sending.publish("rain", 4, OTHER_TOPIC)
@@ -206,7 +206,7 @@ async def test_a_full_subscription_holds_the_sender_back_and_loses_nothing(port:
             await subscriber.until(100)
             await asyncio.sleep(0.7)
             assert not flooding.done()
-            assert len(subscriber.received) < 1000  # at most one run more
+            assert len(subscriber.received) < 1000  # it may get the rest of one run
             subscriber.most = 1 << 30
             receiving.bus.router.resume()
             async with asyncio.timeout(10):

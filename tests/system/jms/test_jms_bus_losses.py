@@ -1,4 +1,4 @@
-"""Buses whose processes die, and buses over a network that loses datagrams."""
+"""Tests of buses whose processes die, and of buses over a network that loses datagrams."""
 
 import asyncio
 import contextlib
@@ -78,7 +78,7 @@ CHILD = textwrap.dedent(
 
 @contextlib.contextmanager
 def child(port: int, role: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Another process with a bus, and its node id; killed in the end."""
+    """Start another process with a bus, yield the process and its node id, and kill the process in the end."""
     command = [sys.executable, "-c", CHILD, uri(port), role]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -119,7 +119,7 @@ def test_a_dead_subscriber_holds_up_neither_the_others_nor_the_end(port: int) ->
                 await asyncio.sleep(0.1)
                 numbers = [int(text) for text in subscriber.texts[10:]]
                 assert numbers == list(range(len(numbers)))
-                assert len(numbers) > 300  # all messages that had been accepted
+                assert len(numbers) > 300  # the sender had accepted that many at least
                 assert not receiving.reports
 
     run_on("asyncio", main())
@@ -193,7 +193,7 @@ def on_veth(port: int, **settings: object) -> BusConfig:
 
 @pytest.mark.root
 def test_the_first_message_arrives_too_over_a_very_lossy_network(network: Network, port: int) -> None:
-    """The subscriber starts before the publisher, so it must get all messages, each once."""
+    """The subscriber starts before the publisher, so it must get every message once."""
 
     async def main() -> None:
         with lossy(network, 0.2) as (left, right):
@@ -231,7 +231,7 @@ def test_nothing_is_lost_over_a_lossy_network(network: Network, port: int) -> No
             await asyncio.gather(receiving.bus.ready(), sending.bus.ready())
             count = 10_000
             async with asyncio.timeout(30):
-                with right.entered():  # lanes are opened when they are first used
+                with right.entered():  # a lane's socket is opened when the lane is first used
                     await sending.publish("urgent", 9)
                 await flood(sending, count)
                 assert await sending.bus.confirmed() == frozenset()

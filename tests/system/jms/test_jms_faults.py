@@ -1,4 +1,4 @@
-"""A bus when processes die or stop, when a link goes down, and when it is closed at a bad time."""
+"""Tests of a bus when processes die or stop, when a link goes down, and when it is closed at a bad time."""
 
 import time
 from typing import Any
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.root, pytest.mark.calm]
 GROUP = "239.192.57.96"
 ACK_TIMEOUT_S = 1.0
 SMALL: dict[str, Any] = {"window_bytes": "256KiB", "stream_bytes": "512KiB", "ack_timeout_s": ACK_TIMEOUT_S}
-"""Settings with which a sender soon notices that nobody answers."""
+"""Settings with which a sender soon notices that a receiver does not answer."""
 CLOSE_S = 2.0
 BUSY_S = 1.0
 """Delay that a busy machine may add."""
@@ -127,7 +127,7 @@ def test_a_publisher_sends_on_while_its_link_is_down_and_all_of_it_arrives_after
         wait_received(subscriber, publisher, 300)
         left.ip("link", "set", "veth0", "down")
         time.sleep(2.5)
-        for peer in (publisher, subscriber):  # it has no carrier
+        for peer in (publisher, subscriber):  # the interface has no carrier
             peer.wait_for("error", lambda error: "veth0 is down" in error)
         before = received(subscriber, publisher)
         assert publisher.last("sent") > before
@@ -158,7 +158,7 @@ def test_a_subscriber_whose_link_is_down_too_long_gets_a_loss_report_and_continu
             wait_received(subscriber, publisher, 300)
         cut.ip("link", "set", "veth0", "down")
         publisher.wait_for("error", lambda error: f"{loser.last('node_id'):#x} is silent" in error)
-        # By then, the segments that it lacks can no longer be repaired.
+        # By then, the segments that the subscriber lacks can no longer be repaired.
         wait_received(good, publisher, publisher.last("sent") + 1000)
         cut.ip("link", "set", "veth0", "up")
         lost = loser.wait_for("error", lambda error: "lost" in error)
@@ -175,7 +175,7 @@ def test_a_subscriber_whose_link_is_down_too_long_gets_a_loss_report_and_continu
 
 @pytest.mark.parametrize("state", ["alive", "killed", "down", "transaction", "commit", "full"])
 def test_close_returns_in_time_whatever_the_state(network: Network, port: int, state: str) -> None:
-    """A connection of either API closes in time, and loses no accepted message if the subscriber is alive."""
+    """A connection of either API closes in time. It loses no accepted message if the subscriber is alive."""
     left, right = pair(network)
     subscriber = Peer(right, "jms_peer.py", "subscribe", uri(port))
     closing = [Peer(left, "jms_closing.py", api, state, uri(port)) for api in ("asyncio", "blocking")]
@@ -197,7 +197,7 @@ def test_close_returns_in_time_whatever_the_state(network: Network, port: int, s
         for peer in closing:
             closed = peer.wait_for("closed")
             assert closed["took_s"] <= CLOSE_S + BUSY_S / 2
-            # The pending call ended with the connection, well before its own timeout.
+            # The pending call ended with the connection, well before the call's own timeout.
             assert closed["outcome"] in OUTCOMES[state]
             assert peer.wait() == 0
             if state in ("alive", "transaction"):
@@ -221,7 +221,7 @@ OUTCOMES = {
 }
 
 
-# Doing nothing.
+# Idle connections.
 
 
 def test_idle_connections_are_nearly_silent(network: Network, port: int) -> None:
@@ -248,7 +248,7 @@ IDLE_S = 5.0
 
 
 def packets_sent(namespace: Namespace) -> int:
-    """Return the number of packets sent by all programs of the namespace."""
+    """Return the number of packets that all programs of the namespace have sent."""
     return int(namespace.run("cat", "/sys/class/net/veth0/statistics/tx_packets"))
 
 

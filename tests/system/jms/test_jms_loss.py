@@ -1,4 +1,4 @@
-"""Messages of all types and sizes over a lossy network arrive once, in order and unaltered."""
+"""Tests of messages of all types and sizes over a lossy network. They arrive once, in order and unaltered."""
 
 import pytest
 from jms_traffic import LANE_OF, PRIORITIES, PRODUCERS, TOPICS, TYPES
@@ -8,7 +8,7 @@ from peers import Peer, peers
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 RUN_S = 150.0
-"""Longest time for the messages. On an idle machine 100,000 of them take ten seconds."""
+"""Longest time in which all messages must arrive. On an idle machine 100,000 messages take ten seconds."""
 GROUP = "239.192.57.97"
 
 

@@ -1,4 +1,4 @@
-"""When two nodes of a bus have drawn the same node id, both draw another one and continue."""
+"""Tests of two nodes of a bus that have drawn the same node id. Both draw another one and continue."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Programs for the congestion tests: NORM and TCP flows that report what arrived and when, and a delay line.
 
-Each is one process, to be run in a namespace: `python flows.py PROGRAM ARGUMENTS`. Times are those of the monotonic
-clock, which all namespaces share.
+Each is one process in a namespace: `python flows.py PROGRAM ARGUMENTS`. Times are those of the monotonic clock, which
+all namespaces share.
 """
 
 import asyncio
@@ -22,7 +22,10 @@ BIN_S = 0.1
 _CHUNK_BYTES = 1 << 16
 _PERIOD = 251
 _PATTERN = bytes(range(_PERIOD)) * (2 * _CHUNK_BYTES // _PERIOD + 2)
-"""Long enough to contain a chunk that starts at any phase of the period."""
+"""Content of streams, which repeats after `_PERIOD` bytes.
+
+It is long enough to contain a chunk that starts anywhere in the period.
+"""
 _FRAME_BYTES = 1 << 17
 _PACKET_ADD_MEMBERSHIP, _PACKET_VNET_HDR, _PACKET_MR_PROMISC, _SOL_PACKET = 1, 15, 1, 263
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
@@ -32,7 +35,7 @@ _FRAMES_PER_TURN = 64
 
 
 class Log:
-    """Received bytes, by tenths of a second."""
+    """Number of received bytes in each tenth of a second."""
 
     def __init__(self) -> None:
         self.bins: dict[int, int] = {}
@@ -59,7 +62,7 @@ def _open(uri: str) -> Session:
 
 
 async def send(uri: str, until: str) -> None:
-    """Write to a stream as fast as possible, then wait until no receiver requests repairs."""
+    """Write to a stream as fast as possible. Then wait until no receiver requests repairs."""
     async with _open(uri) as session:
         evicted: list[int] = []
         listener = asyncio.create_task(_note_evictions(session, evicted))
@@ -78,7 +81,7 @@ async def send(uri: str, until: str) -> None:
 async def _note_evictions(session: Session, evicted: list[int]) -> None:
     async for event in session:
         if isinstance(event, ReceiverEvicted):
-            evicted.append(event.node_id)  # noqa: PERF401, it never ends
+            evicted.append(event.node_id)  # noqa: PERF401, the loop never ends
 
 
 async def receive(uri: str, until: str) -> None:
@@ -118,15 +121,15 @@ def _is_right(start: int, data: bytes | memoryview) -> bool:
 
 
 async def tcp_send(host: str, port: str, algorithm: str, until: str) -> None:
-    """Write to a connection as fast as possible."""
+    """Write to a TCP connection as fast as possible."""
     with socket.create_connection((host, int(port)), timeout=5.0) as flow:
         flow.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
         while time.monotonic() < float(until):
-            flow.sendall(bytes(_CHUNK_BYTES))  # raises after 5 s
+            flow.sendall(bytes(_CHUNK_BYTES))  # raises an exception after 5 s
 
 
 async def tcp_receive(port: str) -> None:
-    """Log received bytes until the connection ends."""
+    """Log received bytes until the TCP connection ends."""
     log = Log()
     with socket.create_server(("0.0.0.0", int(port))) as server:
         print("ready", flush=True)
@@ -138,7 +141,7 @@ async def tcp_receive(port: str) -> None:
 
 
 async def relay(left: str, right: str, delay_s: str) -> None:
-    """Carry every frame between two devices, in both directions, after a delay. Runs until it is killed."""
+    """Carry every frame between two devices, in both directions, after a delay. Run until killed."""
     devices = [_raw(left), _raw(right)]
     waiting: tuple[deque[tuple[float, bytes]], ...] = (deque(), deque())
     delay = float(delay_s)
@@ -169,7 +172,7 @@ def _raw(device: str) -> socket.socket:
     index = socket.if_nametoindex(device)
     membership = index.to_bytes(4, sys.byteorder) + _PACKET_MR_PROMISC.to_bytes(2, sys.byteorder) + bytes(10)
     raw.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
-    # Pass on what a frame still lacks, such as its checksum.
+    # Keep the header that says what a frame still lacks, such as its checksum.
     raw.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
     for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
         raw.setsockopt(socket.SOL_SOCKET, option, 16 << 20)

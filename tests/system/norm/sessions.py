@@ -22,7 +22,7 @@ GROUP = "239.192.57.95"
 DEADLINE_S = 10.0
 """Longest wait for something that must happen. Mostly it takes milliseconds."""
 QUICK = SenderConfig(rate_bps=400e6, grtt_s=0.002, robust_factor=8)
-"""Settings with a small round-trip time, as on the loopback, so that flushes are quick."""
+"""Settings of a sender with a small round-trip time, as on the loopback, so that flushes are quick."""
 
 _Event = TypeVar("_Event", bound=Event)
 _Result = TypeVar("_Result")
@@ -53,13 +53,13 @@ def new_session(port: int, **settings: Any) -> Session:
 
 
 async def soon(awaitable: Awaitable[_Result]) -> _Result:
-    """Return the result of an awaitable. Fails after the deadline."""
+    """Wait for the result of an awaitable, and return it. Fail after `DEADLINE_S`."""
     async with asyncio.timeout(DEADLINE_S):
         return await awaitable
 
 
 class Listener:
-    """Receives a session's events as they come, and keeps them."""
+    """A task that receives a session's events as they come, and keeps them."""
 
     def __init__(self, session: Session) -> None:
         self.events: list[Event] = []
@@ -76,14 +76,14 @@ class Listener:
         return [event for event in self.events if isinstance(event, kind)]
 
     async def until(self, is_true: Callable[[], object]) -> None:
-        """Wait until a condition on the events is true."""
+        """Wait until a condition on the events is true. Fail after `DEADLINE_S`."""
         async with asyncio.timeout(DEADLINE_S):
             while not is_true():
                 self._came.clear()
                 await self._came.wait()
 
     async def some(self, kind: type[_Event], count: int = 1) -> list[_Event]:
-        """Wait for at least `count` events of a kind."""
+        """Wait for at least `count` events of a kind, and return all events of this kind."""
         try:
             await self.until(lambda: len(self.all(kind)) >= count)
         except TimeoutError:
@@ -104,7 +104,7 @@ class Listener:
 
 @contextlib.asynccontextmanager
 async def listening(session: Session) -> AsyncIterator[Listener]:
-    """An open session whose events are received."""
+    """Open a session, and yield a listener that receives the session's events."""
     async with session:
         listener = Listener(session)
         try:
@@ -114,9 +114,9 @@ async def listening(session: Session) -> AsyncIterator[Listener]:
 
 
 async def until(is_true: Callable[[], object]) -> None:
-    """Wait until a condition is true that no event reports."""
+    """Wait until a condition is true whose change no event reports."""
     async with asyncio.timeout(DEADLINE_S):
-        while not is_true():  # noqa: ASYNC110 - there is nothing to wait for
+        while not is_true():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.002)
 
 

@@ -1,4 +1,7 @@
-"""Congestion control on a slow link that flows share, with real sockets: 100 Mbit/s, round-trip time 1 ms."""
+"""Tests of congestion control with real sockets, on a slow link that flows share.
+
+The link has 100 Mbit/s and a round-trip time of 1 ms.
+"""
 
 import errno
 import json
@@ -19,12 +22,12 @@ DELAY_S = 0.0005
 QUEUE_BYTES = 200_000
 BURST_BYTES = 10_000
 LEAD_S = 1.0
-"""Time for Python to start."""
+"""Time allowed for Python to start, before a flow begins."""
 FLOWS = (sys.executable, str(Path(__file__).with_name("flows.py")))
 
 
 class Flow:
-    """One flow over the shared link, between two hosts of its own."""
+    """One flow over the shared link, between two hosts that no other flow uses."""
 
     def __init__(self, source: Namespace, sink: Namespace) -> None:
         self.source = source
@@ -42,7 +45,7 @@ class Flow:
         self.source.start(*FLOWS, "tcp-send", address, str(port), "cubic", str(until))
 
     def mbit(self, until: float) -> list[float]:
-        """Return the Mbit/s in each tenth of a second, from the first byte on."""
+        """Return the Mbit/s received in each tenth of a second, from the first byte on."""
         assert self._receiver is not None
         out, err = self._receiver.communicate(timeout=30.0)
         assert err == ""
@@ -65,7 +68,7 @@ def mean(values: list[float]) -> float:
 
 @pytest.fixture
 def flows(network: Network) -> tuple[Flow, Flow]:
-    """Two flows, each between two hosts on either side of a link with limited rate and added delay."""
+    """Return two flows, each between two hosts on either side of a link with limited rate and added delay."""
     sides = [network.namespace() for _ in range(2)]
     way = network.namespace()
     for side, device in zip(sides, ("left", "right"), strict=True):
@@ -88,7 +91,7 @@ def flows(network: Network) -> tuple[Flow, Flow]:
 
 
 def wait_for_way(host: Namespace, address: str) -> None:
-    """Wait until both switches forward: a host on the other side refuses a connection."""
+    """Wait until both switches forward packets: then a host on the other side refuses a connection."""
     deadline = time.monotonic() + 10.0
     while True:
         with host.entered(), socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""Finding network interfaces, and choosing the right one."""
+"""Tests of finding network interfaces, and of choosing the right one."""
 
 import re
 import socket
@@ -106,7 +106,7 @@ def test_the_watch_reports_removed_interfaces(network: Network) -> None:
         port = find_by_name("port1")
     assert watch.poll() is None
     switch.ip("link", "set", "port1", "nomaster")
-    assert watch.poll() == set()  # a notification that it has left the bridge, but it still exists
+    assert watch.poll() == set()  # it has left the bridge, but it still exists
     switch.ip("link", "delete", "port1")
     assert port.index in _poll_until(watch, port.index)
     time.sleep(0.1)
@@ -119,5 +119,5 @@ def test_the_watch_reports_removed_interfaces(network: Network) -> None:
 
 
 def find_by_name(name: str) -> Interface:
-    """Return the interface with this name, whatever addresses it has."""
+    """Return the interface with this name, whichever addresses it has."""
     return next(one for one in list_interfaces() if one.name == name)

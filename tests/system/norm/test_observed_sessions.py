@@ -1,4 +1,4 @@
-"""`statistics()` of NORM sessions and streams, on real sockets."""
+"""Tests of `statistics()` of NORM sessions and streams, on real sockets."""
 
 import asyncio
 import dataclasses
@@ -19,7 +19,7 @@ def session(port: int) -> Session:
 
 
 def test_statistics_contain_all_counters_of_a_session() -> None:
-    """`Stats` holds the engine's counters."""
+    """The class `Stats` has the engine's counters."""
     told = {item.name for item in dataclasses.fields(SessionStatistics)}
     assert {item.name for item in dataclasses.fields(Stats)} <= told
 

@@ -1,4 +1,7 @@
-"""Sessions as applications use them: objects, streams and commands, several in one process over the loopback."""
+"""Tests of sessions as applications use them: objects, streams and commands, over the loopback.
+
+Several sessions run in one process.
+"""
 
 import asyncio
 import contextlib
@@ -165,7 +168,7 @@ async def test_more_than_the_cache_holds_goes_out_without_pauses(port: int) -> N
         ids = [await soon(sender.send_data(noise(3000, number))) for number in range(40)]
         took_s = time.monotonic() - began
         assert [event.object_id for event in await heard.some(ObjectCompleted, 40)] == ids
-    assert took_s < 2  # a flush takes 4 s: do not wait for it
+    assert took_s < 2  # does not wait for flushes, each of which takes 4 s
 
 
 @on_each_loop
@@ -261,7 +264,7 @@ async def test_a_late_receiver_starts_where_its_settings_say(port: int) -> None:
         ):
             await stream.write(b"late")
             for heard in (current, from_start, everything):
-                await heard.one(StreamOpened)  # where reception begins
+                await heard.one(StreamOpened)  # reception begins here
             last = await sender.send_data(b"late object")
             await stream.close()
             for heard in (current, from_start, everything):
@@ -276,7 +279,7 @@ async def test_a_late_receiver_starts_where_its_settings_say(port: int) -> None:
 @pytest.mark.parametrize(("writes", "size"), [(100_000, 20), (300_000, 1), (3_000, 20_000)])
 @on_each_loop
 async def test_writing_in_a_loop_does_not_block_other_tasks(port: int, writes: int, size: int) -> None:
-    """Measure the processor time between two turns of another task, which excludes other programs."""
+    """The test measures processor time between two turns of another task, so other programs do not count."""
     longest_s = 0.0
 
     async def tick() -> None:

@@ -1,4 +1,4 @@
-"""Back-pressure, cancelled waits, files that shrink, and sessions that close in the middle."""
+"""Tests of back-pressure, cancelled waits, files that shrink, and sessions that close in the middle of a transfer."""
 
 import asyncio
 import os
@@ -255,7 +255,7 @@ async def test_cancelled_waits_leave_the_session_usable(port: int) -> None:
         assert (await soon(sender.watermark([2]))).acked == {2}
         await soon(sender.flushed())
         assert [event.object_id for event in heard.all(ObjectCompleted)] == ids
-        # Only the waiting was cancelled.
+        # The cancellation ended only the wait.
         assert heard.stream_bytes() == b"the beginning, " + noise(2_000_000) + b"the end"
         assert heard.all(StreamEnded)
 

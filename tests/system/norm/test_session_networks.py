@@ -1,4 +1,4 @@
-"""Sessions between hosts: IPv6 multicast, and unicast between two."""
+"""Tests of sessions between hosts: IPv6 multicast, and unicast between two sessions."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -20,7 +20,7 @@ from fjm2.norm.events import (
 
 
 def run_in(network: Network, main: Callable[[], Coroutine[Any, Any, None]], *setup: str) -> None:
-    """Run a coroutine function on each kind of loop, on a host of its own."""
+    """Run a coroutine function on each kind of loop, on a separate host."""
     host = network.namespace()
     for command in setup:
         host.ip(*command.split())

@@ -1,4 +1,4 @@
-"""Watermarks and flushes of sessions: which receivers confirm, and what the sender waits for."""
+"""Tests of watermarks and flushes of sessions: which receivers confirm, and what the sender waits for."""
 
 import asyncio
 import re
@@ -33,7 +33,7 @@ async def test_a_watermark_is_confirmed_by_receivers_that_have_everything(port: 
         await sender.send_data(data)
         outcome = await soon(sender.watermark([2, 3]))
         assert (outcome.acked, outcome.failed) == ({2, 3}, set())
-        for heard in (first, second):  # already now, not some time later
+        for heard in (first, second):  # both have the data by now
             assert [event.data for event in heard.all(ObjectCompleted)] == [data]
 
 
@@ -96,7 +96,7 @@ async def test_the_progress_of_an_object_can_be_queried(port: int) -> None:
 
 @on_each_loop
 async def test_a_watermark_does_not_wait_for_receivers_that_left(port: int) -> None:
-    config = SenderConfig(rate_bps=100e6, robust_factor=1000, grtt_s=0.1)  # with these values, asking takes minutes
+    config = SenderConfig(rate_bps=100e6, robust_factor=1000, grtt_s=0.1)  # requests would go on for minutes
     async with (
         listening(new_session(port, node_id=2)),
         new_session(port, is_sender_only=True, sender=config) as sender,
@@ -118,7 +118,7 @@ async def test_a_watermark_covers_data_just_written_to_a_stream(port: int) -> No
         new_session(port, is_sender_only=True, sender=config) as sender,
     ):
         stream = await sender.open_stream()
-        for size in (10, 3_000_000, 20):  # the second is more than the buffer holds
+        for size in (10, 3_000_000, 20):  # the second is longer than the buffer
             before = len(heard.stream_bytes())
             await stream.write(noise(size))
             assert (await soon(sender.watermark([2]))).acked == {2}
@@ -140,7 +140,7 @@ async def test_watermarks_at_once_each_get_their_answer(port: int) -> None:
 @on_each_loop
 async def test_flushed_waits_for_data_just_written(port: int) -> None:
     async with listening(new_session(port)) as heard, new_session(port, is_sender_only=True) as sender:
-        await soon(sender.flushed())  # nothing to wait for
+        await soon(sender.flushed())  # returns at once
         stream = await sender.open_stream()
         await soon(sender.flushed())
         for text in (b"one", b"two"):

@@ -1,4 +1,7 @@
-"""A receiver that stops reading, as a process stopped by a signal: whom it blocks, and for how long."""
+"""Tests of a receiver that stops reading, as a process stopped by a signal does.
+
+The tests check which other nodes such a receiver blocks, and for how long.
+"""
 
 import json
 import os
@@ -21,7 +24,7 @@ FLOWS = (sys.executable, str(Path(__file__).with_name("flows.py")))
 
 
 class Group:
-    """A sender and two receivers, of which the second stops reading."""
+    """A sender and two receivers, of which the second one is stopped."""
 
     def __init__(self, network: Network, settings: str) -> None:
         hosts = [network.namespace() for _ in range(3)]
@@ -43,7 +46,10 @@ class Group:
         os.kill(self.slow.pid, signal.SIGCONT)
 
     def moving(self, log: dict[str, dict[str, int]], start: float, end: float) -> list[bool]:
-        """Return, for each tenth of a second between two times after the stop, whether anything arrived."""
+        """For each tenth of a second between two times, return True if anything arrived.
+
+        The times count from the moment when the receiver was stopped.
+        """
         first, after = (int((self.stopped_at + at) / BIN_S) for at in (start, end))
         return [log["bins"].get(str(number), 0) > 0 for number in range(first, after)]
 

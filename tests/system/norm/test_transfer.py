@@ -1,4 +1,7 @@
-"""Large objects sent by commands between two hosts, with loss, or over an interface that is removed and returns."""
+"""Tests of large objects that commands send between two hosts.
+
+The network loses datagrams, or an interface is removed and returns.
+"""
 
 import filecmp
 import json
@@ -40,7 +43,7 @@ class Pair:
         return command(self.sender, "send", "--file", file, "--ack-from", NODE, "--rate", rate, *options)
 
     def transfer(self, file: Path, rate: float) -> dict[str, Any]:
-        """Send a file, check that it arrives, and delete it. Return the sender's final report."""
+        """Send a file, check that it arrives, and delete the received file. Return the sender's final report."""
         recv, send = self.recv(), self.send(file, rate)
         told = result(send)
         assert result(recv)["ok"]
@@ -48,7 +51,7 @@ class Pair:
         return told
 
     def check(self, file: Path) -> None:
-        """Check that the file has arrived, and nothing else."""
+        """Check that the file, and nothing else, has arrived. Delete the received file."""
         arrived = self._inbox / file.name
         assert filecmp.cmp(file, arrived, shallow=False)
         arrived.unlink()
@@ -61,7 +64,7 @@ class Pair:
             self.receiver.lose(probability)
 
     def lay_cable(self) -> None:
-        """Lay a new cable like the first one."""
+        """Connect the two hosts by a new cable, with the same addresses as before."""
         self.receiver.ip(*f"link add veth0 type veth peer name veth0 netns {self.sender.name}".split())
         for host, namespace in enumerate((self.sender, self.receiver), start=1):
             set_up(namespace, "veth0", f"10.57.1.{host}/24")
@@ -75,7 +78,7 @@ def command(host: Namespace, verb: str, *arguments: object) -> subprocess.Popen[
 
 
 def result(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return the report that a command prints at its end. Fails if the command failed."""
+    """Wait for a command to end, and return its last report. Fail if the command failed."""
     out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err) == (0, "")
     told: dict[str, Any] = json.loads(out)
@@ -106,7 +109,7 @@ def test_a_large_object_gets_through_loss(pair: Pair, large_file: Path, loss: fl
 
 @pytest.mark.alone
 def test_at_a_fixed_rate_loss_costs_little_more_than_the_repairs(pair: Pair, large_file: Path) -> None:
-    """Takes the best of a few transfers: other load on the machine can only slow them down."""
+    """The fastest of a few transfers counts: other load on the machine can only slow a transfer down."""
     seconds: dict[float, list[float]] = {0.0: [], 0.05: []}
     ratio = 2.0
     while ratio >= 1.15 and len(seconds[0.0]) < 4:
@@ -126,13 +129,13 @@ def small_file(tmp_path: Path) -> Path:
 
 
 def next_line(process: subprocess.Popen[str]) -> str:
-    """Return the next line that the command prints for its user."""
+    """Return the next line that the command prints on stderr for its user."""
     assert process.stderr is not None
     return process.stderr.readline().strip()
 
 
 def wait_until_arriving(process: subprocess.Popen[str], inbox: Path) -> None:
-    """Wait until a part of a file is there."""
+    """Wait until a part of a file has arrived."""
     while not any(path.stat().st_blocks for path in inbox.rglob("*.part")):
         assert process.poll() is None
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Trains over real sockets on the loopback."""
+"""Tests of trains over real sockets on the loopback interface."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ Open = Callable[..., UdpTransport]
 
 @pytest.fixture
 def open_one(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Return a function that opens transports on the loopback, which share a port."""
+    """Return a function that opens transports on the loopback interface. They all share one port."""
     monkeypatch.delenv("FJM2_NO_GSO", raising=False)
     opened: list[UdpTransport] = []
 
@@ -45,7 +45,7 @@ class FaultySocket(socket.socket):
         super().__init__(socket.AF_INET, socket.SOCK_DGRAM)
         self.bind(("127.0.0.1", 0))
         self.fault: Callable[[int], int | None] = lambda _: None
-        """Called with the number of bytes to send. Returns an errno, or None to send them."""
+        """Function called with the number of bytes to send. It returns an errno to fail with, or None to send them."""
 
     def sendto(self, data: Any, address: Any) -> int:  # type: ignore[override]
         self._fail(len(data))
@@ -99,7 +99,7 @@ def test_environment_forces_datagrams(open_one: Open, monkeypatch: pytest.Monkey
     assert not sender.offload
     train = make_train(1, 3000, 1000, sender.destination)
     assert sender.send(train)
-    # Read from the kernel directly, since our socket joins single datagrams: with offload, the kernel would return all
+    # Read from the kernel directly, since UdpSocket joins single datagrams. With offload, the kernel would return all
     # at once.
     assert [receiver.group.kernel.recv(1 << 16) for _ in range(3)] == datagrams_of(train)
 
@@ -122,7 +122,7 @@ def test_sessions_of_a_host_share_the_group(open_one: Open) -> None:
     assert sender.send(train)
     for session in (other, third):
         assert receive_datagrams(session.group, 8) == datagrams_of(train)
-    assert sender.group.receive() is None  # it recognises its own datagrams
+    assert sender.group.receive() is None  # it drops its own datagrams
 
 
 def test_unicast_answers_reach_their_session(open_one: Open) -> None:
@@ -230,8 +230,8 @@ def test_refused_segmentation_is_not_tried_again(
         assert sender.send(train)
         assert receive_datagrams(receiver.transmit, 10) == datagrams_of(train)
     tries = asked.count(10_000)
-    assert asked[:tries] == tries * [10_000]  # nothing was sent after the first train
-    # EIO comes from the outgoing path. The other errors may come from the size, and smaller segments still use offload.
+    assert asked[:tries] == tries * [10_000]  # nothing was sent until the last try failed
+    # EIO comes from the outgoing path. The other errors may come from the size, so smaller segments still use offload.
     assert asked[tries:] == 20 * [1000] + (10 * [500] if code == errno.EIO else [5000])
     assert sender.stats.offload_refused == 1
 
@@ -269,7 +269,7 @@ def test_a_warning_about_capped_buffers_says_what_to_do(open_one: Open, caplog: 
     wanted = 1 << 30
     is_root = os.geteuid() == 0
     if is_root:
-        os.seteuid(65_534)  # nobody: may not exceed the limits
+        os.seteuid(65_534)  # the user `nobody`, who must not exceed the limits
     try:
         transport = open_one(receive_buffer_bytes=wanted, send_buffer_bytes=wanted)
     finally:
@@ -320,7 +320,7 @@ def test_reopening_keeps_the_address(open_one: Open, group: str) -> None:
     assert sender.send(train)
     assert receive_datagrams(transport.group, 4) == datagrams_of(train)
     if transport.config.is_multicast:
-        assert transport.send(train)  # and recognises its own datagrams again
+        assert transport.send(train)  # and again drops its own datagrams
     assert transport.group.receive() is None
 
 

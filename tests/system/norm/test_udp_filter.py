@@ -1,4 +1,7 @@
-"""The filter cuts our looped-back multicast to one byte. Others' datagrams arrive whole, and none counts as lost."""
+"""Tests of the filter that cuts our own looped-back multicast to one byte.
+
+The datagrams of other senders arrive whole, and no datagram counts as lost.
+"""
 
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""Transports on interfaces that appear, disappear and return, in private networks."""
+"""Tests of transports on interfaces that appear, disappear and return, in private networks."""
 
 import errno
 import time
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.root
 
 GROUP = "239.192.57.93"
 SETTLING_TIMEOUT_S = 10.0
-"""Linux takes up to a second to report a carrier."""
+"""Longest wait for a state of the interface. Linux takes up to a second to report a carrier."""
 Open = Callable[..., UdpTransport]
 
 
@@ -36,7 +36,7 @@ def open_in(network: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]
 
 
 def settle(namespace: Namespace, transport: UdpTransport, *expected: LinkState) -> None:
-    """Check the interface as a driver does, until the state is one of these."""
+    """Check the transport's interface, as a driver does, until its state is one of the expected ones."""
     deadline = time.monotonic() + SETTLING_TIMEOUT_S
     with namespace.entered():
         while transport.check() not in expected:
@@ -45,7 +45,7 @@ def settle(namespace: Namespace, transport: UdpTransport, *expected: LinkState) 
 
 
 def hears(receiver: UdpTransport, sender: UdpTransport, *, size: int = 20_000) -> bool:
-    """Return True if a train arrives."""
+    """Send a train. Return True if the receiver gets all of it."""
     train = make_train(size, size, 1400, sender.destination)
     assert sender.transmit.send(train)
     return receive_datagrams(receiver.group, train.count) == datagrams_of(train)
@@ -140,7 +140,7 @@ def test_an_interface_made_again_is_joined_again(network: Network, open_in: Open
     for host, namespace in enumerate((left, right), start=1):
         set_up(namespace, "veth0", f"10.57.1.{host}/24")
     for namespace, transport in ((right, receiver), (left, sender)):
-        settle(namespace, transport, LinkState.CHANGED)  # although a receiver got no error
+        settle(namespace, transport, LinkState.CHANGED)  # even the receiver, which got no error
         with namespace.entered():
             assert transport.reopen() is LinkState.UP
     assert receiver.interface.index == number
@@ -175,10 +175,10 @@ def test_ipv6_link_local(network: Network, open_in: Open) -> None:
     assert sender.address[0].endswith("%veth0")
     train = make_train(1, 10_000, 1000, sender.destination)
     assert sender.send(train)
-    with right.entered():  # in which scopes have names
+    with right.entered():  # scope ids have names there
         received = receive_train(receiver.group)
         assert received is not None
-        assert received.address == sender.address  # both ends happen to be called veth0
+        assert received.address == sender.address  # because the interfaces at both ends are called veth0
         assert receiver.send(make_train(2, 30, 30, received.address))
     with left.entered():
         answer = receive_train(sender.transmit)

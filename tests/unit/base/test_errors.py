@@ -1,4 +1,4 @@
-"""Exceptions survive pickling between processes."""
+"""Test that exceptions can be pickled, so that they survive the way between processes."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Structured logs: both formats, protection against forged lines, and rate limits."""
+"""Tests of structured logs: both formats, protection against forged lines, and rate limits."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ NAME = "fjm2test.part"
 
 
 class Kept(logging.Handler):
-    """Keeps the log records."""
+    """A log handler that keeps the records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ def test_the_memory_of_rate_limits_is_bounded(kept: Kept) -> None:
     assert len(kept.records) == 5000
     log.seldom(logging.INFO, "unauthorised", 4999)
     assert len(kept.records) == 5000
-    log.seldom(logging.INFO, "unauthorised", 0)  # long forgotten
+    log.seldom(logging.INFO, "unauthorised", 0)  # its entry has long been forgotten
     assert len(kept.records) == 5001
 
 

@@ -1,4 +1,4 @@
-"""The turn of an event loop, in virtual time, with a loop, a machine and sockets simulated in this file."""
+"""Tests of the turn of an event loop, in virtual time. This file simulates the loop, the machine and the sockets."""
 
 import asyncio
 import heapq
@@ -12,11 +12,11 @@ import pytest
 from fjm2.base.loop import NEVER, SEND_BUDGET_S, LoopDriver, SocketReaders, Waitable
 
 TICK_S = 0.0003
-"""Time that sending a train takes."""
+"""Virtual time that sending a train takes."""
 
 
 class Handle:
-    """A call that is pending until it is cancelled."""
+    """A handle of a scheduled call, which can be cancelled."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self.call = call
@@ -27,7 +27,7 @@ class Handle:
 
 
 class VirtualLoop:
-    """The parts of an event loop that a turn needs. Its timers have a resolution of 1 ms, like uvloop's."""
+    """The parts of an event loop that a turn needs. Its timers have a resolution of 1 ms, like those of uvloop."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -68,7 +68,7 @@ class VirtualLoop:
         self.writers.pop(number, None)
 
     def run_soon(self) -> int:
-        """Run the calls of one turn, and return their number."""
+        """Run the calls scheduled for the next turn that are not cancelled. Return their number."""
         calls, self.soon = self.soon, deque()
         live = [handle for handle in calls if not handle.is_cancelled]
         for handle in live:
@@ -76,7 +76,7 @@ class VirtualLoop:
         return len(live)
 
     def run_timer(self) -> float:
-        """Jump to the next timer, run it, and return the time."""
+        """Advance the time to the next timer, run the timer, and return the time."""
         while True:
             at, _, handle = heapq.heappop(self.timers)
             if not handle.is_cancelled:
@@ -86,7 +86,7 @@ class VirtualLoop:
 
 
 class Socket:
-    """A socket with room for a number of trains, and with trains to read."""
+    """A simulated socket. It has room for a number of trains to send, and trains to read."""
 
     def __init__(self, number: int, room: int = 1000) -> None:
         self.number = number
@@ -205,7 +205,7 @@ def test_a_train_that_finds_no_room_is_sent_first_once_there_is_some(world: Worl
     world.trains.extend(["a", "b", "c"])
     world.settle()
     assert (world.socket.sent, world.driver.held, world.driver.sends_blocked) == (["a"], "b", 1)
-    world.settle()  # another input, while the kernel is still full
+    world.settle()  # another input comes while the kernel is still full
     assert (world.driver.held, world.driver.sends_blocked, list(world.loop.writers)) == ("b", 1, [7])
     world.socket.room = 2
     world.loop.writers[7]()
@@ -289,7 +289,7 @@ def test_nothing_happens_after_it_is_closed(world: World) -> None:
 
 
 class Reading:
-    """A reader of one socket."""
+    """A record of the trains that are read from one simulated socket."""
 
     def __init__(self) -> None:
         self.loop = VirtualLoop()

@@ -1,4 +1,4 @@
-"""The text format of metrics, read by Prometheus's own parser: names, labels and digits."""
+"""Tests of the text format of metrics, which Prometheus's own parser reads: names, labels and digits."""
 
 from hypothesis import given
 from hypothesis import strategies as st

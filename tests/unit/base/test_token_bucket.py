@@ -1,4 +1,4 @@
-"""Token buckets, in virtual time."""
+"""Tests of token buckets, in virtual time."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fjm2.base.token_bucket import UNLIMITED, TokenBucket
 
 steps = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 500)), max_size=40)
-"""Steps: seconds to wait, and the amount to spend then."""
+"""Lists of steps. Each step is a number of seconds to wait, and the amount to spend afterwards."""
 
 
 def test_credit_grows_with_time_up_to_the_burst() -> None:

@@ -1,4 +1,4 @@
-"""Plans of experiments: their cells, and the errors of plans with mistakes."""
+"""Tests of plans of experiments: their cells, and the errors reported for plans with mistakes."""
 
 import itertools
 from pathlib import Path
@@ -186,7 +186,7 @@ def test_without_systems_all_are_meant(tmp_path: Path) -> None:
     assert {cell.system for cell in cells(tmp_path, ONE)} == set(SYSTEMS)
 
 
-# The command, as far as nothing is measured.
+# The command, in cases where it measures nothing.
 
 
 def run(*arguments: object) -> Result:

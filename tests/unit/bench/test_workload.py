@@ -1,4 +1,7 @@
-"""The check finds exactly what is wrong with received messages, however they were cut into pieces."""
+"""Tests of the checker of received messages.
+
+The checker finds exactly what is wrong with the messages, however their stream was cut into pieces.
+"""
 
 import itertools
 from random import Random
@@ -29,7 +32,7 @@ def make(size: int, count: int, first: int = 0) -> list[bytes]:
 
 
 def check(size: int, messages: list[bytes], total: int | None = None, pieces: int = 0, first: int | None = 0) -> Tally:
-    """Check messages that arrive laid end to end, in pieces of `pieces` bytes."""
+    """Check messages that arrive one directly after another, in pieces of `pieces` bytes. Return the result."""
     checker = Checker(size)
     if first is not None:
         checker.begin(first)
@@ -48,7 +51,7 @@ def test_messages_are_all_different_and_of_the_size(size: int) -> None:
 
 
 def test_message_is_as_documented() -> None:
-    """The C program for libnorm computes the same."""
+    """The C program for libnorm computes the same message."""
     mask = (1 << 64) - 1
 
     def splitmix(state: int) -> int:
@@ -230,7 +233,7 @@ def test_any_order_in_any_pieces_against_a_model(size: int, seed: int, data: st.
     assert checker.result(total) == expected
 
 
-# Series: what a selector lets pass.
+# Series: the messages that a selector lets pass.
 
 
 @pytest.mark.parametrize("digits", [(3,), (0, 9), (1, 2, 5), tuple(range(10))])

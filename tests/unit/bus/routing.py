@@ -18,7 +18,7 @@ STREAM = 500
 
 
 class Subscriber:
-    """Keeps the received messages."""
+    """A subscriber that keeps the received messages."""
 
     def __init__(
         self, destination: Destination = TOPIC, selector: str | None = None, left_out: int | None = None
@@ -52,7 +52,7 @@ def text_of(received: Received) -> str:
 
 
 class Bench:
-    """A router with a settable clock, and its reports."""
+    """A router with a clock that tests can set, and the router's reports."""
 
     def __init__(self, *subscribers: Subscriber, **settings: int) -> None:
         self.now = 1000.0

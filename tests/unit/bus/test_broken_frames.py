@@ -1,4 +1,4 @@
-"""Hostile frames cost the sender more than the receiver."""
+"""Tests of hostile frames: they must not cost the receiver more processor time than the sender."""
 
 import time
 
@@ -14,7 +14,7 @@ from fjm2.messages.object_codec import SAFE_CODEC
 
 _HASH_MODULUS = (1 << 61) - 1
 PROMPTLY_S = 5.0
-"""Processor time, so that a busy machine makes no difference."""
+"""Limit of processor time, which does not depend on how busy the machine is."""
 
 
 def test_a_flood_of_transactions_that_never_end_is_dropped_at_little_cost() -> None:
@@ -43,7 +43,7 @@ def test_after_a_flood_of_transactions_others_are_delivered() -> None:
 def test_integers_of_the_same_hash_are_refused_before_they_are_compared() -> None:
     few = {number * _HASH_MODULUS: None for number in range(1, 90)}
     assert SAFE_CODEC.decode(SAFE_CODEC.encode(few)) == few
-    # Joined from pieces, since encoding this in one piece would take minutes, as decoding without the check would.
+    # The dict is joined from encoded pieces. Encoding it as a whole would take minutes, as would decoding it unchecked.
     pairs = [SAFE_CODEC.encode(number * _HASH_MODULUS)[1:] + b"\0" for number in range(1, 50_000)]
     hostile = bytes((0, 9)) + len(pairs).to_bytes(4, "big") + b"".join(pairs)
     begin = time.process_time()

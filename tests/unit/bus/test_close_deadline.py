@@ -1,4 +1,4 @@
-"""The deadline of a close."""
+"""Tests of the deadline for closing a connection."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from fjm2.bus.closing import CloseDeadline
 
 
 class Bus:
-    """Makes progress only when a test says so."""
+    """A bus that makes progress only when a test says so."""
 
     repairs_max = 10
 

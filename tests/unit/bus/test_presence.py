@@ -1,4 +1,4 @@
-"""Presence: what announcements contain, when they are sent, and when they are believed."""
+"""Tests of presence: the content of announcements, when they are sent, and when they are believed."""
 
 from collections.abc import Callable
 from random import Random
@@ -121,7 +121,7 @@ def test_a_node_cannot_announce_for_another() -> None:
     assert not table.update(66, Announcement(1, (), "them", frozenset((200,))), 1.0)
     assert table.stats.announcements_refused == 2
     assert table.receivers({100}) == {10}
-    assert table.update(66, Announcement(1, (), "them", frozenset((200,))), 15.0)  # it was forgotten by then
+    assert table.update(66, Announcement(1, (), "them", frozenset((200,))), 15.0)  # node 10 is forgotten by then
     assert table.receivers({200}) == {66}
 
 
@@ -134,8 +134,8 @@ def test_a_flood_of_new_nodes_is_bounded() -> None:
     assert table.stats.announcements_refused == 1949
     assert table.has_client("first") == 1
     assert sum(len(peer.topics) for peer in table.peers) <= 1000
-    assert len(table.receivers({299})) == 49  # nodes whose topics found no room count as subscribed to everything
-    assert table.update(3000, Announcement(3000), 20.0)  # there is room again when the flood is over
+    assert len(table.receivers({299})) == 49  # nodes without stored topics count as subscribed to everything
+    assert table.update(3000, Announcement(3000), 20.0)  # there is room again after the flood
     assert len(table) == 2
 
 
@@ -155,11 +155,11 @@ def test_the_sum_of_topics_is_kept(steps: list[tuple[int, int, frozenset[int], b
         assert len(table) <= 3
 
 
-# When to announce.
+# Times of announcements.
 
 
 class Clock:
-    """An event loop's clock that is moved by hand."""
+    """The clock and timers of an event loop, moved by hand."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -196,7 +196,7 @@ class Call:
 
 
 class Schedule:
-    """An announcer, and when it announced."""
+    """An announcer, and the times at which it has announced."""
 
     def __init__(self, peers: int = 0) -> None:
         self.clock = Clock()

@@ -1,4 +1,4 @@
-"""The router: which subscription gets which frame, and how malformed frames are handled."""
+"""Tests of the router: which subscription gets which frame, and how malformed frames are handled."""
 
 import struct
 import time
@@ -14,7 +14,7 @@ from fjm2.messages.frame import FrameDrop, FrameWriter
 from fjm2.messages.header import FRAME_BYTES, HEADER_BYTES
 
 ALIKE = Topic("t29685295"), Topic("t32060020")
-"""Destinations with equal hashes."""
+"""Two destinations whose hashes are equal."""
 
 
 def test_a_message_goes_to_all_subscriptions_of_its_destination() -> None:
@@ -157,7 +157,7 @@ def test_each_subscription_learns_of_a_gap_with_its_next_message() -> None:
     assert first.texts == ["a", "other a", "other b", "b", "c"]
     assert first.gaps == [False, False, False, True, False]
     assert second.gaps == [True, False]
-    assert late.gaps == [False, False]  # the lost data was sent before it subscribed
+    assert late.gaps == [False, False]  # data was lost before this subscriber joined
 
 
 def test_reading_continues_at_a_mark_after_a_gap() -> None:
@@ -186,7 +186,7 @@ def test_missed_streams_are_a_gap() -> None:
 
 @pytest.mark.parametrize("begin", [0, (1 << 32) - 150, 5 << 30])
 def test_data_already_read_from_a_sender_is_not_delivered_again(begin: int) -> None:
-    """The receiver has forgotten the sender, which repeats what it holds. Stream offsets on the wire have 32 bits."""
+    """The receiver has forgotten the sender, which then repeats data. Stream offsets on the wire have 32 bits."""
     subscriber = Subscriber()
     bench = Bench(subscriber)
     frames = [b"".join(message(text)) for text in "abcd"]
@@ -261,7 +261,7 @@ def test_frames_with_any_byte_changed_do_not_raise(data: st.DataObject) -> None:
     senders=st.lists(st.sampled_from([SENDER, OTHER]), min_size=1, max_size=40),
 )
 def test_runs_may_be_cut_anywhere_and_mixed(texts: list[str], sizes: list[int], senders: list[int]) -> None:
-    """Two senders each send all the texts. All arrive from each, in order."""
+    """Two senders each send all the texts. The texts of each sender arrive completely and in order."""
     subscriber = Subscriber()
     bench = Bench(subscriber)
     stream = b"".join(b"".join(message(text)) for text in texts)

@@ -1,4 +1,7 @@
-"""Taps of the router: they see every run before subscriptions do, and cost nothing when there are none."""
+"""Tests of the router's taps: they see every run before subscriptions do.
+
+Without taps, the router does no extra work.
+"""
 
 from routing import OTHER, SENDER, Bench, Subscriber, message
 
@@ -7,7 +10,10 @@ from fjm2.messages.header import DESTINATION_HASH
 
 
 class Recorder:
-    """Keeps the frames of every run, as bytes, and the number of messages that subscribers had by then."""
+    """A tap that keeps the frames of every run.
+
+    It also keeps the number of messages that subscribers had received before each run.
+    """
 
     def __init__(self, *subscribers: Subscriber) -> None:
         self._subscribers = subscribers
@@ -38,7 +44,7 @@ def test_a_tap_sees_unsubscribed_messages_and_each_frame_once() -> None:
     bench.router.add_tap(recorder)
     frame = b"".join(message("a"))
     bench.take_bytes(frame[:20], (0,))
-    assert recorder.runs == []  # an incomplete frame
+    assert recorder.runs == []  # the frame is incomplete
     bench.take_bytes(frame[20:], ())
     assert recorder.runs == [(SENDER, [frame])]
     assert len(recorder.hashes) == 1

@@ -1,4 +1,4 @@
-"""Received transactions are delivered whole or not at all, in order and with bounded memory."""
+"""Tests of received transactions, which are delivered whole or not at all, in order and with bounded memory."""
 
 from collections import defaultdict
 
@@ -64,11 +64,11 @@ def test_messages_that_nobody_here_wants_count_but_take_no_memory() -> None:
 
 
 def test_batches_of_one_lane_keep_their_order() -> None:
-    """The second is complete first, since the rest of the first is in a slower lane."""
+    """The second batch is complete before the first one, the rest of which is in a slower lane."""
     subscriber = Subscriber()
     bench = Bench(subscriber)
     bench.take([part(1, 0, 2), *batch(2, 2)])
-    bench.take(batch(3, 1), sender=OTHER)  # it shares no lane with the first
+    bench.take(batch(3, 1), sender=OTHER)  # this batch shares no lane with the first
     assert subscriber.texts == ["3.0"]
     bench.take([part(1, 1, 2)], sender=OTHER)
     assert subscriber.texts == ["3.0", "1.0", "1.1", "2.0", "2.1"]
@@ -84,7 +84,7 @@ def test_a_batch_whose_sender_is_gone_is_dropped_whole_and_reported() -> None:
     bench.now += 5.0
     bench.router.check()
     assert dropped(bench.reports) == [(2, 1, TransactionDrop.SENDER_GONE.value)]
-    assert subscriber.texts == ["1.0", "1.1", "3.0"]  # it was complete, and waited for the other
+    assert subscriber.texts == ["1.0", "1.1", "3.0"]  # batch 3 was complete, and waited for batch 2
     assert str(bench.reports[0]).startswith(f"transaction 2 of connection {CONNECTION:016x} was dropped with 1 of 2")
 
 
@@ -150,7 +150,7 @@ def test_parts_that_disagree_are_refused() -> None:
 
 
 def test_a_new_subscriber_gets_own_batches_only_from_their_start() -> None:
-    """A subscriber that is added while a batch is published gets none of it, and none of it is kept."""
+    """A subscriber that is added while a batch is published gets none of it. No part of the batch is kept."""
     bench = Bench()
     first, *rest = batch(1, 3)
     bench.router.publish(TOPIC, first)
@@ -208,7 +208,7 @@ def test_whatever_the_lanes_delay_batches_come_whole_and_in_order(data: st.DataO
         arrived.append((number, place))
         shown = {int(text.split(".")[0]) for text in subscriber.texts}
         for one in shown:
-            assert sum(batch == one for batch, _ in arrived) == sizes[one]  # no earlier batch is complete
+            assert sum(batch == one for batch, _ in arrived) == sizes[one]  # of no earlier batch have all parts arrived
     by_batch = defaultdict(list)
     for text in subscriber.texts:
         by_batch[int(text.split(".")[0])].append(text)

@@ -1,4 +1,4 @@
-"""Bus URIs have a name for every setting, and every setting survives a round trip."""
+"""Tests of bus URIs: they have a name for every setting, and every setting survives a round trip."""
 
 import re
 from dataclasses import MISSING, fields

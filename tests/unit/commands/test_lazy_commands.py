@@ -1,4 +1,4 @@
-"""Commands of `fjm2` are imported when they are asked for."""
+"""Tests that a subcommand of `fjm2` is imported only when it is used."""
 
 import subprocess
 import sys

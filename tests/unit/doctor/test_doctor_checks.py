@@ -1,4 +1,4 @@
-"""Verdicts of checks on made-up measurements and kernel settings."""
+"""Tests of the doctor's verdicts on made-up measurements and kernel settings."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""Parsing of the kernel's files: their values, and robustness against any content."""
+"""Tests of parsing the kernel's files: values are read correctly, and any content is handled."""
 
 import ipaddress
 import sys
@@ -15,7 +15,10 @@ from fjm2.doctor.network import parse_routes
 
 
 def words_of(first: str, others: str, most: int) -> st.SearchStrategy[str]:
-    """Draw words of one of the first characters and up to `most` others. Drawing by a regex takes ten times as long."""
+    """Draw words of one character of `first` and up to `most` characters of `others`.
+
+    Drawing words by a regular expression takes ten times as long.
+    """
     return st.builds(str.__add__, st.sampled_from(first), st.text(others, max_size=most))
 
 
@@ -36,7 +39,7 @@ UDP = """   sl  local_address rem_address   st tx_queue rx_queue tr tm->when ret
 
 
 def words(packed: bytes) -> str:
-    """Return an address as the kernel writes it: words in the machine's byte order."""
+    """Return an address as the kernel writes it: 32-bit words in the machine's byte order, in hexadecimal."""
     step = -1 if sys.byteorder == "little" else 1
     return "".join(packed[at : at + 4][::step].hex().upper() for at in range(0, len(packed), 4))
 

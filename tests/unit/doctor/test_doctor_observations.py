@@ -1,4 +1,4 @@
-"""Observations of a bus, and the findings about them."""
+"""Tests of the doctor's observations of a bus, and of the findings about them."""
 
 import numpy as np
 from hypothesis import given
@@ -71,7 +71,7 @@ def test_nodes_that_left_are_not_strangers() -> None:
     for node_id in (8, 80):
         heard.receive(train(spoken(node_id, b""), SECOND))
     heard.receive(train(announced(8, 2, flags=Flag.GOODBYE), SECOND))
-    heard.receive(train(announced(9, 3, flags=Flag.GOODBYE), SECOND))  # that is all that was heard of it
+    heard.receive(train(announced(9, 3, flags=Flag.GOODBYE), SECOND))  # nothing else was heard of this node
     assert not problems(heard)
     heard.receive(train(spoken(10, b""), SECOND))
     assert problems(heard) == {"foreign_norm"}

@@ -1,5 +1,7 @@
-"""The listener's answers to probes: only to hosts with a cookie, never larger than the question, and limited in
-number."""
+"""Tests of the listener's answers to probes.
+
+The listener answers only hosts that have a cookie, with no more bytes than the question had, and not too often.
+"""
 
 from dataclasses import replace
 
@@ -43,7 +45,7 @@ def test_any_datagram_is_decoded_or_rejected(datagram: bytes) -> None:
 
 
 def challenged(answerer: Answerer, host: str = HOST, session: bytes = SESSION, now: float = 0.0) -> Probe:
-    """Return a ping with the cookie that the listener gave."""
+    """Ask the listener for a cookie. Return a ping with this cookie."""
     answer = answerer.answer(Probe(kind=Kind.HELLO, session=session).encode(), host, True, 0, now)
     assert answer is not None
     challenge = Probe.decode(answer)
@@ -72,12 +74,12 @@ def test_only_pings_with_a_valid_cookie_are_answered() -> None:
     answerer = Answerer(DOOR)
     ping = challenged(answerer)
     assert answerer.answer(ping.encode(), HOST, True, 0, 1.0) is not None
-    assert answerer.answer(ping.encode(), "10.9.9.9", True, 0, 1.0) is None  # as one who forges the address
+    assert answerer.answer(ping.encode(), "10.9.9.9", True, 0, 1.0) is None  # from a forged address
     assert answerer.answer(replace(ping, session=b"anothers").encode(), HOST, True, 0, 1.0) is None
     assert answerer.answer(replace(ping, cookie=bytes(8)).encode(), HOST, True, 0, 1.0) is None
     assert answerer.answer(replace(ping, listener=ping.listener ^ 1).encode(), HOST, True, 0, 1.0) is None
     assert Answerer(DOOR).answer(ping.encode(), HOST, True, 0, 1.0) is None
-    assert answerer.refused == 3  # what is for another listener is not counted
+    assert answerer.refused == 3  # pings for another listener do not count
 
 
 @given(st.lists(st.tuples(PROBES, st.sampled_from(["10.0.0.1", "10.0.0.2"]), st.booleans()), max_size=60))
@@ -98,7 +100,7 @@ def test_hellos_are_answered_ten_times_a_second() -> None:
     for number in range(1000):
         hello = Probe(kind=Kind.HELLO, session=number.to_bytes(8)).encode()
         answered += answerer.answer(hello, f"10.0.{number // 250}.{number % 250}", True, 0, number / 500) is not None
-    assert 10 <= answered <= 30  # two seconds of it, and ten at once
+    assert 10 <= answered <= 30  # ten a second for two seconds, and a burst of ten
 
 
 def test_pings_of_a_session_are_limited() -> None:
@@ -117,7 +119,7 @@ def test_sessions_are_bounded() -> None:
     assert answer is not None
     pong = Probe.decode(answer)
     assert pong is not None
-    assert pong.by_unicast == 1  # forgotten meanwhile
+    assert pong.by_unicast == 1  # the session was forgotten in between
     again = Probe.decode(answerer.answer(pings[199].encode(), HOST, False, 0, 601.0) or b"")
     assert again is not None
     assert again.by_unicast == 2

@@ -1,4 +1,4 @@
-"""Parsing of firewall rules, and the fate of packets, compared with a model that knows everything."""
+"""Tests of parsing firewall rules and predicting the fate of packets, against a model that knows all conditions."""
 
 import itertools
 import json
@@ -159,7 +159,7 @@ def test_any_nft_expression_is_parsed(expression: object) -> None:
     nft(expression).fate(DATA)  # type: ignore[arg-type]
 
 
-# The model: with every unknown condition decided, a packet has one fate, and it must be among the predicted ones.
+# The model: if every unknown condition is decided, a packet has one fate. The predicted fates must include it.
 
 CHAINS = ("INPUT", "one", "two")
 TARGETS = st.sampled_from(["accept", "drop", "return", "", "jump:one", "jump:two", "goto:two"])
@@ -168,7 +168,7 @@ RULES = st.tuples(st.sampled_from([True, False, None]), TARGETS)
 
 
 def concrete(chains: dict[str, Chain], name: str, choices: dict[int, bool], depth: int = 0) -> str | None:
-    """Return accept, drop, or None for passing the end of the chain."""
+    """Return the fate of a packet in a chain: accept, drop, or None if the packet passes the end of the chain."""
     for rule in chains[name].rules:
         holds = choices.get(id(rule), rule.conditions == CONDITIONS[True])
         if not holds or not rule.target:
@@ -191,7 +191,7 @@ def test_every_actual_fate_is_among_the_predicted_ones(made: list[list[tuple[boo
     for name, rules in zip(CHAINS, made, strict=True):
         chain = chains[name] = Chain("t", "f", name, "input" if name == "INPUT" else "", policy=policy)
         for holds, target in rules:
-            if name == "two" and ":" in target:  # no loops: those, the kernel refuses
+            if name == "two" and ":" in target:  # avoids loops, which the kernel refuses
                 target = "drop"
             if name == "one" and target == "jump:one":
                 target = "jump:two"

@@ -1,4 +1,4 @@
-"""Values of every type, and short ways to make the bodies of messages."""
+"""Values of every type, and functions that make messages with given bodies."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Passes messages from a sender to a receiver without a network."""
+"""Functions that pass messages from a sender to a receiver without a network."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -23,7 +23,7 @@ def encode(message: Message, destination: Destination = TOPIC, writer: FrameWrit
 
 
 def read_one(frame: bytes) -> Frame:
-    """Return the only frame of a buffer."""
+    """Return the only frame in a buffer."""
     (only,) = FrameReader().feed(frame, (0,))
     return only
 
@@ -38,7 +38,7 @@ def receive(frame: bytes, delivery_count: int = 1) -> Message:
 
 
 def passed(message: M, **how: int) -> M:
-    """Return a message as it arrives."""
+    """Return a message as its receiver gets it."""
     received = receive(encode(message, **how))
     assert type(received) is type(message)
     return received

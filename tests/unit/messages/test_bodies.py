@@ -1,4 +1,4 @@
-"""Bodies of all kinds: the rows B1 to B5, B11 and B13 of the message model."""
+"""Tests of bodies of all kinds. Names of tests begin with the number of the case: B1 to B5, B11 and B13."""
 
 import math
 from collections.abc import Callable, Mapping

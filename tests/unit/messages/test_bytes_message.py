@@ -1,4 +1,7 @@
-"""BytesMessage, and what all bodies accept: the rows B9 and B10 of the message model."""
+"""Tests of BytesMessage, and of the values that all bodies accept.
+
+Names of tests begin with the number of the case: B9 and B10.
+"""
 
 import struct
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Destinations: equality by kind and name, immutability, and encoding."""
+"""Tests of destinations: equality by kind and name, immutability, and encoding."""
 
 import asyncio
 import copy

@@ -1,4 +1,4 @@
-"""Frames: their bytes, finding them in runs, and dropping everything invalid."""
+"""Tests of frames: their bytes, finding frames in runs, and dropping everything invalid."""
 
 import random
 import struct
@@ -446,7 +446,7 @@ ACCESSES: list[Callable[[Any], object]] = [
 
 
 def exercise(frames: list[Frame]) -> None:
-    """Access everything in each frame. Only format errors may be raised."""
+    """Access everything in each frame. Only errors about the format may be raised."""
     for frame in frames:
         buffer, start, _, _, header = frame
         is_good = is_well_formed(buffer, start, header)

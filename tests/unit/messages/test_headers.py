@@ -1,4 +1,7 @@
-"""Headers: the rows H1 to H17 that concern messages alone."""
+"""Tests of headers, as far as they concern messages alone.
+
+Names of tests begin with the number of the case: H1 to H17.
+"""
 
 import asyncio
 from typing import Any
@@ -293,7 +296,7 @@ def test_h16_partly_read_bodies_are_forwarded_whole() -> None:
 
 
 class Foreign:
-    """A message of a foreign class."""
+    """A message whose class does not belong to FJM2."""
 
     def __init__(self, **body: Any) -> None:
         self.correlation_id, self.reply_to, self.type = "c", Topic("r"), "t"
@@ -374,7 +377,7 @@ def test_a6_a_redelivered_message_is_the_original() -> None:
     first.clear_body()
     first.clear_properties()
     first.text, first.type, first.priority = "changed", "changed", 0
-    encode(first)  # sent on, too
+    encode(first)  # the message is sent on as well
     second = opened(frame, 2)
     assert isinstance(second, TextMessage)
     assert (second.text, second.type, second.priority, second.get_int_property("p")) == ("original", None, 4, 1)
@@ -389,7 +392,7 @@ def test_a2_acknowledge_reaches_the_session() -> None:
 
     async def use() -> None:
         await opened(read_one(encode(Message())), acknowledge=acknowledge).acknowledge()
-        await Message().acknowledge()  # nothing to acknowledge, and nothing happens
+        await Message().acknowledge()  # does nothing, as there is nothing to acknowledge
 
     asyncio.run(use())
     assert calls == ["acknowledged"]

@@ -1,4 +1,4 @@
-"""MapMessage and StreamMessage: the rows B6 to B8 of the message model."""
+"""Tests of MapMessage and StreamMessage. Names of tests begin with the number of the case: B6 to B8."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

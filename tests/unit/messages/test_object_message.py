@@ -1,4 +1,4 @@
-"""ObjectMessage and its codecs: the row B12 of the message model."""
+"""Tests of ObjectMessage and its codecs. Names of tests begin with the number of the case: B12."""
 
 import pickle
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""Properties: the rows P1 to P11 of the message model, and their encoding."""
+"""Tests of properties and their encoding. Names of tests begin with the number of the case: P1 to P11."""
 
 import math
 from typing import Any
@@ -416,7 +416,7 @@ def test_malformed_properties_raise_format_errors(section: bytes) -> None:
 
 
 def _with_section(section: bytes) -> bytes:
-    """Return a frame with these bytes as properties."""
+    """Return a frame with these bytes as its section of properties."""
     frame = bytearray(encode(Message()))
     frame[4:8] = (len(frame) + len(section)).to_bytes(4, "big")
     frame[16:20] = len(section).to_bytes(4, "big")

@@ -1,4 +1,4 @@
-"""Types of values: their limits, and conversions between text and numbers as in Java."""
+"""Tests of types of values: their limits, and conversions between text and numbers as in Java."""
 
 import math
 import struct

@@ -1,4 +1,4 @@
-"""A receiver's loss events, and the rate that it reports."""
+"""Tests of a receiver's loss events, and of the rate that it reports."""
 
 import math
 from random import Random
@@ -13,7 +13,10 @@ RTT_S = 0.01
 
 
 def history(*runs: tuple[int, int]) -> LossHistory:
-    """Return the history after runs of messages, given as first number and count, two round-trip times apart."""
+    """Return the loss history after runs of messages.
+
+    A run is given as its first number and its length. Runs follow each other after two round-trip times.
+    """
     made = LossHistory()
     for at, (first, count) in enumerate(runs):
         made.note(first & 0xFFFF, count, first + count - 1 & 0xFFFF, at * 2 * RTT_S, RTT_S)
@@ -23,7 +26,7 @@ def history(*runs: tuple[int, int]) -> LossHistory:
 @pytest.mark.parametrize("start", [0, 65_500])
 @pytest.mark.parametrize("lost", [1, 64, 128, 1000])
 def test_a_gap_is_one_loss_event_however_long(start: int, lost: int) -> None:
-    """A full queue may drop several trains in a row."""
+    """The gap may be long, since a full queue may drop several trains in a row."""
     made = history((start, 100), (start + 100 + lost, 100))
     assert made.fraction == pytest.approx(1 / 101)
 
@@ -65,13 +68,13 @@ def responder() -> CcResponder:
 
 
 def flow(made: CcResponder, first: int, seconds: float, start: float) -> None:
-    """Receive 1000 messages of 1000 bytes per second."""
+    """Receive 1,000 messages of 1,000 bytes per second, for some seconds."""
     for step in range(int(seconds * 100)):
         made.note_data(first + 10 * step, first + 10 * step + 9, 10, 10_000, start + 0.01 * step)
 
 
 def test_a_first_loss_lowers_the_rate_to_about_the_received_rate() -> None:
-    """The rate does not fall to what the equation yields for the few messages of a fast start."""
+    """The rate does not fall to the low result of the equation for the few messages of a fast start."""
     made = responder()
     made.rtt_s = 0.1
     flow(made, 0, 0.3, 0.0)

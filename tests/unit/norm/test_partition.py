@@ -22,7 +22,10 @@ large_partitions = st.builds(
 
 
 def blocks_by_dealing(object_bytes: int, segment_bytes: int, block_segments: int) -> list[int]:
-    """Return block lengths, by dealing segments one by one to the fewest blocks that hold them."""
+    """Return block lengths.
+
+    They are computed by dealing segments one by one to the fewest blocks that can hold them.
+    """
     segments = len(range(0, object_bytes, segment_bytes))
     blocks = [0] * len(range(0, segments, block_segments))
     for segment in range(segments):

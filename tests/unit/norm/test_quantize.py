@@ -71,7 +71,7 @@ def test_rtts_are_rounded_up_by_less_than_a_code(rtt_s: float) -> None:
     code = quantize_rtt(rtt_s)
     if rtt_s >= LINEAR_BELOW_S:
         assert rtt_of(code - 1) < rtt_s <= rtt_of(code) * (1 + 1e-9)
-    else:  # to whole microseconds, and down
+    else:  # small values are rounded down to whole microseconds
         assert (code + 1) * 1e-6 * (1 - 1e-9) <= rtt_s < (code + 2) * 1e-6 * (1 + 1e-9)
 
 

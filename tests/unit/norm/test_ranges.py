@@ -8,23 +8,26 @@ from hypothesis import strategies as st
 from fjm2.norm.core.ranges import OBJECT_ID, SEQUENCE, RangeSet, Serial
 
 SMALL = Serial(4)
-"""Has few enough numbers to try all pairs."""
+"""Serial numbers of 4 bits: so few that tests can try all pairs."""
 PAIRS = [(first, second) for first in range(16) for second in range(16)]
 
 LIMIT = 40
 bounds = st.tuples(st.integers(0, LIMIT), st.integers(0, LIMIT))
-"""Start and end of a range, which is empty if they are reversed."""
+"""Start and end of a range. The range is empty if the start is not before the end."""
 range_lists = st.lists(bounds, max_size=12)
 
 
 def is_before_by_rule(first: int, second: int, bits: int) -> bool:
-    """Apply the rule literally: (a-b) mod 2^n > 2^(n-1), or equal to it and a > b as numbers."""
+    """Return True if `first` comes before `second`, by the rule itself.
+
+    With a = `first` and b = `second`, the rule is: (a-b) mod 2^n > 2^(n-1), or both are equal and a > b as numbers.
+    """
     gap = (first - second) % 2**bits
     return gap > 2 ** (bits - 1) or (gap == 2 ** (bits - 1) and first > second)
 
 
 def steps_by_walking(start: int, end: int, bits: int) -> int:
-    """Return the number of steps forward from one number to another."""
+    """Return the number of steps forward from one serial number to another, by counting."""
     steps = 0
     while start != end:
         start = (start + 1) % 2**bits
@@ -58,7 +61,7 @@ def test_distance_is_the_shorter_way_round(start: int, end: int) -> None:
     ahead = steps_by_walking(start, end, 4)
     back = steps_by_walking(end, start, 4)
     distance = SMALL.distance(start, end)
-    if ahead == back and ahead:  # half way round: the smaller number is the later one
+    if ahead == back and ahead:  # they are opposite: the smaller number is the later one
         assert distance == (8 if end < start else -8)
     else:
         assert distance == (ahead if ahead < back else -back)
@@ -89,7 +92,7 @@ def test_numbers_wrap_both_ways() -> None:
 
 
 def members(ranges: RangeSet) -> set[int]:
-    """Return all numbers, after checking that the ranges are in order and do not touch."""
+    """Return all numbers of a set, after checking that its ranges are in order and do not touch."""
     pairs = list(ranges)
     assert all(start < end for start, end in pairs)
     assert all(before[1] < after[0] for before, after in pairwise(pairs))
@@ -101,7 +104,7 @@ def model_of(ranges: list[tuple[int, int]]) -> set[int]:
 
 
 def as_ranges(numbers: set[int]) -> list[tuple[int, int]]:
-    """Return the ranges of a set of numbers."""
+    """Return the ranges that a set of numbers consists of."""
     starts = sorted(number for number in numbers if number - 1 not in numbers)
     ends = sorted(number + 1 for number in numbers if number + 1 not in numbers)
     return list(zip(starts, ends, strict=True))

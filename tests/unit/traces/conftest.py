@@ -8,6 +8,6 @@ from fjm2.traces import environment, labels
 
 @pytest.fixture(autouse=True)
 def fresh_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log again what an earlier test was warned of."""
+    """Replace the loggers, so that a test logs even warnings that an earlier test has logged already."""
     for module in (labels, environment):
         monkeypatch.setattr(module, "log", Log("fjm2.record"))

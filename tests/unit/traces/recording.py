@@ -1,4 +1,4 @@
-"""Helpers of the tests of traces: labels, an object that counts, and a reader of lines."""
+"""Helpers for tests of traces: labels, an object that counts, and a reader of lines."""
 
 import json
 import resource
@@ -20,7 +20,7 @@ COMMON = {
     *("v", "kind", "t", "run", "node", "system", "layer", "role", "scenario", "size", "fanout", "loss"),
     *("rate_bps", "link", "source"),
 }
-"""Keys that every line has."""
+"""Keys that every line of a trace has."""
 
 names = st.text("abc_", min_size=1, max_size=8)
 counters = st.dictionaries(names, st.integers(0, 1 << 60) | st.floats(0, 1e12), max_size=6)
@@ -34,7 +34,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    """Return all lines. Fails unless each is complete."""
+    """Return all lines of a file, decoded from JSON. Fail if one is incomplete."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -47,7 +47,7 @@ def sums_of(lines: list[dict[str, Any]], source: str = "session") -> Counter[str
 
 
 class Counting:
-    """An object with counters."""
+    """An object whose counters a recorder can read."""
 
     system, layer, role = "fjm2", "norm", "node"
 
@@ -70,7 +70,7 @@ class Counting:
 
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
-    """Have the kernel refuse to write files beyond this size."""
+    """Make the kernel refuse to write files beyond this size."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""The recorder: it writes all increments, and delays nobody."""
+"""Tests of the recorder: it writes all increments, and does not delay the program."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from fjm2.record import TraceRecorder
 
 def test_a_recorder_loses_no_increment_while_threads_count(tmp_path: Path) -> None:
     thing = Counting("session", "lane0")
-    thing.counts["session"]["a"] = 1_000_000  # before the recording begins
+    thing.counts["session"]["a"] = 1_000_000  # counted before the recording begins
     with TraceRecorder(tmp_path, NAMED, interval_s=0.005) as recorder:
         recorder.attach(thing)
         recorder.attach(thing)
@@ -40,7 +40,7 @@ def test_a_recorder_loses_no_increment_while_threads_count(tmp_path: Path) -> No
 
 
 class Busy:
-    """An object with as many counters as a bus, all of which change each time."""
+    """An object with as many counters as a bus. All of them change before each reading."""
 
     system, layer, role = "fjm2-jms", "jms", "node"
 
@@ -86,7 +86,7 @@ def test_one_series_measures_the_process_and_another_takes_over(tmp_path: Path) 
 
 
 def test_no_processor_time_is_counted_twice_when_another_series_takes_over(tmp_path: Path) -> None:
-    """This holds even if both have a line in the turn in which one ends."""
+    """No time is counted twice even if both series write a line in the turn in which one of them ends."""
     spin(0.3)
     first, second = Busy(lanes=1), Busy(lanes=1)
     began = time.process_time()
@@ -111,7 +111,7 @@ SOURCES = ("session", "session-2")
 
 
 def spin_until(condition: Callable[[], bool]) -> None:
-    """Use processor time, so that there is something to measure."""
+    """Use processor time until a condition holds, so that there is something to measure."""
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline
@@ -123,7 +123,7 @@ def text_of(recorder: TraceRecorder) -> str:
 
 
 def first_is_over(recorder: TraceRecorder) -> bool:
-    """Return True once the second series has measured the process."""
+    """Return True once the second series has measured the processor time of the process."""
     last = [line for line in lines_of(recorder.path) if line["source"] == "session-2"]
     return any(line["c"].get("cpu_s", 0) > 0.01 for line in last)
 

@@ -1,4 +1,4 @@
-"""Samples of packet captures: they agree with the wire for every format, also if a capture is broken."""
+"""Tests of samples of packet captures: they agree with the wire for every format, even if a capture is damaged."""
 
 import io
 import json
@@ -37,7 +37,7 @@ def samples(data: bytes, interval_s: float = 0.1, **options: Any) -> list[dict[s
 
 
 def totals(data: bytes, **options: Any) -> dict[str, Counter[str]]:
-    """Return the counters and drops of each source."""
+    """Return the sums of the counters and drops of each source in a capture."""
     found: dict[str, Counter[str]] = {}
     for line in samples(data, **options):
         found.setdefault(line["source"], Counter()).update(line["c"])
@@ -46,7 +46,7 @@ def totals(data: bytes, **options: Any) -> dict[str, Counter[str]]:
 
 
 def data(sequence: int, symbol: int, block: int = 0, **changes: Any) -> bytes:
-    """Return a DATA with a segment of an object."""
+    """Return a DATA datagram with one segment of an object."""
     fields: dict[str, Any] = {
         "source_id": 7,
         "instance_id": 1,
@@ -63,7 +63,7 @@ def data(sequence: int, symbol: int, block: int = 0, **changes: Any) -> bytes:
 
 
 def capture_of(*payloads: bytes) -> bytes:
-    """Return a capture of datagrams 10 ms apart."""
+    """Return a capture of these datagrams, sent 10 ms apart."""
     frames = [
         (1e9 + number / 100, captures.ethernet(captures.ipv4(captures.udp(one)))) for number, one in enumerate(payloads)
     ]
@@ -100,7 +100,10 @@ def test_messages_are_counted_by_kind(name: str) -> None:
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_segments_repairs_and_parity_are_told_apart(name: str) -> None:
-    """Compare with a model that remembers everything, and takes block lengths from the formula in RFC 5052."""
+    """A model that remembers everything gives the expected counts.
+
+    It takes block lengths from the formula in RFC 5052.
+    """
     seen: set[tuple[int, int, int]] = set()
     expected: Counter[str] = Counter()
     ftis: dict[int, dict[str, Any]] = {}
@@ -151,7 +154,7 @@ def test_samples_cover_the_time_without_gap_or_overlap(interval_s: float) -> Non
     assert {round(line["g"]["grtt_s"], 6) for line in lines if line["g"]} <= advertised
 
 
-# Files as others write them.
+# Captures as other programs write them.
 
 
 def traffic(wrap: Any = captures.ipv4) -> list[tuple[float, bytes]]:
@@ -179,7 +182,7 @@ def test_pcapng_of_every_kind(order: str, resolution: int | None) -> None:
     frames = [(time_s, captures.ethernet(ip)) for time_s, ip in traffic()]
     one = captures.pcapng(frames, order=order, resolution=resolution)
     assert samples(one) == samples(captures.pcap(frames))
-    # Sections follow each other, each with interfaces of its own.
+    # Sections follow each other, each with its own interfaces.
     later = [(time_s + 1, captures.raw(ip)) for time_s, ip in traffic()]
     assert totals(one + captures.pcapng(later, captures.RAW, ">"))["capture"]["packets"] == 80
 
@@ -271,10 +274,10 @@ def test_an_invalid_interval_is_refused() -> None:
 def test_repairs_gaps_and_copies() -> None:
     sent = [(0, 0), (1, 1), (2, 2), (4, 4), (5, 1), (5, 1), (3, 3), (6, 5), (7, 12), (8, 5)]
     counts = totals(capture_of(*(data(65_533 + sequence, symbol) for sequence, symbol in sent)))["sender:00000007"]
-    assert counts["datagrams_twice"] == 1  # captured twice
+    assert counts["datagrams_twice"] == 1  # a datagram that was captured twice
     assert (counts["sequence_missed"], counts["sequence_late"]) == (1, 1)
     assert counts["parity_segments_sent"] == 1
-    # A segment that came late looks like a repair: a capture cannot tell them apart.
+    # A segment that arrived late looks like a repair. A capture does not show the difference.
     assert (counts["segments_sent"], counts["repair_segments_sent"]) == (5, 3)
 
 
@@ -301,7 +304,10 @@ def test_answers_count_at_the_sender_they_are_for() -> None:
 
 @pytest.mark.parametrize("cut", [0, 42 + 60])
 def test_offloaded_trains_are_counted_as_datagrams(cut: int) -> None:
-    """In a capture of a host's own traffic a packet may have many datagrams, of which only the first is captured."""
+    """A packet in a capture of a host's own traffic may contain many datagrams.
+
+    Only its first bytes may be captured.
+    """
     singles = [data(number, number % 10, number // 10) for number in range(30)]
     singles[-1] = singles[-1][:-60]
     lone = totals(capture_of(*singles))["sender:00000007"]
@@ -338,7 +344,7 @@ def test_a_capture_of_our_engine_agrees_with_its_counters(cut: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.booleans(), st.booleans()), max_size=200), st.integers(0, 65_535))
 def test_sequences_find_missing_late_and_duplicate_numbers(runs: list[tuple[int, bool, bool]], first: int) -> None:
-    """Some runs are lost, duplicated or late. Compare with a set."""
+    """Some runs are lost, duplicated or late. A set of all numbers gives the expected counts."""
     sequences, number, seen, twice = Sequences(), first, set[int](), 0
     held: list[tuple[int, int]] = []
     sequences.note(first & 0xFFFF, 1)
@@ -430,7 +436,7 @@ def test_memory_does_not_grow_with_the_capture() -> None:
 
 
 def test_a_stream_whose_blocks_run_away_does_not_overflow() -> None:
-    """Each block is nearly half of the number space ahead of the one before."""
+    """Each block number is ahead of the previous one by nearly half of the number space."""
     fti = Fti(fec_id=129, object_bytes=0, segment_bytes=100, block_segments=65_535)
     changes: dict[str, Any] = {"fec_id": 129, "flags": int(ObjectFlag.STREAM), "extensions": (fti,)}
     blocks = (n * ((1 << 31) - 1) & 0xFFFFFFFF for n in range(20_000))

@@ -1,4 +1,4 @@
-"""The recorder that the environment asks for."""
+"""Tests of the recorder that environment variables ask for."""
 
 import logging
 import threading
@@ -14,7 +14,7 @@ from fjm2.traces import environment as of_environment
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    """Have no recorder of the environment before and after the test."""
+    """Make sure that no recorder of the environment exists before and after the test."""
     of_environment._forget()
     yield
     if of_environment._recorder is not None:

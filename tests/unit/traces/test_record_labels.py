@@ -1,4 +1,4 @@
-"""Labels of traces: invalid ones are refused, and left out if they come from the environment."""
+"""Tests of labels of traces. Invalid labels are refused, or left out if they come from the environment."""
 
 import math
 import os

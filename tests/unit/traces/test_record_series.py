@@ -1,4 +1,4 @@
-"""Series of samples: their increments add up to the counters, and they cover all of the time."""
+"""Tests of series of samples: their increments add up to the counters, and they cover all of the time."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ steps = st.lists(
     ),
     max_size=40,
 )
-"""Steps: seconds that pass, increments, and lines that the disk then takes."""
+"""Lists of steps: seconds that pass, increments of counters, and the number of lines that the disk then accepts."""
 
 
 @given(steps)

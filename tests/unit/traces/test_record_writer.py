@@ -1,4 +1,4 @@
-"""Files of traces: whatever happens to program or disk, a broken line spoils no other."""
+"""Tests of files of traces: whatever happens to the program or the disk, a broken line spoils no other line."""
 
 import gzip
 import json
@@ -45,7 +45,7 @@ def test_a_torn_line_spoils_no_other(tmp_path: Path) -> None:
         writer.write_sample("session", 0, 0.1, {"a": 1})
         writer.write_sample("session", 1, 0.1, {"a": 1})
     whole = writer.path.read_bytes()
-    # The last leaves one byte of the second line. Lines differ in length: a time may end in zeros.
+    # The last cut leaves one byte of the second line. The length of a line varies, as a time may end in zeros.
     for cut in (1, 2, 40, len(whole.splitlines()[1])):
         writer.path.write_bytes(whole[:-cut])
         with TraceWriter(tmp_path, NAMED) as after:
@@ -74,7 +74,7 @@ def test_files_rotate_without_being_renamed_and_the_oldest_go(tmp_path: Path) ->
             assert writer.write_sample("session", seq, 0.1, {"a": seq})
             seen[writer.path.name] = writer.path.stat().st_ino
     files = {path.name: path for path in writer.path.parent.iterdir()}
-    assert "node=n.jsonl" not in files  # the first one is gone
+    assert "node=n.jsonl" not in files  # the first file is gone
     assert sum(path.stat().st_size for path in files.values()) <= bytes_max + 1000
     assert all(seen[name] == path.stat().st_ino for name, path in files.items())
     numbers = sorted(line["seq"] for path in files.values() for line in lines_of(path))
@@ -121,7 +121,7 @@ def test_two_writers_of_one_name_write_two_files(tmp_path: Path) -> None:
 def test_a_partial_write_reports_the_complete_lines(
     tmp_path: Path, extra: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Lines have 400 bytes with the newline. A line that lacks only its newline counts as written."""
+    """A line has 400 bytes including its newline. A line that lacks only its newline counts as written."""
     batch = [json.dumps({"n": n, "x": ""}).encode() for n in range(3)]
     batch = [line[:-2] + b"x" * (399 - len(line)) + b'"}\n' for line in batch]
     assert {len(line) for line in batch} == {400}

@@ -19,7 +19,7 @@ PARITY_FTI = Fti(fec_id=5, object_bytes=1 << 20, segment_bytes=SEGMENT, block_se
 
 
 def train(*messages: NormMessage, host: str = "10.0.0.1", port: int = 1000) -> Train:
-    """Return a train of datagrams of one length, the last of which may be shorter."""
+    """Return a train of datagrams of equal length. The last one may be shorter."""
     wires = [message.encode() for message in messages]
     return Train(np.frombuffer(b"".join(wires), np.uint8), len(wires[0]), (host, port))
 
@@ -36,7 +36,7 @@ def common(node_id: int, sequence: int) -> dict[str, Any]:
 
 
 class Node:
-    """A member of the bus, as others hear it."""
+    """A member of a bus, as a watch hears it."""
 
     def __init__(self, node_id: int, watch: BusWatch, *, host: str = "10.0.0.1", port: int | None = None) -> None:
         self.node_id = node_id
@@ -59,7 +59,7 @@ class Node:
         self.say(Application(**self._next(), content=content), now)
 
     def write(self, connection_id: int, count: int, destination: Destination, size: int = 10) -> None:
-        """Add messages to the stream."""
+        """Append messages to the node's stream, without sending them."""
         writer = FrameWriter(connection_id)
         for _ in range(count):
             message = Message()
@@ -69,7 +69,7 @@ class Node:
             self._stream += head + body
 
     def segments(self, fti: Fti = FTI) -> list[Data]:
-        """Return the segments written since the last call."""
+        """Return the segments of the stream that were written since the last call."""
         made = []
         while self._sent < len(self._stream):
             at, index = self._sent, self._sent // SEGMENT

@@ -1,4 +1,4 @@
-"""The screen of `fjm2 top`, and what it omits in a small terminal."""
+"""Tests of the screen of `fjm2 top`, and of what it leaves out in a small terminal."""
 
 from io import StringIO
 from typing import Literal
@@ -14,7 +14,7 @@ FEED, DESK = 0xFEED, 0xDE5C
 
 
 def busy_bus(desks: int = 5) -> BusWatch:
-    """Return the state of a bus with one feed and several desks, the first of which stops answering at 2.0 s."""
+    """Return the state of a bus with one feed and several desks. The first desk stops answering at 2.0 s."""
     watch = BusWatch(now=0.0)
     feed = Node(5, watch)
     feed.announce(FEED, 0.0, client_id="feed", lanes=(5,), valid_s=600)

@@ -1,4 +1,4 @@
-"""The queue of `fjm2 tail`: it is bounded, and holds only wanted messages."""
+"""Tests of the queue of `fjm2 tail`: it is bounded, and contains only wanted messages."""
 
 from sightings import Node
 

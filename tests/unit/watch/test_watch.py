@@ -1,4 +1,4 @@
-"""A bus observed from outside: its report matches what was sent."""
+"""Tests of a bus observed from outside. The report must agree with what was sent."""
 
 import dataclasses
 import json
@@ -54,7 +54,7 @@ def test_connections_that_leave_or_fall_silent_are_removed() -> None:
     report = watch.report(4.0)
     assert [one.node_id for one in report.connections] == [7]
     assert [topic.publishers for topic in report.topics] == [()]
-    assert [one.owner for one in report.senders] == ["feed"]  # it has sent what is shown
+    assert [one.owner for one in report.senders] == ["feed"]  # it has sent the messages that are shown
     assert watch.report(15.1).connections == ()
     assert watch.report(64.0).senders == ()
 
@@ -138,7 +138,7 @@ def test_keepalive_frames_are_not_messages() -> None:
 def test_missed_bytes_are_counted_and_the_rest_is_read() -> None:
     watch = watch_of()
     feed = Node(5, watch)
-    feed.write(FEED, 40, Topic("prices"), size=80)  # two segments a message, nearly
+    feed.write(FEED, 40, Topic("prices"), size=80)  # nearly two segments per message
     segments = feed.segments()
     for at, segment in enumerate(segments):
         if not 20 <= at < 23:
@@ -275,7 +275,7 @@ def test_unheard_answers_do_not_mean_given_up() -> None:
     for tenth in range(10, 18):
         feed.ask(9, (7,), tenth / 10)
     for tenth in range(10, 70):
-        feed.ask(9, (8,), tenth / 10)  # it answers by unicast, as always
+        feed.ask(9, (8,), tenth / 10)  # the receiver answers by unicast
     alone.miss(5, 7.0)
     watch.report(15.0)
     feed.publish(FEED, 1, 15.0)
@@ -294,7 +294,7 @@ def test_an_address_with_several_members_is_a_gateway() -> None:
     watch = watch_of()
     for node_id in (7, 8):
         Node(node_id, watch, host="10.0.0.9", port=999).announce(node_id, 0.0)
-    Node(6, watch, host="10.0.0.9", port=1).announce(6, 0.0)  # on the gateway's host
+    Node(6, watch, host="10.0.0.9", port=1).announce(6, 0.0)  # another node on the gateway's host
     report = watch.report(1.0)
     assert [(one.host, one.gateway_id, one.is_forwarding, one.nodes) for one in report.gateways] == [
         ("10.0.0.9", None, None, 2)

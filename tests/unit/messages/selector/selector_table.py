@@ -1,4 +1,4 @@
-"""Tables of selectors, messages, and the truth of one for the other."""
+"""Tables of cases for tests of selectors: a selector, a message, and the expected truth of the selector."""
 
 from typing import TypeAlias
 
@@ -9,7 +9,7 @@ from fjm2.jms.selector import Selector
 LONG_MAX, LONG_MIN = 2**63 - 1, -(2**63)
 Values: TypeAlias = dict[str, object]
 Case: TypeAlias = tuple[str, Values, bool | None]
-"""A selector, a message, and the truth of the selector for it; None is unknown."""
+"""A selector, the values of a message, and the truth of the selector for this message. None means unknown."""
 
 
 def table(*cases: Case) -> pytest.MarkDecorator:

@@ -1,4 +1,7 @@
-"""Syntax and types of selectors: rows S1 to S10 of docs/selectors.md. Each case is evaluated as it is and under NOT."""
+"""Tests of the syntax and types of selectors. Each case is evaluated as it is and under NOT.
+
+Names of tests begin with the number of the case, S1 to S10.
+"""
 
 import pytest
 from selector_table import LONG_MAX, LONG_MIN, Values, table, truth

@@ -1,4 +1,7 @@
-"""Invalid selectors are refused at once; the error says where the text is wrong, and what was expected."""
+"""Tests of invalid selectors.
+
+They are refused at once, and the error says where the mistake is and what was expected.
+"""
 
 import pytest
 

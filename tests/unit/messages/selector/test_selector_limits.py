@@ -1,4 +1,7 @@
-"""Selectors of any size: thousands of operands work, in little time, and Python's stack does not limit them."""
+"""Tests of selectors of any size.
+
+Thousands of operands are evaluated in little time, and Python's stack does not limit their number.
+"""
 
 import sys
 import time
@@ -12,7 +15,10 @@ from fjm2.messages.errors import InvalidSelectorError
 
 MANY = 2_500
 BUDGET_S = 5.0
-"""CPU time: far more than any of these selectors takes, and far less than quadratic behaviour would take."""
+"""Processor time allowed for a test.
+
+It is far more than any of these selectors takes, and far less than an evaluation in quadratic time would take.
+"""
 
 
 @pytest.fixture(autouse=True)

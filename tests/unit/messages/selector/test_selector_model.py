@@ -1,4 +1,7 @@
-"""Selectors against a slow and obvious evaluator that walks a tree with three truth values."""
+"""Tests of selectors against a slow and obvious evaluator.
+
+That evaluator walks a tree, with three truth values.
+"""
 
 import operator
 from collections.abc import Callable
@@ -16,7 +19,7 @@ from fjm2.messages.types import Byte, Float, Long
 
 Values: TypeAlias = dict[str, Any]
 WRONG = "wrong type", "of an operand"
-"""Result of arithmetic on strings and booleans. It stands for a type that equals no other."""
+"""Result of arithmetic on strings and booleans. It stands for a value whose type equals no other type."""
 NAMES = ["a", "b", "c", "JMSPriority", "größe"]
 TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -30,14 +33,14 @@ TESTS: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass
 class Node:
-    """A piece of a selector: its text, its binding strength, and its value."""
+    """A part of a selector: its text, its binding strength, and a function that computes its value."""
 
     text: str
     level: int
     evaluate: Callable[[Values], Any]
 
     def within(self, level: int) -> str:
-        """Return the text as an operand of an operator with this binding strength."""
+        """Return the text as an operand of an operator with this binding strength, in parentheses if necessary."""
         return self.text if self.level > level else f"({self.text})"
 
 
@@ -103,7 +106,10 @@ def disjunction(left: bool | None, right: bool | None) -> bool | None:
 
 
 def is_like(value: str, pattern: list[str | None], is_exact: list[bool]) -> bool:
-    """Match by dynamic programming: `lengths` lists the prefixes of the value that match the pattern so far."""
+    """Return True if a value matches a pattern.
+
+    `lengths` contains the lengths of all prefixes of the value that match the pattern so far.
+    """
     lengths = {0}
     for character, exact in zip(pattern, is_exact, strict=True):
         if not exact and character == "%":
@@ -121,7 +127,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-# Few different values and texts, so that they often meet.
+# The values and texts are few, so that equal ones often meet.
 texts = st.text("ab%_!'\n", max_size=4)
 longs = st.sampled_from([0, 1, 2, -1, 7, 2**53, 2**53 + 1, 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
 doubles = st.sampled_from([0.0, -0.0, 1.0, 2.5, 2.0**53, 2.0**63, 1e308]) | st.floats()
@@ -234,7 +240,7 @@ def is_null(is_not: bool, operand: Node) -> Node:
 
 
 def truth_of(operand: Node) -> Node:
-    """Draw a bare name or literal as a condition."""
+    """Return a condition that consists of a bare name or literal."""
 
     def evaluate(values: Values) -> bool | None:
         value = operand.evaluate(values)

@@ -1,4 +1,4 @@
-"""Valid names of properties: the words that selectors accept as names."""
+"""Tests of valid names of properties: these are the words that selectors accept as names."""
 
 import sys
 from unicodedata import category
@@ -74,7 +74,7 @@ texts = st.text(st.characters() | st.sampled_from("aZ09_$.- ٣\u0301€"), min_s
 
 @given(texts.filter(lambda name: not name.startswith("JMS")))
 def test_selectors_agree(name: str) -> None:
-    # As an operand, since a text such as "a " or "TRUE" is a selector, but not a name.
+    # The text is used as an operand, since a text such as "a " or "TRUE" is a selector but not a name.
     try:
         names = Selector(f"{name} IS NULL").names
     except InvalidSelectorError:

@@ -1,4 +1,7 @@
-"""Operators of selectors: rows S11 to S22 of docs/selectors.md. Each case is evaluated as it is and under NOT."""
+"""Tests of the operators of selectors. Each case is evaluated as it is and under NOT.
+
+Names of tests begin with the number of the case, S11 to S22.
+"""
 
 from math import inf, nan
 

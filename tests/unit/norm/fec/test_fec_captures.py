@@ -1,4 +1,4 @@
-"""Parity computed from libnorm's source symbols equals libnorm's parity. See tests/vectors/README.md."""
+"""Tests that parity computed from libnorm's source symbols equals libnorm's parity. See tests/vectors/README.md."""
 
 import json
 from collections import defaultdict
@@ -17,11 +17,11 @@ STREAM_HEADER_BYTES = 8
 
 class Block(NamedTuple):
     source: NDArray[np.uint8]
-    """`[k, bytes]`, short payloads padded with zeros."""
+    """Source symbols of the block, as rows of bytes. Short payloads are padded with zeros."""
     complete: bool
     """True if the sender sent all of the block's source symbols."""
     parity: dict[int, bytes]
-    """Parity symbols by number, from 0."""
+    """Parity symbols of the block by number, from 0."""
 
 
 class Capture(NamedTuple):
@@ -30,7 +30,7 @@ class Capture(NamedTuple):
 
 
 def partition(object_bytes: int, segment_bytes: int, longest: int) -> list[int]:
-    """Lengths of all blocks of an object (RFC 5052, computing source block structure)."""
+    """Return the lengths of all blocks of an object, by the formula of RFC 5052 (section 9.1)."""
     segments = -(-object_bytes // segment_bytes)
     blocks = -(-segments // longest)
     return [segments // blocks + (number < segments % blocks) for number in range(blocks)]
@@ -73,7 +73,7 @@ def block_of(symbols: dict[int, bytes], length: int, width: int) -> Block:
     return Block(source, all(number in symbols for number in range(length)), parity)
 
 
-# Number of parity symbols in each capture. All source symbols of their blocks are there.
+# Number of parity symbols in each capture. The captures contain all source symbols of their blocks.
 PARITY_SENT = {
     "ack-watermark": 2,
     "cc-on": 1,

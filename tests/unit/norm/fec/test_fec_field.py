@@ -1,4 +1,4 @@
-"""Field tables against reedsolo's independent arithmetic."""
+"""Test of the tables of finite fields against the independent arithmetic of reedsolo."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The closed forms of the code's matrices against the products that they replace."""
+"""Tests of the closed formulas for the code's matrices, against the products that the formulas replace."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from fjm2.norm.core.fec.lagrange import Points, Recovery, parity_coefficients, p
 
 
 def log_of_differences(points: Points, symbol: int, others: list[int]) -> int:
-    """Return the logarithm of the product, computed factor by factor."""
+    """Return the logarithm of the product of a symbol's differences from others, computed factor by factor."""
     differences = [int(points.x[symbol]) ^ int(points.x[other]) for other in others if other != symbol]
     return int(points.field.log[differences].sum()) % points.field.order if differences else 0
 
@@ -43,7 +43,7 @@ def test_parity_rows_are_libnorms() -> None:
 
 
 def test_recovery_of_a_symbol_by_itself_is_that_symbol() -> None:
-    # One source is lost of three, and the first parity symbol is known: both matrices must agree on it.
+    # One of three source symbols is lost, and the first parity symbol is known. Both matrices must agree on it.
     points = points_of(8, 3, 5)
     recovery = Recovery.of(points, np.array([[0, 3, 2]]), np.array([[1]]), np.array([[3]]))
     forward = parity_coefficients(points, np.array([3]), np.arange(3))[0, 0]

@@ -1,4 +1,4 @@
-"""The code without parity, and the arguments that all codes refuse."""
+"""Tests of the code without parity, and of the arguments that all codes refuse."""
 
 import numpy as np
 import pytest

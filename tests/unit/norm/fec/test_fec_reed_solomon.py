@@ -1,4 +1,7 @@
-"""Reed-Solomon against a slow, plain Lagrange interpolation, and round trips over every pattern of losses."""
+"""Tests of Reed-Solomon codes.
+
+A plain and slow Lagrange interpolation gives the expected parity. Round trips cover every pattern of losses.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
@@ -35,7 +38,7 @@ def power(base: int, exponent: int, bits: int) -> int:
 
 
 def inverse(element: int, bits: int) -> int:
-    """Return a^(2^bits - 2), computed by squaring."""
+    """Return the inverse of a field element a, which is a^(2^bits - 2), by repeated squaring."""
     result, square = 1, element
     for _ in range(bits - 1):
         square = times(square, square, bits)
@@ -82,13 +85,13 @@ def test_parity_follows_the_formula(k: int, of: int, p: int, bits: int) -> None:
 
 
 def codeword(code: ReedSolomon, blocks: int, k: int, width: int, seed: int = 1) -> Symbols:
-    """Return random source symbols of blocks, followed by their parity."""
+    """Return random source symbols of some blocks, each followed by its parity."""
     source = np.random.default_rng(seed).integers(0, 256, (blocks, k, width), dtype=np.uint8)
     return np.concatenate([source, code.encode(source)], axis=1)
 
 
 def check_decode(code: ReedSolomon, whole: Symbols, present: NDArray[np.bool_]) -> None:
-    """Overwrite absent symbols, decode, and check the result and that nothing else changed."""
+    """Overwrite the absent symbols and decode. Check the result, and that nothing else has changed."""
     k = whole.shape[1] - code.parity_count
     symbols = np.where(present[..., None], whole, np.uint8(0xA5))
     damaged = symbols.copy()
@@ -114,14 +117,14 @@ def test_every_pattern_of_every_small_code(bits: int) -> None:
 
 @st.composite
 def losses(draw: st.DrawFn, longest: int, most_parity: int) -> tuple[ReedSolomon, NDArray[np.bool_], int]:
-    """A code, a mask of present symbols for some blocks, and a seed."""
+    """Draw a code, a mask of present symbols for some blocks, and a seed."""
     of = draw(st.integers(1, longest))
     p = draw(st.integers(0, most_parity))
     k = draw(st.one_of(st.just(of), st.integers(1, of)))
     code = ReedSolomon(of, p, draw(st.sampled_from([8, 8, 8, 16])))
     seed = draw(st.integers(0, 1 << 32))
     random = np.random.default_rng(seed)
-    # From no losses to slightly more than can be recovered.
+    # Draw between no losses and slightly more than can be recovered.
     lost = draw(st.lists(st.integers(0, min(k + p, p + 2)), min_size=1, max_size=9))
     present = np.ones((len(lost), k + p), bool)
     for block, count in enumerate(lost):

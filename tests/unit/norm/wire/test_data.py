@@ -1,4 +1,4 @@
-"""Writing and reading trains of DATA."""
+"""Tests of writing and reading trains of DATA."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -47,9 +47,9 @@ HEADER = Data(
 )
 STREAM_OF_HEADER = replace(HEADER, flags=int(ObjectFlag.STREAM))
 headers = strategies.fec_ids.flatmap(lambda fec_id: strategies.data_of(fec_id, payload=st.just(b"")))
-"""DATA without payload: the fields that the segments of a train share."""
+"""Strategy for DATA without payload. It has the fields that all segments of a train share."""
 stream_numbers = st.tuples(strategies.u16, strategies.u16, strategies.u32)
-"""Fields of the stream header: length, message start and offset."""
+"""Strategy for the fields of a stream header: length, message start and offset."""
 LAYOUTS = {
     "common": COMMON,
     "sender": (*COMMON, *FROM_SENDER),
@@ -61,7 +61,7 @@ LAYOUTS = {
 
 @dataclass(frozen=True)
 class Sent:
-    """A train and the messages that it contains."""
+    """A train, and the messages that it contains."""
 
     messages: list[Data]
     segment_bytes: int
@@ -85,7 +85,7 @@ def runs_of(wire: bytes, segment_bytes: int) -> list[DataRun | bytes]:
 
 @st.composite
 def trains(draw: Draw) -> Sent:
-    """One object's DATA in one train: full segments, and perhaps a shorter one at the end."""
+    """Draw a train of DATA of one object. Its segments are equally long, except for an optional shorter last one."""
     first: Data = draw(strategies.fec_ids.flatmap(strategies.data_of))
     least = STREAM_HEADER.size if first.flags & ObjectFlag.STREAM else 0
     size = draw(st.integers(least + 1, 40))
@@ -104,7 +104,7 @@ def trains(draw: Draw) -> Sent:
 
 
 def sample(header: Data = HEADER, count: int = 6, tail_bytes: int = 0) -> Sent:
-    """Return a simple train."""
+    """Return a simple train of `count` full segments, and a shorter last one if `tail_bytes` is given."""
     sizes = [64] * count + [tail_bytes] * (tail_bytes > 0)
     messages = [
         replace(header, sequence=(0xFFFD + index) & 0xFFFF, payload_id=index, payload=bytes([index]) * size)
@@ -158,7 +158,7 @@ def test_stamps_write_the_same_bytes_as_messages(
     count = data.draw(st.integers(1, rows - first))
     payload_ids = data.draw(st.lists(strategies.payload_ids(header.fec_id), min_size=count, max_size=count))
     numbers = data.draw(st.lists(stream_numbers, min_size=count, max_size=count))
-    # Existing bytes, which must not change outside of the headers: the caller's payload, other rows, spare bytes.
+    # Fill the buffer with bytes that must not change outside of the headers: payload, other rows, spare bytes.
     before = bytes(index % 251 for index in range(rows * row_bytes + data.draw(st.integers(0, row_bytes - 1))))
     buffer = np.frombuffer(before, np.uint8).copy()
 
@@ -394,7 +394,7 @@ def test_a_header_without_its_payload_id_does_not_pass_for_one_that_is_remembere
     message = replace(HEADER, fec_id=129, extensions=(), payload=bytes(40))
     wire = message.encode()
     broken = bytearray(wire)
-    broken[1] = 5  # ends in the middle of the payload id
+    broken[1] = 5  # the header ends in the middle of the payload id
     assert read(wire + bytes(broken) * 2 + wire, len(wire)) == [message, bytes(broken), bytes(broken), message]
 
 

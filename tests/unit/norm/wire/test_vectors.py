@@ -1,4 +1,4 @@
-"""The golden packets of `tests/vectors`: libnorm's, and a few made by hand."""
+"""Tests of the codec with the packets of `tests/vectors`: libnorm's packets, and a few made by hand."""
 
 import json
 from collections import Counter
@@ -55,7 +55,7 @@ DATA_PACKETS = 1814
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """One packet, and its fields by their names in the JSON files."""
+    """One packet of a capture, and its decoded fields by their names in the JSON files."""
 
     number: int
     wire: bytes
@@ -70,7 +70,10 @@ def packets_of(capture: str) -> list[Golden]:
 
 @cache
 def field_bits_of(capture: str) -> int:
-    """Return m of FEC Encoding ID 2, which only EXT_FTI contains, for messages without it too."""
+    """Return the field size m of FEC id 2 in a capture, or 8 if there is none.
+
+    Only EXT_FTI contains m, but it decides the format of messages without EXT_FTI too.
+    """
     found = {extension["m"] for packet in packets_of(capture) for extension in _extensions(packet) if "m" in extension}
     assert len(found) <= 1
     return found.pop() if found else 8
@@ -82,7 +85,7 @@ def _extensions(packet: Golden) -> list[dict[str, Any]]:
 
 
 def described(message: Message, field_bits: int) -> dict[str, Any]:
-    """Return all fields of a message by their names in the JSON files."""
+    """Return all fields of a message, by their names in the JSON files."""
     fields: dict[str, Any] = {
         "version": VERSION,
         "hdr_len": 4 * message.encode()[1],
@@ -261,7 +264,7 @@ def test_every_field_is_decoded_as_listed(capture: str) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Return the value with all nested floats rounded to 12 digits."""
+    """Return a value with all nested floats rounded to 12 digits."""
     match value:
         case float():
             return f"{value:.11e}"

@@ -1,4 +1,4 @@
-"""Encoding and decoding of messages, one datagram at a time."""
+"""Tests of encoding and decoding messages, one datagram at a time."""
 
 import re
 from collections import Counter
@@ -458,7 +458,7 @@ def test_a_message_cut_anywhere_is_a_message_or_a_wire_error(message: Message) -
 def test_mutated_packets_of_real_captures_keep_the_invariants() -> None:
     counts = Counter(fuzz.outcomes(20_000, seed=5740))
     assert counts.total() == 20_000
-    # Otherwise the mutations are too wild, or not wild enough.
+    # Mutations that are too wild, or not wild enough, would miss some of these outcomes.
     assert {kind.__name__ for kind in strategies.BY_KIND} <= set(counts)
     assert {"train of DATA", "train of DATA and others", "train without DATA"} <= set(counts)
     assert sum(outcome.startswith("error") for outcome in counts) >= 15
