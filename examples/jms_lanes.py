@@ -1,9 +1,7 @@
 """Priority lanes: an urgent message overtakes the bulk messages that wait for a slow link.
 
-Run the program twice, the listener first:
-
-    python examples/jms_lanes.py --listen
-    python examples/jms_lanes.py
+python examples/jms_lanes.py --listen
+python examples/jms_lanes.py
 """
 
 import asyncio
