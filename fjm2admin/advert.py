@@ -27,7 +27,7 @@ Address = tuple[str, int]
 
 
 class Target(NamedTuple):
-    """Address to send to, and the key that seals what is sent."""
+    """Address to advertise to, and the key that seals the advertisements for it."""
 
     address: Address
     key: bytes
@@ -58,7 +58,7 @@ class Advertiser:
     """Sender of the list's version. It answers queries from the addresses that it advertises to, and no others."""
 
     _DATAGRAMS_PER_TURN_MAX = 64
-    """Datagrams read in a turn of the loop, so that a flood does not starve other work."""
+    """Most datagrams read in a turn of the loop, so that a flood does not starve other work."""
 
     def __init__(self, udp: socket.socket, list_version: Callable[[], int]) -> None:
         self._socket = udp
@@ -87,7 +87,7 @@ class Advertiser:
         self._keys = dict(targets)
 
     def advertise(self) -> None:
-        """Send the version to every address."""
+        """Send the list's version to every known address."""
         for address, key in self._keys.items():
             self.sent += self._send(address, key)
 
@@ -95,7 +95,7 @@ class Advertiser:
         try:
             self._socket.sendto(pack(ADVERT, self._list_version(), key), sockets.as_peer(self._socket, address))
         except OSError as error:
-            # Not worth a warning: a gateway that cannot be reached becomes stale, and that is logged.
+            # This is not worth a warning: a gateway that cannot be reached becomes stale, and that is logged.
             self.failed += 1
             log.debug("advert_failed", to=address[0], error=str(error))
             return False
@@ -104,7 +104,7 @@ class Advertiser:
     def _read(self) -> None:
         for _ in range(self._DATAGRAMS_PER_TURN_MAX):
             try:
-                # One byte more than a datagram may have tells those that are too long.
+                # Read one byte more than a datagram may have, to recognize those that are too long.
                 datagram, address = self._socket.recvfrom(ADVERT_BYTES + 1)
             except BlockingIOError:
                 return

@@ -78,7 +78,7 @@ def run(config_path: Path | None, host: str | None, port: int | None, data: str 
              FJM2ADMIN_HOST=0.0.0.0 FJM2ADMIN_CERTIFICATE=chain.pem FJM2ADMIN_CERTIFICATE_KEY=key.pem fjm2admin run
     """
     try:
-        # Loading it takes half a second, which the other commands do not need.
+        # Loading the server takes half a second, and the other commands do not need it.
         from .web import server
     except ImportError as error:
         raise click.ClickException(lack_of(error, "fjm2admin", "admin")) from error

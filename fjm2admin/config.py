@@ -1,4 +1,4 @@
-"""Settings: one frozen object from defaults, a TOML file and FJM2ADMIN_* variables. Later sources override earlier."""
+"""Settings: one frozen object from defaults, a TOML file and FJM2ADMIN_* variables, each overriding those before."""
 
 import ipaddress
 import itertools
@@ -15,7 +15,7 @@ from .web.sockets import is_address, plain_address
 
 ENVIRONMENT_PREFIX = "FJM2ADMIN_"
 SERVICE_DATA = Path("/var/lib/fjm2admin/fjm2admin.sqlite")
-"""File of the packaged service."""
+"""SQLite file of the packaged service."""
 
 _T = TypeVar("_T")
 
@@ -37,7 +37,7 @@ class Viewers(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminConfig:
-    """All settings. Files name the fields in lower case, variables in upper case after FJM2ADMIN_."""
+    """All settings of the service, by their names in a file. The variable for a name is FJM2ADMIN_NAME."""
 
     host: str = _setting("127.0.0.1", "address to listen on", check="address")
     port: int = _setting(8750, "TCP port of the API and the page; 0 takes a free one", low=0, high=65_535)
@@ -99,7 +99,7 @@ class AdminConfig:
 
     @property
     def viewers(self) -> Viewers:
-        """People who may see the page, by `page` and the address."""
+        """People who may see the page, as the settings `page`, `host` and `trusted_proxies` determine."""
         if self.page != "auto":
             return Viewers.EVERYONE if self.page == "open" else Viewers.TOKENS
         return Viewers.THIS_HOST if self.is_loopback and not self.trusted_proxies else Viewers.TOKENS
@@ -119,7 +119,7 @@ class AdminConfig:
 
 
 def _own_faults(config: AdminConfig) -> Iterator[str]:
-    """Yield what is wrong with single values."""
+    """Yield a message for each single value that is wrong."""
     for one in fields(config):
         value = getattr(config, one.name)
         for item in value if isinstance(value, tuple) else (value,):
@@ -129,7 +129,7 @@ def _own_faults(config: AdminConfig) -> Iterator[str]:
 
 
 def _expected(value: object, metadata: Mapping[str, Any]) -> str:
-    """Return what is expected instead of a value; empty if the value is valid."""
+    """Return a text that tells what is expected instead of a value; empty if the value is valid."""
     if metadata["choices"]:
         return "" if value in metadata["choices"] else f"one of {', '.join(metadata['choices'])}"
     if isinstance(value, int | float):
@@ -143,7 +143,7 @@ def _expected(value: object, metadata: Mapping[str, Any]) -> str:
 
 
 def _common_faults(config: AdminConfig) -> Iterator[str]:
-    """Yield what is wrong with combinations of values."""
+    """Yield a message for each combination of values that is wrong."""
     steps = ("heartbeat_s", "stale_s", "gone_s", "forget_s")
     for less, more in itertools.pairwise(steps):
         if getattr(config, less) >= getattr(config, more):
@@ -173,7 +173,7 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
 def load(path: Path | None, environment: Mapping[str, str], **options: object) -> AdminConfig:
     """Return the settings from the file, if any, the environment, and the options that are not None, in this order.
 
-    Raises ConfigurationError with everything that is wrong, each with the file or variable that it came from.
+    Raise ConfigurationError with all mistakes, each with the file or variable that it is in.
     """
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
@@ -271,7 +271,7 @@ class Setting(NamedTuple):
     name: str
     text: str
     allowed: str
-    """Allowed values; empty if any text is."""
+    """Allowed values; empty if any text is allowed."""
     default: str
 
 

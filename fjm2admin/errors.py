@@ -17,7 +17,7 @@ class AdminError(FJM2Error):
 
 
 class ConfigurationError(AdminError, ValueError):
-    """Invalid settings. The text has a line for each."""
+    """Invalid settings. The text has a line for each mistake."""
 
     def __init__(self, faults: Iterable[str]) -> None:
         self.faults = tuple(faults)
@@ -29,12 +29,12 @@ class StoreError(AdminError):
 
 
 class Refusal(AdminError):  # noqa: N818, it is an answer
-    """A request is refused, and answered with an error."""
+    """Refusal of a request. The request is answered with this error."""
 
     def __init__(self, status: int, code: str, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
-        """One word for programs, which does not change."""
+        """Word by which programs recognize the refusal. It does not change."""
         self.message = message
         self.retry_after_s = retry_after_s

@@ -30,7 +30,7 @@ CONFIGURATION_WRONG: Final = 2
 DEFAULT_FILE: Final = Path("/etc/fjm2/fjm2d.toml")
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _STATUS_TIMEOUT_S: Final = 5.0
-"""Time for the running gateway to answer: it is on this host."""
+"""Longest wait for an answer of the running gateway, which is on this host."""
 
 _config_option = click.option(
     "--config",
@@ -94,7 +94,7 @@ def run(path: Path | None) -> None:
 @_config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the effective settings as JSON.")
 def check(path: Path | None, as_json: bool) -> None:
-    """Check the settings and the key, and show the most important ones.
+    """Check the settings and the key, and show the most important settings.
 
     \b
     Example: fjm2d check --config site.toml && systemctl reload fjm2d
@@ -231,7 +231,7 @@ def _show_peers(peers: list[dict[str, Any]]) -> None:
 
 
 def _rate(peer: dict[str, Any]) -> str:
-    """Return the rate of a link, with a ~ if it is measured."""
+    """Return a link's rate as text, with a ~ if the rate is measured."""
     bps = peer["rate_bps"]
     return "none" if bps is None else f"{'~' if peer['is_rate_measured'] else ''}{_bits(bps)}"
 
@@ -267,7 +267,7 @@ def _found(path: Path | None) -> Path | None:
 
 @contextlib.contextmanager
 def _errors_shown() -> Iterator[None]:
-    """Print errors, one a line, and exit."""
+    """Print the errors of the block, one on each line, and exit with the code for them."""
     try:
         yield
     except ConfigurationErrors as error:

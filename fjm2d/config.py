@@ -25,9 +25,9 @@ ENVIRONMENT_PREFIX: Final = "FJM2D_"
 FILE_VARIABLE: Final = f"{ENVIRONMENT_PREFIX}CONFIG"
 ENVIRONMENT: Final = "environment"
 GROUPS_MAX: Final = 64
-"""Most groups: each takes two sockets."""
+"""Most groups of a gateway: each takes two sockets."""
 PEERS_MAX: Final = 1024
-"""Most peers: each is probed, and gets a copy of what it wants."""
+"""Most peers of a gateway: each is probed, and gets its own copy of the trains that it wants."""
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ def _required(reader: Reader, meaning: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WanConfig:
-    """The Internet's side."""
+    """Settings of the table `[wan]`: the Internet's side."""
 
     listen: tuple[Address, ...] = _setting(
         (("0.0.0.0", 5741),),
@@ -70,7 +70,7 @@ class WanConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanConfig:
-    """The LAN's side."""
+    """Settings of the table `[lan]`: the LAN's side."""
 
     interface: str | None = _setting(None, reading.INTERFACE, "network interface of the LAN")
     label: str = _setting("", reading.OPTIONAL_TEXT, "name of the LAN, the same for all its gateways if it has several")
@@ -82,7 +82,7 @@ class LanConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminConfig:
-    """The node-list service."""
+    """Settings of the table `[admin]`: access to the node-list service."""
 
     url: str = _setting("", reading.URL, "URL of the node-list service (fjm2admin)")
     token: str = _setting("", reading.OPTIONAL_TEXT, "token made by `fjm2admin token create`; better kept in a file")
@@ -92,7 +92,7 @@ class AdminConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusConfig:
-    """The status server."""
+    """Settings of the table `[status]`: the gateway's own status server."""
 
     listen: Address | None = _setting(
         ("127.0.0.1", 5743), reading.LOCAL_PLACE, "HTTP address of /healthz, /metrics and /status"
@@ -101,7 +101,7 @@ class StatusConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """The log, on standard error."""
+    """Settings of the table `[log]`: the log, which goes to standard error."""
 
     level: str = _setting("info", reading.choice("debug", "info", "warning", "error"), "least level that is logged")
     format: str = _setting(
@@ -111,7 +111,7 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """A multicast group that is carried."""
+    """Settings of a table `[[group]]`: a multicast group that the gateway carries."""
 
     address: Address = _required(reading.GROUP, "the group and its port")
     carry: str = _setting(
@@ -132,7 +132,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticPeer:
-    """Another gateway, known without the node-list service."""
+    """Settings of a table `[[peer]]`: another gateway, known without the node-list service."""
 
     public_key: PublicKey = _required(reading.PUBLIC_KEY, "its public key")
     name: str = _setting("", reading.OPTIONAL_TEXT, "name in logs and metrics")
@@ -145,7 +145,7 @@ class StaticPeer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig:
-    """All settings."""
+    """All settings of a gateway."""
 
     name: str = _setting("", reading.OPTIONAL_TEXT, "name of this gateway; default: the host's name")
     key_file: Path = _setting(
@@ -172,7 +172,7 @@ _LISTS: Final = {"group": (GroupConfig, "groups", GROUPS_MAX), "peer": (StaticPe
 
 
 def load(path: Path | None, environment: Mapping[str, str]) -> GatewayConfig:
-    """Read a file and the environment. Raise ConfigurationErrors with all mistakes."""
+    """Return the settings from a file and the environment. Raise ConfigurationErrors with all mistakes found."""
     loading = _Loading()
     content = {} if path is None else _content(path)
     config = loading.read_file("no settings file" if path is None else str(path), content)
@@ -208,7 +208,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 class _Loading:
-    """Reads settings, and gathers the mistakes."""
+    """One reading of the settings, with the mistakes found so far."""
 
     def __init__(self) -> None:
         self.errors: list[ConfigurationError] = []
@@ -287,7 +287,7 @@ class _Loading:
         return replace(config, **{section: replace(getattr(config, section), **{key: value})})
 
     def check(self, config: GatewayConfig) -> None:
-        """Find values that are valid alone, but not together."""
+        """Record an error for each value that is valid alone, but not together with the others."""
         if not config.groups and not any(error.key.startswith("group") for error in self.errors):
             self._add("group", "is missing", 'at least one [[group]], as in address = "239.192.57.40:5740"')
         self._check_groups(config.groups, config.lan.beacon)
@@ -317,7 +317,7 @@ class _Loading:
                 self._add(key, f"is {shown}", "another port or address for one of them")
 
     def _check_ports(self, config: GatewayConfig) -> None:
-        """Refuse a wildcard address with a group's port: its socket would take the group's datagrams from the LAN's."""
+        """Refuse a wildcard address with the port of a group: its socket would receive that group's datagrams."""
         groups = {f"group[{number}].address": group.address for number, group in enumerate(config.groups, 1)}
         for host, port in config.wan.listen:
             for key, (group, taken) in (groups | {"lan.beacon": config.lan.beacon}).items():
@@ -359,7 +359,7 @@ def _settings_of(kind: type[Any]) -> dict[str, Field[Any]]:
 
 
 def _variables() -> dict[str, tuple[str, str, Reader]]:
-    """Return section, key and reader by variable."""
+    """Return section, key and reader of the setting that each environment variable overrides."""
     found = {
         f"{ENVIRONMENT_PREFIX}{name.upper()}": ("", name, one.metadata["reader"])
         for name, one in _settings_of(GatewayConfig).items()

@@ -1,4 +1,4 @@
-"""Counters of a gateway for traces: a source for each link, one for each group on the LAN, and one for the gateway."""
+"""Counters of a gateway for traces: sources for each link, for each group on the LAN, and for the gateway itself."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -13,13 +13,13 @@ from .tunnel import Peer
 from .values import show
 
 _LINKS_MAX = 1024
-"""Links that traces record. It bounds the lines of a gateway with very many peers."""
+"""Most links that traces record. The limit bounds the lines of a gateway with very many peers."""
 
 _Reason = TypeVar("_Reason", bound=Enum)
 
 
 class GatewayCounters:
-    """A gateway as a `TraceRecorder` reads it."""
+    """Counters of a gateway, in the form in which a `TraceRecorder` reads them."""
 
     system, layer, role = "fjm2d", "gateway", "gateway"
 
@@ -27,7 +27,7 @@ class GatewayCounters:
         self._gateway = gateway
 
     def readings(self) -> list[Reading]:
-        """Return a reading of the gateway, of each link and of each group. Peers and groups come and go."""
+        """Return a reading of the gateway, one of each link and one of each group. Links and groups come and go."""
         gateway = self._gateway
         peers = list(gateway.endpoint.peers.values())[:_LINKS_MAX]
         drops = _named("wan", gateway.endpoint.drops) | _named("lan", gateway.forwarder.refusals)
@@ -53,6 +53,6 @@ def _lan(group: LanGroup) -> Reading:
 
 
 def _named(side: str, drops: Mapping[_Reason, int]) -> dict[str, int]:
-    """Return the drops by name, from a copy: the gateway's own thread goes on counting."""
+    """Return the drops by the names of their reasons. Read a copy: the gateway's own thread goes on counting."""
     prefix = f"{side}_" if side else ""
     return {f"{prefix}{reason.name.lower()}": count for reason, count in dict(drops).items() if count}

@@ -26,9 +26,9 @@ from .values import show
 from .wan import WanSockets
 
 TICK_S: Final = 0.1
-"""Interval of what has to be done soon: several ticks in the shortest time of the election (`INTERVAL_S`, 0.4 s)."""
+"""Interval of tasks that have to be done soon. Several ticks fit into a beacon interval (`INTERVAL_S`, 0.4 s)."""
 _SLOW_TICK_S: Final = 1.0
-"""Interval of what may be done late: expiry, interfaces, throughput."""
+"""Interval of tasks that may be done late: expiry, interfaces, throughput."""
 
 log = Log("fjm2d.gateway")
 
@@ -54,7 +54,7 @@ class Gateway:
 
     @staticmethod
     def now() -> float:
-        """Return the gateway's time. The loop's own clock may be a millisecond coarse."""
+        """Return the gateway's time in seconds. The loop's own clock may have a resolution of only a millisecond."""
         return time.monotonic()
 
     @property
@@ -64,7 +64,7 @@ class Gateway:
 
     @property
     def kernel_sends_blocked(self) -> int:
-        """Times that the kernel had no room for a train to a peer."""
+        """Number of times that the kernel had no room for a train to a peer."""
         return self.relay.sends_blocked
 
     def open(self) -> None:
@@ -115,7 +115,7 @@ class Gateway:
         self.wan.close()
 
     def reconfigure(self, config: GatewayConfig) -> tuple[str, ...]:
-        """Use another configuration. Return the keys that only a restart can change; if any, nothing is changed."""
+        """Use another configuration. If settings differ that only a restart can change, return their keys instead."""
         fixed = _fixed_differences(self.config, config)
         if fixed:
             return fixed
@@ -130,7 +130,7 @@ class Gateway:
         self._presence.request()
 
     def faults(self) -> Iterator[str]:
-        """Yield what keeps the gateway from working, for people."""
+        """Yield a text for each fault that keeps the gateway from working."""
         if not self._is_open:
             yield "it is closed"
         for group in self.groups.values():
@@ -188,7 +188,7 @@ class Gateway:
         return lan is not None and lan == self.registry.lan_of.get(other)
 
     def _tick(self) -> None:
-        """Do what has to be done soon, but not at once."""
+        """Do the tasks that have to be done soon, but not at once. Schedule the next tick."""
         self._tick_handle = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         now = self.now()
         self._mates.tick(now)
@@ -214,7 +214,7 @@ class Gateway:
             log.warning("interface_down" if lan.is_down else "interface_up", group=show(lan.address))
 
     def _report_trouble(self) -> None:
-        """Log what others on the network may cause, at most once a minute."""
+        """Log other gateways and loops on the LAN, each at most once a minute."""
         for other in self.others():
             about = f"{other.id:08x}"
             log.seldom(

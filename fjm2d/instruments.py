@@ -1,6 +1,7 @@
-"""Lists of what a gateway counts: for each link to a peer, for each group on the LAN, and for itself.
+"""Lists of a gateway's instruments: for each link to a peer, for each group on the LAN, and for the gateway itself.
 
-The fields are keys of the gateway's status. Nothing here needs the rest of the gateway: the Spark pipeline reads it.
+The fields are keys of the gateway's status. This module needs nothing from the rest of the gateway, because the Spark
+pipeline reads it.
 """
 
 from typing import Final
@@ -53,7 +54,7 @@ LINK_COUNTERS: Final = (
     ),
     counter("probes_sent", "probes", "Probes of round-trip time and loss sent.", trace="probes_sent", is_column=True),
     counter("probes_answered", "probes", "Probes sent that the peer answered.", trace="probes_answered"),
-    counter("split", "datagrams", "Datagrams sent in parts, because the path takes no longer ones.", trace="split"),
+    counter("split", "datagrams", "Datagrams sent in parts because they are too long for the path.", trace="split"),
     counter("moves", "times", "Times that the peer changed its address.", trace="moves"),
 )
 """Counters of a link, in the order of the fields of `PeerStats`."""

@@ -15,7 +15,7 @@ from .errors import KeyFileError, KeyTextError
 
 KEY_BYTES = 32
 _FILE_BYTES_MAX = 1024
-"""Bytes read of a key file, which has 45."""
+"""Most bytes read of a key file, which has 45."""
 _ALLOWED_TEXT = f"{KEY_BYTES} bytes in base64, as `fjm2d keygen` prints them"
 
 
@@ -33,7 +33,7 @@ class PublicKey:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read a key in base64. Raise KeyTextError unless it is a whole key with which secrets can be agreed on."""
+        """Read a key in base64. Raise KeyTextError if the text is no key, or a weak key."""
         try:
             raw = base64.b64decode(text.strip(), validate=True)
         except (binascii.Error, ValueError):
@@ -72,7 +72,7 @@ class PublicKey:
 
 
 class KeyPair:
-    """A gateway's private key with its public one. `repr` does not show the private one, and pickling is refused."""
+    """A gateway's private key with its public key. `repr` does not show the private key, and pickling is refused."""
 
     __slots__ = ("_private", "public")
 
@@ -116,7 +116,7 @@ class KeyPair:
             raise KeyFileError(f"{path}: {error.strerror}") from None
 
     def exchange(self, other: PublicKey) -> bytes:
-        """Return the secret that both owners can compute. Raise ValueError for a weak key."""
+        """Return the secret that this gateway shares with the owner of `other`. Raise ValueError for a weak key."""
         return exchange(self._private, other.raw)
 
     def __repr__(self) -> str:
@@ -127,13 +127,13 @@ class KeyPair:
 
 
 def exchange(private: X25519PrivateKey, public: bytes) -> bytes:
-    """Compute X25519. Raise ValueError for a public key of low order, with which the result is known to everybody."""
+    """Return the shared secret of X25519. Raise ValueError for a public key of low order: all know its secrets."""
     return private.exchange(X25519PublicKey.from_public_bytes(public))
 
 
 @functools.lru_cache(16_384)
 def _is_usable(raw: bytes) -> bool:
-    """Return True if secrets can be agreed on with a key. Cached: lists repeat keys, and an exchange delays trains."""
+    """Return True if secrets can be agreed on with a key. Results are cached, because an exchange delays trains."""
     try:
         exchange(X25519PrivateKey.generate(), raw)
     except ValueError:
@@ -142,7 +142,7 @@ def _is_usable(raw: bytes) -> bool:
 
 
 def readable_by_others(path: Path) -> str:
-    """Return a warning if others may read a file that holds a secret; empty if only its owner may."""
+    """Return a warning if others may read a file that holds a secret; an empty text if only its owner may."""
     try:
         mode = stat.S_IMODE(os.stat(path).st_mode)
     except OSError:

@@ -11,7 +11,7 @@ class Kind(IntEnum):
     NORM = 3
     """A datagram to multicast to its group."""
     FEEDBACK = 4
-    """A NACK or ACK by unicast, to pass on to the sender it is for."""
+    """A NACK or ACK, to pass on by unicast to the sender that it is for."""
     CONTROL = 5
     """A message from forwarder to forwarder."""
     PROBE = 6

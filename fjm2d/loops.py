@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _LOOKUPS_MAX: Final = 16
-"""Most lookups at a time, each in a thread. If the resolver does not answer, one takes up to a minute."""
+"""Most lookups at a time, each in a thread. If the resolver does not answer, a lookup takes up to a minute."""
 
 Places = list[tuple[Any, ...]]
 """Result of socket.getaddrinfo."""
 
 
 class _Lookups:
-    """Looks names up in daemon threads. A closing loop waits for its own executor, however long a lookup takes."""
+    """Base of a loop that looks names up in daemon threads. In its own executor, lookups would keep it from closing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class _Lookups:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return the class of the loop."""
+    """Return the class of the gateway's event loop."""
     base: type[asyncio.AbstractEventLoop]
     try:
         import uvloop

@@ -38,7 +38,7 @@ class PeerRegistry:
         on_change: Callable[[], None],
     ) -> None:
         self.mates: dict[int, bytes] = {}
-        """Keys for beacons of mates with our LAN label, by id."""
+        """Keys for the beacons of mates with our LAN label, by the mate's id."""
         self.lan_of: dict[int, str] = {}
         """LAN labels of the peers that have one, by id."""
         self._config = config
@@ -54,17 +54,17 @@ class PeerRegistry:
         self._looked_at = clock()
 
     def configure(self, config: GatewayConfig) -> None:
-        """Apply a configuration."""
+        """Apply a new configuration to the peers and mates."""
         self._config = config
         self._apply()
 
     def list_members(self, members: Iterable[Member]) -> None:
-        """Apply a node list."""
+        """Apply a new node list to the peers and mates."""
         self._listed = tuple(members)
         self._apply()
 
     def tick(self, now: float) -> None:
-        """Look up the names of peers that are not connected, if it is time."""
+        """Look up the names of peers that are not connected, if `_RESOLVE_S` has passed since the last time."""
         if now - self._looked_at >= _RESOLVE_S:
             self._looked_at = now
             for identity, member in self._members.items():
@@ -138,14 +138,17 @@ class PeerRegistry:
         )
 
     def key_of(self, identity: int) -> bytes | None:
-        """Return the key for beacons of a peer that may be on this LAN, because the labels do not say otherwise."""
+        """Return the key for the beacons of a peer that may be on this LAN.
+
+        Return None for a gateway that is no peer, that has another LAN label, or that has a weak key.
+        """
         member = self._members.get(identity)
         if member is None or (member.lan and self._config.lan.label):
             return None
         return self._key(member) or None
 
     def advice(self, identity: int) -> str:
-        """Return what to do about a gateway on this LAN that is no mate, for people."""
+        """Return advice for people on a gateway that is on this LAN, but is no mate."""
         if identity == self._keys.public.id:
             return "it has this gateway's key: give it one of its own"
         if identity in self._members:
@@ -153,7 +156,7 @@ class PeerRegistry:
         return "make each a [[peer]] of the other, or list both, or let them carry different groups"
 
     def _key(self, member: Member) -> bytes:
-        """Return the key for beacons; empty if no secret can be derived from the public key."""
+        """Return the key for a gateway's beacons; empty if no secret can be derived from its public key."""
         known, key = self._beacon_keys.get(member.public_key.id, (None, b""))
         if known != member.public_key:
             key = self._made_key(member)

@@ -17,16 +17,16 @@ from .wan import WanSockets
 TRAINS_PER_TURN: Final = 16
 """Trains read from the Internet before other tasks get their turn: with 44 datagrams each, about a millisecond."""
 _TIMER_MIN_S: Final = 0.001
-"""Least wait of the timer: while the kernel is full, the endpoint goes on naming deadlines that have passed."""
+"""Least wait of the timer: while the kernel's send buffer is full, the endpoint names deadlines that have passed."""
 _DRAIN_TRAINS_MAX: Final = 1024
-"""Trains sent at the end, all at once: enough for a goodbye to each of the peers that there may be."""
+"""Most trains that `Relay.drain` sends: enough for a goodbye to each peer."""
 _ADVERT: Final = b"FJM2"
 _ADVERT_BYTES: Final = 24
-"""Start and length of an advertisement of the node-list service (docs/admin.md). No tunnel datagram begins like it."""
+"""Start and length of an advertisement of the node-list service (docs/admin.md). No tunnel datagram starts like it."""
 
 
 class Relay:
-    """Passes trains between LAN and peers, and ends each turn of the loop."""
+    """The way of trains between the LAN and the peers, and the end of each turn of the loop."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Relay:
         groups: Mapping[int, LanGroup],
         dispatch: Callable[[], None],
     ) -> None:
-        """`dispatch` handles the endpoint's events, once a turn."""
+        """`dispatch` is called once in each turn, to handle the endpoint's events."""
         self.on_advert: Callable[[bytes], None] | None = None
-        """Receives what looks like an advertisement of the node-list service."""
+        """Callback for a datagram that looks like an advertisement of the node-list service."""
         self.status_sent_at = float("-inf")
         self._endpoint = endpoint
         self._forwarder = forwarder
@@ -50,11 +50,11 @@ class Relay:
 
     @property
     def sends_blocked(self) -> int:
-        """Times that the kernel had no room for a train to a peer."""
+        """Number of times that the kernel had no room for a train to a peer."""
         return self._driver.sends_blocked
 
     def open(self, wan: WanSockets, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to read from the Internet, and to send."""
+        """Begin to read from the sockets of the Internet's side, and to send through them."""
         self._wan = wan
         self._driver.open(loop)
         self._readers = SocketReaders[Train](loop, self.settle, trains_per_turn=TRAINS_PER_TURN)
@@ -62,13 +62,13 @@ class Relay:
             self._readers.watch(socket, self._receive_wan)
 
     def close(self) -> None:
-        """Let go of the loop. The sockets must still be open."""
+        """Remove all callbacks from the loop. The sockets must still be open."""
         self._driver.close()
         if self._readers is not None:
             self._readers.clear()
 
     def drain(self, now: float) -> None:
-        """Send what the endpoint still has to say, as far as the kernel accepts it at once."""
+        """Send the endpoint's last trains. Those that the kernel does not accept at once are lost."""
         for _ in range(_DRAIN_TRAINS_MAX):
             train = self._endpoint.poll_train(now)
             if train is None or self._wan is None:
@@ -76,11 +76,11 @@ class Relay:
             self._wan.send(train)
 
     def settle(self, _began_at: float) -> None:
-        """End a turn. The time is read again, because handling its trains may have taken milliseconds."""
+        """End a turn. The time is read again, because the turn's trains may have taken milliseconds."""
         self._driver.settle(time.monotonic())
 
     def wake(self) -> None:
-        """End a turn soon."""
+        """Make a turn end soon, so that the endpoint's trains are sent."""
         self._driver.wake()
 
     def receive_multicast(self, lan: LanGroup, train: Train, now: float) -> None:
@@ -89,7 +89,7 @@ class Relay:
             self._send_out(outward, now)
 
     def receive_unicast(self, lan: LanGroup, train: Train, now: float) -> None:
-        """Forward feedback that a receiver on the LAN sent to us."""
+        """Forward feedback that a receiver on the LAN sent to this gateway."""
         for outward in self._forwarder.from_receivers(lan.hash, train, now):
             self._send_out(outward, now)
 
@@ -141,7 +141,7 @@ class Relay:
             self.send_status(now)
 
     def _transmit(self, train: Train, now: float) -> Waitable | None:
-        """Give a train to the kernel. Return the socket to wait for if the kernel is full."""
+        """Give a train to the kernel. Return the socket to wait for if its send buffer is full."""
         wan = self._wan
         if wan is None:
             return None

@@ -16,7 +16,7 @@ from .values import show
 
 Labels = dict[str, str]
 _LINKS_MAX = 64
-"""Links in a sample. The node list shows no more, and the busiest are chosen."""
+"""Most links in a sample, which holds the busiest. The node list shows no more."""
 
 
 def status_of(gateway: Gateway, directory: Directory | None) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _name(item: tuple[Any, int]) -> str:
 
 
 def sample_of(gateway: Gateway) -> dict[str, Any]:
-    """Return what each heartbeat reports to the node list."""
+    """Return the measurements that a heartbeat reports to the node-list service."""
     peers = heapq.nlargest(_LINKS_MAX, gateway.endpoint.peers.values(), _traffic)
     return {
         "uptime_s": gateway.now() - gateway.started_at,
@@ -148,12 +148,12 @@ def _link(peer: Peer) -> dict[str, Any]:
 
 
 def metrics_of(gateway: Gateway, directory: Directory | None) -> str:
-    """Return the text that Prometheus reads."""
+    """Return the metrics of a gateway as text for Prometheus."""
     return text(_families(status_of(gateway, directory)))
 
 
 _Entries = list[tuple[Labels, dict[str, Any]]]
-"""Parts of the status, with their labels."""
+"""Parts of the status, each with the labels of its metrics."""
 
 
 def _families(status: dict[str, Any]) -> Iterator[Family]:

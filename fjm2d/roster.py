@@ -1,4 +1,4 @@
-"""The gateways of configuration and node list, divided into peers to connect to and mates on this LAN."""
+"""Division of the other gateways, from configuration and node list, into peers to connect to and mates on this LAN."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ class Member:
     endpoints: tuple[Endpoint, ...] = ()
     lan: str = ""
     rate: Rate | None = None
-    """Rate of the link; None: that of [wan]."""
+    """Rate of the link; None: the rate in the table `[wan]`."""
     groups: frozenset[str] | None = None
-    """Groups that it carries, as GROUP:PORT; None: unknown."""
+    """Groups that the gateway carries, as GROUP:PORT; None: unknown."""
     is_static: bool = False
-    """True if it comes from the configuration."""
+    """True if the configuration names the gateway."""
 
 
 class Sides(NamedTuple):
-    """The other gateways, divided."""
+    """The other gateways, divided into peers and mates."""
 
     peers: dict[int, Member]
     """Gateways of other LANs, by id."""
@@ -39,7 +39,7 @@ class Sides(NamedTuple):
 def sides_of(
     own: PublicKey, lan: str, groups: frozenset[str], static: Iterable[Member], listed: Iterable[Member]
 ) -> Sides:
-    """Divide the other gateways. The configuration of a gateway overrides its entry in the list.
+    """Divide the other gateways into peers and mates. `static` overrides `listed` where both describe a gateway.
 
     If the list is too long, every gateway chooses the same entries, so that none calls a gateway that ignores it.
     """

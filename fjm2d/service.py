@@ -27,7 +27,7 @@ log = Log("fjm2d.service")
 
 
 class Service:
-    """A gateway and all around it, until a signal ends it."""
+    """A gateway with its node list and its status server, run until a signal ends it."""
 
     def __init__(self, path: Path | None, config: GatewayConfig, keys: KeyPair) -> None:
         self.gateway = Gateway(config, keys)
@@ -133,7 +133,7 @@ def _log_unexpected(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
 
 
 def _registered(config: GatewayConfig) -> tuple[object, ...]:
-    """Return the settings that registration depends on."""
+    """Return the settings that the registration at the node-list service depends on."""
     return (
         config.admin,
         config.shown_name,

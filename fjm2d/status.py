@@ -14,11 +14,11 @@ from .errors import GatewayError
 from .values import show
 
 _REQUEST_BYTES_MAX: Final = 8192
-"""Longest request head, as of common web servers."""
+"""Length of the longest request head, as in common web servers."""
 _TIMEOUT_S: Final = 5.0
-"""Time for a request and its answer, so that idle connections do not use up all places."""
+"""Longest time for a request and its answer, so that idle connections do not keep others out."""
 _CONNECTIONS_MAX: Final = 32
-"""Connections at a time: a few health checks and scrapers."""
+"""Most connections at a time: enough for a few health checks and scrapers."""
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -37,22 +37,25 @@ Answer = tuple[int, str, str]
 
 
 class StatusServer:
-    """The server. It answers one request on each connection."""
+    """The status server. It answers one request on each connection."""
 
     def __init__(
         self, status: Callable[[], dict[str, Any]], metrics: Callable[[], str], faults: Callable[[], list[str]]
     ) -> None:
-        """`faults` is separate from `status`, because health checks ask often, and it costs next to nothing."""
+        """`faults` is separate from `status`: health checks ask for faults often, so that they must cost little."""
         self._faults = faults
         self._status = status
         self._metrics = metrics
         self._server: asyncio.Server | None = None
         self._connections = 0
         self.place: Address | None = None
-        """Address it listens at; None if it does not."""
+        """Address at which the server listens; None while it is closed."""
 
     async def open(self, place: Address | None) -> None:
-        """Listen at this address instead of the one before; None for none. Raise GatewayError if that fails."""
+        """Listen at `place`, and no longer at the previous address. None closes the server.
+
+        Raise GatewayError if the server cannot listen there.
+        """
         if place == self.place:
             return
         await self.close()
@@ -115,7 +118,10 @@ class StatusServer:
 
 
 def _is_for_here(headers: list[str]) -> bool:
-    """Return True if Host names this host. This refuses pages whose name was made to resolve to it."""
+    """Return True if the Host header names this host.
+
+    This refuses requests of web pages whose own name was made to resolve to this host.
+    """
     fields = [line.partition(":") for line in headers]
     return all(_is_local(value.strip()) for name, _, value in fields if name.strip().lower() == "host")
 

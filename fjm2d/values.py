@@ -1,4 +1,4 @@
-"""Readers of settings: from values of TOML and the environment to values of the gateway. Each says what it allows."""
+"""Readers of settings: they convert values of TOML and of the environment. Each reader tells what it allows."""
 
 import ipaddress
 import re
@@ -17,12 +17,12 @@ _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(k|m|g)?(?:bit(?:/s)?|bps)?", re.IG
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 _PORT = re.compile(r"[0-9]{1,5}")
 _INTERFACE = re.compile(r"[A-Za-z0-9._-]{1,15}")
-"""Names of interfaces that Linux allows, without control characters for terminals."""
+"""Pattern of interface names. It excludes control characters for terminals, which Linux allows in names."""
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 RATE_BPS_MIN, RATE_BPS_MAX = 10_000.0, 1e12
 """Bounds of a rate: a full datagram takes 1.2 s at the lowest, and no link reaches the highest."""
 NAME_CHARS_MAX = 64
-"""Longest name: Linux allows host names of this length."""
+"""Most characters of a name: Linux allows host names of this length."""
 
 
 class UnfitError(Exception):
@@ -60,10 +60,10 @@ class Reader:
     """Reader of one kind of value."""
 
     read: Callable[[Any], Any]
-    """Converts a value of TOML. Raises UnfitError."""
+    """Function that converts a value of TOML. It raises UnfitError for a value that is not allowed."""
     allowed: str
     from_text: Callable[[str], Any] = str
-    """Converts the text of a variable to what TOML would have given. Raises ValueError."""
+    """Function that converts the text of a variable to a value as TOML gives it. It raises ValueError if it cannot."""
 
 
 def show(address: Address) -> str:
@@ -255,7 +255,7 @@ def whole_or(word: str, low: int, high: int) -> Reader:
 
 
 def choice(*words: str) -> Reader:
-    """Return a reader of one of these words."""
+    """Return a reader that allows these words only."""
 
     def read(value: Any) -> str:
         if not isinstance(value, str) or value not in words:
@@ -266,7 +266,7 @@ def choice(*words: str) -> Reader:
 
 
 def several(inner: Reader, most: int, least: int = 0) -> Reader:
-    """Return a reader of lists."""
+    """Return a reader of lists of `least` to `most` values, which `inner` reads."""
 
     def read(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list) or not least <= len(value) <= most:

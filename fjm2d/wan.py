@@ -1,4 +1,4 @@
-"""UDP sockets towards the Internet: one for each address family, never fragmenting, one system call a train."""
+"""UDP sockets towards the Internet: one for each address family. They never fragment, and send a train in one call."""
 
 import asyncio
 import errno
@@ -20,20 +20,20 @@ _PMTUDISC_PROBE: Final = 3
 """Set DF and ignore ICMP: the tunnel searches for the path MTU itself, and ICMP can be forged."""
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _RECEIVE_BUFFER_BYTES: Final = 8 << 20
-"""Kernel buffer in: 67 ms at 1 Gbit/s, for when the process does not run."""
+"""Size of the kernel's receive buffer: 67 ms at 1 Gbit/s, for times when the process does not run."""
 _SEND_BUFFER_BYTES: Final = 1 << 20
-"""Kernel buffer out: a few trains. What waits longer belongs in the fair queues of the tunnel."""
+"""Size of the kernel's send buffer: a few trains. Further trains wait in the tunnel's own queues, which are fair."""
 
 
 class WanSockets:
-    """The sockets, and the choice of the one that reaches an address."""
+    """The sockets towards the Internet, and the choice of the socket that reaches an address."""
 
     def __init__(self, places: Sequence[Address]) -> None:
         """Open a socket for each address. Raise GatewayError if that fails."""
         self.stats = UdpStats()
         self.sockets: tuple[UdpSocket, ...] = ()
         self.offload = can_offload(UdpConfig(group="127.0.0.1", port=1))
-        """True if a train is one system call."""
+        """True if the kernel takes a whole train in one system call."""
         try:
             for place in places:
                 self.sockets += (UdpSocket(_open(place), self.stats, offload=self.offload),)
@@ -49,7 +49,7 @@ class WanSockets:
         return frozenset(one.kernel.family for one in self.sockets)
 
     def send(self, train: Train) -> UdpSocket | None:
-        """Send a train. If the kernel is full, return the socket to wait for before the same train is tried again."""
+        """Send a train. If the kernel's buffer is full, return the socket to wait for before sending it again."""
         through = self._by_family.get(":" in train.address[0])
         if through is None or through.send(train):
             return None
@@ -62,7 +62,7 @@ class WanSockets:
         return count > before
 
     def failures(self) -> dict[str, int]:
-        """Return what the kernel dropped because its receive buffer was full, or refused to send, by reason."""
+        """Return the counts of datagrams that the kernel lost in full buffers, or refused to send, by reason."""
         full = sum(one.kernel_drops() for one in self.sockets)
         refused = {f"send_{errno.errorcode.get(code, code)}".lower(): n for code, n in self.stats.send_errors.items()}
         return ({"kernel_full": full} if full else {}) | refused

@@ -28,8 +28,8 @@ from .options import Rate, object_option
 
 # libnorm is fastest with segments that IP fragments: fewer system calls.
 _SEGMENT_BYTES = 8000
-# Without fragmentation where packets are lost. The kernel keeps the other fragments of an incomplete datagram for 30 s;
-# soon its buffer is full, and no fragmented datagram arrives any more.
+# Where packets are lost, segments must not be fragmented. The kernel keeps the other fragments of an incomplete
+# datagram for 30 s; soon its buffer is full, and no fragmented datagram arrives any more.
 _SMALL_SEGMENT_BYTES = 1428
 
 
@@ -56,7 +56,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 
 
 class Names(click.ParamType[tuple[str, ...]]):
-    """Systems separated by commas."""
+    """Names of systems, separated by commas."""
 
     name = "NAME,..."
 

@@ -49,7 +49,7 @@ def micro(repeat: int, as_json: bool) -> None:
 
 
 def _tunnel_costs(repeat: int) -> "list[TunnelCost]":
-    """Return nothing if the gateway's packages are not installed."""
+    """Return the costs of a gateway's functions; none if the gateway's packages are not installed."""
     try:
         from ..micro import tunnel
     except ModuleNotFoundError:

@@ -30,7 +30,7 @@ class Rate(click.ParamType[str]):
 
 
 _LAYER_OF = {"form": "norm", "batch": "norm", "properties": "jms", "selector": "jms", "api": "jms"}
-"""The layer of options that only one layer has."""
+"""Layer of each option that only one layer has."""
 
 
 def check_layer(layer: str) -> None:
@@ -95,7 +95,7 @@ def timeout_option(default: float, text: str = "Give up after this many seconds.
 
 
 def how_much_options(function: _F) -> _F:
-    """Add --count and --seconds."""
+    """Add the options --count and --seconds to a command."""
     function = click.option(
         "--seconds", type=click.FloatRange(min=0, min_open=True), help="Send for this many seconds."
     )(function)
@@ -103,6 +103,6 @@ def how_much_options(function: _F) -> _F:
 
 
 def check_how_much(count: int | None, seconds: float | None) -> None:
-    """Raise UsageError unless exactly one of the two is given."""
+    """Raise UsageError unless exactly one of `count` and `seconds` is given."""
     if (count is None) == (seconds is None):
         raise click.UsageError("give one of --count and --seconds")

@@ -130,7 +130,9 @@ def peer(
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Exit. Raising KeyboardInterrupt within an `exec` of a string, as when a dataclass is made during an import,
-    would end the process by SIGINT although it is caught.
+    """Exit with the code for interruption.
+
+    This does not raise KeyboardInterrupt: within an `exec` of a string, as when a dataclass is made during an import,
+    it would end the process by SIGINT although it is caught.
     """
     sys.exit(INTERRUPTED)

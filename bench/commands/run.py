@@ -159,7 +159,7 @@ def _progress(cells: list[Cell]) -> Iterator[CellProgress]:
 
 
 class _TimeLeft:
-    """Estimated time left."""
+    """Estimate of the time that the remaining runs take."""
 
     def __init__(self, cells: list[Cell]) -> None:
         self.total_s = self.seconds = sum(cell.expected_s for cell in cells)

@@ -35,7 +35,7 @@ from ..networks.gateways import GatewayError
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def wan(layer: str, size: int, seconds: float, round_trips: int, repeat: int, settings: str, as_json: bool) -> None:
-    """Throughput and latency from LAN to LAN: through fjm2d, through plain relays, and without gateways. Needs root.
+    """Measure throughput and latency from LAN to LAN: by fjm2d, by plain relays, and without gateways. Needs root.
 
     The network is made of namespaces and is as fast as this machine. The plain relays forward datagrams one by one and
     do not encrypt them: one on asyncio, one with a thread for each direction. The ways take turns.

@@ -1,1 +1,1 @@
-"""Systems at the same task, one run at a time, and the medians of several runs."""
+"""Comparison of systems at the same task: single runs, and the medians of several runs."""

@@ -30,9 +30,9 @@ _STOP_S = 3.0
 _RATE_SHARE = 0.95
 """Share of a limited link's rate for libnorm, which sends at a fixed rate. The rest is for headers and repairs."""
 _PORTS_A_RUN = 4
-"""A run uses two ports; its sockets may linger while the next run begins."""
+"""Distance between the ports of two runs. A run uses two ports; its sockets may linger while the next run begins."""
 _PORTS_END = 32_000
-"""Linux gives ports from 32768 on to sockets that ask for any port."""
+"""End of the ports for runs. Linux gives ports from 32768 on to sockets that ask for any port."""
 _COMMAND = (sys.executable, "-m", "fjm2bench")
 
 
@@ -48,13 +48,13 @@ class Task:
     form: str
     """"stream" or "data": how FJM2's NORM layer and libnorm send messages."""
     properties: int
-    """Properties of each message, for systems that have them."""
+    """Number of properties of each message, for systems that have properties."""
     round_trips: int | None
     """Number of round trips to measure, one after another. None measures throughput."""
     rate_bps: float | None
     """Rate of the publisher's link. None if it is not limited."""
     seconds: float
-    """Time to publish for."""
+    """Seconds for which the publisher publishes."""
     is_offloaded: bool
     """True if the kernel may carry trains of datagrams as one packet."""
     is_verified: bool
@@ -97,11 +97,11 @@ class Trial:
     fault: str = ""
     """Description of the first failure; empty if there was none. The figures are void after a failure."""
     processes: tuple[ProcessResult, ...] = ()
-    """Results of the processes that printed one. The publisher's comes first."""
+    """Results of those processes that printed a result. That of the publisher comes first."""
 
 
 class TrialRunner:
-    """Runs one system at a time on a network."""
+    """Runner of one system at a time on a network."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class TrialRunner:
         self._environment = dict(os.environ) | ({} if task.is_offloaded else {"FJM2_NO_GSO": "1"})
 
     async def run(self, system: str, size: int) -> Trial:
-        """Run a system once. Whatever goes wrong is reported in the result."""
+        """Run a system once. The result reports failures; none is raised."""
         port = next(self._ports)
         processes: list[asyncio.subprocess.Process] = []
         results: list[ProcessResult] = []
@@ -256,7 +256,7 @@ def _throughput(system: str, results: list[ProcessResult], size: int) -> Trial:
 
 
 def _faults(pub: Mapping[str, Any], subs: list[Mapping[str, Any]]) -> list[str]:
-    """Say in which ways a reliable system failed to deliver every message once and unaltered."""
+    """Return texts that tell how a reliable system failed to deliver every message once and unaltered."""
     faults = []
     if pub["not_acked"]:
         faults.append(f"{len(pub['not_acked'])} did not confirm")

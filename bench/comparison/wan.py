@@ -17,7 +17,7 @@ _PING_BYTES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WanRun:
-    """One measurement of one way."""
+    """One measurement of one of the `WAYS` from LAN to LAN."""
 
     gbit_per_s: float
     """Throughput of messages, from the first until the last is confirmed."""
@@ -25,12 +25,12 @@ class WanRun:
     """CPU time of both gateways, for each gigabyte of messages."""
     p50_us: float
     p99_us: float
-    """Percentiles of round-trip times. A message crosses the line twice in one."""
+    """Percentiles of round-trip times. In a round trip, a message crosses the line twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WanRow:
-    """Medians of one way."""
+    """Medians of the measurements of one way, and their ratios to the other ways."""
 
     system: str
     gbit_per_s: float
@@ -40,7 +40,7 @@ class WanRow:
     added_p50_us: float | None
     """Added latency of one crossing, against the direct cable. None if that was not measured."""
     of_plain: float | None
-    """Throughput as a multiple of the plain relay's on asyncio."""
+    """Throughput as a multiple of that of the plain relay on asyncio."""
     runs: list[WanRun] = field(default_factory=list)
 
 
@@ -56,11 +56,11 @@ class WanPlan:
 
 
 class WanError(FJM2Error):
-    """A program of the comparison failed. The message says which, and why."""
+    """A program of the comparison failed. The message names the way and the fault."""
 
 
 def measure(plan: WanPlan, repeat: int) -> dict[str, list[WanRun]]:
-    """Measure all ways. They take turns."""
+    """Measure all ways `repeat` times, in turns. Return the measurements of each way."""
     return asyncio.run(measure_ways(plan, repeat))
 
 
@@ -75,7 +75,7 @@ async def measure_ways(plan: WanPlan, repeat: int) -> dict[str, list[WanRun]]:
 
 
 def rows_of(runs: dict[str, list[WanRun]]) -> list[WanRow]:
-    """Return the medians of each way, and how they compare."""
+    """Return the medians of each way, and their ratios."""
     middle = {way: _median_of(found) for way, found in runs.items() if found}
     plain, direct = middle.get(PLAIN), middle.get(DIRECT)
     return [

@@ -1,4 +1,4 @@
-"""FJM2's own APIs at the tasks of the benchmarks. The commands are the same for all of them."""
+"""FJM2's own APIs at the tasks of the benchmarks. The commands are the same for all APIs."""
 
 from importlib import import_module
 
@@ -9,6 +9,6 @@ APIS = ("listener", "receive", "iterate")
 
 
 def load(name: str) -> Layer:
-    """Return one of LAYERS."""
+    """Return the layer of this name, which is one of LAYERS."""
     layer: Layer = import_module(f"{__name__}.{name}").LAYER
     return layer

@@ -8,10 +8,10 @@ from ..workload.reception import Reception
 from ..workload.results import PubResult
 
 LINGER_S = 3.0
-"""How long a subscriber that has all messages answers the publisher if the publisher does not end."""
+"""Time for which a subscriber that has all messages still answers a publisher that does not end."""
 
 Ready = Callable[[], None]
-"""Called as soon as the process misses no message."""
+"""Callback for the moment from which on the process misses no message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class PubOptions:
     batch: int
     """Messages in one write (NORM layer)."""
     properties: int
-    """Properties of each message (JMS layer)."""
+    """Number of properties of each message (JMS layer)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +42,14 @@ class SubOptions:
     is_verified: bool
     timeout_s: float
     properties: int
-    """Properties of each message. This and the options below are for the JMS layer."""
+    """Number of properties of each message. This and the options below are for the JMS layer."""
     selector: str | None
     api: str
     """"listener", "receive" or "iterate"."""
 
 
 class Publisher(Protocol):
-    """Waits for receivers, sends, and waits for their confirmation."""
+    """Publisher that waits for receivers, sends messages, and waits until the receivers confirm."""
 
     doing: str
     """Current activity, for the message of a time-out."""
@@ -58,7 +58,7 @@ class Publisher(Protocol):
 
 
 class Subscriber(Protocol):
-    """Receives and checks the publisher's messages."""
+    """Subscriber that receives and checks the publisher's messages."""
 
     reception: Reception
 
@@ -68,7 +68,7 @@ class Subscriber(Protocol):
 
 
 class Pinger(Protocol):
-    """The end of round trips that measures."""
+    """The measuring end of round trips: it sends messages, and waits for them to come back."""
 
     doing: str
 
@@ -78,7 +78,7 @@ class Pinger(Protocol):
 
 
 class Echoer(Protocol):
-    """The end of round trips that sends messages back."""
+    """The echoing end of round trips: it sends messages back."""
 
     messages: int
     is_ended: bool
@@ -89,7 +89,7 @@ class Echoer(Protocol):
 
 
 class Layer(Protocol):
-    """One of FJM2's APIs."""
+    """One of FJM2's APIs, as the commands of the benchmarks use it."""
 
     system: str
     """Name of the system in results."""

@@ -1,7 +1,7 @@
 """Reed-Solomon: encoding and decoding speed beside zfec (C) and reedsolo (pure Python, and its C extension).
 
-Decoding starts with as many lost source symbols as there are parity symbols; other ones in each block. All coders take
-turns, so that a ratio compares what ran under the same conditions.
+For decoding, as many source symbols are lost as there are parity symbols, different ones in each block. All coders take
+turns, so that a ratio compares coders that ran under the same conditions.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,9 +22,9 @@ from fjm2.norm.core.fec import ReedSolomon
 SYMBOL_BYTES = 1400
 SIZES = ((64, 8), (64, 32), (20, 4))
 BLOCKS = (1, 16, 64)
-# Blocks of one sample, together or one after another: enough for the resolution of the clock
+# Blocks of one sample, coded together or one after another: enough for the resolution of the clock
 SAMPLE_BLOCKS = 64
-# reedsolo codes one column of a block at a time, so slowly that a few are enough
+# reedsolo codes one column of a block at a time, so slowly that a few columns are enough
 COLUMNS = 4
 REFERENCE = "zfec"
 RIVALS = (REFERENCE, "reedsolo", "creedsolo")
@@ -34,7 +34,7 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One coder at one task."""
+    """Result of one coder at one task."""
 
     peer: str
     task: str
@@ -42,7 +42,7 @@ class Row:
     k: int
     p: int
     blocks: int
-    """Blocks in one call."""
+    """Number of blocks that one call codes."""
     mb_per_s: float
     """Median, in millions of bytes of source data per second."""
     ratio: float | None
@@ -59,7 +59,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A piece of work to time, and how many bytes of source data it processes."""
+    """A piece of work to time, and the number of bytes of source data that it processes."""
 
     peer: str
     name: str

@@ -21,9 +21,9 @@ from fjm2d.tunnel.session import Session
 from .wire import stamped_train
 
 SEGMENTS = 44
-"""Number of datagrams that fill a train when they are sealed."""
+"""Number of datagrams that fill a train after they are sealed."""
 _TURNS = 300
-"""Repetitions of a measurement: some hundredths of a second."""
+"""Repetitions in one measurement, which take some hundredths of a second."""
 _GROUP = 7
 _LEFT: Address = ("192.0.2.1", 5741)
 _RIGHT: Address = ("192.0.2.2", 5741)
@@ -35,7 +35,7 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class TunnelCost:
-    """One step. The cost is in microseconds per train and per datagram."""
+    """Cost of one step in a gateway, in microseconds per train and per datagram."""
 
     step: str
     us: float
@@ -59,7 +59,7 @@ def run(repeat: int = 5) -> list[TunnelCost]:
 
 
 Step = Callable[[], float]
-"""Runs the step once and returns the seconds it took."""
+"""Function that runs a step once and returns the seconds that it took."""
 
 
 def _cost(step: str, count: int, once: Step, repeat: int) -> TunnelCost:
@@ -69,7 +69,7 @@ def _cost(step: str, count: int, once: Step, repeat: int) -> TunnelCost:
 
 
 def _cipher(data: Bytes, segment_bytes: int) -> Step:
-    """The least cost possible: a call of the cipher for each datagram, of slices that exist already."""
+    """Return the step of the least possible cost: it calls the cipher for each datagram, with slices made before."""
     seal, header = AESGCM(os.urandom(32)).encrypt_into, os.urandom(12)
     plain = [data.data[start : start + segment_bytes] for start in range(0, data.size, segment_bytes)]
     room = memoryview(bytearray(segment_bytes + 16))
@@ -143,7 +143,7 @@ def _inward(data: Bytes, segment_bytes: int) -> Step:
 
 
 class _Box:
-    """A buffer that trains arrive in, like a socket's."""
+    """Buffer in which trains arrive, like that of a socket."""
 
     def __init__(self) -> None:
         self._room = np.zeros(_WINDOW_BYTES, np.uint8)
@@ -188,7 +188,7 @@ class _Gateways:
         return forwarder
 
     def send(self, data: Bytes, segment_bytes: int) -> Train:
-        """Return what the left gateway sends to the right one for a train of its LAN."""
+        """Return the train that the left gateway sends to the right gateway for a train of its LAN."""
         (sealed,) = self._sealed(data, segment_bytes)
         return sealed
 

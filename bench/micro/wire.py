@@ -15,14 +15,14 @@ from fjm2.norm.core.wire import STREAM_HEADER, Data, DataReader, Fti, HeaderStam
 SEGMENTS = 45
 SEGMENT_BYTES = 1400
 TURNS = 2_000
-"""Repetitions of a measurement: some hundredths of a second."""
+"""Repetitions in one measurement, which take some hundredths of a second."""
 UDP_SEGMENT, UDP_GRO = 103, 104
 """Socket options of <linux/udp.h> that Python does not name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainCost:
-    """One step of a train's way. The cost is in microseconds per train."""
+    """Cost of one step of a train's way, in microseconds per train."""
 
     step: str
     us: float
@@ -103,7 +103,7 @@ def _mean_us(function: Callable[[], object]) -> float:
 
 
 def _socket_costs(buffer: NDArray[np.uint8], segment_bytes: int, repeat: int) -> list[TrainCost]:
-    """Measure the system calls that carry the train over the loopback. Return nothing without offload."""
+    """Measure the system calls that carry the train over the loopback. Return an empty list without offload."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,

@@ -18,16 +18,16 @@ _START_S = 20.0
 _STOP_S = 5.0
 """Longest time for a gateway to end after SIGTERM."""
 _RATE_SHARE = 0.95
-"""Share of the line's rate that fjm2d may use, as an operator would set it. The rest is for the headers below it."""
+"""Share of the line's rate that fjm2d may use, as an operator would set it. The rest is for headers of lower layers."""
 _LAST_WORDS_CHARACTERS = 500
-"""Length of a gateway's error output that a message quotes."""
+"""Most characters of a gateway's error output that a message quotes."""
 _LOG_CHUNK_BYTES = 1 << 16
-"""Size of a pipe on Linux."""
+"""Bytes of a log that are read at once: the size of a pipe on Linux."""
 _PYTHON = (sys.executable, "-m")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 CpuClock = Callable[[], float]
-"""Returns the CPU seconds that the gateways have used so far."""
+"""Function that returns the CPU seconds that the gateways have used so far."""
 
 
 class GatewayError(Exception):
@@ -38,7 +38,7 @@ class GatewayError(Exception):
 async def running_gateways(
     wan: Wan, way: str, port: int, rate_bps: float | None, environment_of: EnvironmentOf | None
 ) -> AsyncIterator[CpuClock]:
-    """Run gateways that carry a port of the default group until the context is left. Yields their CPU clock."""
+    """Run gateways until the context is left. They carry the default group at `port`. Yield their CPU clock."""
     async with AsyncExitStack() as stack:
         match way:
             case "fjm2d":

@@ -7,9 +7,9 @@ from .namespaces import COMMAND_TIMEOUT_S, Host, NetworkError
 from .network import DEVICE, Network, disable_offload, drop_on_arrival, shape
 
 _POLL_INTERVAL_S = 0.01
-"""How often to look if an interface is up. It takes some tens of milliseconds."""
+"""Time between two checks whether an interface has come up, which takes some tens of milliseconds."""
 _TBF_BURST_BYTES = 128 << 10
-"""A token bucket drops what exceeds its burst, so a whole train of 64 KiB has to fit."""
+"""Burst of the token bucket, which drops longer packets: a whole train of 64 KiB has to fit."""
 _TBF_QUEUE_BYTES = 1 << 20
 """Queue of the publisher's link: 84 ms at 100 Mbit/s."""
 

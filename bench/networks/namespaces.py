@@ -1,7 +1,7 @@
 """Network namespaces: create, configure, list and remove them.
 
-Needs root and the tools `ip`, `tc` and `iptables`. The names tell which process made a namespace, so that the
-namespaces of processes that were killed can be found and removed.
+They need root and the tools `ip`, `tc` and `iptables`. The name of a namespace tells which process made it, so that
+the namespaces of processes that were killed can be found and removed.
 """
 
 import os
@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 COMMAND_TIMEOUT_S = 20.0
-"""Longest time for one command. They take milliseconds; a busy machine with many namespaces may need seconds."""
+"""Longest time for one command. Commands take milliseconds; a busy machine with many namespaces may need seconds."""
 _NAME = re.compile(r"fjm2-bench-([0-9]+)-")
 
 EnvironmentOf = Callable[[str, str], Mapping[str, str]]
-"""Returns additional environment variables of a process, given its role and its name in the run."""
+"""Function that returns additional environment variables of a process, given its role and its name in the run."""
 
 
 class NetworkError(Exception):
@@ -38,7 +38,7 @@ class Host:
 
 
 def missing() -> str | None:
-    """Say why namespaces cannot be made here, or return None if they can."""
+    """Return the reason why namespaces cannot be made on this machine, or None if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     absent = [tool for tool in ("ip", "tc", "iptables") if shutil.which(tool) is None]
@@ -51,7 +51,7 @@ def prefix_of(pid: int) -> str:
 
 
 def names() -> list[str]:
-    """Return the names of all network namespaces of this machine, whoever made them."""
+    """Return the names of all network namespaces of this machine, including those of other programs."""
     return [line.split()[0] for line in run("ip", "netns", "list").splitlines() if line.strip()]
 
 

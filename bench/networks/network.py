@@ -1,4 +1,4 @@
-"""A network of namespaces that exists as long as its context."""
+"""A network of namespaces that exists for as long as its context."""
 
 import itertools
 import os
@@ -43,7 +43,7 @@ class Network(ABC):
 
     @abstractmethod
     def make(self) -> None:
-        """Create the namespaces, by `add`, and what connects them."""
+        """Create the namespaces, with `add`, and connect them."""
 
     def add(self, name: str) -> None:
         """Create a namespace that is removed with the network."""
@@ -62,7 +62,7 @@ class Network(ABC):
 
 
 def shape(host: Host, device: str, rate_bps: float, burst_bytes: int, queue_bytes: int) -> None:
-    """Limit what a host sends by an interface: a token bucket before a queue that drops when it is full."""
+    """Limit the rate at which a host sends through an interface. Packets wait in a queue, which drops if it is full."""
     bucket = f"tbf rate {rate_bps:.0f}bit burst {burst_bytes} limit {queue_bytes}"
     namespaces.run("tc", "-n", host.name, *f"qdisc replace dev {device} root {bucket}".split())
 

@@ -2,9 +2,9 @@
 
     python -m fjm2bench.networks.plain_relay asyncio|threads GROUP PORT LAN_ADDRESS WAN_ADDRESS PEER_ADDRESS
 
-For comparison with fjm2d, in the two simplest forms: asyncio's datagram protocols, or a thread for each direction that
-calls `recv` and `sendto`. Its socket buffers are as large as fjm2d's. It accepts datagrams from anyone. It prints a
-line of JSON when it is ready, and runs until SIGTERM.
+The relay serves for comparison with fjm2d, in the two simplest forms: asyncio's datagram protocols, or a thread for
+each direction that calls `recv` and `sendto`. Its socket buffers are as large as fjm2d's. It accepts datagrams from
+anyone. It prints a line of JSON when it is ready, and runs until SIGTERM.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Address = tuple[str, int]
 
 
 class OneWay(asyncio.DatagramProtocol):
-    """Forwards what it receives."""
+    """Protocol that forwards each datagram that it receives."""
 
     def __init__(self, out: asyncio.DatagramTransport, destination: Address) -> None:
         self._send = out.sendto
@@ -34,14 +34,14 @@ class OneWay(asyncio.DatagramProtocol):
 
 
 def open_group(group: Address, lan: str) -> socket.socket:
-    """Open a socket that receives what is sent to the group on the LAN."""
+    """Open a socket that receives the datagrams that are sent to the group on the LAN."""
     opened = open_udp(group)
     opened.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(group[0]) + socket.inet_aton(lan))
     return opened
 
 
 def open_out(lan: str) -> socket.socket:
-    """Open a socket that sends to the group. What it sends does not come back to this host."""
+    """Open a socket that sends to the group. Its datagrams do not come back to this host."""
     opened = open_udp((lan, 0))
     opened.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(lan))
     opened.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
@@ -62,7 +62,7 @@ def say_ready() -> None:
 
 
 async def relay_by_asyncio(group: Address, lan: str, wan: Address, peer: Address) -> None:
-    """Forward in both directions until cancelled."""
+    """Forward datagrams in both directions until cancelled."""
     loop = asyncio.get_running_loop()
     out, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=open_out(lan))
     tunnel, _ = await loop.create_datagram_endpoint(lambda: OneWay(out, group), sock=open_udp(wan))
@@ -72,7 +72,7 @@ async def relay_by_asyncio(group: Address, lan: str, wan: Address, peer: Address
 
 
 def relay_by_threads(group: Address, lan: str, wan: Address, peer: Address) -> None:
-    """Forward in both directions until the process ends."""
+    """Forward datagrams in both directions until the process ends."""
     inside, out, tunnel = open_group(group, lan), open_out(lan), open_udp(wan)
     back = threading.Thread(target=pump, args=(tunnel, out, group), daemon=True)
     back.start()
@@ -81,7 +81,7 @@ def relay_by_threads(group: Address, lan: str, wan: Address, peer: Address) -> N
 
 
 def pump(source: socket.socket, out: socket.socket, destination: Address) -> None:
-    """Forward in one direction."""
+    """Forward datagrams in one direction, without end."""
     while True:
         out.sendto(source.recv(_DATAGRAM_BYTES_MAX), destination)
 

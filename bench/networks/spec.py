@@ -28,7 +28,7 @@ class NetworkSpec:
         )
 
     def open(self) -> Network:
-        """Return the network, to be entered as a context."""
+        """Return the network. It is made when it is entered as a context."""
         if self.network == "loopback":
             return Loopback(self.fanout)
         if self.network == "wan":

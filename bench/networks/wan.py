@@ -12,15 +12,15 @@ LAN_DEVICE, WAN_DEVICE, DIRECT_DEVICE = "lan0", "wan0", "direct0"
 LEFT_LAN, RIGHT_LAN, LEFT_WAN, RIGHT_WAN = "10.57.1.2", "10.57.2.2", "10.57.3.1", "10.57.3.2"
 """Addresses of the gateways."""
 _QUEUE_S = 0.1
-"""Longest delay in the queue before the line, as in a common router. A full queue drops."""
+"""Longest delay in the queue before the line, as in a common router. A full queue drops packets."""
 _QUEUE_MIN_BYTES = 64 << 10
-"""The queue holds a whole train even before a slow line."""
+"""Least size of the queue before the line: a whole train has to fit, even if the line is slow."""
 _BURST_BYTES = 64 << 10
-"""A token bucket drops what exceeds its burst, and hosts hand over whole trains of up to 64 KiB."""
+"""Burst of the token bucket, which drops longer packets: hosts hand over whole trains of up to 64 KiB."""
 
 
 class Wan(Network):
-    """The line between the gateways, and the direct cable, have a rate and lose packets in both directions."""
+    """Two LANs, a line between their gateways, and a direct cable. Line and cable have a rate and lose packets."""
 
     device = LAN_DEVICE
 

@@ -26,11 +26,11 @@ _MODULES = {
 }
 RELIABLE = ("activemq", "activemq-stomp", "cyclonedds", "jgroups", "libnorm", "mosquitto", "nats", "pyzmq", "zenoh")
 RAW = ("udp-unicast", "udp-multicast", "udp-trains", "udp-c")
-"""Systems without delivery guarantees. What counts is what was received."""
+"""Systems without delivery guarantees. Their figure is the rate at which messages were received."""
 SYSTEMS = (*RELIABLE, *RAW)
 
 
 def load(system: str) -> Peer:
-    """Return the adapter of a system. `Peer.missing` says if the system is installed."""
+    """Return the adapter of a system. Its `missing` tells if the system is installed."""
     peer: Peer = import_module(f"{__name__}.{_MODULES[system]}").PEER
     return peer

@@ -19,7 +19,7 @@ _PREFETCH = 32766
 
 
 class ActiveMqStomp(PolledPeer):
-    """The adapter."""
+    """Adapter of ActiveMQ over STOMP."""
 
     name = "activemq-stomp"
     settings = (
@@ -47,7 +47,7 @@ class ActiveMqStomp(PolledPeer):
 
 
 class _Link:
-    """A connection. Its own thread receives messages."""
+    """A connection to the broker. Its own thread receives messages."""
 
     def __init__(self, options: PeerOptions, deadline: Deadline) -> None:
         import stomp

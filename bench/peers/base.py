@@ -1,4 +1,4 @@
-"""The interface of adapters, and what they share."""
+"""The interface of adapters to other systems, and code that the adapters share."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from ..workload.reception import Reception, messages_at_once
 from ..workload.results import EchoResult, PingResult, PubResult, SubResult
 
 HELLO_INTERVAL_S = 0.4
-"""How often a subscriber announces itself until messages arrive. A publisher waits for all announcements."""
+"""Time between two announcements of a subscriber, until messages arrive. A publisher waits for all its subscribers."""
 _END_WORD = word(END_NUMBER).to_bytes(8)
 END_BYTES = 16
 
@@ -41,20 +41,20 @@ class PeerOptions:
 
 
 class Peer(Protocol):
-    """One system."""
+    """Adapter of one system: runs it at the tasks of the benchmarks."""
 
     name: str
     settings: str
     """The system's settings, and what makes the comparison fair."""
 
     def missing(self) -> str | None:
-        """Say what the system lacks on this machine, or return None if it can run."""
+        """Return the reason why the system cannot run on this machine, or None if it can."""
         ...
 
     def pub(self, options: PeerOptions) -> PubResult: ...
 
     def sub(self, options: PeerOptions) -> SubResult:
-        """Receive until the publisher ends. Print that it is ready as soon as it is."""
+        """Receive until the publisher ends. Print the line of `print_ready` as soon as messages can be received."""
         ...
 
     def ping(self, options: PeerOptions) -> PingResult: ...
@@ -63,7 +63,7 @@ class Peer(Protocol):
 
 
 class PeerTimeoutError(Exception):
-    """Something did not happen in time. The message says what."""
+    """A step of a run failed, or was not done in time. The message names the step."""
 
 
 class Deadline:
@@ -112,7 +112,7 @@ def intake(reception: Reception) -> tuple[Callable[[bytes], bool], Callable[[], 
     """Return two functions for a subscriber that receives messages one by one.
 
     The first takes a message and returns True if it is the last one of the run. Messages are checked in batches; the
-    last one flushes the batch. The second returns how many messages there were so far.
+    last message ends the batch. The second returns the number of messages so far.
     """
     at_once = messages_at_once(reception.size)
     gathered: list[bytes] = []

@@ -1,4 +1,4 @@
-"""A broker beside a publisher, which starts and ends it. Its CPU time counts as the publisher's."""
+"""A broker beside a publisher. The publisher starts and ends the broker, whose CPU time counts as the publisher's."""
 
 import os
 import shutil
@@ -16,11 +16,11 @@ from .base import Deadline, PeerOptions, PeerTimeoutError
 _SBIN = ("/usr/sbin", "/usr/local/sbin")
 """Folders of system programs, which are not in the search path of ordinary users."""
 _POLL_S = 0.02
-"""How often to look if the broker accepts connections. Brokers start in tenths of a second."""
+"""Time between two checks whether the broker accepts connections. Brokers start in tenths of a second."""
 _STOP_S = 3.0
 """Longest time for a broker to end after SIGTERM."""
 CONFIGURATION = "/dev/stdin"
-"""File that a broker reads its configuration from. Nothing is left on the disk."""
+"""File from which a broker reads its configuration. Nothing is left on the disk."""
 
 
 def program(name: str) -> str | None:
@@ -34,7 +34,7 @@ def dying_with_us(argv: list[str]) -> list[str]:
 
 
 def lack_of(name: str) -> str | None:
-    """Say what is missing to run a broker, or return None if nothing is."""
+    """Return a text that tells what is missing to run a program, or None if nothing is."""
     for needed in (name, "setpriv"):
         if program(needed) is None:
             return f"{needed} is not installed"
@@ -43,7 +43,7 @@ def lack_of(name: str) -> str | None:
 
 @contextmanager
 def broker(argv: list[str], configuration: str, options: PeerOptions, deadline: Deadline) -> Iterator[int]:
-    """Run a broker until the context is left. Yields its process id as soon as it accepts connections."""
+    """Run a broker until the context is left. Yield its process id as soon as it accepts connections."""
     name, place = argv[0], (options.publisher, options.port)
     if _answers(place):
         raise OSError(f"{place[0]}:{place[1]} is in use")
@@ -82,7 +82,7 @@ def _answers(place: tuple[str, int]) -> bool:
 
 
 class SharedWatch(StopWatch):
-    """Measures elapsed time, and the CPU time of this process and a broker together."""
+    """Stop watch of elapsed time, and of the CPU time of this process and a broker together."""
 
     def __init__(self, broker_pid: int) -> None:
         self._broker = Path(f"/proc/{broker_pid}/stat")

@@ -1,4 +1,4 @@
-"""The folder of compiled programs."""
+"""The folder that keeps the compiled programs of the peers."""
 
 import os
 from pathlib import Path

@@ -11,19 +11,19 @@ from .base import Deadline, PeerOptions
 from .polling import PolledPeer, Role, Topic
 
 _SAMPLES_A_TURN = 256
-"""Samples read in one call: more of them only use memory."""
+"""Most samples read in one call: more of them only use memory."""
 _LOOPBACK = ("lo", "127.0.0.1", "::1")
 _CDR_LITTLE_ENDIAN = b"\0\1\0\0"
 _PREFIX_BYTES = len(_CDR_LITTLE_ENDIAN) + 4
-"""Bytes before the content: the encoding and the length."""
+"""Bytes before the content of an encoded sample: the encoding and the length."""
 _SMALL_SEGMENT_BYTES = 1428
-"""Segment size that asks for datagrams that fit into one packet."""
+"""Longest segment size for which datagrams are limited to one packet."""
 _CLOSE_NS = 1_000_000_000
 """Longest time to wait for acknowledgements when closing."""
 
 
 class CycloneDds(PolledPeer):
-    """The adapter."""
+    """Adapter of Cyclone DDS."""
 
     name = "cyclonedds"
     settings = (
@@ -94,7 +94,7 @@ class _Link:
         return publish
 
     def _await_readers(self, writer: Any) -> None:
-        """Wait for all readers. A reader does not receive what was written before it was found."""
+        """Wait until all readers are found. A reader does not receive samples written before it was found."""
         while len(writer.get_matched_subscriptions()) < self._receivers:
             self._deadline.check("waiting for the readers to be found")
             self.poll(0.01)
@@ -113,7 +113,7 @@ class _Link:
         return True  # a write waits by itself until there is room
 
     def close(self) -> None:
-        """Close after the others have acknowledged what was written, or are gone."""
+        """Close after the readers have acknowledged all samples, or are gone."""
         for writer in self._writers.values():
             with suppress(AttributeError):  # the binding fails on its own time-out
                 writer.wait_for_acks(_CLOSE_NS)

@@ -18,13 +18,13 @@ from .polling import PolledPeer, Role, Topic
 _MESSAGE_BYTES_MAX = 268_435_000
 """Longest message: MQTT's limit of a packet, less room for its header."""
 _TICK_S = 0.1
-"""Time after which a wait looks at its deadline."""
+"""Interval at which a wait checks its deadline."""
 _PACKETS_A_TURN = 256
-"""Bounds the time between two looks at the deadline."""
+"""Most packets read in a turn. It bounds the time between two checks of the deadline."""
 
 
 class Mosquitto(PolledPeer):
-    """The adapter."""
+    """Adapter of Mosquitto."""
 
     name = "mosquitto"
     settings = (

@@ -1,6 +1,7 @@
 """NATS: core NATS with nats-py. Subscribers' reports hold the publisher back, so that nothing is lost.
 
-It has its own event loop and is no `PolledPeer`: entering an event loop for each message takes 40 microseconds.
+The adapter has its own event loop and is no `PolledPeer`: entering an event loop for each message takes 40
+microseconds.
 """
 
 import asyncio
@@ -30,12 +31,12 @@ _DATA, _BACK, _REPORTS = "fjm2bench.data", "fjm2bench.back", "fjm2bench.reports"
 _MESSAGE_BYTES_MAX = 64 << 20
 """Longest message that the server accepts."""
 _TICK_S = 0.1
-"""Time after which a wait looks at its deadline."""
+"""Interval at which a wait checks its deadline."""
 _T = TypeVar("_T")
 
 
 class Nats:
-    """The adapter."""
+    """Adapter of core NATS."""
 
     name = "nats"
     settings = (
@@ -201,7 +202,7 @@ async def _client(options: PeerOptions, deadline: Deadline) -> AsyncIterator[Any
     import nats
 
     async def ignore(_: Exception) -> None:
-        """Ignore errors: what counts is what arrives."""
+        """Ignore errors: only the messages that arrive count."""
 
     while True:
         try:
@@ -223,7 +224,7 @@ async def _client(options: PeerOptions, deadline: Deadline) -> AsyncIterator[Any
 
 
 async def _listen(client: Any, subject: str, take: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-    """Subscribe, and wait until the server knows it. The client's queues have no limit, so that nothing is dropped."""
+    """Subscribe, and wait until the server knows the subscription. Queues have no limit, so that nothing is dropped."""
     await client.subscribe(subject, cb=take, pending_msgs_limit=0, pending_bytes_limit=0)
     await client.flush()
 

@@ -23,7 +23,7 @@ from .base import HELLO_INTERVAL_S, Deadline, PeerOptions, end_message, intake, 
 from .window import Reports, Window
 
 _TICK_S = 0.1
-"""Time after which a wait looks at its deadline."""
+"""Interval at which a wait checks its deadline."""
 Role = Literal["pub", "sub", "ping", "echo"]
 
 
@@ -51,11 +51,11 @@ class Link(Protocol):
         ...
 
     def poll(self, seconds: float) -> None:
-        """Read and write what is possible. Wait at most this long if there is nothing to do."""
+        """Read and write as much as is possible at once. If there is nothing to do, wait for at most `seconds`."""
         ...
 
     def is_written(self) -> bool:
-        """Return True if there is room to publish more. Closing the link sends what was published."""
+        """Return True if there is room to publish more. Closing the link sends all published messages."""
         ...
 
 
@@ -72,12 +72,13 @@ class PolledPeer(ABC):
 
     @abstractmethod
     def link(self, options: PeerOptions, deadline: Deadline, role: Role) -> AbstractContextManager[Link]:
-        """Return a context that connects, as soon as there is something to connect to."""
+        """Return a context that connects as soon as the other end accepts connections."""
 
     @contextmanager
     def companion(self, options: PeerOptions, deadline: Deadline) -> Iterator[Callable[[], StopWatch]]:  # noqa: ARG002
-        """Run what a publisher needs beside it, such as a broker. Yields a function that makes a watch that
-        includes its CPU time.
+        """Run a process that a publisher needs beside it, such as a broker.
+
+        Yield a function that makes a stop watch, which includes the CPU time of that process.
         """
         yield StopWatch
 
@@ -196,7 +197,7 @@ class PolledPeer(ABC):
 def _announce(
     link: Link, report: Callable[[bytes], object], reports: Reports, is_heard: Callable[[], bool], deadline: Deadline
 ) -> None:
-    """Report the subscriber's presence until something arrives."""
+    """Announce the subscriber to the publisher until a message arrives."""
     while not is_heard() and not deadline.is_over:
         report(reports.report(0))
         again_at = time.monotonic() + HELLO_INTERVAL_S

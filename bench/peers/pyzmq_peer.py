@@ -19,17 +19,17 @@ from ..workload.results import (
 from .base import END_BYTES, Deadline, PeerOptions, end_message, messages_to_send, total_of
 
 _TICK_MS = 100
-"""Time after which a wait looks at its deadline."""
+"""Interval at which a wait checks its deadline."""
 _QUEUE_BYTES = 64 << 20
 """Capacity of each queue, at both ends."""
 _COPY_BELOW = 64 << 10
-"""Smaller messages are copied into ZeroMQ, which is cheaper than tracking them."""
+"""Length below which messages are copied into ZeroMQ, which is cheaper than tracking them."""
 _LINGER_MS = 1000
-"""Longest time to send what is queued when closing."""
+"""Longest time to send queued messages when a socket is closed."""
 
 
 class PyZmq:
-    """The adapter."""
+    """Adapter of ZeroMQ."""
 
     name = "pyzmq"
     settings = (
@@ -179,7 +179,7 @@ def _queue(options: PeerOptions) -> int:
 
 
 def _count_to(count: int, inlet: Any, deadline: Deadline, what: str) -> None:
-    """Wait for a number of messages."""
+    """Wait until `count` messages have arrived."""
     seen = 0
     while seen < count:
         if inlet.poll(_TICK_MS):

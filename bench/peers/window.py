@@ -7,15 +7,15 @@ report of one more than all messages confirms them and the end.
 import os
 
 _WINDOW_BYTES = 16 << 20
-"""Larger than the bandwidth-delay product of any network here, so that the window is not the limit."""
+"""Most bytes of a window: more than the bandwidth-delay product of any network here, so that it is not the limit."""
 _WINDOW_MESSAGES = 1 << 16
-"""Limits the memory of brokers, which need some hundred bytes for a small message."""
+"""Most messages of a window. It limits the memory of brokers, which need some hundred bytes for a small message."""
 _REPORTS_A_WINDOW = 4
-"""So that the publisher need not wait for a report before the window is full."""
+"""Reports of a subscriber in each window: several, so that the publisher gets a report before the window is full."""
 
 
 class Window:
-    """The publisher's half."""
+    """The publisher's half of the flow control."""
 
     def __init__(self, receivers: int, size: int) -> None:
         self._receivers = receivers
@@ -23,7 +23,7 @@ class Window:
         self._counts: dict[bytes, int] = {}
 
     def note(self, report: bytes) -> None:
-        """Take a subscriber's report."""
+        """Record a subscriber's report."""
         name, _, count = report.partition(b" ")
         self._counts[name] = max(int(count), self._counts.get(name, 0))
 
@@ -40,7 +40,7 @@ class Window:
         return sent - min(self._counts.values(), default=sent) <= self._messages
 
     def confirmed(self, total: int) -> int:
-        """Return how many subscribers have confirmed `total` messages and the end."""
+        """Return the number of subscribers that have confirmed `total` messages and the end."""
         return sum(count > total for count in self._counts.values())
 
     def is_confirmed(self, total: int) -> bool:
@@ -48,7 +48,7 @@ class Window:
 
 
 class Reports:
-    """A subscriber's half."""
+    """A subscriber's half of the flow control."""
 
     def __init__(self, size: int) -> None:
         self._every = max(1, _window(size) // _REPORTS_A_WINDOW)
@@ -67,5 +67,5 @@ class Reports:
 
 
 def _window(size: int) -> int:
-    """Return the window in messages. It always has room for two lists of `messages_to_send`."""
+    """Return the length of the window in messages: it always has room for two lists of `messages_to_send`."""
     return max(8, min(_WINDOW_MESSAGES, _WINDOW_BYTES // size))

@@ -12,7 +12,7 @@ from .polling import PolledPeer, Role, Topic
 
 
 class Zenoh(PolledPeer):
-    """The adapter."""
+    """Adapter of Zenoh."""
 
     name = "zenoh"
     settings = (
@@ -46,7 +46,7 @@ class Zenoh(PolledPeer):
 
 
 class _Link:
-    """A session. Messages arrive in a thread of Zenoh's, one after another."""
+    """A Zenoh session. Messages arrive in a thread of Zenoh's, one after another."""
 
     def __init__(self, session: Any, *, is_express: bool) -> None:
         self._session = session
@@ -67,7 +67,7 @@ class _Link:
         self._session.declare_subscriber(_key(topic), handle if topic is Topic.DATA else handle_and_wake)
 
     def publisher(self, topic: Topic) -> Callable[[bytes | memoryview], object]:
-        """Return a function that waits instead of dropping. An express publisher does not batch messages."""
+        """Return a function that publishes a message, and waits instead of dropping it. `express` avoids batches."""
         import zenoh
 
         publisher = self._session.declare_publisher(

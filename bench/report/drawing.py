@@ -1,4 +1,4 @@
-"""Drawing of plots: a wide SVG, a narrow one for telephones, and the wide one as PNG."""
+"""Drawing of plots: a wide SVG, a narrow SVG for telephones, and a wide PNG."""
 
 import io
 import math
@@ -22,9 +22,9 @@ PNG_DPI = 150
 _WIDE_IN, _NARROW_IN = 8.2, 4.0
 """Widths of pictures in inches: two panels beside each other, or one."""
 _PANEL_IN = 3.3
-"""Height of a panel."""
+"""Height of a panel in inches."""
 _ROW_IN = 0.27
-"""Height of a system's row."""
+"""Height of a system's row in inches."""
 _SETTINGS: Any = {
     "font.family": "DejaVu Sans",
     "font.size": FONT_PT,
@@ -48,7 +48,7 @@ _SETTINGS: Any = {
 
 
 def svg(plot: Plot, *, is_narrow: bool = False) -> str:
-    """Return the plot as SVG. It has no size of its own; the page gives it one."""
+    """Return the plot as SVG. The picture has no size of its own: the page sets its size."""
     with mpl.rc_context(_SETTINGS):
         out = io.StringIO()
         figure_of(plot, is_narrow=is_narrow).savefig(out, format="svg", metadata={"Date": None, "Creator": None})
@@ -64,7 +64,7 @@ def png(plot: Plot) -> bytes:
 
 
 def figure_of(plot: Plot, *, is_narrow: bool = False) -> Figure:
-    """Draw all panels, with one legend below them."""
+    """Return a figure with all panels, and one legend below them."""
     with mpl.rc_context(_SETTINGS):
         columns = 1 if is_narrow else min(len(plot.panels), 2)
         rows = math.ceil(len(plot.panels) / columns)

@@ -1,4 +1,4 @@
-"""The page of a report: plots, tables and texts in one HTML file without references to others."""
+"""The page of a report: plots, tables and texts in one HTML file, which refers to no other files."""
 
 import base64
 from collections.abc import Iterable, Sequence

@@ -13,7 +13,7 @@ _Place = TypeVar("_Place", int, str, tuple[int, int], tuple[str, int])
 
 
 def by_size(results: Sequence[Result], title: str, limit_bps: float | None = None) -> Panel:
-    """Return throughput by message size, in a unit that fits."""
+    """Return a panel of throughput by message size, in Mbit/s if the link is slow, else in Gbit/s."""
     is_slow = limit_bps is not None and limit_bps < 1e9
     scale, unit = (1e3, "Mbit/s") if is_slow else (1.0, "Gbit/s")
     return Panel(
@@ -29,7 +29,7 @@ def by_size(results: Sequence[Result], title: str, limit_bps: float | None = Non
 
 
 def by_fanout(results: Sequence[Result], size: int, y: str, y_label: str, limit_bps: float | None = None) -> Panel:
-    """Return a figure by number of subscribers, for systems that were measured with several."""
+    """Return a panel of a figure by number of subscribers, for systems that were measured with several."""
     wide = {result.system for result in results if result.fanout != 1}
     return Panel(
         title=f"Messages of {size} B",
@@ -48,7 +48,7 @@ def by_fanout(results: Sequence[Result], size: int, y: str, y_label: str, limit_
 
 
 def by_loss(results: Sequence[Result], title: str, x_label: str, rate_bps: float | None) -> Panel:
-    """Return throughput by loss. The panel is empty, and is left out, if no result has loss."""
+    """Return a panel of throughput by loss. It is empty, and so left out, if no result has loss."""
     return Panel(
         title=title,
         x_label=x_label,

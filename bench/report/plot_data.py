@@ -54,7 +54,7 @@ class Plot:
     """A picture with its title and text."""
 
     key: str
-    """Base name of its files."""
+    """Base name of the plot's files."""
     title: str
     text: str
     panels: tuple[Panel, ...]
@@ -81,7 +81,7 @@ def lines_of(results: Iterable[Result], x: Key, y: str, scale: float = 1.0) -> t
 
 
 def point_of(x: float, values: Sequence[tuple[float, str]]) -> Point:
-    """Return the point of some measurements and their runs."""
+    """Return the point of some measurements, each given with its run."""
     numbers = [value for value, _ in values]
     runs = tuple(sorted({run for _, run in values}))
     return Point(x=x, y=median(numbers), low=min(numbers), high=max(numbers), runs=runs)

@@ -1,4 +1,4 @@
-"""The plots of a report, and which runs belong to each."""
+"""The plots of a report, and the choice of the runs for each."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -277,7 +277,7 @@ def _fec(results: Sequence[Result]) -> Iterator[Plot]:
 
 
 def _others(results: Sequence[Result]) -> Iterator[Plot]:
-    """Plots of scenarios with other names, and of links with other rates."""
+    """Yield plots of scenarios with other names, and of links with other rates."""
     chosen = [result for result in results if result.layer != "fec" and _is_other(result)]
     places = {(result.scenario or "", result.rate_bps, result.fanout or 0, result.loss) for result in chosen}
     for scenario, rate_bps, fanout, loss in sorted(places, key=lambda it: (it[0], it[1] or 0, *it[2:])):

@@ -79,7 +79,7 @@ def _table(part: _Part, results: Sequence[Result]) -> str:
 
 
 def _losses(results: Sequence[Result]) -> str:
-    """Return each system's throughput with loss as a share of its own throughput without."""
+    """Return a table of each system's throughput with loss, as a share of its own throughput without loss."""
     chosen = [result for result in results if result.layer != "udp" and result.scenario is not None]
     groups: dict[tuple[object, ...], list[Result]] = {}
     for result in chosen:

@@ -1,7 +1,7 @@
-"""The looks of systems: a colour, a marker and a line each, the same in all plots.
+"""The looks of systems. Each system has a colour, a marker and a line, which are the same in all plots.
 
-The colours are Okabe and Ito's, which colour-blind people can tell apart; markers tell the rest. FJM2's own lines are
-warm and thick.
+The colours are Okabe and Ito's, which colour-blind people can tell apart; markers tell further systems apart. FJM2's
+own lines are warm and thick.
 """
 
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ LOOKS = {
 }
 _COLOURS = (_BLUE, _VERMILION, _GREEN, _PURPLE, _SKY, _BLACK, _ORANGE, _BROWN)
 _OTHERS = [Look(colour, marker) for colour, marker in zip(_COLOURS, "^ovDP>sX", strict=True)]
-"""Looks of other systems, by their position in the plot."""
+"""Looks of systems that are not in `LOOKS`, by their position in the plot."""
 
 NAMES = {
     "fjm2-jms": "FJM2 (JMS)",

@@ -39,7 +39,7 @@ def tables_of(results: Sequence[Result], anomalies: Sequence[Mapping[str, Any]])
 
 
 def standings(results: Iterable[Result]) -> list[tuple[str, str, float, str]]:
-    """Return (setting, FJM2's system, ratio to the best other system, that system). Above 1, FJM2 is better."""
+    """Return tuples: setting, FJM2's system, ratio to the best other system, that system. Above 1, FJM2 is better."""
     found: dict[tuple[str, ...], dict[str, float]] = {}
     for name, is_better_high in (("msgs_per_s", True), ("p50_us", False)):
         for what, values in _values(results, name).items():
@@ -69,7 +69,7 @@ def _place(result: Result) -> tuple[Any, ...]:
 
 
 def _what(result: Result) -> str:
-    """Describe a result's setting."""
+    """Return a description of a result's setting."""
     link = "" if result.rate_bps is None else f" at {result.rate_bps / 1e6:g} Mbit/s"
     lost = f", {result.loss:.1%} lost" if result.loss else ""
     if "p50_us" in result.r:
@@ -149,7 +149,7 @@ def _faults(results: Sequence[Result]) -> Table | None:
 
 
 def _anomalies(anomalies: Sequence[Mapping[str, Any]]) -> Table | None:
-    """Return a row for each anomaly, the oldest first. Further labels of its series are in the warehouse."""
+    """Return a table of the anomalies, the oldest first. Further labels of their series are in the warehouse."""
     if not anomalies:
         return None
     by_time = sorted(anomalies, key=lambda row: (row["start"], row["run"], row["node"], row["source"]))

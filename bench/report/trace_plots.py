@@ -13,9 +13,9 @@ from .warehouse import Warehouse
 
 _LINES = ("-", "--", ":", "-.")
 _SERIES_MAX = 8
-"""Colours that are told apart."""
+"""Most series in a plot: as many as there are colours that can be told apart."""
 _POINTS_MAX = 240
-"""About one point per millimetre on paper."""
+"""Most points of a series: about one per millimetre on paper."""
 _MINUTE_S = 60
 _RUN_COLUMNS = ("run", "system", "layer", "scenario", "size", "fanout", "loss", "rate_bps")
 _REPAIR_COUNTERS = (

@@ -1,4 +1,4 @@
-"""The cost of a code, as in table 4.3.1 of the thesis: the time to encode data in symbols of a size."""
+"""The cost of a code, as in table 4.3.1 of the thesis: the time to encode data in symbols of a given size."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -17,7 +17,7 @@ _SAMPLE_S = 0.05
 
 
 def missing(coder: str) -> str | None:
-    """Say what a coder lacks on this machine, or return None if it can run."""
+    """Return the reason why a coder cannot run on this machine, or None if it can."""
     if coder == "fjm2":
         return None
     try:

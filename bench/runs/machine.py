@@ -57,7 +57,7 @@ def load() -> str:
 
 @cache
 def version_of(system: str) -> str:
-    """Return the version of a system, as far as packages tell it, or of its server and its client."""
+    """Return the version of a system, or those of its server and its client, as far as packages tell them."""
     if system in (*OURS, "fjm2", "fjm2d"):
         return f"fjm2 {version('fjm2')}"
     parts = []

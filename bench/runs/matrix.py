@@ -10,12 +10,12 @@ from ..networks.spec import NetworkSpec
 from .plan import Experiment, RunPlan
 
 _START_UP_S = {"fjm2d": 5.0, "plain-relay": 3.0, "activemq": 6.0, "activemq-stomp": 6.0, "jgroups": 5.0}
-"""Estimated time for a run to begin and end, without the time for sending. Only for the estimate of the time left."""
+"""Estimated time for a run to begin and end, without the time for sending. It serves to estimate the time left."""
 _START_UP_OTHERS_S = 2.0
 _START_UP_A_SUBSCRIBER_S = 0.3
 _ROUND_TRIP_S = 0.0003
 _FEC_S = 0.2
-"""Estimates as well: a slow system's round trip, and one measurement of a code."""
+"""Estimated times, as in `_START_UP_S`: a round trip of a slow system, and one measurement of a code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Cell:
 
     @property
     def network(self) -> NetworkSpec | None:
-        """The network to run in. None if the task needs none."""
+        """The network for the run. None if the task needs no network."""
         if self.experiment.task == "fec":
             return None
         experiment = self.experiment

@@ -16,7 +16,7 @@ from .values import Boolean, Choice, Integer, List, Name, Number, PlanError, Rat
 TASKS = ("throughput", "round-trips", "fec")
 NETWORKS = ("loopback", "lan", "wan")
 WAYS = ("fjm2d", "plain-relay", "direct")
-"""How messages get from LAN to LAN."""
+"""Ways that messages can take from LAN to LAN."""
 CODERS = ("fjm2", "zfec", "creedsolo")
 LAYERS = ("jms", "norm")
 SIZE_MAX = 1 << 28
@@ -30,7 +30,7 @@ ROUND_TRIPS_MAX = 1_000_000
 BLOCK_MAX = 255
 """Most symbols of a block, parity included: the limit of Reed-Solomon over GF(2^8)."""
 _SEGMENT_BYTES, _SMALL_SEGMENT_BYTES = 8000, 1428
-"""Segment sizes of libnorm, without and with loss. The small one fits into a packet: see `commands.compare`."""
+"""Segment sizes of libnorm, without and with loss. A small segment fits into a packet: see `commands.compare`."""
 _SETTINGS = {
     "loopback": "rate=none&flow=min&ttl=0",
     "lan": "rate=none&flow=min&loopback=off",
@@ -50,7 +50,7 @@ class Experiment:
     systems: tuple[str, ...] = ()
     """Systems to measure. For the network `wan` they are ways, for the task `fec` coders."""
     layers: tuple[str, ...] = ("jms",)
-    """FJM2's API at the ends of a `wan`. On other networks, the system's name tells it."""
+    """FJM2's API at the ends of a `wan`. On other networks, the system's name tells the API."""
     sizes: tuple[int, ...] = (1024,)
     fanout: tuple[int, ...] = (1,)
     loss: tuple[float, ...] = (0.0,)
@@ -66,7 +66,7 @@ class Experiment:
     settings: str = ""
     """Query of FJM2's bus URI."""
     segment_bytes: int = 0
-    """Segment size of libnorm. 0 means the best one for the network."""
+    """Segment size of libnorm. 0 means the best size for the network."""
     offload: bool = True
     verify: bool = True
 
@@ -200,7 +200,7 @@ _ALLOWED: dict[str, tuple[Callable[[Experiment], bool], str]] = {
     ),
     "properties": (lambda it: it.task == "throughput", "is for task throughput only"),
 }
-"""Keys that not every experiment may have, the condition for them, and the error if it does not hold."""
+"""Keys that not every experiment may have, with the condition for each, and the error if the condition is not met."""
 
 _READERS: dict[str, Callable[[object, str], Any]] = {
     "name": Name(),

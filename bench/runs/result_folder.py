@@ -89,7 +89,7 @@ class ResultFolder:
         labels: Mapping[str, str],
         processes: tuple[ProcessResult, ...] = (),
     ) -> None:
-        """Record a run: a result for each process, then the one of the whole run, which marks the cell as done."""
+        """Record a run: a result for each process, then that of the whole run, which marks the cell as done."""
         common = Labels(
             run=self.run_id(cell),
             node=_NODE,
@@ -125,7 +125,7 @@ def figures_of(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file that are whole."""
+    """Yield the lines of a file, decoded. Incomplete lines are left out."""
     for text in path.read_text(errors="replace").splitlines():
         try:
             line = json.loads(text)
@@ -137,7 +137,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def ownership(folder: Path) -> Iterator[None]:
-    """Lock the folder until the context is left. Raise ResultFolderError if another run has it.
+    """Lock the folder until the context is left. Raise ResultFolderError if another run has locked it.
 
     The kernel holds the lock, so that it ends with the process.
     """

@@ -50,11 +50,11 @@ class Summary:
 
 
 Progress = Callable[[Cell, Result | None], None]
-"""Called with each cell before it is run, with None, and after it with the result."""
+"""Callback that gets each cell twice: before it is run, with None, and after it, with the result."""
 
 
 class Runner:
-    """Runs cells and writes their results to a folder."""
+    """Runner of cells, which writes their results to a folder."""
 
     def __init__(self, results: ResultFolder) -> None:
         self._results = results
@@ -109,7 +109,7 @@ class Runner:
 
 
 def missing(cell: Cell) -> str | None:
-    """Say what a cell's system lacks on this machine, or return None if it can run."""
+    """Return the reason why a cell's system cannot run on this machine, or None if it can."""
     if cell.experiment.task == "fec":
         return fec_cost.missing(cell.system)
     if cell.system in (*OURS, *WAYS):
@@ -180,7 +180,7 @@ def _labels(cell: Cell, result: Result) -> dict[str, str]:
 
 
 def settings_of(cell: Cell) -> str:
-    """Describe how a system is configured, for people."""
+    """Return a description of a system's settings, for people."""
     experiment = cell.experiment
     if experiment.task == "fec":
         return "one block, a parity symbol for every four source symbols"

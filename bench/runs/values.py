@@ -24,7 +24,7 @@ def check_keys(where: str, table: Mapping[str, Any], known: Sequence[str]) -> No
 
 
 class Text:
-    """A line of text."""
+    """Check for a line of text."""
 
     def __call__(self, value: object, where: str) -> str:
         if not isinstance(value, str) or "\n" in value:
@@ -33,7 +33,7 @@ class Text:
 
 
 class Name:
-    """A word that may be part of the id of a run."""
+    """Check for a word that may be part of the id of a run."""
 
     def __call__(self, value: object, where: str) -> str:
         if not isinstance(value, str) or not _NAME.fullmatch(value):
@@ -42,7 +42,7 @@ class Name:
 
 
 class Choice:
-    """One of several texts."""
+    """Check for one of several texts."""
 
     def __init__(self, *choices: str) -> None:
         self._choices = choices
@@ -54,7 +54,7 @@ class Choice:
 
 
 class Integer:
-    """A whole number in a range."""
+    """Check for a whole number in a range."""
 
     def __init__(self, least: int, most: int) -> None:
         self._least, self._most = least, most
@@ -66,7 +66,7 @@ class Integer:
 
 
 class Number:
-    """A number in a range."""
+    """Check for a number in a range."""
 
     def __init__(self, least: float, most: float) -> None:
         self._least, self._most = least, most
@@ -79,7 +79,7 @@ class Number:
 
 
 class Boolean:
-    """True or false."""
+    """Check for true or false."""
 
     def __call__(self, value: object, where: str) -> bool:
         if not isinstance(value, bool):
@@ -88,7 +88,7 @@ class Boolean:
 
 
 class Rate:
-    """A rate: "none", a text such as "100mbit", or bits per second."""
+    """Check for a rate: "none", a text such as "100mbit", or bits per second."""
 
     def __call__(self, value: object, where: str) -> float | None:
         try:
@@ -101,7 +101,7 @@ class Rate:
 
 
 class List:
-    """A list of one or more values. Duplicates are dropped."""
+    """Check for a list of one or more values. Duplicates are dropped."""
 
     def __init__(self, item: Callable[[object, str], Any]) -> None:
         self._item = item

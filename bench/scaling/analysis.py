@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MONTE_CARLO_RUNS = 20
-"""Number of random runs that the expected value is averaged over."""
+"""Number of random runs over which the expected value is averaged."""
 
 
 def rfc_nacks(group_size: int, backoff_factor: float) -> float:
@@ -34,10 +34,10 @@ def expected_nacks(losers: int, group_size: int, backoff_s: float, heard_after_s
 def expected_mixed_nacks(
     needs: NDArray[np.int64], group_size: int, backoff_s: float, heard_after_s: float, random: Random
 ) -> float:
-    """Return the expected number of NACKs if each loser misses something else, estimated by random trials.
+    """Return the expected number of NACKs if each loser misses other data, estimated by random trials.
 
-    `needs` are parity symbols by receiver and block. A NACK is not sent if the others have asked for as many symbols of
-    each block.
+    `needs` holds the parity symbols that each receiver needs of each block. A receiver sends no NACK if others have
+    asked for as many symbols of each block.
     """
     decay = math.log(group_size) + 1
     needs = needs[needs.any(axis=1)]

@@ -1,7 +1,7 @@
 """Simulation of a group: NACKs, suppression, repairs and completion time by the number of receivers.
 
 One sender and its receivers meet at a router. Losses before the router (`shared`) are losses of all receivers; losses
-behind it are losses of one. The engine is the real one, and time is virtual.
+behind it are losses of one receiver. The engine is FJM2's own, and time is virtual.
 """
 
 import gc
@@ -29,9 +29,9 @@ DELAY_S = 0.005
 """Delay of each link. A round trip takes four of them. A NACK reaches the other receivers after two."""
 BLOCK_SEGMENTS = 64
 PARITY_SEGMENTS = 16
-"""A quarter of a block, so that one repair cycle is enough at the losses that are simulated."""
+"""Parity segments of a block: a quarter of it, so that one repair cycle is enough at the losses that are simulated."""
 _DEADLINE_S = 120.0
-"""Virtual seconds after which a simulation ends in any case. Large groups complete within a few."""
+"""Virtual seconds after which a simulation ends in any case. Large groups complete within a few seconds."""
 _TAIL = bytes(64)
 """Content of the second object."""
 
@@ -47,7 +47,7 @@ class ScaleRow:
     """NACK messages. A long NACK takes several messages."""
     nacks_suppressed: int
     suppression: float
-    """Share of NACKs that were suppressed, of all that were due."""
+    """Part of the NACKs due that were suppressed."""
     cycles: int
     """Repair cycles: times at which receivers began to send NACKs."""
     nacks_first_cycle: int
@@ -67,7 +67,10 @@ class ScaleRow:
 
 
 def count_cycles(times: Sequence[float], span_s: float) -> list[int]:
-    """Return the number of NACKs in each cycle. A cycle begins with the first NACK after the span of the one before."""
+    """Return the number of NACKs in each cycle.
+
+    A cycle takes `span_s`. It begins with the first NACK after the end of the previous cycle.
+    """
     counts: list[int] = []
     start = -math.inf
     for at in times:
@@ -126,7 +129,7 @@ def run(
     seed: int = 1,
     on_row: Callable[[ScaleRow], None] | None = None,
 ) -> list[ScaleRow]:
-    """Send an object of `segments` segments to groups of several sizes."""
+    """Send an object of `segments` segments to groups of several sizes. Return a row for each size."""
     rows = []
     for count in receivers:
         row = _run_one(count, loss, shared, sender_config(count, fec, segment_bytes), segments, seed)

@@ -29,7 +29,7 @@ APPLICATION_COUNTERS = (
     "messages_lost",
     "bytes_lost",
 )
-"""Counters that the source `bench` counts again."""
+"""Counters that both sessions and the source `bench` report."""
 RESULT_FIGURES = (
     "msgs_per_s",
     "gbit_per_s",
@@ -59,14 +59,17 @@ def histogram(rows: DataFrame) -> DataFrame:
 
 
 def by_series(minutes: DataFrame, histograms: DataFrame) -> DataFrame:
-    """Return a row for each series. Its lines are numbered from 0, so that missing ones are known."""
+    """Return a row for each series. The lines of a series are numbered from 0, so that missing lines are known."""
     parts = parts_of_figures(minutes).unionByName(histograms, allowMissingColumns=True)
     groups = added_up(parts, SERIES, percentiles(sf.col("samples")))
     return with_figures(groups, SERIES, sf.col("seq_last") + 1 - sf.col("lines"))
 
 
 def by_run(series: DataFrame, histograms: DataFrame) -> DataFrame:
-    """Return a row for each run and system. The throughput is that of the series that carry payload, side by side."""
+    """Return a row for each run and system.
+
+    The throughput is that of an average series among those that carry payload: their total bytes by total seconds.
+    """
     marked = _marked(series)
     carried = _joined(histograms, marked.where("carries").select(*SERIES).distinct(), SERIES)
     parts = parts_of_figures(marked.where("counts"))
@@ -120,10 +123,11 @@ def _exact_sum(value: Column) -> Column:
 
 
 def _marked(series: DataFrame) -> DataFrame:
-    """Add columns that say what each series is for its run.
+    """Add columns that tell the part of each series in its run.
 
-    `counts`: it is no capture of traffic that other series count. `repeats`: the node's source `bench` counts the same.
-    `carries`: it moved payload, and is a subscriber's if any subscriber did.
+    `counts` is true unless the series is a capture of traffic that other series count. `repeats` is true if the source
+    `bench` of the same node counts the same. `carries` is true if the series moved payload; if any subscriber's series
+    did, it is true for subscribers only.
     """
     node = Window.partitionBy(*RUN, "node")
     run = Window.partitionBy(*RUN)

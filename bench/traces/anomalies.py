@@ -1,8 +1,9 @@
 """Anomalies: collapses of throughput and storms of NACKs, found by rolling windows.
 
-Samples are added up by second. A window is the seconds of a series before and after one. It does not reach beyond
-midnight UTC, so that a day depends on its own rows only. So that a long series is not one task, windows stay within
-blocks of an hour, and seconds near a border are part of both blocks.
+The samples of a series are summed for each second. Each second is judged by its window: the `WINDOW_S` seconds before
+it and after it. A window does not reach beyond midnight UTC, so that the result of a day depends on its own rows only.
+A series is divided into blocks of an hour, so that a long one can be spread over several tasks. Seconds near the border
+of two blocks belong to both, so that windows are complete there.
 """
 
 from typing import Final
@@ -13,19 +14,19 @@ from pyspark.sql import functions as sf
 from .measures import SERIES, parts_of_samples
 
 WINDOW_S: Final = 10
-"""Seconds before and after one that it is compared with."""
+"""Length of a window: the number of seconds before the judged second, and as many after it."""
 BLOCK_S: Final = 3600
-"""Length of a block: one window function's task for one series."""
+"""Length of a block in seconds. The window function of a task handles one block of a series."""
 COLLAPSE: Final = "throughput_collapse"
 COLLAPSE_SHARE: Final = 0.2
-"""A collapse is a second with less than this share of the mean throughput before it, ..."""
+"""Share of the mean throughput before a second. A second with less is a collapse, if `COLLAPSE_BPS` allows it."""
 COLLAPSE_BPS: Final = 1e6
-"""... if that mean was at least this high and the series continues."""
+"""Least mean throughput before a second that may be a collapse. The series must also continue after the second."""
 STORM: Final = "nack_storm"
 STORM_NACKS: Final = 50
-"""A storm is a second with at least this many NACKs, sent and received, ..."""
+"""Least NACKs, sent and received, in a second that may be a storm: see `STORM_FACTOR`."""
 STORM_FACTOR: Final = 5.0
-"""... and at least this many times the mean before it."""
+"""Least NACKs in a second that may be a storm, as a multiple of the mean before it."""
 KEYS: Final = ("day", *SERIES)
 
 

@@ -1,4 +1,4 @@
-"""Lines to rows: samples, results, and bad lines with the reason.
+"""Conversion of lines to rows: samples, results, and bad lines with the reason.
 
 Every line becomes one row. Spark's own parser does the work, and costly checks run on bad lines only.
 """
@@ -43,11 +43,11 @@ _TEXT_KEYS = (
     *(name for name, kind in LABELS.items() if kind == "string" and name not in ("run", "node")),
 )
 _LOOKS_LIKE_ANOTHER = r"^(-?[0-9.]+([eE][+-]?[0-9]+)?|true|false|[\[{].*)$"
-"""Spark converts any value to text. For these it is unknown if they were quoted."""
+"""Pattern of texts that may have been other values: Spark converts any value to text, whether it was quoted or not."""
 
 
 def cleaned(lines: DataFrame, now: float) -> DataFrame:
-    """Return one row for each line. `table` is the table it belongs to, `day` the partition. Missing values are null.
+    """Return a row for each line. `table` is the table for the row, `day` the partition. Missing values are null.
 
     Lines are (file, offset, text, fault). `now` is Unix time in seconds. A line whose time is more than a day ahead of
     it is bad.
@@ -81,7 +81,7 @@ def cleaned(lines: DataFrame, now: float) -> DataFrame:
 
 
 def table(rows: DataFrame, name: str) -> DataFrame:
-    """Return one table's rows and columns of what `cleaned` returns."""
+    """Return the rows and columns of one table, from the rows that `cleaned` returns."""
     return rows.where(sf.col("table") == name).select(*TABLES[name], "day")
 
 
@@ -107,7 +107,7 @@ def _others(numbers: Column, known: Iterable[str]) -> Column:
 
 
 def _verdict(now: float) -> Column:
-    """Return the first fault as (reason, detail), or null."""
+    """Return the first fault of a line as (reason, detail), or null."""
     line = sf.col("line")
     is_sample = line.kind == "sample"
     of_all, of_samples = _missing(("v", "kind", "t", *REQUIRED_LABELS)), _missing(("seq", "dt", "c", "g"))
@@ -159,7 +159,7 @@ def _why_unparsed() -> Column:
 
 
 def _texts() -> Column:
-    """Join all texts of a line, one under the other. One check of them all is quicker than many."""
+    """Return all texts of a line, one under the other. One check of them together is quicker than many checks."""
     return sf.concat_ws("\n", *(sf.coalesce(f"line.{name}", sf.lit("-")) for name in _TEXT_KEYS))
 
 
@@ -171,7 +171,7 @@ def _may_be_of_wrong_type() -> Column:
 
 
 def _wrong_type() -> Column:
-    """Return the first key whose value has the wrong type."""
+    """Return the first key whose value has the wrong type, or null."""
     line = sf.col("line")
     of_other_type = [
         sf.when(line[name].isNull() & _is_there(name), sf.lit(name))
@@ -184,8 +184,9 @@ def _wrong_type() -> Column:
 
 
 def _has_null(name: str) -> Column:
-    """Return true if a map has a null value; null if there is no such map. A search among nulls that finds nothing
-    returns null.
+    """Return true if a map has a null value; null if there is no such map.
+
+    The search for a number that is not in the map returns null if the map has a null value.
     """
     values = sf.map_values(sf.col(f"line.{name}"))
     return sf.when(values.isNotNull(), sf.array_contains(values, sf.lit(-1.0)).isNull())

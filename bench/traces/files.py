@@ -26,7 +26,7 @@ SETTLE_S: Final = 10.0
 _TAIL_BYTES: Final = 1 << 16
 """Block size of the search for the last newline: as long as the longest line."""
 _HEAD_BYTES: Final = 256
-"""Length of the check of a file's beginning. About as long as a line, so that it contains the first line's time."""
+"""Number of a file's first bytes that are checked: about a line, so that they contain the first line's time."""
 _ENDINGS: Final = (".jsonl", ".pcap", ".pcapng")
 
 
@@ -34,7 +34,7 @@ class Known(NamedTuple):
     """Progress in reading a file, as kept in a warehouse."""
 
     end: int
-    """Bytes that were read, of the unpacked file."""
+    """Number of bytes of the unpacked file that were read."""
     head_bytes: int = 0
     """Number of first bytes in the check, which tells the file from a later one of the same name."""
     head_check: int = 0
@@ -45,7 +45,7 @@ class Known(NamedTuple):
 
 
 Done = Mapping[str, Sequence[int]]
-"""Files by name, each a `Known` as JSON leaves it."""
+"""Progress in files, by name. Each value is a `Known` that was read from JSON, and so is a list."""
 NOTHING: Final = Known(0)
 
 
@@ -55,14 +55,14 @@ class Found:
 
     splits: list[Split] = field(default_factory=list)
     done: dict[str, Known] = field(default_factory=dict)
-    """Progress in the files with new parts, once these are read."""
+    """Progress in the files with new parts, as it is after these are read."""
     bytes: int = 0
     left: bool = False
-    """True if there is more than was asked for."""
+    """True if there are more new parts than were asked for."""
     pending: list[str] = field(default_factory=list)
     """Files with a part that is left for later, as it may still be written to."""
     shrunk: list[str] = field(default_factory=list)
-    """Files that are shorter than what was read of them."""
+    """Files that are shorter than the part that was read of them."""
 
 
 def find(folder: str | os.PathLike[str], done: Done, settle_s: float, bytes_max: int | None = None) -> Found:
@@ -94,7 +94,7 @@ def tasks(splits: Iterable[Split]) -> list[str]:
 
 
 def _paths(folder: Path) -> list[str]:
-    """Return all trace files, sorted. If a file exists both packed and unpacked, only the unpacked one."""
+    """Return all trace files, sorted. Leave out a packed file if it exists unpacked as well."""
     if folder.is_file():
         return [str(folder)]
     files = {str(path) for path in _walk(folder) if _name(path).endswith(_ENDINGS)}

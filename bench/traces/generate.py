@@ -16,7 +16,7 @@ import numpy as np
 
 INTERVAL_S: Final = 0.1
 BEGIN: Final = 1_788_220_800.0
-"""2026-09-01."""
+"""Unix time of 2026-09-01: no trace begins earlier."""
 DAYS: Final = 7
 ROLES: Final = ("pub", "sub", "sub", "sub")
 SYSTEMS: Final = (("fjm2", "norm"), ("fjm2-jms", "jms"), ("libnorm", "norm"), ("pyzmq", "messages"))
@@ -25,13 +25,13 @@ PACKED_SHARE: Final = 0.2
 ROWS_OF_A_FILE: Final = 200_000
 CHUNK: Final = 20_000
 _RUN_SHARE: Final = 0.5
-"""Share of the remaining lines that the next run gets."""
+"""Share of all lines that the first run gets."""
 _TINY_ROWS: Final = 4 * 250
 
 
 @dataclass(slots=True)
 class Generated:
-    """Counts of what was written."""
+    """Counts of the files, bytes and lines written."""
 
     files: int = 0
     bytes: int = 0

@@ -17,9 +17,9 @@ from .schema import LINES_TYPE, SPLITS_TYPE, TABLES
 from .warehouse import Change, Move, Warehouse, WarehouseError
 
 FILES: Final = "files.json"
-"""State: what has been read of each file. Only in warehouses that `ingest` feeds."""
+"""Name of the state that keeps the progress in each file. Only warehouses that `ingest` feeds have it."""
 FEEDER: Final = "feeder.json"
-"""State: which command feeds the warehouse, "ingest" or "stream"."""
+"""Name of the state that keeps the command that feeds the warehouse: "ingest" or "stream"."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ def ingest(
     settle_s: float = SETTLE_S,
     now: float | None = None,
 ) -> Ingested:
-    """Read what is new in a folder, or in one file. Repeating it changes nothing."""
+    """Read the new lines of a folder, or of one file, into a warehouse. Repeating this changes nothing."""
     with warehouse.opened():
         claim(warehouse, "ingest")
         done: Done = warehouse.read(FILES, {})

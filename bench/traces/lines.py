@@ -1,6 +1,6 @@
 """Lines of files, read by the workers: JSON lines, whole files or parts, gzip, and packet captures.
 
-It needs pyarrow and FJM2 on the workers, but no Spark. It holds one block of a file at a time.
+This module needs pyarrow and FJM2 on the workers, but no Spark. It holds one block of a file at a time.
 """
 
 import gzip
@@ -59,15 +59,15 @@ class Lines:
 
     data: bytes
     starts: "np.ndarray[tuple[int], np.dtype[np.int64]]"
-    """Where each line begins in `data`, and where the last one ends."""
+    """Position in `data` of the beginning of each line, and then of the end of the last line."""
     offset: int
     """Offset of `data` in the file."""
     fault: str | None = None
-    """Fault of all the lines."""
+    """Fault that all the lines have; None if they have none."""
 
 
 def read_lines(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-    """Read splits, for `mapInArrow`. Yields batches of `schema.LINES_TYPE`."""
+    """Read splits, for `mapInArrow`. Yield batches of `schema.LINES_TYPE`."""
     for batch in batches:
         for text in batch.column(0).to_pylist():
             for split in decode_splits(text):
@@ -76,7 +76,7 @@ def read_lines(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]
 
 
 def lines_of(split: Split) -> Iterator[Lines]:
-    """Yield the lines of a split. If the file cannot be read any further, the last line says so."""
+    """Yield the lines of a split. If the file cannot be read any further, the last line holds the error."""
     reached = split.start
     try:
         with open_file(split.file) as file:
@@ -205,7 +205,7 @@ def _cut(file: Readable, split: Split) -> Iterator[Lines]:
         if not last:
             kept, length = _keep(kept, length, block)
             continue
-        if length > LINE_BYTES_MAX:  # its rest is part of it
+        if length > LINE_BYTES_MAX:  # the rest of a long line belongs to it
             first = block.find(b"\n") + 1
             yield _one(kept, offset, "oversize")
             offset += length + first

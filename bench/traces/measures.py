@@ -17,7 +17,7 @@ RECEIVERS: Final = ("sub", "echo")
 SENDERS: Final = ("pub", "ping")
 CAPTURE: Final = "capture"
 BENCH: Final = "bench"
-"""The source that counts what an application saw. It repeats what sessions count of payload and messages."""
+"""The source that counts the payload and messages that an application saw. Sessions count the same again."""
 
 CELL: Final = ("system", "layer", "scenario", "size", "fanout", "loss", "rate_bps")
 RUN: Final = ("run", *CELL)
@@ -25,10 +25,10 @@ SERIES: Final = (*RUN, "role", "node", "source", "link")
 """The columns that identify a series."""
 
 DIGITS: Final = 4
-"""Digits that a sample's throughput is rounded to. The error is at most 0.05 %."""
+"""Digits to which a sample's throughput is rounded. The error is at most 0.05 %."""
 PERCENTILES: Final = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 _BPS_MAX: Final = 1e18
-"""Larger values would overflow a bigint."""
+"""Highest throughput that is kept, in bit/s: larger values would overflow a bigint."""
 
 MOST: Final = ("seq_last", "grtt_s_max", "rss_bytes_max", "queue_bytes_max", "end")
 LEAST: Final = ("seq_first", "start")
@@ -37,7 +37,7 @@ SUMS: Final = ("lines", "us", "idle_us", "bytes", *COUNTERS, "cpu_us", "grtt_us"
 
 
 def parts_of_samples(rows: DataFrame) -> DataFrame:
-    """Return what each sample adds to its groups, and its throughput `bps`, which is null if it moved nothing."""
+    """Return a row for each sample: its parts of sums, and its throughput `bps`, which is null if it moved nothing."""
     us, count = _microseconds(sf.col("dt")), _moved()
     grtt = sf.when(sf.col("grtt_s").between(0, DT_MAX_S), sf.col("grtt_s"))
     parts = rows.select(
@@ -67,7 +67,7 @@ def parts_of_samples(rows: DataFrame) -> DataFrame:
 
 
 def parts_of_figures(figures: DataFrame) -> DataFrame:
-    """Return what each row of `with_figures` adds to larger groups: minutes to a series, and series to a run."""
+    """Return rows of `with_figures` as parts of larger groups: minutes as parts of a series, series of a run."""
     return figures.select(
         "*",
         _microseconds(sf.col("seconds")).alias("us"),
@@ -78,7 +78,7 @@ def parts_of_figures(figures: DataFrame) -> DataFrame:
 
 
 def added_up(parts: DataFrame, keys: Sequence[str], *more: Column) -> DataFrame:
-    """Add up parts by keys."""
+    """Return the sums, and the least and greatest values, of parts by keys."""
     sums = [sf.coalesce(sf.try_sum(name), sf.lit(0)).alias(name) for name in SUMS if name in parts.columns]
     ends = [sf.max(name).alias(name) for name in MOST] + [sf.min(name).alias(name) for name in LEAST]
     return parts.groupBy(*keys).agg(*sums, *ends, *more)
@@ -142,8 +142,8 @@ def _share(part: str, other: str) -> Column:
 def _moved() -> Column:
     """Return the bytes of a sample that count as throughput.
 
-    For subscribers these are the bytes received, for publishers the bytes sent, for others both. They are payload;
-    where the layer does not know the payload (gateways, captures), they are bytes of datagrams.
+    For subscribers these are the bytes received, for publishers the bytes sent, for others both together. They are
+    payload; where the layer does not know the payload (gateways, captures), they are bytes of datagrams.
     """
     has_payload = (sf.col("layer") != "gateway") & (sf.col("role") != CAPTURE)
     sent, received = (

@@ -16,7 +16,7 @@ from .measures import CELL, RUN, SERIES
 from .warehouse import Change, Move, Warehouse
 
 DONE: Final = "aggregated.json"
-"""State: the batches that the figures include."""
+"""Name of the state that keeps the batches that the figures include."""
 _TURN_S: Final = 60.0
 """Longest time to wait for a stream's batch to release the warehouse."""
 OF_DAYS: Final[dict[str, tuple[Callable[[DataFrame], DataFrame], Sequence[str]]]] = {
@@ -41,7 +41,7 @@ class Aggregated:
 def aggregate(
     spark: SparkSession, warehouse: Warehouse, *, anew: bool = False, progress: Callable[[str], None] = lambda _: None
 ) -> Aggregated:
-    """Bring the figures up to date, or compute all of them again. Repeating it changes nothing."""
+    """Bring the figures up to date, or compute all of them again if `anew`. Repeating this changes nothing."""
     with warehouse.opened(_TURN_S):
         known = set() if anew else set(warehouse.read(DONE, []))
         new = [batch for batch in batches(warehouse) if batch not in known]
@@ -132,7 +132,7 @@ def _replace(
 
 
 def _sorted(figures: DataFrame, day: str, order: Iterable[str]) -> DataFrame:
-    """Write one file per day, always in the same order."""
+    """Return the figures with one partition for each day, always in the same order."""
     return figures.repartition(day).sortWithinPartitions(day, *order)
 
 

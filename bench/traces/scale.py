@@ -1,6 +1,6 @@
 """Scaling of the pipeline: generated traces of some sizes, ingested and aggregated with bounded memory.
 
-It reports times, peak memory and the exponent of growth. DuckDB, which reads the same files in its own way, checks the
+It measures times, peak memory and the exponent of growth. DuckDB, which reads the same files in its own way, checks the
 figures.
 """
 
@@ -21,7 +21,7 @@ from .generate import Generated, generate
 from .schema import AHEAD_S, COUNTER_MAX, T_MIN
 
 POLL_S: Final = 0.5
-"""How often memory is measured."""
+"""Time between two measurements of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +30,19 @@ class Step:
 
     seconds: float
     peak_bytes: int
-    """Peak resident memory of all its processes together."""
+    """Peak resident memory of all processes of the command together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """The result for one size."""
+    """The result for traces of one size."""
 
     lines: int
     raw_bytes: int
     ingest: Step
     aggregate: Step
     differences: list[str] | None
-    """Differences from DuckDB's figures. None if it was not asked."""
+    """Differences from DuckDB's figures. None if they were not compared."""
 
     @property
     def seconds(self) -> float:
@@ -80,7 +80,7 @@ def exponent(sizes: Sequence[Scaled]) -> float:
 
 
 def _lost(warehouse: Path, made: Generated) -> Iterator[str]:
-    """Yield what the generator wrote and the batch does not contain."""
+    """Yield a text for each number of lines that differs between the generator and the batch."""
     batch = json.loads((warehouse / "_state" / "batches" / "batch-000001.json").read_text())
     expected = {"rows": made.good, "results": made.results, "bad": made.bad.total()}
     for table, count in expected.items():
@@ -112,7 +112,7 @@ def _run(arguments: list[str]) -> Step:
 
 
 def _resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process and its descendants. Shared memory counts once for each."""
+    """Return the resident memory of a process and its descendants. Shared memory counts once for each process."""
     children: dict[int, list[int]] = {}
     resident = {}
     for entry in Path("/proc").glob("[0-9]*"):

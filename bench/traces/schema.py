@@ -1,4 +1,4 @@
-"""Schema of trace lines and of the tables made from them: names, types and bounds. Nothing here needs Spark."""
+"""Schema of trace lines and of the tables made from them: names, types and bounds. This module does not need Spark."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ from fjm2d.instruments import GATEWAY_INSTRUMENTS, LAN_INSTRUMENTS, LINK_INSTRUM
 
 VERSION: Final = 1
 LINE_BYTES_MAX: Final = 64 << 10
-"""Longest line. Of longer ones only the beginning is kept, in the table of bad lines."""
+"""Length of the longest line. Of a longer line only the beginning is kept, in the table of bad lines."""
 COUNTER_MAX: Final = float(1 << 53)
 """Largest count: up to here a double holds every whole number exactly."""
 T_MIN: Final = 1_577_836_800.0

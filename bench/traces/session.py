@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MIN: Final = 17
-"""Spark 4 needs it."""
+"""Oldest version of Java that runs Spark 4."""
 _LOCAL_MEMORY: Final = "2g"
 _CONNECT_S = 5.0
 """Longest time to connect to a cluster's master."""
@@ -32,7 +32,7 @@ _EXECUTOR_S = 120.0
 """Longest time for a cluster to provide the first executor."""
 _POLL_S = 0.2
 _ENDING_S = 0.5
-"""Longest time for a virtual machine that is ending to be gone."""
+"""Longest wait for a virtual machine that is about to end."""
 _WORKERS_NEED = ". Workers need what pip install 'fjm2[spark]' installs; PYSPARK_PYTHON says which Python they run"
 _QUIET = """\
 rootLogger.level = error
@@ -56,7 +56,7 @@ class SparkFailedError(FJM2Error):
 
 
 def check_spark() -> None:
-    """Raise SparkMissingError if something is missing."""
+    """Raise SparkMissingError if Spark, pyarrow or Java is missing."""
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
@@ -123,7 +123,7 @@ def spark_session(
     except Exception as error:
         raise SparkFailedError(f"Spark does not start at {master}: {reason_of(error)}") from error
     spark.sparkContext.setLogLevel("ERROR")
-    # Private, but there is no other way: it would print a traceback if the virtual machine ends before us.
+    # This is private, but there is no other way: the server would print a traceback if the machine ends before us.
     spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     if not is_local:
         _await_executor(spark, master, str(options["spark.executor.memory"]))
@@ -168,8 +168,8 @@ def children() -> frozenset[int]:
 
 
 def kill_all_but(others: frozenset[int]) -> None:
-    """Kill the virtual machine, and all children of this process but `others`. Its unfinished files do no harm."""
-    for child in children() - others:  # if none is known, it notices that we are gone
+    """Kill all children of this process but `others`: the virtual machine. Its unfinished files do no harm."""
+    for child in children() - others:  # if no child is known, the virtual machine notices that we are gone
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
 

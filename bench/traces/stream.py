@@ -1,7 +1,7 @@
 """Continuous ingest: Structured Streaming over a folder of traces, with the transformations of the batch.
 
 Spark's source of text files reads a file once, when it first sees it, but traces grow. So this source tells Spark which
-parts of files are new (`files.find`). An offset is what has been read of each file. The workers read the parts, as in a
+parts of files are new (`files.find`). An offset is the progress in each file. The workers read the parts, as in a
 batch. Spark's checkpoint, in the warehouse, keeps the offsets, and a batch's number tells if the warehouse has it.
 """
 
@@ -30,11 +30,11 @@ BATCH_BYTES: Final = 256 << 20
 TRIGGER_S: Final = 10.0
 """Default time between two batches."""
 _UNLIMITED_S: Final = math.inf
-"""Batches wait for `aggregate` as long as it takes."""
+"""Longest wait for the warehouse: a batch waits for `aggregate` however long it takes."""
 
 
 class TraceSource(DataSource):
-    """Options: `path`, `settle_s`, `batch_bytes`."""
+    """Spark's data source of new parts of trace files. Its options are `path`, `settle_s` and `batch_bytes`."""
 
     @classmethod
     def name(cls) -> str:
@@ -48,7 +48,7 @@ class TraceSource(DataSource):
 
 
 class TraceReader(SimpleDataSourceStreamReader):
-    """Finds what is new since an offset, as splits. It runs beside the driver and reads no lines."""
+    """Reader of the source: finds the splits that are new since an offset. It runs at the driver, reading no lines."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._folder = options["path"]
@@ -88,7 +88,7 @@ def stream(
     batch_bytes: int = BATCH_BYTES,
     on_batch: Callable[[Ingested], None] = lambda _: None,
 ) -> "StreamingQuery":
-    """Start to ingest what is there and what will come. Until it stops, no other stream can feed the warehouse."""
+    """Start to ingest the lines of a folder, those that are there and those to come. Return the running query."""
     with warehouse.opened(_UNLIMITED_S):
         claim(warehouse, "stream")
     spark.dataSource.register(TraceSource)

@@ -3,8 +3,8 @@
     rows/day=D/       samples        results/day=D/   results of runs       bad/day=D/   bad lines
     aggregates/NAME/  figures        _state/          batches that are done; the lock, the journal
 
-New files are written to `_state/staging` first. Then a journal says where each belongs. From that moment the change is
-done: after a crash, the next process completes it. Without a journal, staged files are discarded.
+New files are written to `_state/staging` first. Then a journal tells where each belongs. From that moment the change
+counts as made: after a crash, the next process completes it. Without a journal, staged files are discarded.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ from fjm2.errors import FJM2Error
 LAYOUT: Final = 2
 _LAYOUT_FILE: Final = "layout.json"
 _POLL_S: Final = 0.1
-"""How often to try for a lock that another process has."""
+"""Time between two attempts to take a lock that another process holds."""
 
 
 class WarehouseError(FJM2Error):
@@ -58,10 +58,10 @@ class Warehouse:
 
     @contextmanager
     def opened(self, wait_s: float = 0.0) -> Iterator[None]:
-        """Lock the warehouse until the context is left. Create it if necessary, and complete or discard an
-        unfinished change.
+        """Lock the warehouse until the context is left.
 
-        Raise WarehouseError if another process has it for longer than `wait_s`.
+        Create it if necessary, and complete or discard an unfinished change. Raise WarehouseError if another process
+        holds the lock for longer than `wait_s`.
         """
         with self._locked("lock", wait_s):
             self.check()
@@ -72,8 +72,9 @@ class Warehouse:
 
     @contextmanager
     def streamed(self) -> Iterator[None]:
-        """Reserve streaming to the warehouse until the context is left. Each batch still has to open it; others may
-        between.
+        """Keep other streams from the warehouse until the context is left.
+
+        Each batch still has to open the warehouse. Between batches, `aggregate` may open it.
         """
         with self._locked("stream-lock", 0.0):
             yield
@@ -102,7 +103,7 @@ class Warehouse:
             )
 
     def read(self, name: str, default: Any) -> Any:
-        """Return the contents of a state file."""
+        """Return the contents of a state file, or `default` if there is no such file."""
         try:
             return json.loads((self._state / name).read_text())
         except FileNotFoundError:
@@ -147,7 +148,7 @@ def _take(lock: IO[str]) -> bool:
 
 
 def move(source: Path, target: Path) -> None:
-    """Move, unless it was done before: then there is no source any more."""
+    """Move a file or folder, unless it has been moved before: then there is no source any more."""
     if not source.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""The messages of all benchmarks, how a subscriber checks and counts them, and the results that programs print."""
+"""The messages of all benchmarks, their check and count by subscribers, and the results that programs print."""

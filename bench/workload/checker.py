@@ -1,4 +1,4 @@
-"""Checks of received messages: which were lost, duplicated, corrupt or out of order."""
+"""Check of received messages. It finds messages that are lost, duplicated, corrupt or out of order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ class Tally:
 
 
 class Checker:
-    """Checks what arrives, in pieces of any length. Messages are named by their positions in the series."""
+    """Check of received bytes, in pieces of any length. Messages are named by their positions in the series."""
 
     def __init__(self, size: int, series: Series = ALL) -> None:
         self.size = size
@@ -70,7 +70,7 @@ class Checker:
         return self._next >= total and not self._missing
 
     def skip_to(self, position: int) -> None:
-        """Note that bytes were lost. The next ones are at this position of the sequence that began with message 0."""
+        """Note that bytes were lost. The next bytes are at this position of the sequence that began with message 0."""
         self._parts, self._held, self._is_held_good = [], 0, True
         self._bytes_to_skip = -position % self.size
 
@@ -104,8 +104,9 @@ class Checker:
         return replace(self._tally, lost=len(self._missing) + after_last)
 
     def _take_piece(self, data: Buffer) -> None:
-        """Check a piece. The fast path is a single comparison: everything is as expected and next. Otherwise look at
-        each message.
+        """Check a piece. If it continues the sequence as expected, a single comparison is enough.
+
+        Otherwise each message is checked by itself.
         """
         if self._first is not None and self._is_held_good and self._is_expected(self._held, data):
             count, rest = divmod(self._held + len(data), self.size)

@@ -16,12 +16,12 @@ WORD_BYTES = 8
 MESSAGE_BYTES_MIN = WORD_BYTES
 NUMBER_MAX = (1 << 40) - 1
 PATTERNS = 5
-"""Number of patterns. A prime, so that an offset by a segment, a block or a power of two does not go unnoticed."""
+"""Number of patterns: a prime, so that an offset by a segment, a block or a power of two does not go unnoticed."""
 END_NUMBER = NUMBER_MAX
-"""Number of a message without content. Systems without another way to say so mark the end with it."""
+"""Number of the message without content that marks the end, for systems that have no other way to mark it."""
 
 PERIOD = 10
-"""Properties and patterns repeat after this many messages: they depend on the last digit of the number."""
+"""Number of messages after which properties and patterns repeat: they depend on the last digit of the number."""
 PROPERTIES_MAX = 8
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -30,7 +30,7 @@ _STEP, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111
 CHECK_BITS = 24
 _TABLE_NUMBERS = 1 << 16
 _RUN_BYTES = 1 << 18
-"""Bytes that are made or compared at once. They stay in the processor's cache."""
+"""Most bytes that are made or compared at once, so that they stay in the processor's cache."""
 
 
 def word(number: int) -> int:
@@ -49,10 +49,9 @@ def number_of(message: bytes) -> int:
 
 
 def property_values(count: int) -> dict[str, tuple[int, ...] | tuple[str, ...]]:
-    """Return the names of the first `count` properties, and the values of each by the last digit of the message's
-    number.
+    """Return the first `count` properties: by name, the values for each last digit of a message's number.
 
-    They are the digit and its name, in turn.
+    The values are the digits for one property, their names for the next, and so on in turn.
     """
     return {f"p{place}": _DIGITS if place % 2 else tuple(range(PERIOD)) for place in range(count)}
 
@@ -91,7 +90,7 @@ class Series:
         return np.where(rank < 0, -1, rounds * len(self.digits) + rank)
 
     def count(self, total: int) -> int:
-        """Return how many messages of the series have numbers below `total`."""
+        """Return the number of messages of the series whose numbers are below `total`."""
         rounds, rest = divmod(total, PERIOD)
         return rounds * len(self.digits) + sum(digit < rest for digit in self.digits)
 
@@ -100,7 +99,7 @@ ALL = Series()
 
 
 def patterns(size: int) -> NDArray[np.uint8]:
-    """Return the PATTERNS patterns that follow the first 8 bytes of messages of a size."""
+    """Return the PATTERNS patterns, one of which follows the first 8 bytes of each message of this size."""
     rest = size - WORD_BYTES
     lengthy = -(-rest // 8)
     places = np.arange(PATTERNS, dtype=np.uint64)[:, None] * np.uint64(1 << 32) + np.arange(1, lengthy + 1, dtype="u8")
@@ -132,14 +131,13 @@ class Expected:
         self._table_from = 0
 
     def messages(self, first: int, count: int) -> bytes:
-        """Return messages laid end to end; at most `run` of them."""
+        """Return `count` messages laid end to end, from position `first` on. `count` may be at most `run`."""
         return self.piece(first, 0, count * self.size).tobytes()
 
     def piece(self, first: int, skip: int, length: int) -> NDArray[np.uint8]:
-        """Return bytes of the sequence, from `skip` bytes behind the beginning of a message. At most `run` messages are
-        touched.
+        """Return `length` bytes of the sequence, from `skip` bytes behind the beginning of the message `first`.
 
-        The array is valid until the next call.
+        They may touch at most `run` messages. The array is valid until the next call.
         """
         count = -(-(skip + length) // self.size)
         assert count <= self.run
@@ -154,7 +152,7 @@ class Expected:
 
 
 class Maker:
-    """Makes messages in batches, which costs next to nothing per message."""
+    """Maker of messages in batches, which costs next to nothing per message."""
 
     def __init__(self, size: int, first: int = 0) -> None:
         self.size = size

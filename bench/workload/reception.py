@@ -39,7 +39,7 @@ class Reception:
         return self.messages >= self.total if self._checker is None else self._checker.is_complete(self.total)
 
     def begin(self, first: int) -> None:
-        """Expect all messages from this one on."""
+        """Expect all messages from the position `first` on."""
         if self._checker is not None:
             self._checker.begin(first)
 
@@ -111,5 +111,5 @@ class Reception:
 
 
 def messages_at_once(size: int) -> int:
-    """Return how many messages to gather before they are checked: at most 256, or 128 KiB."""
+    """Return the number of messages to gather before they are checked: at most 256, or 128 KiB."""
     return max(1, min(256, (128 << 10) // size))

@@ -10,11 +10,11 @@ from fjm2.errors import FJM2Error
 
 
 class TimedOutError(FJM2Error):
-    """A benchmark step did not finish in time. The message says which."""
+    """A step of a benchmark did not finish in time. The message names the step."""
 
 
 class StopWatch:
-    """Measures elapsed time and this process's CPU time since it was created."""
+    """Stop watch of elapsed time, and of this process's CPU time, since the watch was made."""
 
     def __init__(self) -> None:
         self._cpu = time.process_time()
@@ -47,7 +47,7 @@ class PubResult:
     gbit_per_s: float
     cpu_s: float
     nacks: int | None = None
-    """None, here and below, if the system has none or does not report them."""
+    """NACKs received. This and the fields below are None if the system does not report them."""
     repairs: int | None = None
     window_waits: int | None = None
 

@@ -14,7 +14,7 @@ const element = (id) => document.getElementById(id);
 const nodes = new Map();
 let chosen = null;
 let stopped = null;              // ends the connection that is open
-let offset = 0;                  // of the server's clock, seconds
+let offset = 0;                  // of the server's clock to ours, in seconds
 let lastHeardAt = null;
 let past = [];
 
@@ -50,7 +50,7 @@ async function follow() {
   }
 }
 
-// Follows the events until they end; says why they did.
+// Follows the events until they end. Returns the reason.
 async function connect(onData) {
   const token = sessionStorage.getItem(TOKEN);
   const abort = new AbortController();
@@ -213,7 +213,7 @@ function decorateLink(row, link, isNew) {
   if (!isNew) row.cells[2].className = `state ${linkState(link)}`;
 }
 
-// What is wrong comes first.
+// Nodes in trouble come first.
 const ORDER = { stale: 0, live: 1, gone: 2 };
 const compare = new Intl.Collator().compare;
 const byState = (a, b) => ORDER[a.state] - ORDER[b.state] || compare(a.name, b.name);
@@ -223,7 +223,7 @@ function isFound(texts) {
   return !wanted || texts.some((text) => text.toLowerCase().includes(wanted));
 }
 
-// Says what a table leaves out; nothing where it leaves out nothing.
+// Shows a note about the rows that a table leaves out, if it leaves out any.
 function tellShown(id, shown, found, all, what, order) {
   const cut = shown < found ? `Shows ${shown} of ${found} ${what}: ${order}.` : "";
   const none = all > 0 && found === 0 ? `None of ${all} ${what} has that in its names, LAN, id or endpoints.` : "";

@@ -126,7 +126,7 @@ export function linkKind(link) {
   return link.loss > 0.005 ? "lossy" : "fine";
 }
 
-// The worse of what the two ends of a link say of it.
+// Returns the worse of the reports of a link's two ends.
 function worse(one, other) {
   if (other === undefined) return one;
   return {
@@ -135,7 +135,7 @@ function worse(one, other) {
   };
 }
 
-// Where a name stands that points away from the middle, the right way up.
+// Returns the attributes of a name that points away from the middle, and is never upside down.
 function spoke({ angle, x, y }) {
   const isLeft = Math.cos(angle) < -1e-9;
   const turn = (angle * 180) / Math.PI + (isLeft ? 180 : 0);
@@ -144,14 +144,15 @@ function spoke({ angle, x, y }) {
 
 const KINDS = ["fine", "lossy", "bad"];
 
-// Nodes in a circle, by LAN (of too many those that are silent before the others), and a line for every link that either end reports.
+// Draws nodes in a circle, by LAN, and a line for every link that either end reports. Of too many nodes, it keeps those
+// that are silent before the others.
 export function drawMap(figure, nodes, links) {
   const present = nodes.filter((node) => node.state !== "gone");
   const byLan = (a, b) => (a.lan ?? "").localeCompare(b.lan ?? "") || a.name.localeCompare(b.name);
   const shown = present.sort((a, b) => (a.state === "live") - (b.state === "live") || byLan(a, b)).slice(0, MAP_NODES).sort(byLan);
   figure.hidden = shown.length < 2;
   const isLevel = shown.length <= MAP_NODES_LEVEL;
-  // On a phone the map is narrower, and its names are no smaller for that.
+  // On a phone the map is narrower, but its names are as large.
   const width = Math.min(640, Math.max(320, figure.clientWidth)), height = isLevel ? 320 : 500;
   const characters = width < 500 ? NAME_CHARACTERS_NARROW : NAME_CHARACTERS;
   const radius = Math.min(130, width / 2 - 12 - characters * CHARACTER), [radiusX, radiusY] = isLevel ? [width / 2 - 100, 115] : [radius, radius];

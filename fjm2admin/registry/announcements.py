@@ -15,12 +15,12 @@ log = Log("fjm2admin.nodes")
 
 
 class Announcements:
-    """Tells gateways and pages that nodes have changed."""
+    """Announcements to gateways and pages that nodes have changed."""
 
     feed: ListFeed
-    """The list as gateways read it, from `open` on."""
+    """The list as gateways read it. It exists after `open`."""
     live: Live
-    """The nodes as pages see them, from `open` on."""
+    """The events for pages. They exist after `open`."""
 
     def __init__(self, nodes: Registry, tokens: TokenBook, advertise_from: socket.socket | None) -> None:
         self._nodes = nodes
@@ -32,7 +32,7 @@ class Announcements:
         """True if some node's requests came from a new address since the advertiser got its targets."""
 
     def open(self, list_version: int, about: Mapping[str, object]) -> None:
-        """Make the first list, later than the given version, and begin to answer queries by UDP."""
+        """Make the first list, with a version above `list_version`, and begin to answer queries by UDP."""
         self.feed = ListFeed(self._nodes, list_version, self._publish)
         self.live = Live(self._nodes, self._nodes.find, dict(about))
         if self.advertiser is not None:
@@ -55,17 +55,17 @@ class Announcements:
         self.live.note(node.id)
 
     def note_move(self) -> None:
-        """Send advertisements to new addresses from the next tick on."""
+        """Note that a node has a new address: from the next tick on, advertisements go there."""
         self._is_moved = True
 
     def tick(self) -> None:
-        """Send pages what has changed since the last tick."""
+        """Send the changes since the last tick to the pages."""
         if self._is_moved:
             self.update_targets()
         self.live.tick()
 
     def update_targets(self) -> None:
-        """Advertise to the nodes that are not gone, each by a key of its token."""
+        """Set the targets of advertisements: the nodes that are not gone, each with the key of its token."""
         self._is_moved = False
         if self.advertiser is None:
             return

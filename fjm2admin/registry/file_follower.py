@@ -1,4 +1,4 @@
-"""Follows the file: commands make and revoke tokens, and remove nodes, while the service runs."""
+"""Adoption of changes in the file: commands make and revoke tokens, and remove nodes, while the service runs."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ _LOOK_AGAIN_S = 0.2
 
 
 class FileFollower:
-    """Takes over what other processes have changed in the file."""
+    """Adoption of the changes that other processes make in the file."""
 
     def __init__(
         self, writer: Writer, tokens: TokenBook, nodes: Registry, members: Members, announcements: Announcements
@@ -37,12 +37,12 @@ class FileFollower:
         self._tokens.replace(await self._writer.run(Store.tokens))
 
     async def follow(self) -> None:
-        """Take over changes since the last time. Raises StoreError."""
+        """Adopt the changes in the file since the last call. Raise StoreError if the file cannot be read."""
         state = await self._writer.run(Store.changes_by_others)
         if state == self._file_state:
             return
         self._tokens.replace(await self._writer.run(Store.tokens))
-        # In this order: a node that is in memory by now is in the file when the ids are read.
+        # Look at memory first: a node that is in memory by now is in the file when the file's ids are read.
         known = self._nodes.ids()
         for node_id in known - await self._writer.run(Store.node_ids):
             self._members.drop(node_id, "removed")
@@ -51,7 +51,10 @@ class FileFollower:
         self._announcements.live.recheck()
 
     async def token_of(self, text: str) -> Token | None:
-        """Return the live token of this text. If memory does not know it, look in the file: it may be new."""
+        """Return the live token that has this text, or None.
+
+        If no such token is in memory, read the file again: the token may be new.
+        """
         token = self._tokens.find(text)
         if token is None and self._tokens.is_well_formed(text):
             await self._look_again()
@@ -59,7 +62,7 @@ class FileFollower:
         return token
 
     async def _look_again(self) -> None:
-        """Follow the file. Callers who ask while another one looks share the next look."""
+        """Call `follow`, at most once in `_LOOK_AGAIN_S`. Callers that come while it runs share the next call."""
         asked_at = monotonic()
         async with self._looking:
             if self._looked_at >= asked_at:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 LINKS_KEPT = 64
-"""Links of a node that are shown: the busiest."""
+"""Most links of a node that are shown: the busiest ones."""
 _APART_MIN_S = 1e-3
 """Shortest time between two samples that gives a rate."""
 _QUEUE_BYTES_MAX = 2**63 - 1
-"""Largest integer of SQLite."""
+"""Largest integer that SQLite stores."""
 STEP_S = 10
 """Length of the finest slot of history."""
 
@@ -83,9 +83,9 @@ class Meter:
     _slot: "_Slot | None" = None
 
     def add(self, uptime_s: float, links: Sequence[LinkSample], at: float) -> Point | None:
-        """Add a sample, made at a wall-clock time. Return the slot of history that it completes, if any.
+        """Add a sample made at the wall-clock time `at`. Return the slot of history that it completes, or None.
 
-        A smaller uptime than the last one's means that the gateway restarted: the counters begin anew.
+        An uptime below that of the last sample means that the gateway restarted: its counters begin anew.
         """
         kept = sorted(links, key=lambda link: link.bytes_in + link.bytes_out, reverse=True)[:LINKS_KEPT]
         took_s = uptime_s - self._last_uptime_s
@@ -110,7 +110,7 @@ class Meter:
         return None if self._slot is None else self._slot.point()
 
     def close(self, now: float) -> Point | None:
-        """End the slot that is being filled, if its time is over, and return it."""
+        """End the slot that is being filled, and return it, if its time is over; otherwise return None."""
         if self._slot is None or now < self._slot.start + STEP_S:
             return None
         done, self._slot = self._slot.point(), None

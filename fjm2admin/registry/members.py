@@ -1,6 +1,6 @@
-"""Members of the list: nodes come, are heard, move, grow silent and leave, in memory, in the file, and before all eyes.
+"""Members of the list: changes of nodes, made alike in memory, in the file and in the announcements.
 
-The file changes in the order in which memory does: the writer works in the order in which it is asked.
+The file changes in the same order as memory, because the writer works in the order of its requests.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Members:
         self._pending = pending
 
     async def restore(self) -> None:
-        """Read the nodes from the file. Their silence did not grow while no service could hear them."""
+        """Read the nodes from the file. The time since the file was last written does not count as silence."""
         now, saved_at = monotonic(), await self._writer.run(Store.saved_at)
         for stored in await self._writer.run(Store.nodes):
             self._nodes.put(_restored(stored, now - max(0.0, saved_at - stored.last_seen)))
@@ -105,14 +105,14 @@ class Members:
         self._announcements.live.note(node.id)
 
     def note_measured(self, node: Node, measured: Measured, at: float) -> None:
-        """Take a sample of a node's links that was made at a wall-clock time."""
+        """Add a sample of a node's links, made at the wall-clock time `at`."""
         node.is_forwarder = measured.is_forwarder
         done = node.meter.add(measured.uptime_s, measured.links, at)
         if done is not None:
             self._pending.add_point(node.id, done)
 
     async def expire(self) -> None:
-        """Change the states of nodes that have been silent, and forget those silent for too long."""
+        """Update the states of nodes by how long they have been silent. Remove those silent for too long."""
         changed, forgotten = self._nodes.expire(monotonic())
         for node in changed:
             log.info(node.state.value, node=node.id, name=node.profile.name)
@@ -130,7 +130,7 @@ class Members:
 
     @staticmethod
     def made(profile: Profile, token_id: str, address: str, before: Node | None) -> Node:
-        """Return a node that registers now. It keeps the time of registration and the rates of the one before it."""
+        """Return a node that registers now. It keeps the time of registration and the rates of the node `before`."""
         wall = time()
         registered_at = before.registered_at if before else wall
         node = Node(profile, token_id, address, registered_at, wall, monotonic())

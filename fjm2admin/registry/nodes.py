@@ -13,7 +13,7 @@ from ..errors import Refusal
 from .measures import Meter
 
 NAME_MAX = 64
-"""Longest name in characters."""
+"""Most characters of a name."""
 
 
 def in_one_form(name: str) -> str:
@@ -50,9 +50,9 @@ class Node:
 
     profile: Profile
     token_id: str
-    """Id of the token that registered the node, the only one that may update it."""
+    """Id of the token that registered the node. No other token may update the node."""
     address: str
-    """Address that its requests come from."""
+    """Address that the node's requests come from."""
     registered_at: float
     """Wall-clock time of the first registration."""
     last_seen: float
@@ -70,7 +70,7 @@ class Node:
         return self.profile.id
 
     def advert_addresses(self) -> Iterator[tuple[str, int]]:
-        """Yield the endpoints at the address that requests come from, so that nobody can aim datagrams at others."""
+        """Yield those endpoints that have the address of the node's requests: nobody may aim datagrams at others."""
         for endpoint in self.profile.endpoints:
             host, _, port = endpoint.rpartition(":")
             if host.strip("[]") == self.address:
@@ -86,7 +86,7 @@ class Silences:
     forget_s: float
 
     def state_after(self, silence_s: float) -> State:
-        """Return the state of a node that has been silent for so long."""
+        """Return the state of a node that has been silent for `silence_s` seconds."""
         if silence_s >= self.gone_s:
             return State.GONE
         return State.STALE if silence_s >= self.stale_s else State.LIVE
@@ -114,11 +114,11 @@ class Registry:
         return set(self._nodes)
 
     def find(self, node_id: str) -> Node | None:
-        """Return the node of this id, if any."""
+        """Return the node with this id; None if there is none."""
         return self._nodes.get(node_id)
 
     def named(self, name: str) -> Node | None:
-        """Return the node of this name, if any."""
+        """Return the node with this name; None if there is none."""
         node_id = self._ids.get(name)
         return None if node_id is None else self._nodes[node_id]
 
@@ -128,7 +128,7 @@ class Registry:
         return list(found.values())
 
     def check_room(self, token_id: str, replaced: Iterable[Node]) -> None:
-        """Refuse another node of this token if there is no room for it."""
+        """Raise Refusal if there is no room for another node of this token in place of the replaced ones."""
         gone = list(replaced)
         if len(self._nodes) >= self._nodes_max and not gone:
             raise Refusal(503, "full", f"there are {self._nodes_max} nodes, and no more can be registered", 60)
@@ -145,7 +145,7 @@ class Registry:
         self._of_token[node.token_id] += 1
 
     def remove(self, node_id: str) -> Node | None:
-        """Remove the node of this id and return it, if there is one."""
+        """Remove the node with this id, and return it; return None if there is none."""
         node = self._nodes.pop(node_id, None)
         if node is not None:
             del self._ids[node.profile.name]
@@ -155,7 +155,7 @@ class Registry:
         return node
 
     def expire(self, now: float) -> tuple[list[Node], list[Node]]:
-        """Update the states. Return the nodes whose state has changed, and those to be forgotten."""
+        """Update the states of nodes. Return the nodes whose state has changed, and those to be forgotten."""
         changed, forgotten = [], []
         for node in self._nodes.values():
             silence = now - node.heard_at

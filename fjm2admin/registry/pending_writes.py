@@ -7,7 +7,7 @@ from .nodes import Registry
 from .store import Seen
 
 _POINTS_MAX = 100_000
-"""Slots of history that wait at most for a file that cannot be written: some 10 MB of memory."""
+"""Most slots of history that wait while the file cannot be written: some 10 MB of memory."""
 
 
 @dataclass(slots=True)
@@ -15,9 +15,9 @@ class PendingWrites:
     """Changes since the last batch that was written."""
 
     seen: set[str] = field(default_factory=set)
-    """Ids of nodes that were heard."""
+    """Ids of the nodes that were heard."""
     used: dict[str, float] = field(default_factory=dict)
-    """Wall-clock time of the last use, by id of the token."""
+    """Wall-clock time of each token's last use, by the token's id."""
     points: list[tuple[str, Point]] = field(default_factory=list)
     """Completed slots of history, with the ids of their nodes."""
 
@@ -38,10 +38,10 @@ class PendingWrites:
         self.points = (failed.points + self.points)[:_POINTS_MAX]
 
     def seen_nodes(self, nodes: Registry) -> list[Seen]:
-        """Return when and where nodes that still exist were heard."""
+        """Return time and address of the last request of each node in `seen` that still exists."""
         found = map(nodes.find, self.seen)
         return [Seen(node.last_seen, node.address, node.id) for node in found if node is not None]
 
     def uses(self) -> list[tuple[float, str]]:
-        """Return the times of tokens' uses, with their ids."""
+        """Return pairs of the time of a token's last use and the token's id."""
         return [(at, token_id) for token_id, at in self.used.items()]

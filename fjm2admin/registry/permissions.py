@@ -6,7 +6,7 @@ from .tokens import Scope, Token, TokenBook
 
 
 class Permissions:
-    """The rules, applied to the tokens and nodes there are. Each check raises Refusal, or returns."""
+    """The rules, applied to the known tokens and nodes. Each check raises Refusal if it fails."""
 
     def __init__(self, tokens: TokenBook, nodes: Registry) -> None:
         self._tokens = tokens

@@ -1,7 +1,7 @@
-"""The service: the operations of the API, and the work that repeats.
+"""The node-list service: the operations of its API, and its periodic work.
 
 The file is the authority on which nodes and tokens there are, so that commands can change it while the service runs.
-Requests are answered from memory; what they change is written behind.
+Requests are answered from memory. Registrations are written to the file at once, measurements in batches.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Read the file, and begin the work that repeats."""
+        """Read the file, and begin the periodic work."""
         await self._follower.begin()
         await self._members.restore()
         version = await self._writer.run(Store.list_version)
@@ -88,7 +88,7 @@ class Service:
         self._announcements.end_waits()
 
     async def close(self) -> None:
-        """Write everything that has not been written."""
+        """Stop the periodic work, and write everything that has not been written."""
         self.end_waits()
         for task in self._tasks:
             task.cancel()
@@ -99,12 +99,12 @@ class Service:
 
     @property
     def feed(self) -> ListFeed:
-        """The list as gateways read it, from `start` on."""
+        """The list as gateways read it. It exists after `start`."""
         return self._announcements.feed
 
     @property
     def live(self) -> Live:
-        """The nodes as pages see them, from `start` on."""
+        """The events for pages. They exist after `start`."""
         return self._announcements.live
 
     @property
@@ -122,14 +122,14 @@ class Service:
         return max(0.0, time() - self.feed.snapshot.version / 1000)
 
     async def token_of(self, text: str) -> Token | None:
-        """Return the live token of this text, and note its use."""
+        """Return the live token that has this text, and note its use; None if there is none."""
         token = await self._follower.token_of(text)
         if token is not None:
             self._pending.used[token.id] = time()
         return token
 
     async def register(self, caller: Caller, profile: Profile) -> Node:
-        """Put a node on the list. Refuses names and keys that other tokens have registered."""
+        """Put a node on the list. Raise Refusal for a name or key that another token has registered."""
         token = caller.token
         self._permissions.check_name(token, profile.name)
         others = self.nodes.conflicting(profile)
@@ -148,7 +148,7 @@ class Service:
     async def heartbeat(
         self, caller: Caller, node_id: str, endpoints: tuple[str, ...] | None, measured: Measured | None
     ) -> None:
-        """Note that a node is alive, perhaps at other endpoints, perhaps with a sample."""
+        """Note that a node is alive. Change its endpoints and add its measurements, if these are given."""
         node = self._own(caller, node_id)
         if endpoints is not None and endpoints != node.profile.endpoints:
             await self._members.move(node, endpoints)
@@ -157,7 +157,7 @@ class Service:
             self._members.note_measured(node, measured, time())
 
     async def upload(self, caller: Caller, node_id: str, samples: Sequence[Measured]) -> None:
-        """Take samples of the past, of which the last was made now."""
+        """Add samples of a node's past. The last sample is taken as made now."""
         node = self._own(caller, node_id)
         self._members.note_heard(node, caller.address)
         now = time()
@@ -166,13 +166,13 @@ class Service:
             self._members.note_measured(node, sample, now - age_s)
 
     async def remove(self, caller: Caller, node_id: str) -> None:
-        """Take a node off the list: by its own token, or one of scope admin."""
+        """Take a node off the list. Raise Refusal unless the caller's token is the node's own, or of scope admin."""
         node = self.find(node_id)
         self._permissions.check_removal(caller.token, node)
         await self._members.remove([node], "removed")
 
     def find(self, node_id: str) -> Node:
-        """Return the node of this id; refuse if there is none."""
+        """Return the node with this id. Raise Refusal if there is none."""
         node = self.nodes.find(node_id)
         if node is None:
             raise Refusal(404, "no_such_node", f"no node has the id {node_id}; it may have to register again")
@@ -184,7 +184,7 @@ class Service:
         return node
 
     async def history(self, node_id: str, minutes: int) -> tuple[int, list[Point]]:
-        """Return the seconds of a slot, and the slots of the last minutes."""
+        """Return the length of a slot in seconds, and a node's slots of the last `minutes`."""
         node = self.find(node_id)
         tier = next((tier for tier in TIERS if minutes * 60 <= tier.kept_s), TIERS[-1])
         since = int(time()) - minutes * 60
@@ -199,7 +199,7 @@ class Service:
         self._announcements.tick()
 
     async def _write_behind(self) -> None:
-        """Write what has gathered, and read what other processes have changed."""
+        """Write the changes gathered since the last batch, and adopt the changes of other processes."""
         now = time()
         self._members.close_slots(now)
         batch = self._pending.take()
@@ -235,7 +235,7 @@ class Service:
 
 
 async def _repeat(every_s: float, work: Callable[[], Awaitable[None]]) -> None:
-    """Run work over and over. A failure is logged, and does not end it."""
+    """Run `work` over and over. A failure is logged, and does not end the repetition."""
     while True:
         await asyncio.sleep(every_s)
         try:

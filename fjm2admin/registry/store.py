@@ -44,19 +44,19 @@ _BUSY_S = 5.0
 
 
 class Tier(NamedTuple):
-    """History in slots of one length, and how long they are kept, in seconds."""
+    """Part of the history with slots of one length: that length, and the time for which slots are kept, in seconds."""
 
     step_s: int
     kept_s: int
 
 
 TIERS = (Tier(STEP_S, 3_600), Tier(60, 86_400), Tier(900, 7 * 86_400))
-"""Tiers from fine to coarse. Each is made from the one before it."""
+"""Tiers from fine to coarse. Each coarser tier is made from the tier before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredNode:
-    """A node as the file has it."""
+    """A node as it is stored in the file."""
 
     profile: Profile
     token_id: str
@@ -66,7 +66,7 @@ class StoredNode:
 
 
 class Seen(NamedTuple):
-    """Time and address of a node's last request."""
+    """Time and address of a node's last request, with the id of the node."""
 
     last_seen: float
     address: str
@@ -98,10 +98,10 @@ class Lock:
 
 
 class Store:
-    """A connection to the file."""
+    """A connection to the SQLite file."""
 
     def __init__(self, path: Path, must_exist: bool = False) -> None:
-        """Open the file; make it if it is missing, unless it must exist. Raises StoreError."""
+        """Open the file. Make it if it is missing, unless it must exist. Raise StoreError if it cannot be opened."""
         self.path = path
         if must_exist and not path.exists():
             raise StoreError(f"{path}: no such file; fjm2admin run creates it, --data or FJM2ADMIN_DATA names another")
@@ -166,7 +166,7 @@ class Store:
             raise StoreError(f"{self.path}: a token has a scope that this fjm2admin does not know: {error}") from error
 
     def add_token(self, token: Token) -> None:
-        """Add a token. Raises StoreError if a live one has its name."""
+        """Add a token. Raise StoreError if a live token has the same name."""
         with self._changing():
             taken = self._connection.execute(
                 "SELECT 1 FROM tokens WHERE name = ? AND revoked_at IS NULL", (token.name,)
@@ -179,7 +179,7 @@ class Store:
             self._connection.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def revoke_token(self, name: str, now: float) -> bool:
-        """Revoke the live token of this name or id. Return False if there is none."""
+        """Revoke the live token with this name or id. Return False if there is none."""
         with self._changing():
             cursor = self._connection.execute(
                 "UPDATE tokens SET revoked_at = ? WHERE revoked_at IS NULL AND (name = ? OR id = ?)", (now, name, name)
@@ -187,7 +187,7 @@ class Store:
         return cursor.rowcount > 0
 
     def nodes(self) -> list[StoredNode]:
-        """Return all nodes, by name."""
+        """Return all nodes, sorted by name."""
         with self._errors():
             rows = self._connection.execute("SELECT * FROM nodes ORDER BY name").fetchall()
         return [StoredNode(_profile(row), *row[7:]) for row in rows]
@@ -198,7 +198,7 @@ class Store:
             return {row[0] for row in self._connection.execute("SELECT id FROM nodes")}
 
     def save_node(self, node: StoredNode) -> None:
-        """Add a node, in place of any with the same id, name or public key."""
+        """Add a node, in place of any node with the same id, name or public key."""
         profile = node.profile
         row = (
             profile.id,
@@ -217,7 +217,7 @@ class Store:
             self._connection.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def remove_nodes(self, node_ids: Iterable[str]) -> int:
-        """Remove nodes and their history. Return how many nodes there were."""
+        """Remove nodes and their history. Return the number of nodes removed."""
         ids = [(node_id,) for node_id in node_ids]
         with self._changing():
             removed = self._connection.executemany("DELETE FROM nodes WHERE id = ?", ids).rowcount
@@ -226,11 +226,11 @@ class Store:
         return removed
 
     def list_version(self) -> int:
-        """Return the version of the list that was stored last."""
+        """Return the last stored version of the list."""
         return int(self._value("list_version"))
 
     def saved_at(self) -> float:
-        """Return the wall-clock time of the last batch."""
+        """Return the wall-clock time at which the last batch was saved."""
         return self._value("saved_at")
 
     def _value(self, name: str) -> float:
@@ -248,7 +248,7 @@ class Store:
         list_version: int,
         now: float,
     ) -> None:
-        """Save when nodes were seen, their slots of history, when tokens were used, and the version of the list."""
+        """Save a batch: last requests of nodes, slots of history, last uses of tokens, and the version of the list."""
         rows = [(STEP_S, node_id, *point) for node_id, point in points]
         with self._changing():
             execute = self._connection.executemany
@@ -259,7 +259,7 @@ class Store:
             execute("UPDATE settings SET value = ? WHERE name = ?", settings)
 
     def history(self, node_id: str, tier: Tier, since: int) -> list[Point]:
-        """Return a node's slots in a tier from a time on."""
+        """Return a node's slots of history in a tier, from the time `since` on."""
         with self._errors():
             rows = self._connection.execute(
                 "SELECT at, in_bps, out_bps, drops_per_s, loss, rtt_ms, queue_bytes FROM history"
@@ -283,7 +283,7 @@ class Store:
                 )
 
     def _condense(self, fine: Tier, coarse: Tier) -> None:
-        """Make the coarse slots from the last ones on. Those may have been made before their time was over."""
+        """Make coarse slots from fine ones, and make the latest ones again: they may have been made incomplete."""
         query = "SELECT coalesce(max(at), 0) FROM history WHERE step_s = ?"
         (last,) = self._connection.execute(query, (coarse.step_s,)).fetchone()
         since = last - coarse.step_s

@@ -1,6 +1,7 @@
 """Tokens: shown once when they are made, stored as a hash, and compared in constant time.
 
-A token is `fjm2_ID_SECRET`. The id finds it. The secret has 256 random bits, which cannot be guessed from the hash.
+A token is `fjm2_ID_SECRET`. It is looked up by its id. The secret has 256 random bits, which cannot be guessed from the
+hash.
 """
 
 import hashlib
@@ -20,11 +21,11 @@ class Scope(StrEnum):
     """Permissions of a token."""
 
     GATEWAY = "gateway"
-    """Register nodes, update them, read the list."""
+    """Permission to register and update nodes, and to read the list."""
     VIEW = "view"
-    """Read everything."""
+    """Permission to read everything."""
     ADMIN = "admin"
-    """Read everything, remove nodes."""
+    """Permission to read everything, and to remove nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Token:
 
     @property
     def is_open(self) -> bool:
-        """True if this stands for a viewer without a token."""
+        """True if this object stands for a viewer who has no token."""
         return not self.digest
 
     @property
@@ -70,7 +71,7 @@ def make(name: str, scope: Scope, node: str | None, now: float) -> tuple[str, To
 
 
 def anonymous_viewer(address: str) -> Token:
-    """Return the token that stands for viewers without one from an address. Each address has limits of its own."""
+    """Return a token that stands for viewers at an address who have no token. Each address has limits of its own."""
     return Token(f"open {address}", "open page", Scope.VIEW, None, b"", 0.0)
 
 
@@ -88,7 +89,7 @@ class TokenBook:
         self._tokens = {token.id: token for token in tokens}
 
     def find(self, text: str) -> Token | None:
-        """Return the live token of this text. The time it takes does not tell what is wrong with a text."""
+        """Return the live token that has this text, or None. The time taken does not tell what is wrong with a text."""
         match = _FORM.fullmatch(text)
         token = self._tokens.get(match[1]) if match else None
         is_right = hmac.compare_digest(digest_of(text), token.digest if token else _NOBODY)
@@ -100,7 +101,7 @@ class TokenBook:
         return _FORM.fullmatch(text) is not None
 
     def is_live(self, token_id: str) -> bool:
-        """Return True if there is a token of this id that is not revoked."""
+        """Return True if there is a token with this id that is not revoked."""
         token = self._tokens.get(token_id)
         return token is not None and token.is_live
 
@@ -109,5 +110,5 @@ class TokenBook:
         return any(token.node == node and token.is_live for token in self._tokens.values())
 
     def of(self, token_id: str) -> Token | None:
-        """Return the token of this id, live or revoked."""
+        """Return the token with this id, live or revoked; None if there is none."""
         return self._tokens.get(token_id)

@@ -18,7 +18,7 @@ class Writer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     async def run(self, work: Callable[[Store], _T]) -> _T:
-        """Run `work` in the thread and return its result. Raises StoreError if it failed."""
+        """Run `work` in the thread and return its result. Raise StoreError if the work failed."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._store)
 
     async def close(self) -> None:

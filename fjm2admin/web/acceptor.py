@@ -16,11 +16,11 @@ from .limits import ConnectionLimit, address_key
 _TLS_TIMES = {"ssl_handshake_timeout": 15.0, "ssl_shutdown_timeout": 1.0}
 """Longest TLS handshake and shutdown. The shutdown is short, because few clients take part in it."""
 STUCK_S = 30.0
-"""Longest time in which a client takes nothing of what was sent."""
+"""Longest time for which a client may take none of the data sent to it, before its connection is closed."""
 _ACCEPTS_PER_TURN_MAX = 128
-"""Connections accepted in a turn of the loop: on a busy loop, turns are rare."""
+"""Most connections accepted in a turn of the loop. There are many, because turns are rare on a busy loop."""
 _NO_FILES_S = 0.1
-"""Pause while no more files may be open, until one is closed."""
+"""Pause before the next attempt to accept, when the process has as many open files as it may."""
 
 log = Log("fjm2admin.server")
 
@@ -39,7 +39,7 @@ class TrackedProtocol(H11Protocol):
 
 
 class Acceptor:
-    """Accepts connections until it is closed."""
+    """Acceptor of a listening socket's connections, until it is closed."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Acceptor:
         self._loop.add_reader(self._listener, self._accept)
 
     def close(self) -> None:
-        """Accept no more connections. Those that exist stay."""
+        """Accept no more connections. Existing connections stay."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._listener)
@@ -112,6 +112,6 @@ class Acceptor:
 
 
 def _limit_unacknowledged_time(connection: socket.socket) -> None:
-    """Have the kernel close the connection if the client acknowledges nothing of what the kernel holds for it."""
+    """Have the kernel close the connection if the client acknowledges none of its data for `STUCK_S`."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * STUCK_S))

@@ -26,7 +26,7 @@ from .problems import documented
 WAIT_MAX_S = 30
 """Longest wait for a change of the list: common proxies end a request after 60 s without an answer."""
 PIECE_BYTES = 65_536
-"""Part of an event that is written at once."""
+"""Most bytes of an event that are written at once."""
 _ABOUT = """
 The list of an FJM2 network's gateways. A gateway registers, sends heartbeats, and reads the list of the others; it may
 wait for the list to change. Each request needs a token, made with `fjm2admin token create`, as `Authorization: Bearer`.
@@ -68,7 +68,7 @@ NodeId = Annotated[str, _NODE_ID]
 
 
 def make_app(service: Service) -> tuple[FastAPI, Gate]:
-    """Return the application, and the gate around it. Serve the gate."""
+    """Return the application, and the gate around it. The gate is to be served."""
     app = FastAPI(
         title="FJM2 node list",
         version=__version__,
@@ -109,7 +109,7 @@ def _registering_routes(service: Service) -> APIRouter:
         "/nodes/{id}", status_code=204, response_class=Response, responses=documented(*_ALWAYS, 403, 404, 408, 413, 422)
     )
     async def remove(caller: WritingCaller, id: NodeId) -> Response:  # noqa: A002
-        """Take a gateway off the list: by the token that registered it, or one of scope admin."""
+        """Take a gateway off the list. This needs the token that registered it, or a token of scope admin."""
         await service.remove(caller, id)
         return Response(status_code=204)
 
@@ -129,7 +129,7 @@ def _reporting_routes(service: Service) -> APIRouter:
 
     @router.post("/nodes/{id}/metrics", response_model=models.Heard, responses=_HEARD)
     async def upload(caller: GatewayCaller, id: NodeId, body: models.Upload) -> models.Heard:  # noqa: A002
-        """Send the measurements of a gateway. This counts as a heartbeat."""
+        """Upload measurements of a gateway to the service. This counts as a heartbeat."""
         await service.upload(caller, id, [_measured(sample) for sample in body.samples])
         return models.Heard(list_version=service.feed.snapshot.version)
 
@@ -137,7 +137,7 @@ def _reporting_routes(service: Service) -> APIRouter:
 
 
 def _list_routes(service: Service) -> APIRouter:
-    """Return the route to the list, now or once it has changed."""
+    """Return the route that serves the list, at once or after it has changed."""
     router = _gateways_router()
 
     @router.get(
@@ -158,7 +158,7 @@ def _list_routes(service: Service) -> APIRouter:
         if_none_match: Annotated[str | None, Header(max_length=256, description="ETag of the known list.")] = None,
         accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
     ) -> Response:
-        """Return the gateways that are live or stale. With `wait` the answer comes once the list has changed."""
+        """Return the gateways that are live or stale. With `wait`, the answer comes as soon as the list has changed."""
         if wait and _is_same(if_none_match, service.feed.snapshot):
             await _wait_within_limits(service, caller, request, wait)
         return _list_answer(service.feed.snapshot, if_none_match, accept_encoding)
@@ -208,7 +208,7 @@ def _is_same(if_none_match: str | None, snapshot: Snapshot) -> bool:
 
 
 async def _wait_within_limits(service: Service, caller: Caller, request: Request, seconds: float) -> None:
-    """Wait for the list to change. Refuse if too many wait, or if the token is revoked meanwhile."""
+    """Wait for the list to change. Raise Refusal if too many requests wait, or if the token is revoked meanwhile."""
     token_id = caller.token.id
     service.waits.acquire(token_id)
     try:
@@ -281,7 +281,7 @@ def _watching_routes(service: Service) -> APIRouter:
 
 
 async def in_pieces(events: AsyncIterator[bytes]) -> AsyncIterator[memoryview]:
-    """Yield events in pieces, so that a slow connection buffers no more than a piece of a long one."""
+    """Yield events in pieces, so that a slow connection buffers no more than a piece of a long event."""
     async for event in events:
         for at in range(0, len(event), PIECE_BYTES):
             yield memoryview(event)[at : at + PIECE_BYTES]

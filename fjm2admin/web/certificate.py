@@ -10,7 +10,7 @@ from ..config import AdminConfig
 from ..errors import ConfigurationError
 
 _WATCH_S = 2.0
-"""Time between two looks at the files."""
+"""Time between two checks whether the files have changed."""
 
 log = Log("fjm2admin.tls")
 
@@ -44,7 +44,7 @@ class Certificate:
                 self.reload()
 
     def reload(self) -> None:
-        """Load the files. If they do not match, as while one of them is still the old one, keep the present ones."""
+        """Load the files again. If they do not match, as while only one is replaced, keep the present certificate."""
         self._stamps = self._seen()
         try:
             self.check()

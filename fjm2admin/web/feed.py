@@ -12,18 +12,19 @@ from ..registry.nodes import Node, State
 _SOON_S = 0.05
 """Delay after a change, so that changes that come together make one list."""
 _WAITER_S = 0.001
-"""Time to answer one waiting request, roughly. It spaces lists further apart when many wait."""
+"""Rough time to answer one waiting request. The more requests wait, the longer is the time between two lists."""
 _SPACING_S = (0.1, 1.0)
-"""Shortest time between two lists: with nobody waiting, and at most."""
+"""Least time between two lists: if no request waits, and if very many wait."""
 _ANSWER_SHARE = 3
-"""Lists are spaced at this multiple of the time that answering the last one took, so that other work gets its turn."""
+"""Least time between two lists, as a multiple of the time that answering with the last list took. It leaves time for
+other work."""
 _COMPRESSION_LEVEL = 4
 """Level of gzip: higher ones take much longer for a list that is hardly smaller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The list at one version."""
+    """The list of nodes at one version, encoded for answers."""
 
     version: int
     body: bytes

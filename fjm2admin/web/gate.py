@@ -23,7 +23,7 @@ from .problems import problem
 log = Log("fjm2admin.http")
 
 BODY_S = 15.0
-"""Longest time for the body of a request to come."""
+"""Longest time for the body of a request to arrive."""
 _SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -98,7 +98,7 @@ class Gate:
             raise Refusal(429, "too_often", f"too many requests {origin}", wait_s)
 
     def _address_of(self, scope: AsgiScope, headers: Headers) -> str:
-        """Return the address that a request comes from; behind a trusted proxy, the one that the proxy tells."""
+        """Return the address that a request comes from; behind a trusted proxy, the address that the proxy names."""
         client = scope.get("client")
         address = sockets.plain_host(client[0]) if client else "unknown"
         if address not in self._proxies:
@@ -126,8 +126,8 @@ class Gate:
     def _is_open(self, scope: AsgiScope, headers: Headers) -> bool:
         """Return True if a request may read without a token.
 
-        If only people on this host may, a request that came through a proxy may not, nor one for another host's name
-        that was made to resolve to this host. By default nginx speaks HTTP/1.0 to the service.
+        If only people on this host may, this returns False for a request that came through a proxy, and for another
+        host's name that was made to resolve to this host. HTTP/1.0 is a sign of a proxy: nginx speaks it by default.
         """
         if self._lookers is not Viewers.THIS_HOST:
             return self._lookers is Viewers.EVERYONE

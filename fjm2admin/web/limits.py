@@ -17,7 +17,7 @@ _REQUEST: Final = 1.0
 
 
 class RateLimit:
-    """A token bucket for each key, full at first. Forgets the key unused for longest if there are too many."""
+    """Token buckets by key, full at first. If there are too many, the key that was unused for longest is forgotten."""
 
     def __init__(self, per_s: float, keys_max: int = 16_384) -> None:
         self._per_s = per_s
@@ -29,7 +29,7 @@ class RateLimit:
         return len(self._buckets)
 
     def wait_s(self, key: str, now: float) -> float:
-        """Admit a request: return 0, or else the seconds until one would be admitted."""
+        """Admit a request and return 0, or refuse it and return the seconds until a request would be admitted."""
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = self._buckets[key] = TokenBucket(self._per_s, credit=self._burst)
@@ -44,7 +44,7 @@ class RateLimit:
 
 
 def address_key(host: str) -> str:
-    """Return the key that an address is limited by. For IPv6 it is the /64, from which a host chooses its addresses."""
+    """Return the key by which an address is limited. For IPv6 this is its /64, in which a host can choose addresses."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -57,9 +57,9 @@ def address_key(host: str) -> str:
 
 
 class ConnectionLimit:
-    """Limit of connections, in all and from one address. Trusted addresses may have all of them.
+    """Limit of connections, in all and from one address. A trusted address may have as many as there may be in all.
 
-    New connections beyond the limit are refused; those that exist stay.
+    New connections beyond the limit are refused; existing connections stay.
     """
 
     def __init__(self, connections_max: int, per_address_max: int, trusted: Collection[str]) -> None:
@@ -80,7 +80,7 @@ class ConnectionLimit:
         )
 
     def release(self, host: str) -> None:
-        """Uncount a connection that was closed."""
+        """Count a connection no longer, because it was closed."""
         key = address_key(plain_host(host))
         self.count -= 1
         self._per_address[key] -= 1
@@ -98,7 +98,7 @@ class ConcurrencyLimit:
         self.count = 0
 
     def acquire(self, key: str) -> None:
-        """Count a request of this key. Refuse it if there are too many."""
+        """Count a request with this key. Raise Refusal if there are too many."""
         if self._taken.get(key, 0) >= self._per_token_max:
             raise Refusal(429, "too_many_waiting", f"no more than {self._per_token_max} at a time with one token", 1)
         if self.count >= self._requests_max:
@@ -107,7 +107,7 @@ class ConcurrencyLimit:
         self.count += 1
 
     def release(self, key: str) -> None:
-        """Uncount a request that ended."""
+        """Count a request no longer, because it has ended."""
         self.count -= 1
         left = self._taken[key] - 1
         if left:

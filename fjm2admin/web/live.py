@@ -13,7 +13,7 @@ TICK_S = 1.0
 _QUIET_TICKS_MAX = 5
 """Ticks without changes after which an event is sent anyway, so that a page knows that it is connected."""
 _BEHIND_TICKS_MAX = 8
-"""Ticks that a slow page may be behind. Further behind, it gets a new snapshot."""
+"""Ticks by which a slow page may be behind. A page that is further behind gets a new snapshot."""
 
 
 def _shown(node: Node) -> dict[str, object]:
@@ -62,7 +62,7 @@ class Live:
             self._changed.add(node_id)
 
     def tick(self) -> None:
-        """Send what has changed since the last tick."""
+        """Send the changes since the last tick to all pages."""
         if not self.watching:
             return
         self._quiet_ticks += 1
@@ -125,7 +125,7 @@ class Live:
                 self._kept_snapshot = None
 
     def _snapshot(self) -> tuple[bytes, bytes]:
-        """Return a snapshot in two parts. The long one is made once a tick, and is the same for all pages."""
+        """Return a snapshot in two parts. The first, long part is made once a tick, and is the same for all pages."""
         if self._kept_snapshot is None:
             nodes = [_shown(node) for node in self._nodes]
             self._kept_snapshot = _head("snapshot", {"about": self._about, "nodes": nodes})

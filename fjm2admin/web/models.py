@@ -92,7 +92,7 @@ def _is_multicast(host: str) -> bool:
 
 
 def _text(longest: int, pattern: str, *examples: str) -> Any:
-    """Return the limits of a text. The pattern is only for OpenAPI: the validators have better error messages."""
+    """Return a field for a text with limits. The pattern is for OpenAPI only: validators have better error messages."""
     return Field(min_length=1, max_length=longest, examples=list(examples), json_schema_extra={"pattern": pattern})
 
 
@@ -122,7 +122,7 @@ DropReason = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,32}$")]
 
 
 def node_id_of(public_key: str) -> str:
-    """Return a node's id, which is also its origin id in the tunnels of gateways."""
+    """Return the id of the node with this public key. Gateways have the same id in their tunnels."""
     return hashlib.sha256(base64.b64decode(public_key)).hexdigest()[:8]
 
 
@@ -178,7 +178,7 @@ class Heartbeat(_Strict):
 
 
 class Upload(_Strict):
-    """Samples since the last upload, oldest first. The last one was made now."""
+    """Samples since the last upload, oldest first. The last sample was made now."""
 
     samples: Annotated[tuple[Sample, ...], Field(min_length=1, max_length=60)]
 

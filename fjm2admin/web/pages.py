@@ -1,4 +1,4 @@
-"""The page's files, read once."""
+"""The files of the page for operators, which are read once."""
 
 from importlib.resources import files
 

@@ -32,13 +32,13 @@ _TEXTS = {
 }
 _CODES = {400: "unreadable", 404: "not_found", 405: "method_not_allowed", 413: "too_long"}
 _FAULTS_MAX = 5
-"""Faults of a body that an answer names."""
+"""Most faults of a request that an answer names."""
 _TEXT_CHARACTERS_MAX = 200
-"""Longest text that an answer quotes."""
+"""Most characters of a text that an answer quotes."""
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the errors of an operation, for OpenAPI."""
+    """Return the descriptions of an operation's errors, for OpenAPI."""
     return {status: _documented(status) for status in statuses}
 
 
@@ -58,13 +58,13 @@ def problem(refusal: Refusal) -> Response:
         headers["Retry-After"] = str(max(1, math.ceil(refusal.retry_after_s)))
     if refusal.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    # In ASCII, so that any text from the request can be quoted.
+    # The body is in ASCII, so that any text from the request can be quoted.
     body = json.dumps({"code": refusal.code, "message": refusal.message})
     return Response(body, refusal.status, headers, "application/json")
 
 
 def install(app: FastAPI) -> None:
-    """Answer all exceptions in this form."""
+    """Make the application answer all exceptions in the form of `Problem`."""
 
     @app.exception_handler(Refusal)
     async def refused(_: Request, error: Refusal) -> Response:

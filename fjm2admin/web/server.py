@@ -23,11 +23,11 @@ from .gate import Gate
 from .limits import ConnectionLimit
 
 REQUEST_HEAD_S = 15.0
-"""Longest time for the head of a request to come."""
+"""Longest time for the head of a request to arrive."""
 KEEP_ALIVE_S = 60
 """Longest idle time of a connection between two requests."""
 _STOP_S = 5
-"""Longest wait at the end for requests that are being answered."""
+"""Longest wait for requests that are still being answered when the server stops."""
 _HEAD_BYTES_MAX = 16_384
 """Longest head of a request. Browsers and gateways send a few hundred bytes."""
 
@@ -58,7 +58,7 @@ class HttpProtocol(TrackedProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Begin to watch whether the client reads what is buffered for it."""
+        """Begin to watch whether the client reads the data that is buffered for it."""
         super().pause_writing()
         self._watch_progress()
 
@@ -151,7 +151,7 @@ def _http(gate: Gate) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
-        # Its warnings are about malformed requests, which strangers can send without limit.
+        # The warnings of uvicorn are about malformed requests, which strangers can send without limit.
         log_level="error",
         access_log=False,
         server_header=False,
@@ -201,7 +201,7 @@ def run(config: AdminConfig, started: Callable[[str], None]) -> None:
 
 
 def _allow_connections() -> None:
-    """Raise the limit of open files as far as the system allows: each gateway that waits is one."""
+    """Raise the limit of open files as far as the system allows: each gateway that waits takes one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,4 +1,4 @@
-"""Sockets of the service. One that listens on :: takes IPv4 as well; the mapped form of IPv4 addresses stays here."""
+"""Sockets of the service, which take IPv4 as well if they listen on ::. Other modules see no mapped IPv4 addresses."""
 
 import ipaddress
 import socket
@@ -11,14 +11,14 @@ _MAPPED = "::ffff:"
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a TCP socket that listens. Raises AdminError."""
+    """Return a TCP socket that listens at an address. Raise AdminError if it cannot."""
     made = _bound(host, port, socket.SOCK_STREAM)
     made.listen(_BACKLOG)
     return made
 
 
 def datagrams(host: str, port: int) -> socket.socket:
-    """Return a bound UDP socket. Raises AdminError."""
+    """Return a UDP socket that is bound to an address. Raise AdminError if it cannot be."""
     return _bound(host, port, socket.SOCK_DGRAM)
 
 
@@ -50,7 +50,7 @@ def is_address(text: str) -> bool:
 
 
 def plain_address(text: str) -> str:
-    """Return an address from a setting or header in the form that `plain_host` gives to those of connections."""
+    """Return an address from a setting or header in the form in which `plain_host` returns addresses."""
     address = ipaddress.ip_address(text)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)

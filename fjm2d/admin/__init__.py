@@ -1,1 +1,1 @@
-"""The node-list service as a gateway uses it."""
+"""The gateway's side of the node-list service: requests, and the node list that they bring."""

@@ -20,21 +20,21 @@ from ..keys import readable_by_others
 _TIMEOUT_S: Final = 10.0
 """Longest wait for each step of a request: a service that needs longer counts as away, and is asked again."""
 _KEEP_ALIVE_S: Final = 60.0
-"""How long an idle connection is kept: longer than a heartbeat interval, so that not each needs a new connection."""
+"""Time for which an idle connection is kept: longer than a heartbeat interval, so that heartbeats share it."""
 _ANSWER_S: Final = 30.0
 """Longest time for a whole answer. `_TIMEOUT_S` alone would let a service send a byte now and then for ever."""
 _ANSWER_BYTES_MAX: Final = 16 << 20
 """Longest answer: room for 10,000 gateways with 1.6 kB each."""
 _REASON_CHARS_MAX: Final = 300
-"""Longest text of a refusal that is shown: it comes from outside, and goes into logs."""
+"""Most characters shown of the service's reason for a refusal: the text comes from outside, and goes into logs."""
 _ADVERT = struct.Struct("!4sBBHQ8s")
 _ADVERT_HEAD: Final = (b"FJM2", 1, 1, 0)
 _ADVERT_LABEL: Final = b"fjm2 advert"
 
 NONSENSE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
-"""Exceptions of reading an answer that is malformed."""
+"""Exceptions that reading a malformed answer may raise."""
 AWAY: Final = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, *NONSENSE)
-"""Exceptions of a service that cannot be reached, or whose answer is malformed."""
+"""Exceptions that a request may raise if the service cannot be reached, or if its answer is malformed."""
 
 log = Log("fjm2d.admin")
 
@@ -57,7 +57,7 @@ class AdminClient:
         self._trust: ssl.SSLContext | None = None
 
     def refresh(self) -> None:
-        """Use the token and the certificates that their files hold now. Raise one of AWAY if they cannot be read."""
+        """Read token and certificates again, for the next requests. Raise one of AWAY if they cannot be read."""
         config = self._config
         if self._http is None:
             # Reading the system's certificates takes a while: do it once, and only for TLS.
@@ -81,7 +81,7 @@ class AdminClient:
             self._http = None
 
     async def request(self, method: str, path: str, *, wait_s: float = 0.0, **options: Any) -> tuple[int, bytes]:
-        """Return status and body of an answer. `wait_s` is how long the service may hold the request.
+        """Send a request, and return status and body of the answer. The service may hold the request for `wait_s`.
 
         Raise RefusedError for any status but 200 and 304, and one of AWAY if there is no answer. Call `refresh` first.
         """
@@ -100,7 +100,7 @@ class AdminClient:
         return response.status_code, bytes(body)
 
     def advertised_version(self, datagram: bytes) -> int | None:
-        """Return the list version of an advertisement; None unless it is genuine."""
+        """Return the version of the node list that an advertisement names; None if the advertisement is not genuine."""
         if len(datagram) != _ADVERT.size or not self._advert_key:
             return None
         *head, version, mac = _ADVERT.unpack(datagram)

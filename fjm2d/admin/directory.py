@@ -1,6 +1,7 @@
-"""The node-list service as a gateway uses it: registers, sends heartbeats with measurements, and follows the list.
+"""Tasks that register the gateway at the node-list service, send heartbeats with measurements, and follow the list.
 
-Nothing waits for the service. While it is away the last list counts, which a file keeps for the next start.
+Nothing else in the gateway waits for the service. While the service is away, the gateway uses the last list, which a
+file keeps for the next start.
 """
 
 import asyncio
@@ -25,22 +26,23 @@ from .node_list import NodeList, NodeListFile, decode
 
 _API: Final = "/api/v1/nodes"
 _WAIT_S: Final = 25
-"""How long the service may hold a question until the list changes: proxies close idle requests after 30 s or more."""
+"""Seconds for which the service may hold a request until the list changes. Proxies close idle requests after 30 s or
+more."""
 _RETRY_S, _RETRY_MAX_S = 0.5, 15.0
-"""First wait after a failure, which is doubled up to the second. A refused token is tried again as well: its file may
-be corrected."""
+"""First and longest wait after a failure. The wait doubles with each failure. A refused token is tried again as well:
+its file may be corrected."""
 _HEARTBEAT_S_MIN, _HEARTBEAT_S_MAX = 0.1, 300.0
-"""Bounds of the interval that the service may choose."""
+"""Bounds of the heartbeat interval, which the service chooses."""
 _POLL_S: Final = 0.5
-"""Least time between two questions for the list, whatever is advertised or answered."""
+"""Least time between two requests for the list, whatever is advertised or answered."""
 _ENDPOINTS_MAX: Final = 8
-"""Endpoints that are registered; a configuration has as many."""
+"""Most endpoints that are registered. A configuration may have as many."""
 
 log = Log("fjm2d.admin")
 
 
 class Directory:
-    """Two tasks: one keeps this gateway registered, the other follows the list."""
+    """The gateway's use of the node-list service. One task keeps the gateway registered, another follows the list."""
 
     def __init__(
         self,
@@ -49,13 +51,13 @@ class Directory:
         on_list: Callable[[Iterable[Member]], None],
         sample: Callable[[], dict[str, Any]],
     ) -> None:
-        """`on_list` is called with every new list. `sample` returns what heartbeats report."""
+        """`on_list` is called with the members of every new list. `sample` returns the measurements for a heartbeat."""
         self.version: int | None = None
         """Version of the list in use."""
         self.is_reached = False
         """True if the last heartbeat was answered."""
         self.problem = ""
-        """Reason why the last heartbeat was not answered; empty if it was."""
+        """Reason why the last heartbeat failed; empty if it was answered."""
         self.is_from_file = False
         """True if the list is the one kept from an earlier run."""
         self._config = config
@@ -67,12 +69,12 @@ class Directory:
         self._file = NodeListFile(config.state_directory, config.admin.url)
         self._registered_endpoints: list[str] = []
         self._is_newer = asyncio.Event()
-        """Set when there is a newer list than ours."""
+        """Set when the service has a newer list than this gateway."""
         self._polled_at = float("-inf")
         self._tasks: list[asyncio.Task[None]] = []
 
     def open(self) -> None:
-        """Begin with the list that the file keeps. The loop must be running."""
+        """Use the list that the file keeps, and start both tasks. The loop must be running."""
         kept = self._file.read()
         if kept is not None:
             self._use_list(kept)
@@ -81,7 +83,7 @@ class Directory:
         self._tasks = [loop.create_task(self._keep_registered()), loop.create_task(self._follow_list())]
 
     async def close(self) -> None:
-        """Stop. The gateway stays on the list until heartbeats are overdue, so that a restart does not change it."""
+        """Stop both tasks. The gateway stays on the list until heartbeats are overdue: a restart changes nothing."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -91,7 +93,7 @@ class Directory:
         await self._client.close()
 
     def receive_advert(self, datagram: bytes) -> None:
-        """Ask for the list if an advertisement names a newer one. A forged one could at most cause a question."""
+        """Ask for the list if an advertisement names a newer version. A forged one can cause a request at most."""
         version = self._client.advertised_version(datagram)
         if version is not None and version > (self.version or 0):
             self._is_newer.set()
@@ -129,7 +131,7 @@ class Directory:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(retry_s * self._random.uniform(0.8, 1.2)):
                     await self._is_newer.wait()
-            self._is_newer.clear()  # one reason is good for one try, even if that fails before it asks
+            self._is_newer.clear()  # a newer list is reason for one attempt, even for one that fails before it asks
             retry_s = min(2 * retry_s, _RETRY_MAX_S)
 
     async def _poll(self) -> None:
@@ -152,7 +154,7 @@ class Directory:
         finally:
             question.cancel()
             newer.cancel()
-            # Do not await them directly: their cancellation would look like ours, and ours like theirs.
+            # Do not await these tasks directly: their cancellation could not be told from that of this task.
             await asyncio.wait((question, newer))
             if not question.cancelled():
                 question.exception()
@@ -164,7 +166,7 @@ class Directory:
         status, answer = await self._client.request("GET", _API, headers=headers, params=parameters, wait_s=wait_s)
         if status == 304:
             return
-        # In a thread: decoding a long list would hold up the trains.
+        # Decode in a thread: a long list would delay the trains.
         found = await asyncio.to_thread(decode, answer)
         self._use_list(found)
         await self._file.save(found.content)
@@ -203,7 +205,7 @@ class Directory:
             self._is_newer.set()
 
     async def _endpoints(self) -> list[str]:
-        """Return where others reach us: as configured, or else the source addresses of packets to the service."""
+        """Return this gateway's endpoints: as configured, or else the source addresses of packets to the service."""
         wan = self._config.wan
         if wan.endpoints:
             return [str(endpoint) for endpoint in wan.endpoints]
@@ -233,7 +235,7 @@ class Directory:
 
 
 async def _sources_towards(host: str, port: int) -> list[str]:
-    """Return our addresses from which the kernel would send to a host. Nothing is sent."""
+    """Return the addresses of this host from which the kernel would send to `host`. Nothing is sent."""
     found: dict[str, None] = {}
     loop = asyncio.get_running_loop()
     for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM):

@@ -17,11 +17,12 @@ from .client import NONSENSE
 
 FILE_NAME: Final = "nodes.json"
 _MEMBERS_MAX: Final = 10_000
-"""Entries that are read: a gateway connects to no more than 1024 peers."""
+"""Most entries of a list that are read. A gateway connects to no more than 1024 peers."""
 _ENDPOINTS_MAX: Final = 8
-"""Endpoints of an entry that are read; a configuration has as many."""
+"""Most endpoints of an entry that are read. A configuration may have as many."""
 _WRITE_S: Final = 5.0
-"""Longest time that closing waits for the file to be written: a disk may hang, and the file is no loss."""
+"""Longest time that `NodeListFile.close` waits for the file to be written. A disk may hang, and a lost file does no
+harm."""
 
 log = Log("fjm2d.admin")
 
@@ -34,11 +35,11 @@ class NodeList(NamedTuple):
     refused: int
     """Entries left out because they are malformed, or because the list is too long."""
     content: dict[str, Any]
-    """The list as it came."""
+    """All fields of the list, as the service sent them."""
 
 
 def decode(text: bytes) -> NodeList:
-    """Decode a list. Raise one of NONSENSE if it is malformed."""
+    """Decode a node list from JSON. Raise one of NONSENSE if it is malformed."""
     content = json.loads(text)
     version, nodes = content["version"], content["nodes"]
     if not isinstance(version, int) or not isinstance(nodes, list):
@@ -62,16 +63,16 @@ def member_of(node: Any) -> Member | None:
 
 
 class NodeListFile:
-    """The last list, in a file. Problems are logged, and nothing more: the gateway works without the file."""
+    """File that keeps the last node list. Problems with the file are only logged: the gateway works without it."""
 
     def __init__(self, directory: Path | None, url: str) -> None:
-        """`directory` None: keep no file. `url` identifies the service, whose lists alone are read."""
+        """Keep no file if `directory` is None. `url` identifies the service: lists of other services are not read."""
         self._path = None if directory is None else directory / FILE_NAME
         self._url = url
         self._writing: asyncio.Future[None] | None = None
 
     def read(self) -> NodeList | None:
-        """Return the last list of the service; None if there is none."""
+        """Return the list that the file keeps; None if it keeps no list of this service."""
         if self._path is None:
             return None
         try:
@@ -89,7 +90,7 @@ class NodeListFile:
         await asyncio.shield(self._writing)
 
     async def close(self) -> None:
-        """Let the file be written."""
+        """Wait for the file to be written, but no longer than `_WRITE_S`."""
         if self._writing is not None:
             await asyncio.wait((self._writing,), timeout=_WRITE_S)
 
@@ -109,7 +110,7 @@ def _endpoint(text: str) -> Endpoint:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file in such a way that it is never incomplete."""
+    """Replace a file at once by one with new content, so that it is never incomplete."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
         try:
             file.write(content)

@@ -1,15 +1,15 @@
-"""Election of the gateway that forwards for a LAN. The gateways of a LAN tell each other by beacons that they live.
+"""Election of the gateway that forwards for a LAN. The gateways of a LAN show by beacons that they are alive.
 
-A beacon is multicast on the LAN. It carries a MAC for each mate, by a key that only the two can compute, over the
-number of the mate's last beacon: so it is proved to be genuine and recent. Strangers can neither forge a beacon nor
-replay one, and so they cannot silence a gateway.
+A beacon is multicast on the LAN. It carries a MAC for each mate. The MAC covers the number of the mate's last beacon,
+and its key can be computed by the two gateways only: this proves that the beacon is genuine and recent. Strangers can
+neither forge a beacon nor replay one, and so they cannot silence a gateway.
 
-Mates are gateways with the same LAN label, and gateways that prove to be on this LAN: a gateway with peers now and then
-sends a beacon without mates, and a gateway that hears it and knows the key answers as it would answer a mate.
+Mates are gateways with the same LAN label, and gateways that prove to be on this LAN. To find the latter, a gateway
+with peers now and then sends a beacon without mates. A gateway that hears it and knows the key answers as to a mate.
 
 A beacon, big-endian: "FJMB", u8 version 1, u8 flags (1 forwards, 2 has peers that are up, 4 leaves), u8 number of
 groups, u8 number of mates, u32 gateway id, 8 random bytes, the beacon's number · for each group u16 hash, u16 port from
-which we multicast it · for each mate u32 gateway id, 8 bytes its last number (0: none), 16 bytes MAC.
+which the gateway multicasts it · for each mate u32 gateway id, 8 bytes its last number (0: none), 16 bytes MAC.
 """
 
 import hmac
@@ -23,25 +23,26 @@ from typing import Final, NamedTuple
 from fjm2.norm import Address
 
 INTERVAL_S: Final = 0.4
-"""Beacon interval where there are mates: four fit into `DEAD_S`, so that losing one or two does no harm."""
+"""Beacon interval of a gateway that has mates. Four beacons fit into `DEAD_S`, so that losing one or two does no
+harm."""
 ANSWER_S: Final = 0.05
-"""Least time between two beacons, also when a mate that has no number of ours yet is answered at once."""
+"""Least time between two beacons of a gateway, even if the next one is urgent."""
 DEAD_S: Final = 1.6
 """Silence after which a mate counts as dead. Another gateway then forwards within three seconds of the failure."""
 LISTEN_S: Final = 1.0
 """Time for which a gateway with mates listens before it forwards."""
 GREET_S: Final = 0.3
-"""The same for a gateway that may have unknown mates: a gateway that runs has answered by then."""
+"""Time for which a gateway that may have unknown mates listens before it forwards: a mate that runs answers sooner."""
 ALONE_S: Final = 2.0
-"""Beacon interval where no mates are known."""
+"""Beacon interval of a gateway that knows no mates."""
 HERE_S: Final = 10.0
 """Time for which a gateway that proved to be on this LAN counts as being there, even if it is silent."""
 PROVE_S: Final = 3.0
 """Time that a gateway has to prove that it is on this LAN."""
 MATES_MAX: Final = 16
-"""Most mates by label, and as many again that proved to be on this LAN: a beacon has to fit into one packet."""
+"""Most mates with our LAN label, and most mates without it: a beacon has to fit into one packet."""
 OTHERS_MAX: Final = 16
-"""Other gateways remembered. Anyone on the LAN can invent some, so there is a limit."""
+"""Most gateways remembered that cannot be mates. Anyone on the LAN can invent gateways, so there is a limit."""
 OTHER_S: Final = 10.0
 """Time for which a gateway that cannot be a mate is remembered."""
 _MAGIC, _VERSION = b"FJMB", 1
@@ -51,9 +52,9 @@ _MATE = struct.Struct("!I8s16s")
 _MAC_BYTES: Final = 16
 _NO_NUMBER: Final = bytes(8)
 _NUMBERS_KEPT: Final = 256
-"""Beacon numbers kept: those of `DEAD_S` at one every `ANSWER_S` are 32."""
+"""Most beacon numbers kept. In `DEAD_S` there are at most 32 beacons, one every `ANSWER_S`."""
 BEACON_BYTES_MAX: Final = 1400
-"""Longest beacon: fits into an Ethernet frame."""
+"""Length of the longest beacon, which fits into an Ethernet frame."""
 
 
 class Flag(IntFlag):
@@ -78,12 +79,12 @@ class _Mate:
 
     key: bytes
     is_labelled: bool
-    """True if it has our LAN label. Others have to prove that they are on this LAN."""
+    """True if the mate has our LAN label. Others have to prove that they are on this LAN."""
     met_at: float
     number: bytes = _NO_NUMBER
-    """Number of its last beacon."""
+    """Number of the mate's last beacon."""
     numbers: deque[bytes] = field(default_factory=lambda: deque(maxlen=_NUMBERS_KEPT))
-    """Numbers of its recent beacons. Another beacon with one of these numbers is a replay, and is ignored."""
+    """Numbers of the mate's recent beacons. Another beacon with one of these numbers is a replay, and is ignored."""
     heard_at: float = float("-inf")
     flags: int = 0
     host: str = ""
@@ -113,7 +114,7 @@ class Election:
         self.own_id = own_id
         self.drops: Counter[BeaconDrop] = Counter()
         self.is_usable = False
-        """True if a peer of ours is up. A gateway without one does not forward while a mate has one."""
+        """True if this gateway has a peer that is up. Without such a peer, it lets a mate forward that has one."""
         self.is_forwarder = True
         self._entropy = entropy
         self._key_of = key_of
@@ -127,7 +128,7 @@ class Election:
         self._last_at = float("-inf")
 
     def set_mates(self, keys: Mapping[int, bytes], now: float) -> None:
-        """Set the gateways with our LAN label: the key shared with each, by id."""
+        """Set the mates that have our LAN label. `keys` holds the key shared with each, by id."""
         known = dict(list(keys.items())[:MATES_MAX])
         labelled = {mate: self._mates.get(mate) or _Mate(key, True, now) for mate, key in known.items()}
         if known and not self._mates:
@@ -141,7 +142,10 @@ class Election:
         self._decide(now)
 
     def look(self, is_looking: bool, now: float) -> None:
-        """Search for unknown mates, or stop. With peers, an unknown mate that forwards too would cause duplicates."""
+        """Start or stop the search for unknown mates.
+
+        Search while the gateway has peers: an unknown mate that forwards too would cause duplicates.
+        """
         if is_looking and not self._is_looking and not self._mates:
             self._listen(GREET_S, now)
         self._is_looking = is_looking
@@ -160,21 +164,24 @@ class Election:
         self._decide(now)
 
     def handle_timeout(self, now: float) -> None:
-        """Let time pass. Call it about every tenth of a second."""
+        """Forget mates that have not proved to be on this LAN in time, and decide again. Call it about every 0.1 s."""
         late = [mate for mate, known in self._mates.items() if not known.is_labelled and not _is_met(known, now)]
         for mate in late:
             del self._mates[mate]
         self._decide(now)
 
     def poll_beacon(self, ports: Iterable[tuple[int, int]], now: float) -> bytes | None:
-        """Return the beacon to multicast now, if any. `ports` holds hash and source port of each group."""
+        """Return the beacon to multicast now; None if none is due. `ports` holds hash and source port of each group."""
         if not (self._mates or self._is_looking) or now < self._next_at:
             return None
         self._next_at, self._last_at = now + (INTERVAL_S if self._mates else ALONE_S), now
         return self._beacon(ports, 0, now)
 
     def goodbye(self, ports: Iterable[tuple[int, int]], now: float) -> bytes | None:
-        """Return the beacon that says we leave, so that another may forward at once; None if there are no mates."""
+        """Return a beacon that tells the mates that this gateway leaves, so that another forwards at once.
+
+        Return None if there are no mates.
+        """
         return self._beacon(ports, Flag.LEAVES, now) if self._mates else None
 
     def live_mates(self, now: float) -> list[int]:
@@ -233,7 +240,7 @@ class Election:
         if number in mate.numbers:
             return BeaconDrop.REPLAYED
         if now - mate.heard_at >= DEAD_S:
-            self._send_soon(now)  # it may have no number of ours yet
+            self._send_soon(now)  # the mate may have no number of ours yet
         mate.number = number
         mate.numbers.append(number)
         mate.flags = flags
@@ -243,9 +250,9 @@ class Election:
         return None
 
     def _answer(self, mate: _Mate, number: bytes, now: float) -> None:
-        """Send this number back, so that the mate can prove that its beacons are recent.
+        """Send the number of a mate's beacon back to it soon, so that it can prove that its next beacons are recent.
 
-        Ignore the number if a proved one is still valid: this one may be a replay.
+        Ignore the number while the mate has a proved one that is recent: this beacon may be a replay.
         """
         if now - mate.heard_at >= DEAD_S:
             mate.number = number
@@ -255,7 +262,7 @@ class Election:
         self._next_at = min(self._next_at, max(now, self._last_at + ANSWER_S))
 
     def _meet(self, sender: int, number: bytes, now: float) -> _Mate | None:
-        """Return a new mate if this gateway may be one and there is room; otherwise None."""
+        """Return a new mate for the sender of a beacon, if it may be a mate and there is room; otherwise None."""
         key = self._key_of(sender)
         if key is None or sum(not mate.is_labelled for mate in self._mates.values()) >= MATES_MAX:
             return None
@@ -299,7 +306,7 @@ def _is_met(mate: _Mate, now: float) -> bool:
 
 
 def _groups_of(head: bytes) -> Iterator[tuple[int, int]]:
-    """Return hash and port of each group in a beacon."""
+    """Return hash and source port of each group in the head of a beacon."""
     return _GROUP.iter_unpack(head[_HEAD.size :])
 
 

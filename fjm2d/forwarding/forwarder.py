@@ -1,4 +1,4 @@
-"""Forwarding of trains: from the LAN to which peers, and from a peer into the LAN or not.
+"""Forwarding of trains: the choice of the peers for a train of the LAN, and of the trains of peers that may enter it.
 
 A train of the LAN is forwarded if its sender is on this LAN, to those peers that want it. A train of a peer is
 forwarded if its sender is behind that peer. Nothing goes from peer to peer, and only one gateway of a LAN forwards.
@@ -49,7 +49,7 @@ class Outward(NamedTuple, Generic[PeerT]):
     source: int
     """Node id of the sender."""
     is_feedback: bool
-    """True for NACK and ACK, which go first."""
+    """True for NACKs and ACKs, which are sent before other trains."""
 
 
 class Inward(NamedTuple):
@@ -63,16 +63,16 @@ class Inward(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """Proof of a loop: a datagram came from where its sender is not."""
+    """Sign of a loop: a datagram that arrived from another place than that of its sender."""
 
     group: int
     node: int
     place: str
-    """Where it came from, for logs: an address of the LAN, or the name of a peer."""
+    """Place that the datagram came from, for logs: an address of the LAN, or the name of a peer."""
 
 
 class Group(Generic[PeerT]):
-    """Knowledge about one group."""
+    """The forwarder's knowledge about one multicast group."""
 
     __slots__ = ("carriers", "hash", "interest", "table", "takers")
 
@@ -81,9 +81,9 @@ class Group(Generic[PeerT]):
         self.interest = LanInterest(is_always)
         self.table = NodeTable()
         self.takers: tuple[PeerT, ...] | None = None
-        """Peers that want the group; None if that has to be looked up again."""
+        """Peers that want the group; None if they have to be looked up again."""
         self.carriers: tuple[PeerT, ...] | None = None
-        """Peers that carry the group, wanted or not; None if that has to be looked up again."""
+        """Peers that carry the group, wanted or not; None if they have to be looked up again."""
 
 
 class Forwarder(Generic[PeerT]):
@@ -92,15 +92,15 @@ class Forwarder(Generic[PeerT]):
     def __init__(
         self, peers: Mapping[int, PeerT], is_same_lan: Callable[[int, int], bool], own_node: int | None = None
     ) -> None:
-        """`peers` holds all peers by id. `is_same_lan` returns True for two of them that are gateways of one LAN.
+        """`peers` holds all peers by id. `is_same_lan` returns True for the ids of two peers that share a LAN.
 
-        `own_node` is the source of the gateway's own messages on the LAN: a datagram with it has looped.
+        `own_node` is the node id in the gateway's own messages on the LAN: a datagram received with this id has looped.
         """
         self.groups: dict[int, Group[PeerT]] = {}
         self.refusals: Counter[Refusal] = Counter()
         self.peer_interest = PeerInterest()
         self.is_status_due = True
-        """True if peers have to get a new status at once."""
+        """True if the peers must be sent a new status at once."""
         self.is_presence_wanted = False
         """True if the LAN's connections should announce themselves, because a peer has not heard them yet."""
         self._peers = peers
@@ -123,7 +123,10 @@ class Forwarder(Generic[PeerT]):
             self.is_status_due = True
 
     def set_groups(self, groups: Mapping[int, bool]) -> None:
-        """Carry these groups, by hash; True: always, False: where they are wanted. Keep what is known of the others."""
+        """Set the groups to carry. Knowledge about groups that were carried before is kept.
+
+        `groups` holds, by the group's hash, True to carry a group always, and False to carry it where it is wanted.
+        """
         for group in set(self.groups) - set(groups):
             del self.groups[group]
         for group, is_always in groups.items():
@@ -139,7 +142,7 @@ class Forwarder(Generic[PeerT]):
         self.groups[group].table.forget_at(frozenset(addresses))
 
     def note_same_lan(self, peers: frozenset[int]) -> None:
-        """Exchange nothing by the tunnel with these peers: they are on this LAN."""
+        """Set the peers that are on this LAN. Nothing is exchanged with them through the tunnel."""
         if peers == self._same_lan:
             return
         self._same_lan = peers
@@ -148,12 +151,12 @@ class Forwarder(Generic[PeerT]):
         self._forget_takers()
 
     def note_peers(self) -> None:
-        """Look again which peers are up."""
+        """Look up again which peers are up, and make a new status due."""
         self.is_status_due = True
         self._forget_takers()
 
     def forget_peer(self, peer: int) -> None:
-        """Forget what a peer that went down wanted."""
+        """Forget the interest of a peer that went down."""
         self.peer_interest.forget(peer)
         self._forget_takers()
 
@@ -164,7 +167,7 @@ class Forwarder(Generic[PeerT]):
         return Status(self._is_forwarder, frozenset(self.groups), frozenset(wanted))
 
     def expire(self, now: float) -> None:
-        """Forget what is out of date. Call it about once a second."""
+        """Forget nodes, connections and statuses that are out of date. Call it about once a second."""
         for group in self.groups.values():
             group.table.expire(now)
             if group.interest.expire(now):
@@ -173,7 +176,7 @@ class Forwarder(Generic[PeerT]):
             self._forget_takers()
 
     def from_lan(self, group_hash: int, train: Train, now: float) -> Iterator[Outward[PeerT]]:
-        """Forward a train that was multicast to a group."""
+        """Yield the trains to send to peers for a train that was multicast to a group on the LAN."""
         group = self.groups[group_hash]
         for data in parts_of(train.data, train.segment_bytes):
             outward = self._part_from_lan(group, data, train.segment_bytes, train.address, now)
@@ -203,7 +206,10 @@ class Forwarder(Generic[PeerT]):
         return Outward(peers, Kind.NORM, group.hash, data, segment_bytes, head.source, head.is_feedback)
 
     def from_receivers(self, group_hash: int, train: Train, now: float) -> Iterator[Outward[PeerT]]:
-        """Forward feedback that receivers of the LAN sent to the gateway, which represents senders behind peers."""
+        """Yield the trains to send to peers for feedback that receivers of the LAN sent to the gateway.
+
+        For these receivers, the gateway represents the senders behind peers.
+        """
         group = self.groups[group_hash]
         for start in range(0, train.data.size, train.segment_bytes):
             data = train.data[start : start + train.segment_bytes]
@@ -225,7 +231,7 @@ class Forwarder(Generic[PeerT]):
             self.is_status_due = True
 
     def _peers_for(self, group: Group[PeerT], head: Head) -> tuple[PeerT, ...]:
-        """Return where to send: feedback to the sender's peer, announcements to all carriers, the rest to takers."""
+        """Return the peers to send to: the sender's peer for feedback, carriers for announcements, else the takers."""
         if head.sender is not None:
             owner = group.table.peer_of(head.sender)
             peer = None if owner is None else self._peers.get(owner)
@@ -253,7 +259,7 @@ class Forwarder(Generic[PeerT]):
             group.takers = group.carriers = None
 
     def from_wan(self, received: ReceivedTrain, now: float) -> Iterator[Inward]:
-        """Forward a train of a peer."""
+        """Yield the trains to send into the LAN for a train of a peer."""
         count = -(-received.data.size // received.segment_bytes)
         if received.kind is Kind.CONTROL:
             self._note_status(received, now)
@@ -280,7 +286,10 @@ class Forwarder(Generic[PeerT]):
                 self._forget_takers()
 
     def _norm_from_wan(self, group: Group[PeerT], received: ReceivedTrain, now: float) -> Iterator[Inward]:
-        """Forward what may enter. A train may join datagrams of several senders; if all may enter, it stays whole."""
+        """Yield the parts of a train that may enter the LAN: the whole train if all its datagrams may.
+
+        A train may join datagrams of several senders.
+        """
         segment_bytes = received.segment_bytes
         parts = [part for part in parts_of(received.data, segment_bytes) if self._may_enter(group, part, received, now)]
         if sum(part.size for part in parts) == received.data.size:
@@ -324,7 +333,7 @@ class Forwarder(Generic[PeerT]):
     def _may_move(self, before: int, after: int) -> bool:
         """Return True if a node may change its peer at once.
 
-        It may if the peer before is gone, or leaves forwarding to another gateway of the same LAN.
+        It may if the peer `before` is gone, or leaves forwarding to another gateway of the same LAN.
         """
         peer = self._peers.get(before)
         return (

@@ -15,12 +15,12 @@ COMMON_BYTES: Final = 8
 _FEEDBACK_BYTES: Final = 12
 _FLAVOR_AT: Final = 12
 _TYPES: Final = {VERSION << 4 | kind: kind for kind in MessageType}
-# Bound once: looking up members of an Enum costs too much for every train.
+# Look these members up once: doing so for every train costs too much.
 _NACK, _ACK, _CMD = MessageType.NACK, MessageType.ACK, MessageType.CMD
 _COMMAND: Final = VERSION << 4 | MessageType.CMD
 _LONG: Final = np.dtype(">u8")
 _TYPE_AND_SOURCE: Final = np.uint64(0xFF000000_FFFFFFFF)
-"""Mask for the first eight bytes that leaves out header length and sequence."""
+"""Mask for the first eight bytes of a message. It keeps type and source, and clears header length and sequence."""
 
 
 class Head(NamedTuple):
@@ -28,7 +28,7 @@ class Head(NamedTuple):
 
     type: MessageType
     source: int
-    """Node id of the node that sent it."""
+    """Node id of the node that sent the datagram."""
     sender: int | None
     """Node id of the sender that a NACK or ACK is for; None for other messages."""
     is_application: bool
@@ -40,7 +40,7 @@ class Head(NamedTuple):
 
 
 def head_of(data: Bytes) -> Head | None:
-    """Return the header fields of the first datagram; None if it is no NORM message."""
+    """Return the header fields of the first datagram of a train; None if it is no NORM message."""
     head = data[: _FLAVOR_AT + 1].tobytes()
     if len(head) < COMMON_BYTES:
         return None
@@ -57,9 +57,10 @@ def head_of(data: Bytes) -> Head | None:
 
 
 def parts_of(data: Bytes, segment_bytes: int) -> Iterator[Bytes]:
-    """Yield the train, or its runs of one type and source: the kernel joins whatever arrives in a row.
+    """Yield the train, or its parts of one type and source each: the kernel joins whatever arrives in a row.
 
-    Each command is yielded alone, because commands are not all treated alike. A runt at the end is left out.
+    Each command is yielded alone, because commands are not all treated alike. A last datagram that is too short for a
+    NORM header is left out.
     """
     if data.size <= segment_bytes:
         yield data
@@ -92,7 +93,7 @@ def application_content(data: Bytes) -> bytes | None:
 
 
 def application(source: int, sequence: int, content: bytes) -> bytes:
-    """Encode a CMD(APPLICATION) of our own. The sequence is taken modulo 2**16."""
+    """Return an encoded CMD(APPLICATION) of the gateway itself. `sequence` is taken modulo 2**16."""
     return Application(
         source_id=source,
         instance_id=1,

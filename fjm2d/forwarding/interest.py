@@ -18,8 +18,8 @@ STATUS_S: Final = 1.0
 STATUS_VALID_S: Final = 5.0
 """Lifetime of a status: four may get lost in a row."""
 HINT_S: Final = 3.0
-"""Time for which an announcement of a subscriber behind a peer counts as the peer's interest: the status that says so
-may be late, or lost."""
+"""Time for which an announcement of a subscriber behind a peer counts as the peer's interest: the peer's own status may
+be late, or lost."""
 _VERSION: Final = 1
 _FORWARDS: Final = 1
 _WANTED: Final = 1
@@ -35,7 +35,7 @@ class Status:
 
     is_forwarder: bool
     groups: frozenset[int]
-    """Groups that it carries, by hash."""
+    """Hashes of the groups that the gateway carries."""
     wanted: frozenset[int]
 
     def encode(self) -> bytes:
@@ -69,7 +69,7 @@ class LanInterest:
 
     @property
     def connections(self) -> int:
-        """Number of JMS connections known."""
+        """Number of JMS connections known on the LAN."""
         return len(self._presence)
 
     def note(self, node: int, content: bytes, now: float) -> bool:
@@ -87,7 +87,10 @@ class LanInterest:
         return self._presence.expire(now) and self._update()
 
     def _update(self) -> bool:
-        """Find out if the group is wanted. If the table is full, an unknown connection may want it."""
+        """Find out if the group is wanted, and return True if that has changed.
+
+        A full table counts as interest: a connection that found no room in it may want the group.
+        """
         before = self._is_wanted
         self._was_full = self._presence.is_full
         self._is_wanted = self._was_full or any(peer.wants_all or peer.topics for peer in self._presence.peers)
@@ -108,7 +111,7 @@ class PeerInterest:
         self._hints: dict[tuple[int, int], float] = {}
 
     def note(self, peer: int, status: Status, now: float) -> bool:
-        """Record a status. Return True if it differs from the one before."""
+        """Record the status of a peer. Return True if it differs from the last status of that peer."""
         before = self._heard.get(peer)
         self._heard[peer] = status, now + STATUS_VALID_S
         return before is None or before[0] != status
@@ -125,7 +128,7 @@ class PeerInterest:
         self._hints = {key: until for key, until in self._hints.items() if key[0] != peer}
 
     def expire(self, now: float) -> bool:
-        """Forget what is out of date. Return True if there was any."""
+        """Forget statuses and hints that are out of date. Return True if any were forgotten."""
         before = len(self._heard) + len(self._hints)
         self._heard = {peer: heard for peer, heard in self._heard.items() if heard[1] > now}
         self._hints = {key: until for key, until in self._hints.items() if until > now}

@@ -1,8 +1,8 @@
-"""Locations of the nodes of a group: on the LAN, or behind which peer.
+"""Locations of the nodes of a group: each node is on the LAN, or behind a peer.
 
 A node stays on the side where it is first heard for as long as it is heard there: the same node id from the other side
-is a loop, or a node with a duplicate id. On the LAN this holds for its address as well: what another gateway of this
-LAN multicasts bears the ids of far nodes, and those of near nodes if it has gone in a circle.
+is a loop, or a node with a duplicate id. On the LAN a node likewise stays at its address: another gateway of this LAN
+multicasts datagrams with the ids of far nodes, and with the ids of near nodes if the datagrams have looped.
 """
 
 from collections import Counter
@@ -14,9 +14,10 @@ from fjm2.norm import Address
 NODES_MAX: Final = 16_384
 """Most nodes of a group, of both sides: a few megabytes, and more nodes than a multicast group can sensibly have."""
 HOLD_S: Final = 10.0
-"""Silence after which a node may appear on the other side."""
+"""Time that a node must be silent before it is accepted on the other side."""
 MOVE_S: Final = 2.0
-"""Silence after which a node may appear at another address of the LAN. A datagram in a loop comes back sooner."""
+"""Time that a node must be silent before it is accepted at another address of the LAN. A datagram in a loop comes back
+sooner."""
 FORGET_S: Final = 120.0
 """Silence after which a node is forgotten. NORM senders may be silent for 30 s, and still get NACKs after that."""
 _SWEEP_S: Final = 1.0
@@ -35,10 +36,11 @@ class _Node:
 
 
 class NodeTable:
-    """The nodes of one group, bounded.
+    """The nodes of one group, in a table of bounded size.
 
     A flood of new nodes neither displaces nodes that are heard, nor fills more than its own side: half of the table is
-    for the LAN, half for all peers. No peer gets more of that half than remains for the others, so some always does.
+    for the LAN, half for all peers. A peer gets another place only while it has fewer than are free, so that some are
+    always left for the others.
     """
 
     def __init__(self, nodes_max: int = NODES_MAX) -> None:

@@ -1,4 +1,5 @@
-"""Protocols of the peers and trains that the forwarder handles. The tunnel provides both; neither imports the other."""
+"""Protocols of the peers and trains that the forwarder handles. The tunnel provides both; neither package imports the
+other."""
 
 from typing import Protocol
 

@@ -1,1 +1,1 @@
-"""The side of the LAN: its groups, the other gateways on it, and the JMS connections."""
+"""The LAN's side of a gateway: the groups of the LAN, the other gateways on it, and its JMS connections."""

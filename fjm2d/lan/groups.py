@@ -1,4 +1,4 @@
-"""The LAN's side: a multicast transport for each group, and a bounded backlog for when the kernel is full."""
+"""Groups on the LAN: each has a multicast transport, and a bounded backlog of trains that wait for the kernel."""
 
 import asyncio
 from collections import deque
@@ -17,12 +17,13 @@ from ..config import GroupConfig, LanConfig
 
 Bytes = NDArray[np.uint8]
 BACKLOG_BYTES_MAX: Final = 4 << 20
-"""Bytes kept for a group while the kernel is full: 30 ms at 1 Gbit/s. A full kernel rarely stays full for longer."""
+"""Most bytes kept for a group while the kernel's send buffer is full: 30 ms at 1 Gbit/s. The buffer rarely stays full
+for longer."""
 TRAINS_PER_TURN: Final = 8
 """Trains read from a socket before other tasks get their turn: with 64 datagrams each, about a millisecond of work."""
 
 Receive = Callable[["LanGroup", Train, float], None]
-"""Handles a train, given the time at which its turn began."""
+"""Callback for a train of a group. The last argument is the time at which the turn began."""
 
 
 @dataclass(slots=True)
@@ -38,7 +39,7 @@ class LanStats:
 
 
 class SendBacklog:
-    """Trains that the kernel had no room for, sent as soon as it has."""
+    """Trains that the kernel had no room for. They are sent as soon as it has room again."""
 
     __slots__ = ("_bytes", "_loop", "_transport", "trains")
 
@@ -61,11 +62,11 @@ class SendBacklog:
         return True
 
     def stop(self) -> None:
-        """Wait for the socket no longer. Call it before the socket is closed or opened again."""
+        """Stop waiting for the socket to become writable. Call this before the socket is closed or opened again."""
         self._loop.remove_writer(self._transport.transmit.fileno())
 
     def drop(self) -> int:
-        """Forget all trains. Return how many datagrams that were."""
+        """Forget all trains. Return the number of their datagrams."""
         count = sum(train.count for train in self.trains)
         self.trains.clear()
         self._bytes = 0
@@ -81,7 +82,7 @@ class SendBacklog:
 
 
 class LanGroup:
-    """The two sockets of one group on the loop."""
+    """One group on the LAN: its two sockets, its backlog and its counters."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class LanGroup:
         receive_unicast: Receive,
         settle: Callable[[float], None],
     ) -> None:
-        """`receive` gets what is multicast to the group, `receive_unicast` what is sent to us. `settle` ends each turn.
+        """`receive` gets trains multicast to the group, `receive_unicast` trains sent to us. `settle` ends each turn.
 
         Raise ConfigError for settings that cannot work, and OSError if the kernel refuses them.
         """
@@ -119,11 +120,11 @@ class LanGroup:
 
     @property
     def own_address(self) -> Address:
-        """Source address of what we multicast."""
+        """Source address of the datagrams that this gateway multicasts."""
         return self._transport.address
 
     def ignore(self, addresses: frozenset[Address]) -> bool:
-        """Ignore what other gateways multicast, by their addresses. Return True if these have changed."""
+        """Ignore datagrams from these addresses of other gateways. Return True if the addresses have changed."""
         if addresses == self._ignored:
             return False
         self._ignored = addresses
@@ -131,7 +132,7 @@ class LanGroup:
         return True
 
     def send(self, data: Bytes, segment_bytes: int, address: Address | None) -> None:
-        """Send a train to one address, or multicast it. It is copied if it has to wait."""
+        """Send a train to `address`, or multicast it if that is None. The train is copied if it has to wait."""
         train = Train(data, segment_bytes, address or self._transport.destination)
         stats = self.stats
         stats.datagrams_sent += train.count
@@ -186,7 +187,7 @@ class Lan:
 
     def __init__(self, config: LanConfig, settle: Callable[[float], None]) -> None:
         self.groups: dict[int, LanGroup] = {}
-        """Groups carried, by hash. The same dictionary for as long as the gateway runs."""
+        """Groups carried, by hash. The dictionary stays the same for as long as the gateway runs."""
         self.beacons: LanGroup | None = None
         self._config = config
         self._settle = settle
@@ -196,9 +197,9 @@ class Lan:
         self.beacons = LanGroup(0, self._config.beacon, self._config, receive, _ignore, self._settle)
 
     def set_groups(self, groups: tuple[GroupConfig, ...], receive: Receive, receive_unicast: Receive) -> None:
-        """Join the new groups, then leave those that are not wanted any more.
+        """Join the groups that are new, then leave those that are not in `groups`.
 
-        Raise ConfigError or OSError as `LanGroup` does, with everything as it was before.
+        Raise ConfigError or OSError as `LanGroup` does. All groups are then as they were before.
         """
         opened: dict[int, LanGroup] = {}
         try:
@@ -232,4 +233,4 @@ class Lan:
 
 
 def _ignore(_group: LanGroup, _train: Train, _now: float) -> None:
-    """Ignore what is sent to us by unicast in a group that no one sends feedback in."""
+    """Ignore a train sent by unicast in the group of the beacons, which has no feedback."""

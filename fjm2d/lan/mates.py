@@ -1,4 +1,4 @@
-"""The other gateways of this LAN: exchanges beacons with them, and applies the outcome of the election."""
+"""Exchange of beacons with the other gateways of this LAN, and application of the election's outcome."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ log = Log("fjm2d.gateway")
 
 
 class Mates:
-    """Runs the election on the LAN."""
+    """The election as it is held on the LAN: its beacons, and its effect on the forwarder."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Mates:
         self._send(election.poll_beacon(self._lan.ports(), now))
 
     def tick(self, now: float) -> None:
-        """Let time pass in the election."""
+        """Tell the election the time, and apply its outcome. Call it at every tick of the gateway."""
         self.election.handle_timeout(now)
         self.update(now)
 

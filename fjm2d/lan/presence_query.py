@@ -1,4 +1,4 @@
-"""Asks the JMS connections of the LAN to announce themselves, for peers that have not heard them yet."""
+"""Query that asks the JMS connections of the LAN to announce themselves, for peers that have not heard them yet."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,13 +10,13 @@ from ..forwarding.headers import application
 from .groups import LanGroup
 
 _QUERY_S: Final = 1.0
-"""Ask at most this often: every connection of the LAN answers each query."""
+"""Least time between two queries: every connection of the LAN answers each query."""
 _CONTENT_BYTES_MAX: Final = 1024
 """Room for the announcement, which holds no topics and so is far shorter."""
 
 
 class PresenceQuery:
-    """Asks when it was requested, at most once in `_QUERY_S`."""
+    """Query for presence, sent on request and at most once in `_QUERY_S` seconds."""
 
     __slots__ = ("_asked_at", "_groups", "_is_wanted", "_node_id", "_sequence")
 
@@ -29,16 +29,16 @@ class PresenceQuery:
         self._sequence = 0
 
     def request(self) -> None:
-        """Ask as soon as that is allowed."""
+        """Request a query. `poll` sends it as soon as that is allowed."""
         self._is_wanted = True
 
     def poll(self, now: float) -> None:
-        """Ask if it was requested."""
+        """Send the query if it was requested and `_QUERY_S` seconds have passed since the last."""
         if not self._is_wanted or now - self._asked_at < _QUERY_S:
             return
         self._is_wanted = False
         self._asked_at = now
-        # A goodbye that asks: it makes connections answer, and leaves no entry for a connection that is none.
+        # ASKS makes connections answer. GOODBYE keeps them from recording the gateway as a connection.
         flags = PresenceFlag.ASKS | PresenceFlag.GOODBYE
         content = Announcement(self._node_id, flags=flags).encode(_CONTENT_BYTES_MAX)
         for group in self._groups.values():

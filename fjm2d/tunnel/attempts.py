@@ -1,4 +1,4 @@
-"""Timing of handshakes with one peer: when to begin one, how long to wait, and which of the peer's to answer."""
+"""Timing of handshakes with one peer: when to begin one, how long to wait, and which ones of the peer to answer."""
 
 import math
 from collections.abc import Callable
@@ -10,19 +10,19 @@ NEVER = math.inf
 _RETRY_S = 0.5
 """First wait for a response: longer than nearly every round trip."""
 _RETRY_S_MAX = 5.0
-"""Longest wait: a peer that comes back is connected to within seconds, at one small packet each time."""
+"""Longest wait for a response. A peer that comes back is connected within seconds, and an attempt is a small packet."""
 _DOUBLINGS_MAX = 4
 """Exponent at which the wait exceeds `_RETRY_S_MAX` in any case."""
 _JITTER_PART = 0.2
 """Random part of each wait, so that both sides do not keep calling at the same moment."""
 _YIELD_S = 1.0
-"""Time that the side which withdraws its handshake leaves to the other side's."""
+"""Time that the side which withdraws its handshake leaves to the handshake of the other side."""
 _ANSWER_S_MIN = 0.05
 """Least time between two answers to a peer: an answer costs several key exchanges."""
 
 
 class Attempts:
-    """When to begin our own handshakes. They are repeated until `stop`."""
+    """Schedule of our own handshakes with a peer. They are repeated until `stop`."""
 
     __slots__ = ("_random", "_stamped_ns", "_wall_ns", "count", "next_at")
 
@@ -46,7 +46,7 @@ class Attempts:
         return self._stamped_ns
 
     def wait(self, now: float) -> None:
-        """Plan the next attempt, later after each one that failed."""
+        """Plan the next attempt. The wait grows with each attempt that fails."""
         wait_s = min(_RETRY_S * 2 ** min(self.count, _DOUBLINGS_MAX), _RETRY_S_MAX)
         self.next_at = now + wait_s * self._jitter()
         self.count += 1
@@ -64,7 +64,7 @@ class Attempts:
 
 
 class InitiationFilter:
-    """Which initiations of the peer to answer: each once, none from before our start, and not too many."""
+    """Filter of the peer's initiations: each is answered once, none from before our start, and not too many."""
 
     __slots__ = ("_answered_at", "_newest_ns", "_oldest_ns")
 
@@ -75,7 +75,7 @@ class InitiationFilter:
         self._answered_at = -NEVER
 
     def refusal(self, timestamp_ns: int, now: float) -> Drop | None:
-        """Return why an initiation is not answered; None if it is."""
+        """Return the reason not to answer an initiation; None if it is to be answered."""
         if timestamp_ns <= self._oldest_ns:
             return Drop.HANDSHAKE_STALE
         if timestamp_ns <= self._newest_ns:
@@ -85,7 +85,7 @@ class InitiationFilter:
         return None
 
     def behind_s(self, timestamp_ns: int) -> float:
-        """Return how much older a timestamp is than the newest accepted one."""
+        """Return the seconds by which a timestamp is older than the newest accepted one."""
         return (self._newest_ns - timestamp_ns) / 1e9
 
     def note_answered(self, timestamp_ns: int, now: float) -> None:

@@ -13,7 +13,7 @@ RATE_BPS_MIN = 10_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointConfig:
-    """Settings of all peers of a gateway."""
+    """Settings that hold for all peers of a gateway."""
 
     keepalive_s: float = 10.0
     """Probe interval of an idle peer. Address translators forget a flow after 30 s or more."""
@@ -30,7 +30,7 @@ class EndpointConfig:
     uplink_bps: float | None = None
     """Rate to all peers together, in bits a second of IP packets; None: no limit."""
     skew_s: float = 300.0
-    """Handshakes stamped this long before this gateway started count as replays, so clocks must agree this far."""
+    """Handshakes from longer before this gateway's start count as replays. Clocks must agree within this time."""
 
     def __post_init__(self) -> None:
         _check("probe_s", self.probe_s, 0.05, 60)
@@ -59,7 +59,7 @@ class PeerConfig:
     """True to measure the rate, up to `rate_bps`."""
     queue_bytes: int | None = None
     """Bound of the queue, however fast the link is; None: 8 MiB. A slower link queues 250 ms of its rate, or 256 KiB if
-    those go within 2 s."""
+    it sends these within 2 s."""
 
     def __post_init__(self) -> None:
         if self.rate_bps is not None:

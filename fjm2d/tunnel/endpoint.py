@@ -1,4 +1,4 @@
-"""One gateway's tunnel: all its peers behind its UDP sockets, without the sockets.
+"""One gateway's tunnel to all its peers, without sockets.
 
 A sealed datagram is assigned to a session by its index, a handshake to a peer by its sender's id and its MAC. Whatever
 fits neither is counted and dropped: no datagram of a stranger is ever answered.
@@ -43,11 +43,11 @@ from .workspace import Workspace
 
 NEVER = math.inf
 _MESSAGES_MAX = 4096
-"""Handshakes and probes kept while the kernel is full. Older ones are dropped: by then they are of no use."""
+"""Most handshakes and probes kept while the kernel's send buffer is full. Older ones are dropped as useless."""
 
 
 class Endpoint:
-    """All peers of a gateway, without I/O. Times are monotonic seconds, and nothing received raises.
+    """All peers of a gateway, without I/O. Times are monotonic seconds. No received datagram raises an exception.
 
     After any input, send the trains of `poll_train` until it returns None, handle the events of `poll_event`, and call
     `handle_timeout` at `poll_timeout`.
@@ -65,7 +65,7 @@ class Endpoint:
         self.keys = keys
         self.config = config
         self.drops: Counter[Drop] = Counter()
-        """Received datagrams that belong to no peer."""
+        """Received datagrams that belong to no peer, by reason."""
         self._peers: dict[int, Peer] = {}
         self.peers: Mapping[int, Peer] = MappingProxyType(self._peers)
         """Peers by id."""
@@ -75,7 +75,7 @@ class Endpoint:
         self._sealing: Iterator[Train] = iter(())
         """The sealed trains of the parcel that is being sent."""
         self._paced_at = NEVER
-        """Time at which the rates allow more of the waiting data."""
+        """Time at which the rates allow more of the waiting data to be sent."""
         self._shared = Shared(
             config,
             random,
@@ -91,7 +91,10 @@ class Endpoint:
         )
 
     def add_peer(self, config: PeerConfig, now: float) -> Peer:
-        """Accept a peer, and call it if its address is known. Raise ConfigError for our own key, or a key known."""
+        """Accept a peer, and call it if its address is known.
+
+        Raise ConfigError if the key is weak, is our own, or has the id of a known peer.
+        """
         key = config.public_key
         if key == self.keys.public:
             raise ConfigError(f"public_key={key.text}: is this gateway's own; expected another gateway's")
@@ -125,7 +128,7 @@ class Endpoint:
         is_urgent: bool = False,
         hop_limit: int = 1,
     ) -> None:
-        """Queue a train for some peers. It is copied once; what a queue has no room for is counted at the peer.
+        """Queue a train for some peers. It is copied once. Datagrams that find no room are counted at the peer.
 
         `source` identifies the sender: senders share a link fairly. Urgent trains overtake the others.
         """
@@ -144,9 +147,10 @@ class Endpoint:
     def pass_through(
         self, peer: Peer, kind: Kind, group: int, data: Bytes, segment_bytes: int, now: float, *, hop_limit: int = 1
     ) -> Train | None:
-        """Seal a train without a copy, if it may go to a peer at once; otherwise return None, and `send` has to do.
+        """Return a train sealed without a copy, if it may go to a peer at once; otherwise None: use `send` then.
 
-        The result is borrowed until the next call. If the kernel is full, keep the train and do not call.
+        The result is borrowed until the next call. If the kernel has no room for the train, call again only after it
+        is sent.
         """
         if self._shared.busy or self._shared.messages:
             return None
@@ -165,7 +169,7 @@ class Endpoint:
         self._sealing = iter(())
 
     def receive_train(self, train: Train, now: float) -> list[Received]:
-        """Open a train from the Internet, and return what is for the LAN, borrowed until the next call."""
+        """Open a train from the Internet, and return its contents for the LAN, borrowed until the next call."""
         data, segment_bytes = train.data, train.segment_bytes
         whole = count_of(data.size, segment_bytes)
         if whole < train.count or segment_bytes < OVERHEAD_BYTES:
@@ -183,7 +187,7 @@ class Endpoint:
     def _receive_mixed(
         self, data: Bytes, segment_bytes: int, whole: int, address: Address, now: float
     ) -> list[Received]:
-        """Open a train whose datagrams do not all begin alike, as runs of those that do."""
+        """Open a train whose datagrams have different prefixes. Each run of equal prefixes is opened by itself."""
         prefixes = prefixes_of(data, segment_bytes)
         received: list[Received] = []
         starts = [0, *(np.flatnonzero(prefixes[1:] != prefixes[:-1]) + 1).tolist(), whole]
@@ -195,7 +199,7 @@ class Endpoint:
         return received
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due. Call it at `poll_timeout`."""
+        """Let each peer do what is due. Call this at the time that `poll_timeout` returns."""
         for peer in list(self._peers.values()):
             if now >= peer.wake_at:
                 peer.handle_timeout(now)
@@ -203,7 +207,7 @@ class Endpoint:
     def poll_train(self, now: float) -> Train | None:
         """Return the next train to send, borrowed until the next call.
 
-        If the kernel is full, keep the train and do not call.
+        If the kernel has no room for the train, call again only after it is sent.
         """
         messages = self._shared.messages
         if messages:
@@ -225,14 +229,14 @@ class Endpoint:
         return events.popleft() if events else None
 
     def poll_timeout(self) -> float:
-        """Return when to call `handle_timeout`, and `poll_train` for paced data; infinite for never."""
+        """Return the time at which to call `handle_timeout`, and `poll_train` for paced data; infinite for never."""
         at = min((peer.wake_at for peer in self._peers.values()), default=NEVER)
         return min(at, self._paced_at)
 
     def _next_trains(self, now: float) -> Iterator[Train] | None:
-        """Return the sealed trains of the next link whose turn it is and whose rate allows it.
+        """Return the sealed trains of the first link in turn whose rate allows them; None if no link may send.
 
-        A link that waits for the uplink keeps its turn: otherwise shorter trains of other links would take all of it.
+        A link that waits for the uplink keeps its turn: otherwise shorter trains of other links would use it up.
         """
         busy = self._shared.busy
         self._paced_at = NEVER
@@ -250,7 +254,7 @@ class Endpoint:
     def _receive_run(
         self, number: int, data: Bytes, segment_bytes: int, address: Address, now: float
     ) -> list[Received]:
-        """Open datagrams whose first seven bytes are the same, given as a number."""
+        """Open datagrams that all begin with the same seven bytes, which `number` holds."""
         prefix = Prefix.of_number(number)
         count = -(-data.size // segment_bytes)
         if prefix is not None and prefix.kind in SEALED:

@@ -34,7 +34,7 @@ class Received(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PeerUp:
-    """A peer can be sent to."""
+    """Event: a peer is connected, so that trains can be sent to it."""
 
     peer: NamedPeer
     address: Address
@@ -42,7 +42,7 @@ class PeerUp:
 
 @dataclass(frozen=True, slots=True)
 class PeerDown:
-    """A peer can no longer be sent to."""
+    """Event: a peer is no longer connected, and no trains can be sent to it."""
 
     peer: NamedPeer
     reason: str
@@ -51,7 +51,7 @@ class PeerDown:
 
 @dataclass(frozen=True, slots=True)
 class PeerMoved:
-    """A peer is heard from another address, and is sent to there from now on."""
+    """Event: a peer was heard from another address. Datagrams for it go there from now on."""
 
     peer: NamedPeer
     before: Address
@@ -60,7 +60,7 @@ class PeerMoved:
 
 @dataclass(frozen=True, slots=True)
 class PathMtuChanged:
-    """The longest packet that gets through to a peer has become longer or shorter."""
+    """Event: the longest packet that gets through to a peer has become longer or shorter."""
 
     peer: NamedPeer
     mtu_bytes: int
@@ -68,7 +68,7 @@ class PathMtuChanged:
 
 @dataclass(frozen=True, slots=True)
 class ClockBehind:
-    """A peer that is down calls with a timestamp far older than any that is accepted.
+    """Event: a peer that is down calls with a timestamp far older than any that is accepted.
 
     Either the message is a replay, or the peer's clock is behind. The clock may also have been ahead until the peer
     was restarted: then the newest timestamp from before the restart still counts.

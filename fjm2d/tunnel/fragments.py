@@ -1,7 +1,7 @@
-"""Fragmentation of datagrams that are longer than the path carries, and their reassembly within bounds.
+"""Fragmentation of datagrams that are too long for the path, and their reassembly within bounds.
 
-All parts of a train are equally long, the last one of each datagram being padded, so that a train of datagrams becomes
-a train of parts.
+All parts of a train are equally long: the last part of each datagram is padded. So a train of datagrams becomes a train
+of parts.
 """
 
 from collections import Counter
@@ -16,23 +16,26 @@ from .wire import Drop
 Bytes = NDArray[np.uint8]
 
 PART = np.dtype([("id", ">u4"), ("place", "u1"), ("parts", "u1"), ("length", ">u2")])
-"""Header of each part: id of the datagram, place and number of parts, length of the whole."""
+"""Header of a part: id of the datagram, place of the part, number of parts, length of the whole datagram."""
 PART_HEADER_BYTES = PART.itemsize
 PARTS_MAX = 64
-"""Most parts of a datagram: the longest one still fits at the least MTU, 1280 bytes."""
+"""Most parts of a datagram: enough for the longest datagram at the least MTU, 1280 bytes."""
 WHOLE_BYTES_MAX = 65_535
 """Longest datagram: its length has 16 bits in the header."""
 REASSEMBLY_BYTES_MAX = 1 << 20
-"""Bytes that wait for a peer's missing parts: 16 of the longest datagrams."""
+"""Most bytes of a peer's parts that wait for missing parts: 16 of the longest datagrams."""
 REASSEMBLY_COUNT_MAX = 256
-"""Datagrams that wait for a peer's missing parts."""
+"""Most datagrams of a peer that wait for missing parts."""
 REASSEMBLY_AGE_S = 1.0
-"""Longest wait for a missing part: parts leave together, so one that is later is lost."""
+"""Longest wait for a missing part: the parts are sent together, so a part that is later is lost."""
 _IDS_END = 1 << 32
 
 
 def part_bytes_of(segment_bytes: int, room_bytes: int) -> int:
-    """Return the length of a datagram's parts without headers, if `room_bytes` fit with them; 0 if it has too many."""
+    """Return the length of a datagram's parts, without the header with which each takes at most `room_bytes`.
+
+    Return 0 if the datagram is too long, or needs too many parts.
+    """
     most = room_bytes - PART_HEADER_BYTES
     if most < 1 or segment_bytes > WHOLE_BYTES_MAX:
         return 0
@@ -48,7 +51,7 @@ class Parts(NamedTuple):
 
 
 class Splitter:
-    """Cuts the datagrams of trains into parts, and numbers the datagrams."""
+    """Division of the datagrams of trains into parts. It numbers the datagrams."""
 
     __slots__ = ("_next_id",)
 
@@ -56,7 +59,10 @@ class Splitter:
         self._next_id = 0
 
     def split(self, data: Bytes, segment_bytes: int, room_bytes: int) -> list[Parts]:
-        """Return trains of parts of at most `room_bytes`. `part_bytes_of` must not be 0."""
+        """Return the train as trains of parts of at most `room_bytes` each.
+
+        `part_bytes_of` must not be 0 for `segment_bytes` and `room_bytes`.
+        """
         full = data.size // segment_bytes * segment_bytes
         trains = []
         if full:
@@ -98,7 +104,7 @@ class _Partial:
 
 
 class Reassembler:
-    """Joins parts to datagrams. Parts in order cost one copy; others wait for a short time."""
+    """Assembly of datagrams from their parts. Parts in order cost one copy; other parts wait for a short time."""
 
     __slots__ = ("_drops", "_partials", "_size")
 
@@ -110,7 +116,7 @@ class Reassembler:
 
     @property
     def size(self) -> int:
-        """Bytes of parts that wait."""
+        """Bytes of the parts that wait for other parts."""
         return self._size
 
     @property
@@ -139,7 +145,7 @@ class Reassembler:
 
     @property
     def next_at(self) -> float:
-        """Time at which to call `expire`."""
+        """Time at which to call `expire`; infinite if no datagram waits."""
         for partial in self._partials.values():
             return partial.began_at + REASSEMBLY_AGE_S
         return np.inf
@@ -186,7 +192,7 @@ class Reassembler:
 
 
 def _is_valid(place: int, parts: int, length: int, content_bytes: int) -> bool:
-    """Return True if a splitter makes such headers: with parts of this length, and no more of them than needed."""
+    """Return True if a `Splitter` makes such headers: with no more parts of `content_bytes` than the length needs."""
     return place < parts <= PARTS_MAX and (parts - 1) * content_bytes < length <= parts * content_bytes
 
 

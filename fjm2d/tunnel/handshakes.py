@@ -3,7 +3,7 @@
 A gateway without a session begins a handshake and repeats it until it succeeds. The side that receives the response
 uses the session first; the other side uses it as soon as something authentic arrives under it. If both begin at once,
 either handshake may complete: the side with the greater public key withdraws its own when it sees the other's, so that
-no more than one does.
+no more than one completes.
 """
 
 from fjm2.norm import Address
@@ -18,7 +18,7 @@ from .shared import Shared
 from .wire import Drop, Initiation, Response
 
 _CLOCK_BEHIND_S = 10.0
-"""Report timestamps that are this much too old: delays and reordering on the way explain less."""
+"""Excess age at which a timestamp is reported as too old: delays and reordering on the way explain less."""
 
 
 class Handshakes:
@@ -94,7 +94,7 @@ class Handshakes:
         self._attempts.wait(now)
 
     def receive_initiation(self, initiation: Initiation, message: bytes, address: Address, now: float) -> bool:
-        """Answer a handshake of the peer, whose session waits in `Epochs.next` for its first use. Return True if so."""
+        """Answer a handshake of the peer. Return True if it was answered: its session then waits in `Epochs.next`."""
         drops = self._peer.stats.drops
         if not self.pair.is_genuine(message):
             drops[Drop.HANDSHAKE_FORGED] += 1
@@ -144,7 +144,7 @@ class Handshakes:
         return True
 
     def note_success(self) -> None:
-        """Stop and forget failed attempts: there are new keys."""
+        """Begin no more handshakes, and forget failed attempts: there are new keys."""
         self.stop()
         self._attempts.count = 0
 

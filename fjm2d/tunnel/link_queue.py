@@ -18,36 +18,36 @@ from .wire import Drop
 
 NEVER = math.inf
 BURST_S = 0.004
-"""Longest pause that the gateway may make up for afterwards. It bounds what goes at once."""
+"""Longest pause that the gateway may make up for afterwards. It bounds the bytes that go at once."""
 QUANTUM_S = 0.001
 """Length of a turn at a limited rate, and of a train: short, so that other senders do not wait long."""
 _BURST_DATAGRAMS = 2
-"""Least burst, in datagrams, for links so slow that one takes longer than `BURST_S`."""
+"""Least burst, in datagrams, for links so slow that a datagram takes longer than `BURST_S`."""
 TURN_BYTES_MAX = 1 << 17
-"""Bytes of a turn without a limit: more than any train."""
+"""Bytes of a turn on a link without a limit: more than any train."""
 QUEUE_S = 0.25
-"""Bound of the queue, in time at the link's rate. What waits longer is outdated, or NACKed again before it
-arrives; with much less, senders' windows do not fill the link."""
+"""Bound of the queue, in time at the link's rate. Data that waits longer is outdated, or NACKed again before it
+arrives. With a much lower bound, the senders' windows do not fill the link."""
 QUEUE_BYTES_MIN = 256 << 10
 """Bound of the queue where `QUEUE_S` gives less, as far as `QUEUE_S_MAX` allows: a few senders' bursts."""
 QUEUE_S_MAX = 2.0
-"""Longest time that `QUEUE_BYTES_MIN` may take. Senders give up a receiver that is silent for longer, and then no
-receiver holds them back."""
+"""Longest time in which the link must carry `QUEUE_BYTES_MIN`. Senders give up a receiver that is silent for longer,
+and then no receiver holds them back."""
 QUEUE_BYTES_LEAST = 12_000
 """Bound of the queue on the slowest links: eight full datagrams."""
 QUEUE_BYTES_MAX = 8 << 20
 """Bound of the queue on the fastest links, unless configured: memory for each peer."""
 _URGENT_SHARE = 0.25
-"""Part of the queue that feedback may fill. It is small and soon outdated."""
+"""Part of the queue that feedback may fill. Feedback is small and soon outdated."""
 SENDERS_MAX = 256
-"""Queues of single senders. Each costs memory, and anyone on the LAN can invent senders."""
+"""Most senders with a queue of their own. A queue costs memory, and anyone on the LAN can invent senders."""
 _SHARED_SENDERS = 16
 """Queues that the senders beyond `SENDERS_MAX` share."""
 
 
 @dataclass(slots=True, eq=False)
 class Parcel:
-    """A train in the queue, with what its headers will say."""
+    """A train in the queue, with the fields for its headers."""
 
     data: NDArray[np.uint8]
     segment_bytes: int
@@ -57,7 +57,7 @@ class Parcel:
     source: int
     is_urgent: bool
     datagram_bytes: int
-    """Bytes of the link that one datagram takes, all headers included."""
+    """Bytes that one datagram takes on the link, all headers included."""
 
     @property
     def count(self) -> int:
@@ -66,20 +66,20 @@ class Parcel:
 
     @property
     def cost(self) -> int:
-        """Bytes of the link that the parcel takes. A shorter last datagram counts like the others."""
+        """Bytes that the parcel takes on the link. A shorter last datagram counts like the others."""
         return self.count * self.datagram_bytes
 
     def first(self, count: int) -> "Parcel":
-        """Return the first datagrams as a parcel."""
+        """Return a parcel of the first `count` datagrams."""
         return replace(self, data=self.data[: count * self.segment_bytes])
 
     def without_first(self, count: int) -> "Parcel":
-        """Return all but the first datagrams as a parcel."""
+        """Return a parcel of all but the first `count` datagrams."""
         return replace(self, data=self.data[count * self.segment_bytes :])
 
 
 class LinkBucket(TokenBucket):
-    """Bytes that may go now. In no period does more go than the rate allows, plus one burst."""
+    """Token bucket of a link, in bytes. In no period does more go than the rate allows, plus one burst."""
 
     __slots__ = ()
 
@@ -88,7 +88,7 @@ class LinkBucket(TokenBucket):
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate now; infinite without a limit."""
+        """Rate of the link in bytes a second; infinite without a limit."""
         return self.per_s
 
     def set_rate(self, rate_bps: float | None, now: float) -> None:
@@ -97,15 +97,15 @@ class LinkBucket(TokenBucket):
         self.per_s = UNLIMITED if rate_bps is None else rate_bps / 8
 
     def burst_bytes(self, datagram_bytes: int) -> float:
-        """Return the most that goes at once."""
+        """Return the most bytes that may go at once."""
         return max(self.per_s * BURST_S, _BURST_DATAGRAMS * datagram_bytes)
 
     def turn_bytes(self) -> int:
-        """Return the length of the longest train."""
+        """Return the length of a turn in bytes, which is that of the longest train."""
         return TURN_BYTES_MAX if self.per_s == UNLIMITED else min(TURN_BYTES_MAX, int(self.per_s * QUANTUM_S))
 
     def refill_for(self, datagram_bytes: int, now: float) -> float:
-        """Return the bytes that may go now, in datagrams of this size."""
+        """Add the credit up to `now`. Return the bytes that may go now, in datagrams of this size."""
         return self.refill(now, max(self.per_s * BURST_S, _BURST_DATAGRAMS * datagram_bytes))
 
     def affords(self, size: int, datagram_bytes: int, now: float) -> bool:
@@ -142,7 +142,7 @@ class _Flow:
         return parcel
 
     def cut_tail(self, size: int) -> int:
-        """Drop at least this many bytes at the end, or all. Return how many datagrams that were."""
+        """Drop at least this many bytes at the end, or all. Return the number of datagrams dropped."""
         dropped = 0
         while size > 0 and self.parcels:
             parcel = self.parcels.pop()
@@ -172,12 +172,12 @@ class LinkQueue:
         self._drops = drops
         self._most_bytes = QUEUE_BYTES_MAX if queue_bytes is None else queue_bytes
         self._flows: dict[int, _Flow] = {}
-        """Queues that are not empty, by sender. It is the first one's turn."""
+        """Queues that are not empty, by sender. The first queue has the turn."""
         self._urgent = _Flow()
         self._urgent_run = 0
         """Bytes of feedback sent since the last turn of a sender."""
         self.queued_bytes = 0
-        """Bytes of the link that the queued parcels will take."""
+        """Bytes that the queued parcels will take on the link."""
 
     @property
     def rate_bps(self) -> float | None:
@@ -191,13 +191,13 @@ class LinkQueue:
 
     @property
     def bound_bytes(self) -> int:
-        """Most bytes that may wait."""
+        """Most bytes that may wait in the queue."""
         rate = min(bucket.bytes_per_s for bucket in self._buckets)
         least = min(max(rate * QUEUE_S_MAX, QUEUE_BYTES_LEAST), QUEUE_BYTES_MIN)
         return int(min(max(rate * QUEUE_S, least), self._most_bytes))
 
     def offer(self, parcel: Parcel) -> None:
-        """Queue a parcel. What finds no room is dropped and counted; a rate that has fallen alone drops nothing."""
+        """Queue a parcel. Datagrams that find no room are dropped and counted. A fall of the rate alone drops none."""
         bound = self.bound_bytes
         if parcel.is_urgent:
             self._urgent.append(parcel)
@@ -215,7 +215,7 @@ class LinkQueue:
                 self._flows = {source: flow for source, flow in self._flows.items() if flow.bytes}
 
     def pass_by(self, cost: int, datagram_bytes: int, now: float) -> bool:
-        """Pay for a train, and return True, if it may go at once: nothing waits, and the rates allow it."""
+        """Return True if a train may go at once, and pay for it: nothing waits, and the rates allow it."""
         if self.queued_bytes:
             return False
         for bucket in self._buckets:
@@ -226,7 +226,7 @@ class LinkQueue:
         return True
 
     def poll(self, now: float) -> Parcel | None:
-        """Return the next parcel that may go, paid for; None if none may, or none waits."""
+        """Return the next parcel that may go, and pay for it; None if none may go, or none waits."""
         flow = self._next_flow()
         if flow is None:
             return None
@@ -244,7 +244,7 @@ class LinkQueue:
         return taken
 
     def ready_at(self, now: float) -> float:
-        """Return when to call `poll` again; NEVER if nothing waits."""
+        """Return the time at which to call `poll` again; NEVER if nothing waits."""
         flow = self._next_flow()
         if flow is None:
             return NEVER
@@ -263,7 +263,7 @@ class LinkQueue:
         return self.bucket.refill_for(flow.parcels[0].datagram_bytes, now) >= self._wanted(flow) - 1
 
     def clear(self) -> int:
-        """Drop everything. Return how many datagrams that were."""
+        """Drop all parcels. Return the number of their datagrams."""
         flows = (*self._flows.values(), self._urgent)
         count = sum(parcel.count for flow in flows for parcel in flow.parcels)
         self._flows.clear()
@@ -284,7 +284,7 @@ class LinkQueue:
         return max(min(bucket.turn_bytes() for bucket in self._buckets), datagram_bytes)
 
     def _next_flow(self) -> _Flow | None:
-        """Return the queue whose turn it is."""
+        """Return the queue whose turn it is; None if all are empty."""
         if self._urgent.parcels:
             size = self._urgent.parcels[0].datagram_bytes
             if not self._flows or self._urgent_run < self._turn_bytes(size):
@@ -294,13 +294,13 @@ class LinkQueue:
             size = flow.parcels[0].datagram_bytes
             if flow.credit > 0:
                 return flow
-            # Its turn is over: it goes to the end, with credit for its next turn.
+            # The sender's turn is over: its queue goes to the end, with credit for the next turn.
             flow.credit += self._turn_bytes(size)
             self._flows[source] = self._flows.pop(source)
         return None
 
     def _wanted(self, flow: _Flow) -> int:
-        """Return how many bytes go next: whole datagrams, at most a turn."""
+        """Return the number of bytes that go next: whole datagrams, at most a turn."""
         parcel = flow.parcels[0]
         size = parcel.datagram_bytes
         return min(parcel.count, self._turn_bytes(size) // size) * size
@@ -313,7 +313,7 @@ class LinkQueue:
         self._urgent_run = 0
         flow.credit -= cost
         if not flow.parcels:
-            # A sender with nothing to send saves up no credit. It is nearly always the first.
+            # A sender with nothing to send saves up no credit. Its queue is nearly always the first.
             source = next(source for source, other in self._flows.items() if other is flow)
             del self._flows[source]
 

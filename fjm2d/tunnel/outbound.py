@@ -19,11 +19,11 @@ from .wire import OVERHEAD_BYTES, Drop
 Bytes = NDArray[np.uint8]
 
 Seal = Callable[[Bytes, int, int, int, int, float], Train | None]
-"""`Sealer.seal_train`."""
+"""Type of `Sealer.seal_train`."""
 
 
 class Outbound:
-    """Trains on the way to one peer. Closed, and empty, until `open`."""
+    """Trains on the way to one peer. It is closed and empty until `open` is called."""
 
     __slots__ = (
         "_busy",
@@ -66,7 +66,7 @@ class Outbound:
         self._is_open = True
 
     def close(self) -> None:
-        """Drop and count all that waits, and accept no more: the peer is down."""
+        """Drop and count all trains that wait, and accept no more: the peer is down."""
         self._is_open = False
         self._stats.drops[Drop.NOT_UP] += self.queue.clear()
         self._busy.pop(self, None)
@@ -82,7 +82,7 @@ class Outbound:
         is_urgent: bool,
         hop_limit: int,
     ) -> None:
-        """Queue a train. What cannot be carried is dropped and counted."""
+        """Queue a train. Datagrams that cannot be carried are dropped and counted."""
         path = self._path
         if not self._is_open:
             self._stats.drops[Drop.NOT_UP] += -(-data.size // segment_bytes)
@@ -99,7 +99,7 @@ class Outbound:
     def pass_through(
         self, kind: int, group: int, data: Bytes, segment_bytes: int, now: float, hop_limit: int
     ) -> Train | None:
-        """Seal a train without a copy if it may go at once and in one piece; otherwise return None."""
+        """Return a train sealed without a copy if it may go at once and in one piece; otherwise None."""
         path = self._path
         if not self._is_open or not is_one_piece(data.size, segment_bytes, path.datagram_bytes):
             return None

@@ -1,4 +1,4 @@
-"""One peer: routes datagrams, commands and time to the parts that own them, and tells whether the peer is up."""
+"""One peer of the tunnel: passes datagrams, commands and the time to its parts, and keeps the state of the peer."""
 
 import math
 from collections import deque
@@ -38,11 +38,11 @@ class PeerState(Enum):
     """Lifecycle of a peer."""
 
     CONNECTING = "connecting"
-    """It cannot be sent to. It is called, and may still be heard under an old session."""
+    """Nothing can be sent to the peer. It is called, and may still be heard under an old session."""
     UP = "up"
-    """It hears us, and can be sent to."""
+    """The peer hears us, and trains can be sent to it."""
     REMOVED = "removed"
-    """It is no longer a peer."""
+    """The gateway is no longer a peer."""
 
 
 LEGAL: Final = {
@@ -50,14 +50,14 @@ LEGAL: Final = {
     PeerState.UP: {PeerState.CONNECTING, PeerState.REMOVED},
     PeerState.REMOVED: set[PeerState](),
 }
-"""Moves from state to state; there are no others."""
+"""Allowed changes of state: the states that may follow each state."""
 
 
 class Peer:
     """A gateway with which we share secrets.
 
     `Handshakes` makes keys, `Epochs` holds them, `Outbound` sends trains, `Prober` watches the link, `Path` knows the
-    address and the path MTU, and `Reassembler` joins what had to be split.
+    address and the path MTU, and `Reassembler` joins datagrams that had to be split.
     """
 
     def __init__(self, pair: Pair, config: PeerConfig, shared: Shared, now: float) -> None:
@@ -93,7 +93,7 @@ class Peer:
 
     @property
     def state(self) -> PeerState:
-        """Where the peer is in its lifecycle."""
+        """State of the peer in its lifecycle."""
         return self._state
 
     @property
@@ -103,17 +103,17 @@ class Peer:
 
     @property
     def rtt_s(self) -> float | None:
-        """Round trip, smoothed; None before the first."""
+        """Smoothed round-trip time; None before it is first measured."""
         return self._prober.meter.rtt_s
 
     @property
     def loss_sent(self) -> float:
-        """Part of what we send that gets lost, 0 to 1, smoothed."""
+        """Part of our datagrams that gets lost on the way to the peer, 0 to 1, smoothed."""
         return self._prober.meter.loss_sent
 
     @property
     def loss_received(self) -> float:
-        """Part of what the peer sends that gets lost, 0 to 1, smoothed."""
+        """Part of the peer's datagrams that gets lost on the way to us, 0 to 1, smoothed."""
         return self._prober.meter.loss_received
 
     @property
@@ -157,12 +157,12 @@ class Peer:
         self._plan(now)
 
     def receive_initiation(self, initiation: Initiation, message: bytes, address: Address, now: float) -> None:
-        """Answer a handshake that claims to be the peer's, if it is."""
+        """Answer an initiation that claims to come from the peer, if it proves to."""
         if self._handshakes.receive_initiation(initiation, message, address, now):
             self._plan(now)
 
     def receive_response(self, response: Response, message: bytes, address: Address, now: float) -> None:
-        """Finish our handshake with a response that claims to be the peer's, if it is."""
+        """Finish our handshake with a response that claims to come from the peer, if it proves to."""
         if self._handshakes.receive_response(response, message, now):
             self._begin_epoch(address, now)
             self._prober.ask(now)
@@ -173,7 +173,7 @@ class Peer:
     def receive_sealed(
         self, prefix: Prefix, data: Bytes, segment_bytes: int, address: Address, now: float
     ) -> list[Received]:
-        """Open datagrams that bear a session index of ours, and return what is for the LAN."""
+        """Open datagrams that bear the index of a session with this peer, and return their contents for the LAN."""
         stats = self.stats
         epoch = self._epochs.find(prefix.index)
         if epoch is None or now >= epoch.ends_at:
@@ -221,7 +221,7 @@ class Peer:
         if is_newest and address != self.path.address:
             self._move(address, now)
         if self._state is not PeerState.UP and liveness.can_ask(now):
-            self._prober.ask(now)  # it is heard: find out if it hears us as well
+            self._prober.ask(now)  # the peer is heard: find out if it hears us as well
 
     def _move(self, address: Address, now: float) -> None:
         """Send to this address from now on."""
@@ -230,7 +230,7 @@ class Peer:
         self.stats.moves += 1
         self._prober.begin_path()
         if self._prober.liveness.can_ask(now):
-            self._prober.ask(now)  # nothing long is sent before an answer comes from there
+            self._prober.ask(now)  # no long packets are sent before an answer comes from the new address
         self._plan(now)
 
     def _receive_probe(self, epoch: Epoch, content: bytes, now: float) -> None:
@@ -312,7 +312,7 @@ class Peer:
         self._go_down("expired", now)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due."""
+        """Do what is due: expire keys and parts, watch the link, and begin handshakes. Call it at `wake_at`."""
         if self._state is PeerState.REMOVED:
             return
         if self._epochs.expire(now):
@@ -340,7 +340,7 @@ class Peer:
             prober.send_question(now, packet_bytes=packet_bytes)
 
     def _plan(self, now: float) -> None:
-        """Find the next time at which something is due."""
+        """Set `wake_at` to the next time at which something is due."""
         times = [self._handshakes.next_at, self._reassembler.next_at, self._epochs.end_at()]
         if self._epochs.current is not None:
             liveness = self._prober.liveness

@@ -34,7 +34,7 @@ class PeerStats:
     probes_answered: int = 0
     """Probes sent that the peer answered."""
     split: int = 0
-    """Datagrams sent in parts, because the path takes no longer ones."""
+    """Datagrams sent in parts because they are too long for the path."""
     moves: int = 0
     """Times that the peer changed its address."""
     # Fields of PeerStats: end
@@ -60,7 +60,7 @@ class PeerStats:
 
 
 class Flow:
-    """Current traffic of a link in both directions, from looking at its counters every second or so."""
+    """Current traffic of a link in both directions, from its counters, which `look` reads about once a second."""
 
     __slots__ = ("_at", "_received", "_sent", "received_bps", "sent_bps")
 

@@ -1,4 +1,4 @@
-"""Pieces of a queued train: cut to what one send can take, and into parts where the path is too narrow."""
+"""Pieces of a queued train: each fits into one send, and holds parts where the datagrams are too long for the path."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -17,7 +17,7 @@ TRAIN_SEGMENTS_MAX = 64
 
 
 class Piece(NamedTuple):
-    """A train that is sealed and sent at once."""
+    """A train that is sealed and sent in one step."""
 
     data: NDArray[np.uint8]
     segment_bytes: int
@@ -25,7 +25,7 @@ class Piece(NamedTuple):
 
 
 def wire_bytes(segment_bytes: int, room: int, ip_bytes: int) -> int:
-    """Return the bytes of the link that a datagram takes; 0 if it cannot be carried.
+    """Return the bytes that a datagram takes on the link; 0 if it cannot be carried.
 
     `room` is the longest datagram that fits into one packet.
     """
@@ -42,7 +42,7 @@ def is_one_piece(size: int, segment_bytes: int, room: int) -> bool:
 
 
 def pieces(parcel: Parcel, room: int, splitter: Splitter) -> Iterator[Piece]:
-    """Yield a parcel as trains that one send can take; nothing if it cannot be carried."""
+    """Yield the pieces of a parcel, each a train that fits into one send. Yield none if it cannot be carried."""
     if parcel.segment_bytes <= room:
         yield from _cut(parcel.data, parcel.segment_bytes, parcel.kind)
         return
@@ -64,5 +64,5 @@ def _cut(data: NDArray[np.uint8], segment_bytes: int, kind: int) -> Iterator[Pie
 
 
 def _most_segments(segment_bytes: int) -> int:
-    """Return the most datagrams that a train may have, by their length before sealing."""
+    """Return the most datagrams of this length, before sealing, that a train may have."""
     return max(1, min(TRAIN_SEGMENTS_MAX, TRAIN_BYTES_MAX // (segment_bytes + OVERHEAD_BYTES)))

@@ -1,4 +1,4 @@
-"""Sealing of whatever goes to one peer, with the keys of its current epoch."""
+"""Sealing of all datagrams for one peer, with the keys of its current epoch."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from .wire import GROUP_NONE, OVERHEAD_BYTES
 
 
 class Sealer:
-    """Seals for one peer, and counts what it seals."""
+    """Sealing of trains and probes for one peer. It counts the sealed datagrams as sent."""
 
     __slots__ = ("_epochs", "_on_exhausted", "_path", "_stats")
 
@@ -54,7 +54,7 @@ class Sealer:
         return Train(sealed, min(segment_bytes + OVERHEAD_BYTES, sealed.size), address)
 
     def seal_probe(self, content: bytes, now: float) -> tuple[Address, bytes] | None:
-        """Seal a probe, and return it with its destination. Nothing is borrowed."""
+        """Return a sealed probe with its destination; None if there is no session. The result is not borrowed."""
         epoch, address = self._epochs.current, self._path.address
         if epoch is None or address is None:
             return None

@@ -40,11 +40,11 @@ class OpenedTrain:
     segment_bytes: int
     count: int
     is_newest: bool
-    """True if it has the newest counter of the session: only such a train proves where the peer is now."""
+    """True if the train has the newest counter of the session: only such a train proves where the peer is now."""
 
 
 class Session:
-    """A session. It knows no time: its owner decides when it ends."""
+    """One session between two gateways. It knows no time: its owner decides when it ends."""
 
     __slots__ = (
         "_counter",
@@ -104,7 +104,7 @@ class Session:
         return slots.room[: size + count * OVERHEAD_BYTES]
 
     def seal_one(self, data: Bytes | bytes, kind: int, group: int, hop_limit: int = 1) -> bytearray:
-        """Seal a single datagram. Nothing is borrowed."""
+        """Return a single datagram, sealed. The result is not borrowed."""
         header = self._prefix(kind, group, hop_limit) + self._take_counters(1).to_bytes(_COUNTER_BYTES)
         sealed = bytearray(len(data) + OVERHEAD_BYTES)
         sealed[:HEADER_BYTES] = header
@@ -196,7 +196,7 @@ class Session:
         return OpenedTrain(np.frombuffer(content, np.uint8), plain_bytes, len(good), self._window.newest > before)
 
     def _open_places(self, data: Bytes, segment_bytes: int, places: list[int]) -> tuple[bytes, list[int]]:
-        """Open some segments. Return the authentic contents end to end, and the places of their segments."""
+        """Open the segments at these places. Return the authentic contents end to end, and their places."""
         contents: list[bytes] = []
         good: list[int] = []
         for place in places:
@@ -212,7 +212,7 @@ class Session:
 
 
 def count_of(size: int, segment_bytes: int) -> int:
-    """Return how many datagrams of a train are long enough to be sealed. Only the last one may be too short."""
+    """Return the number of datagrams in a received train that are long enough. Only the last one may be too short."""
     full, rest = divmod(size, segment_bytes)
     return full + (rest >= OVERHEAD_BYTES)
 
@@ -223,7 +223,7 @@ def counters_of(data: Bytes, segment_bytes: int) -> NDArray[np.int64]:
 
 
 def first_in_row(data: Bytes, segment_bytes: int) -> int | None:
-    """Return the first counter if the others follow it without a gap; otherwise None."""
+    """Return the counter of the first segment if those of the others follow it without a gap; otherwise None."""
     longs = _longs(data, segment_bytes, _COUNTER_AT)
     if longs.size > _STEPS.size:
         return None
@@ -248,6 +248,6 @@ def prefixes_of(data: Bytes, segment_bytes: int) -> NDArray[np.uint64]:
 
 
 def _longs(data: Bytes, segment_bytes: int, offset: int) -> NDArray[np.uint64]:
-    """Return eight bytes of each segment's header as numbers."""
+    """Return eight bytes of each segment as numbers: those from `offset` on."""
     count = -(-data.size // segment_bytes)
     return np.ndarray((count,), _LONG, data.data, offset, (segment_bytes,))

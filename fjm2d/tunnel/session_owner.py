@@ -1,4 +1,4 @@
-"""A peer as those parts of the tunnel know it that find it by the index of a session."""
+"""Protocol of a peer, for the parts of the tunnel that find a peer by the index of a session."""
 
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from .wire import Prefix, Response
 
 
 class SessionOwner(NamedPeer, Protocol):
-    """A peer as the endpoint finds it by a session index."""
+    """The part of a `Peer` that the endpoint needs after it has found the peer by a session index."""
 
     @property
     def is_up(self) -> bool: ...

@@ -36,7 +36,7 @@ class Shared:
     events: deque[Event]
     workspace: Workspace
     uplink: LinkBucket | None
-    """Bucket that all links draw from, if the uplink is limited."""
+    """Token bucket that all links draw from; None if the uplink has no limit."""
 
     def draw_index(self) -> int:
         """Return a random session index that is not in use."""

@@ -26,7 +26,7 @@ _VERSION_SHIFT, _HOP_SHIFT, _KIND_MASK = 6, 4, 0x0F
 
 
 PART_FLAG = 8
-"""Bit of a kind: the content is a part of a longer datagram."""
+"""Bit in a kind that marks the content as a part of a longer datagram."""
 CARRIED = frozenset({Kind.NORM, Kind.FEEDBACK, Kind.CONTROL})
 """Kinds that the forwarder sends and receives."""
 SEALED: Final = frozenset(CARRIED | {Kind.PROBE, Kind.NORM_PART, Kind.FEEDBACK_PART, Kind.CONTROL_PART})
@@ -68,7 +68,7 @@ def first_byte(kind: int, hop_limit: int = 0) -> int:
 
 
 def split_first_byte(byte: int) -> tuple[int, int, int]:
-    """Return version, hop limit and kind."""
+    """Return version, hop limit and kind from the first byte of a datagram."""
     return byte >> _VERSION_SHIFT, byte >> _HOP_SHIFT & HOP_LIMIT_MAX, byte & _KIND_MASK
 
 
@@ -92,7 +92,7 @@ class Prefix:
     @classmethod
     @lru_cache(maxsize=256)  # a link uses a handful
     def of_number(cls, number: int) -> "Prefix | None":
-        """Decode the seven bytes, given as one number. Return None for another version."""
+        """Decode a prefix from its seven bytes, given as one number. Return None if it has another version."""
         version, hop_limit, kind = split_first_byte(number >> 48)
         if version != VERSION:
             return None
@@ -177,12 +177,12 @@ class ProbeFlag(IntEnum):
     ANSWER = 1
     """The probe answers another one. It is not answered itself."""
     GOODBYE = 2
-    """The sender ends the session. It is not answered."""
+    """The sender ends the session. The probe is not answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A question if the peer is there, with a report of what was received. An answer repeats the question's number."""
+    """Content of a probe: a question to the peer, or an answer, which repeats the question's number."""
 
     flags: int
     number: int
@@ -192,7 +192,7 @@ class Probe:
     """Authentic datagrams that the sender has received in this session."""
 
     def encode(self, size: int = PROBE_BYTES) -> bytes:
-        """Encode, padded to `size` bytes."""
+        """Encode the probe, padded to `size` bytes."""
         content = _PROBE.pack(self.flags, self.number, self.sent, self.received)
         return content.ljust(size, b"\0")
 

@@ -38,7 +38,7 @@ class _Slots:
         self._rows: list[Row] = []
         self._place = 0
         self._last: Bytes | None = None
-        """The train before. A socket returns the same array again and again, and identity is the quickest test."""
+        """The previous train. A socket returns the same array again and again, and identity is the quickest test."""
 
     def rows(self, data: Bytes) -> list[Row]:
         """Return the rows of a train, whose last datagram may be shorter."""

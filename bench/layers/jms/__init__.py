@@ -1,7 +1,7 @@
-"""The JMS layer: non-persistent bytes messages on a topic. The publisher reuses one message object for all.
+"""The JMS layer: non-persistent bytes messages on a topic. The subscriber's session acknowledges automatically.
 
-A message that was sent may be changed and sent again at once, which costs least. The subscriber's session acknowledges
-automatically.
+The publisher uses one message object again and again: a message that was sent may be changed and sent again at once,
+which costs least.
 """
 
 from ..base import PubOptions, SubOptions
@@ -11,7 +11,7 @@ from .subscriber import Subscriber
 
 
 class JmsLayer:
-    """The layer."""
+    """The JMS layer, as the commands of the benchmarks use it."""
 
     system = "fjm2-jms"
 

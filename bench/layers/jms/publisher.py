@@ -1,4 +1,4 @@
-"""A publisher of bytes messages."""
+"""The publisher of the JMS layer, which sends bytes messages."""
 
 import itertools
 import math
@@ -14,11 +14,11 @@ from ..base import PubOptions
 from .rendezvous import CONTROL, DATA, Word, connect, encode, lane_statistics, say, wait_for
 
 _CONFIRM_S = 3600.0
-"""Longest time to wait for confirmations. Long, because the command has a time limit of its own."""
+"""Longest time to wait for confirmations. It is long, because the command has a time limit of its own."""
 
 
 class Publisher:
-    """Waits for subscribers, sends, and waits for their confirmation."""
+    """Publisher that waits for subscribers, sends messages, and waits until the subscribers confirm."""
 
     def __init__(self, system: str, options: PubOptions) -> None:
         self.doing = "opening a connection"

@@ -27,12 +27,12 @@ from fjm2.jms import (
 
 DATA, BACK, CONTROL = Topic("fjm2-bench.data"), Topic("fjm2-bench.back"), Topic("fjm2-bench.control")
 _POLL_S = 0.01
-"""How often to count the subscribers."""
+"""Time between two counts of the subscribers."""
 _COMPLAINTS_MAX = 10
-"""Errors that are printed one by one."""
+"""Most errors of a connection that are printed."""
 _COUNT = "messages"
 
-# The results contain what the logs would say.
+# The results contain all that the logs would tell.
 logging.getLogger("fjm2.jms").addHandler(logging.NullHandler())
 
 

@@ -1,4 +1,4 @@
-"""Round trips: publish, listen, reply."""
+"""Round trips of JMS messages: one end publishes and measures, the other end replies."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ def _message(body: bytes) -> BytesMessage:
 
 
 class Pinger:
-    """The end that measures: its listener takes the time and sends the next message."""
+    """The measuring end of round trips. Its listener takes the time and sends the next message."""
 
     def __init__(self, uri: str, size: int) -> None:
         self.doing = "opening a connection"
@@ -70,7 +70,7 @@ class Pinger:
 
 
 class Echoer:
-    """The end that sends replies from its listener."""
+    """The echoing end of round trips. Its listener sends the replies."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri

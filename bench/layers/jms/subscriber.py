@@ -1,4 +1,4 @@
-"""A subscriber to bytes messages."""
+"""The subscriber of the JMS layer, which receives bytes messages."""
 
 import asyncio
 import contextlib
@@ -15,13 +15,13 @@ from ..base import LINGER_S, Ready, SubOptions
 from .rendezvous import CONTROL, DATA, Word, connect, decode
 
 _LOOK_S = 0.1
-"""How often to look if all messages have arrived."""
+"""Time between two checks whether all messages have arrived."""
 _FAREWELL_S = 0.5
-"""How long to stay, so that the publisher can close with a subscriber that answers."""
+"""Time for which the subscriber stays after the end, so that it answers while the publisher closes."""
 
 
 class Subscriber:
-    """Receives the messages of the topic. They are checked in batches."""
+    """Subscriber that receives the messages of the topic, and checks them in batches."""
 
     def __init__(self, system: str, options: SubOptions) -> None:
         self._properties = property_values(options.properties)
@@ -64,7 +64,7 @@ class Subscriber:
             self._check()
 
     async def _feed(self, consumer: MessageConsumer) -> None:
-        """Receive by the chosen API."""
+        """Receive messages through the chosen API: a listener, `receive`, or iteration."""
         match self._options.api:
             case "listener":
                 consumer.message_listener = self._take

@@ -7,7 +7,7 @@ from .subscriber import Subscriber
 
 
 class NormLayer:
-    """The layer."""
+    """The NORM layer, as the commands of the benchmarks use it."""
 
     system = "fjm2"
 

@@ -1,4 +1,4 @@
-"""How publishers and subscribers find each other on a bus: by application commands.
+"""Handshake by which publishers and subscribers find each other on a bus. It consists of application commands.
 
 A subscriber sends HERE about twice a second until it is answered or receives data. The publisher answers WELCOME with
 the subscriber's node id and the number of messages so far. At the end it sends END with the number of all messages.
@@ -12,13 +12,13 @@ from enum import IntEnum
 from fjm2.norm import Session
 
 HELLO_INTERVAL_S = 0.4
-"""How often a subscriber repeats HERE. Commands are not reliable."""
+"""Time between two HERE commands of a subscriber. It repeats them because commands are not reliable."""
 _HELLO = struct.Struct("!8sBxxxIQ")
 _MAGIC = b"fjm2bnch"
 
 
 class Word(IntEnum):
-    """Kinds of commands."""
+    """Kinds of commands of the handshake."""
 
     HERE = 1
     WELCOME = 2
@@ -27,7 +27,7 @@ class Word(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A command."""
+    """A command of the handshake."""
 
     word: Word
     node_id: int

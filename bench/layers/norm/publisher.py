@@ -1,4 +1,4 @@
-"""A publisher on a NORM session."""
+"""The publisher of the NORM layer, on a NORM session."""
 
 import asyncio
 import math
@@ -19,11 +19,11 @@ from . import handshake
 from .session import open_session
 
 _FAREWELL_S = 3.0
-"""Longest time to send END as often as a robust command is sent."""
+"""Longest wait for END to be sent. END is a robust command, which is sent several times."""
 
 
 class Publisher:
-    """Waits for receivers, sends, and waits for their confirmation."""
+    """Publisher that waits for receivers, sends messages, and waits until the receivers confirm."""
 
     def __init__(self, system: str, options: PubOptions) -> None:
         self.doing = "opening a session"
@@ -105,7 +105,7 @@ class Publisher:
             left -= 1
 
     def _limits(self) -> tuple[float, int]:
-        """Return the time to stop at, and the number of messages to send."""
+        """Return the time at which to stop sending, and the number of messages to send."""
         until = math.inf if self._options.seconds is None else time.perf_counter() + self._options.seconds
         return until, 1 << 62 if self._options.count is None else self._options.count
 

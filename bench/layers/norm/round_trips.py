@@ -15,11 +15,11 @@ from . import handshake
 from .session import open_session
 
 _FAREWELL_S = 2.0
-"""Longest time to send END as often as a robust command is sent."""
+"""Longest wait for END to be sent. END is a robust command, which is sent several times."""
 
 
 class Pinger:
-    """The end that measures."""
+    """The measuring end of round trips."""
 
     def __init__(self, uri: str, size: int) -> None:
         self.doing = "waiting for an echo"
@@ -71,7 +71,7 @@ class Pinger:
 
 
 class Echoer:
-    """The end that sends messages back."""
+    """The echoing end of round trips: it sends messages back."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -94,7 +94,7 @@ class Echoer:
             async for event in session:
                 match event:
                     case StreamReceived(sender_id) if self._partner in (None, sender_id):
-                        self._find(sender_id)  # its WELCOME may arrive after its messages
+                        self._find(sender_id)  # the partner's WELCOME may arrive after its messages
                         await self._send_back(stream, event)
                     case CommandReceived(sender_id, content):
                         self._hear(sender_id, handshake.decode(content), session.node_id)

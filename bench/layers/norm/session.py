@@ -1,11 +1,11 @@
-"""Sessions on a bus."""
+"""NORM sessions with the settings of a bus URI."""
 
 from fjm2.norm import Session
 from fjm2.uri import BusConfig
 
 
 def open_session(bus: BusConfig) -> Session:
-    """Open a session that sends and receives."""
+    """Return a session on this bus that sends and receives."""
     return Session(
         bus.group,
         bus.port,

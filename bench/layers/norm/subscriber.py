@@ -1,4 +1,4 @@
-"""A subscriber on a NORM session."""
+"""The subscriber of the NORM layer, on a NORM session."""
 
 import asyncio
 import contextlib
@@ -25,11 +25,11 @@ from . import handshake
 from .session import open_session
 
 _COMPLAINTS_MAX = 10
-"""Losses that are printed one by one."""
+"""Most losses that are printed."""
 
 
 class Subscriber:
-    """Handles the events of a session, and takes the messages of the first publisher it hears."""
+    """Subscriber that takes the messages of the first publisher that it hears."""
 
     def __init__(self, system: str, options: SubOptions) -> None:
         self.reception = Reception(system, options.size, is_verified=options.is_verified)
@@ -94,7 +94,7 @@ class Subscriber:
                 pass
 
     def _complain(self, text: str) -> None:
-        """Print the first few losses; the result has them all."""
+        """Print a loss, unless `_COMPLAINTS_MAX` were printed before. The result counts all losses."""
         self._complaints += 1
         if self._complaints <= _COMPLAINTS_MAX:
             click.echo(text, err=True)

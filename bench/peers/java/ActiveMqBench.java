@@ -20,16 +20,16 @@ import org.apache.activemq.broker.region.policy.VMPendingSubscriberMessageStorag
 /**
  * ActiveMQ Classic at the tasks of fjm2-bench: broker, pub, sub, ping and echo, each a process of its own.
  *
- * <p>Messages are those of bench/workload/, and so are the lines of JSON. What goes on:
+ * <p>Messages are those of bench/workload/, and so are the lines of JSON. The course of a run:
  *
  * <ul>
  *   <li>a subscriber puts one message into the queue HERE once it has its consumer;
- *   <li>the publisher waits for so many, sends for a while to let the compilers of all processes do their work, says
- *       START on the topic, and waits for as many messages in the queue WARM;
- *   <li>then it sends what counts, says END, and waits for as many messages in the queue DONE.
+ *   <li>the publisher waits for one such message of each subscriber, sends for a while to let the compilers of all
+ *       processes do their work, says START on the topic, and waits for as many messages in the queue WARM;
+ *   <li>then it sends the messages that count, says END, and waits for as many messages in the queue DONE.
  * </ul>
  *
- * <p>Settings are those that are fastest and lose nothing; see activemq_peer.py, which starts all this.
+ * <p>The settings are the fastest that lose nothing; see activemq_peer.py, which starts the processes.
  */
 public final class ActiveMqBench {
   private static final String DATA = "fjm2-bench.data";
@@ -95,7 +95,7 @@ public final class ActiveMqBench {
     policies.setPolicyEntries(List.of(policy));
     BrokerService broker = new BrokerService();
     broker.setBrokerName("fjm2-bench");
-    broker.setDataDirectory("/nonexistent"); // it is not needed, and must not be
+    broker.setDataDirectory("/nonexistent"); // no data directory is needed, and none may be made
     broker.setPersistent(false);
     broker.setUseJmx(false);
     broker.setAdvisorySupport(false);
@@ -321,7 +321,7 @@ public final class ActiveMqBench {
     return body;
   }
 
-  /** A connection, its one session for the topics, and one for the queues. */
+  /** A connection with a session for the topics and a session for the queues. */
   private static final class Client {
     final Bench.Options options;
     final Session session;
@@ -376,7 +376,7 @@ public final class ActiveMqBench {
       }
     }
 
-    /** Take so many messages from a queue. */
+    /** Take `count` messages from a queue. */
     void await(String queue, int count, String what) throws Exception {
       Session own = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
       MessageConsumer consumer = own.createConsumer(own.createQueue(queue));
@@ -389,7 +389,7 @@ public final class ActiveMqBench {
       own.close();
     }
 
-    /** The broker may be gone before us: all that matters has been said by then. */
+    /** Close the connection. The broker may have ended before, when nothing more has to be said. */
     void close() {
       try {
         connection.close();

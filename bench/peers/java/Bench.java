@@ -10,13 +10,13 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
-/** What peers in Java share: messages as bench/workload/ makes and checks them, and the lines of JSON. */
+/** Code that the peers in Java share: messages as bench/workload/ makes and checks them, and the lines of JSON. */
 final class Bench {
   private static final int LOOK_EVERY = 64;
 
   private Bench() {}
 
-  /** Something that is told in one line. */
+  /** A failure that is reported in one line. */
   static final class Fault extends Exception {
     private static final long serialVersionUID = 1;
 
@@ -25,7 +25,7 @@ final class Bench {
     }
   }
 
-  /** The messages: their number with a check of it, and one of five patterns. */
+  /** The messages: each has its number, a check of the number, and one of five patterns. */
   static final class Workload {
     private static final int PATTERNS = 5;
     private static final long STEP = 0x9E3779B97F4A7C15L;
@@ -53,7 +53,7 @@ final class Bench {
       return number << 24 | number * STEP >>> 40;
     }
 
-    /** Good until the next one with the same pattern is asked for. */
+    /** Return a message. The array is valid until the next message with the same pattern is made. */
     byte[] message(long number) {
       ByteBuffer buffer = made[(int) (number % PATTERNS)];
       buffer.putLong(0, word(number));
@@ -64,7 +64,7 @@ final class Bench {
       return Arrays.equals(body, message(number));
     }
 
-    /** The number of what should be a message; -1 if it is none. */
+    /** Return the number of a message; -1 if the bytes are no message. */
     long numberOf(byte[] bytes, int from) {
       long word = ByteBuffer.wrap(bytes).getLong(from);
       long number = word >>> 24;
@@ -76,7 +76,7 @@ final class Bench {
     }
   }
 
-  /** What a subscriber gets: checked, counted and timed. */
+  /** The messages that a subscriber receives: checked, counted and timed. */
   static final class Reception {
     private final String system;
     private final Options options;
@@ -98,12 +98,12 @@ final class Bench {
       workload = new Workload(options.size);
     }
 
-    /** What a system has besides the body is not as it should be. */
+    /** Count a message with wrong properties as corrupt. */
     void noteCorrupt() {
       corrupt++;
     }
 
-    /** A message that has come. Its number, if it is one and was looked at, or -1. */
+    /** Take a received message. Return its number, or -1 if it is corrupt or was not checked. */
     long take(byte[] bytes, int from, long length) {
       if (watch == null) {
         watch = new StopWatch(0);
@@ -170,7 +170,7 @@ final class Bench {
     }
   }
 
-  /** Time, and this process's time on CPUs and another's (the broker's), since it was made. */
+  /** Stop watch of elapsed time, and of the CPU time of this process and of another one (the broker). */
   static final class StopWatch {
     private static final double TICKS_PER_S = 100;
     private final int other;
@@ -208,7 +208,7 @@ final class Bench {
     }
   }
 
-  /** How long a process may take, and what it says when that is over. */
+  /** The end of the time that a process may take, and its error message for that case. */
   static final class Deadline {
     volatile String doing = "";
     private final Options options;
@@ -217,7 +217,7 @@ final class Bench {
     Deadline(Options options, String doing) {
       this.options = options;
       this.doing = doing;
-      // Who starts us may have spent a part of it.
+      // The process that starts us may have used a part of the time.
       at = System.nanoTime() + (long) (options.real(options.has("--left") ? "--left" : "--timeout") * 1e9);
     }
 
@@ -229,7 +229,7 @@ final class Bench {
       return new Fault(doing + ": not done within " + options.text("--timeout") + " s");
     }
 
-    /** To send or to join may take for ever: see to it that whoever speaks ends, with a reason. */
+    /** Have a publisher or ping end with an error when the time is over: sending or joining may take for ever. */
     void guard() {
       if (!options.isSpeaker()) {
         return;
@@ -250,12 +250,12 @@ final class Bench {
     }
   }
 
-  /** Sends the message of a number. */
+  /** Function that sends the message with a number. */
   interface Sender {
     void send(long number) throws Exception;
   }
 
-  /** Messages from number 0 on: so many if that is not 0, or else for so long. How many there were. */
+  /** Send messages from number 0 on: `count` of them, or for `seconds` if that is 0. Return their number. */
   static long send(long count, double seconds, Sender sender) throws Exception {
     long until = System.nanoTime() + (long) (seconds * 1e9);
     long number = 0;
@@ -284,7 +284,7 @@ final class Bench {
         .put("cpu_s", cpu);
   }
 
-  /** Of round trips in nanoseconds, the first of which do not count. */
+  /** Return the result line of round trips in nanoseconds. Those of the warm-up do not count. */
   static Line pingLine(String system, Options options, long[] times) {
     long[] ordered = Arrays.copyOfRange(times, options.number("--warm-up"), times.length);
     Arrays.sort(ordered);
@@ -339,7 +339,7 @@ final class Bench {
       properties = number("--properties");
     }
 
-    /** Whether others listen to us, and we to them only then. */
+    /** Return true for a publisher or ping, to which the other processes listen. */
     boolean isSpeaker() {
       return role.equals("pub") || role.equals("ping");
     }

@@ -20,15 +20,16 @@ import org.jgroups.View;
 /**
  * JGroups at the tasks of fjm2-bench: pub, sub, ping and echo, each a process of its own, over UDP multicast.
  *
- * <p>Messages are those of bench/workload/, and so are the lines of JSON. All are members of one group. What goes on:
+ * <p>Messages are those of bench/workload/, and so are the lines of JSON. All processes are members of one group. The
+ * course of a run:
  *
  * <ul>
- *   <li>the publisher founds the group, waits until it has so many other members, sends for a while to let the compilers of all
- *       processes do their work, says START, and waits for as many to say that they are WARM;
- *   <li>then it sends what counts, says END, and waits for as many to say that they are DONE.
+ *   <li>the publisher founds the group, waits until all subscribers have joined it, sends for a while to let the
+ *       compilers of all processes do their work, says START, and waits until all subscribers have said WARM;
+ *   <li>then it sends the messages that count, says END, and waits until all subscribers have said DONE.
  * </ul>
  *
- * <p>Settings are those that are fastest and lose nothing; see jgroups_peer.py, which starts all this.
+ * <p>The settings are the fastest that lose nothing; see jgroups_peer.py, which starts the processes.
  */
 public final class JGroupsBench {
   private static final String SYSTEM = "jgroups";
@@ -115,14 +116,14 @@ public final class JGroupsBench {
     boolean isEnded = ended.tryAcquire(member.deadline.leftNanos(), TimeUnit.NANOSECONDS);
     System.out.println(reception[0].line(total[0]));
     if (isEnded) {
-      Thread.sleep(LINGER_MS); // the word may have to be said again
+      Thread.sleep(LINGER_MS); // the confirmation may have to be sent again
     }
     System.out.flush();
     Runtime.getRuntime().halt(reception[0].isLossless(total[0]) ? 0 : 1);
     return false;
   }
 
-  // Round trips: the one that receives takes the time, and sends the next message.
+  // Round trips: one message at a time.
 
   private static void ping(Bench.Options options) throws Exception {
     long[] times = new long[options.number("--warm-up") + options.number("--count")];
@@ -184,12 +185,12 @@ public final class JGroupsBench {
     return length == CONTROL_BYTES && ByteBuffer.wrap(bytes).getLong(from) == Bench.Workload.word(END_NUMBER);
   }
 
-  /** Somebody to whom messages are handed, one after the other. */
+  /** Function that takes received messages, one after another. */
   private interface Taker {
     void take(Message message) throws Exception;
   }
 
-  /** A channel that is in the group, or wants to be. */
+  /** A channel that joins the group. */
   private static final class Member {
     final Bench.Options options;
     final Semaphore warm = new Semaphore(0);
@@ -233,7 +234,7 @@ public final class JGroupsBench {
       }
       awaitSpeaker();
       channel.connect(group());
-      while (members < 2 && deadline.leftNanos() > 0) { // nobody answered in time: alone we are of no use
+      while (members < 2 && deadline.leftNanos() > 0) { // nobody answered in time: a group of one is of no use
         channel.disconnect();
         channel.connect(group());
       }
@@ -247,7 +248,7 @@ public final class JGroupsBench {
       return new InetSocketAddress(options.text("--address"), options.number("--port") + 1);
     }
 
-    /** Groups that come together later on do not always get on: the speaker founds the one that all join. */
+    /** Open a door that shows that the group is founded. Groups that merge later do not always work. */
     private void listen() throws Exception {
       ServerSocket door = new ServerSocket();
       door.bind(door());
@@ -284,7 +285,7 @@ public final class JGroupsBench {
       (word == WARM[0] ? warm : done).release();
     }
 
-    /** The array belongs to the channel from now on: it may have to send it again. */
+    /** Multicast a message. The array belongs to the channel from now on, which may have to send it again. */
     void multicast(byte[] body, boolean isAlone) throws Exception {
       Message message = new Message(null, null, body);
       if (isAlone) {
@@ -299,7 +300,7 @@ public final class JGroupsBench {
       multicast(control.array(), true);
     }
 
-    /** One word to one member. */
+    /** Send one word to one member. */
     void tell(Address member, byte[] word) throws Exception {
       channel.send(new Message(member, null, word));
     }
@@ -342,7 +343,7 @@ public final class JGroupsBench {
         + ")";
   }
 
-  /** Of an interface, by its name or its address. */
+  /** Return the address of an interface, which is given by its name or its address. */
   private static InetAddress addressOf(String nameOrAddress) throws Exception {
     NetworkInterface named = NetworkInterface.getByName(nameOrAddress);
     if (named == null) {

@@ -26,7 +26,7 @@ PROGRAM = JavaProgram(
 
 
 class ActiveMq:
-    """The adapter."""
+    """Adapter of ActiveMQ with its own Java client."""
 
     name = "activemq"
     settings = (
@@ -65,8 +65,9 @@ class ActiveMq:
 
 @contextmanager
 def java_broker(options: PeerOptions, deadline: Deadline, *, is_stomp: bool = False) -> Iterator[int]:
-    """Run a broker until the context is left. Yields its process id as soon as it accepts connections. It writes no
-    files.
+    """Run a broker until the context is left. Yield its process id as soon as it accepts connections.
+
+    The broker writes no files.
     """
     with child(PROGRAM.argv("broker", options, {"--stomp": 1} if is_stomp else {})) as process:
         next_line(process, deadline, "starting the broker")

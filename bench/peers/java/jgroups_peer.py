@@ -10,14 +10,15 @@ from .program import WARM_UP_S, JavaProgram
 _PROGRAM = JavaProgram("JGroupsBench", "libjgroups-java", ("jgroups",), ("-Djava.net.preferIPv4Stack=true",))
 
 _DATAGRAM_BYTES, _SMALL_DATAGRAM_BYTES = 64_000, 1428
-"""Sizes of bundles: as large as UDP allows, or in one packet where packets are lost."""
+"""Sizes of bundles: about as large as UDP allows, or fitting into one packet where packets are lost."""
 _CREDITS_MAX_BYTES = 2_000_000
-"""With more, a busy subscriber drops datagrams, and repairs slow the run down by a factor of ten or more."""
+"""Most credit of the flow control. With more, a busy subscriber drops datagrams, and repairs slow the run down by a
+factor of ten or more."""
 _RECEIVE_BUFFER_BYTES = 32 << 20
 
 
 class JGroups:
-    """The adapter."""
+    """Adapter of JGroups."""
 
     name = "jgroups"
     settings = (

@@ -1,4 +1,4 @@
-"""Java programs: compiled on first use, and run as processes."""
+"""Java programs, which are compiled on first use and run as processes."""
 
 import json
 import os
@@ -23,7 +23,7 @@ _SETTINGS = ("-XX:+UseParallelGC", "-Xms256m", "-Xmx1g")
 _STOP_S = 5.0
 """Longest time for a virtual machine to end after SIGTERM."""
 _GRACE_S = 2.0
-"""Additional time to wait for a process. When time is up, the process itself says what it was doing."""
+"""Additional wait for a process whose time is up, so that it can print what it was doing."""
 WARM_UP_S = 3.0
 """Time to send messages that do not count, so that everything is compiled to machine code before the measurement."""
 
@@ -40,7 +40,7 @@ class JavaProgram:
     """Additional options of the virtual machine."""
 
     def missing(self) -> str | None:
-        """Compile the program if it is not up to date. Say what is missing for that, or return None."""
+        """Compile the program if it is not up to date. Return a text that tells what is missing for that, or None."""
         for needed in ("java", "javac"):
             if lack := lack_of(needed):
                 return lack
@@ -81,7 +81,7 @@ class JavaProgram:
         return path_of(f"{self.main}.jar")
 
     def _build(self) -> str | None:
-        """Compile. Say what went wrong, or return None."""
+        """Compile the program. Return a text that tells what went wrong, or None."""
         final = self._classes
         final.parent.mkdir(parents=True, exist_ok=True)
         # Compile to another name and rename, so that two runs at once both see a complete program.

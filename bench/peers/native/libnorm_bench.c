@@ -31,7 +31,7 @@
 #include "workload.h"
 
 enum { SOCKET_BUFFER = 8 << 20, BUFFER_SPACE = 64 << 20, OBJECTS = 64, BLOCK_SEGMENTS = 64 };
-enum { WINDOW = 8 << 20, MARKS = 4 }; /* bytes that may be unconfirmed, and watermarks in so many */
+enum { WINDOW = 8 << 20, MARKS = 4 }; /* bytes that may be unconfirmed, and watermarks in each window */
 static const double TICK = 0.1, HELLO_INTERVAL = 0.4, LINGER = 1.0;
 static const char MAGIC[8] = {'f', 'j', 'm', '2', 'b', 'n', 'c', 'h'};
 
@@ -81,12 +81,12 @@ static void open_node(struct node *n, const struct options *o) {
     NormSetRxPortReuse(n->session, true, NULL, NULL, 0);
     if (!NormSetMulticastInterface(n->session, n->interface)) fail("NormSetMulticastInterface %s", n->interface);
     if (!NormSetTTL(n->session, local ? 0 : 1)) fail("NormSetTTL");
-    /* Among hosts nobody needs to hear himself, and it costs him. */
+    /* Between hosts, no sender needs to hear itself, and hearing costs time. */
     if (!NormSetMulticastLoopback(n->session, local)) fail("NormSetMulticastLoopback");
-    /* Large segments leave in fragments; else the kernel refuses them, and libnorm tries for ever. */
+    /* Send large segments in fragments: otherwise the kernel refuses them, and libnorm tries for ever. */
     if (!NormSetFragmentation(n->session, true)) fail("NormSetFragmentation");
-    /* A millisecond, whatever probes would say: they wait behind data in receivers' buffers, the estimate grows by that,
-     * and confirmations, which are asked for at its pace, come the later. */
+    /* The estimate is fixed. Probes would wait behind data in receivers' buffers and make it grow, and confirmations,
+     * which are requested at its pace, would come later. */
     NormSetGrttEstimate(n->session, 0.001);
     NormSetGrttProbingMode(n->session, NORM_PROBE_NONE);
     NormSetBackoffFactor(n->session, o->receivers > 1 ? 2.0 : 0.0);
@@ -109,7 +109,7 @@ static void start_receiver(struct node *n) {
     NormSetRxSocketBuffer(n->session, SOCKET_BUFFER);
 }
 
-/* Waits for something from libnorm, no longer than until `deadline` and never longer than a tick. */
+/* Waits for an event of libnorm until `deadline`, but never longer than a tick. */
 static void wait_for_event(const struct node *n, double deadline) {
     double left = deadline - now();
     if (left > TICK) left = TICK;
@@ -121,7 +121,7 @@ static bool is_over(const struct node *n) {
     return interrupted || now() >= n->deadline;
 }
 
-/* Who is there: datagrams with a magic and a node id, to the group at the port after the session's. */
+/* Announcements: datagrams with a magic and a node id, to the group at the port after the session's. */
 
 struct __attribute__((packed)) hello {
     char magic[8];
@@ -177,7 +177,7 @@ static unsigned wait_for_receivers(const struct node *n, uint32_t *ids) {
 
 struct publisher {
     struct node node;
-    bool is_data; /* an object a message, not a stream */
+    bool is_data; /* each message is an object, instead of a part of a stream */
     NormObjectHandle stream, last_object;
     bool pending;         /* a watermark is under way */
     uint64_t given;       /* bytes handed over */
@@ -191,7 +191,7 @@ static void take_events(struct publisher *p) {
     NormEvent event;
     while (NormGetNextEvent(p->node.instance, &event, false))
         if (event.type == NORM_TX_WATERMARK_COMPLETED && p->pending) {
-            /* Those who did not answer are asked again: nothing is to be lost. */
+            /* Receivers that did not answer are asked again, so that nothing is lost. */
             if (NormGetAckingStatus(p->node.session, NORM_NODE_ANY) == NORM_ACK_SUCCESS) {
                 p->pending = false;
                 p->confirmed = p->marked;
@@ -208,7 +208,7 @@ static void mark(struct publisher *p) {
     p->pending = true;
 }
 
-/* Until `size` more bytes are within the window. False when it is over. */
+/* Waits until `size` more bytes fit into the window. Returns false if the time is over before. */
 static bool wait_for_window(struct publisher *p, size_t size) {
     uint64_t window = WINDOW > 2 * size ? WINDOW : 2 * size;
     if (p->receivers == 0) return true;
@@ -273,7 +273,6 @@ static bool publish(struct publisher *p, uint64_t *sent) {
     unsigned char *ring = allocate(buffers * batch * o->size), end[END_BYTES];
     double until = o->seconds > 0 ? now() + o->seconds : 0;
     uint64_t most = o->seconds > 0 ? UINT64_MAX : o->count;
-    /* Patterns are laid out once where each buffer always has the same ones. */
     while (*sent < most) {
         unsigned char *at = ring + *sent / batch % buffers * batch * o->size;
         uint64_t some = most - *sent < batch ? most - *sent : batch;
@@ -335,7 +334,7 @@ static void end_with(struct subscriber *s, const unsigned char *at) {
     s->got.total = get_word(at + 8);
 }
 
-/* Checks what lies in the buffer; what is left of a message stays at its beginning. */
+/* Checks the messages in the buffer. The part of an incomplete message moves to the buffer's beginning. */
 static void check_buffer(struct subscriber *s) {
     const struct workload *w = &s->node.workload;
     size_t at = 0;
@@ -357,7 +356,7 @@ static void read_stream(struct subscriber *s, NormObjectHandle stream) {
     while (!s->got.ended) {
         unsigned length = (unsigned)(s->capacity - s->held);
         if (!NormStreamRead(stream, (char *)s->buffer + s->held, &length)) {
-            /* A gap: read on with the next whole message. */
+            /* There is a gap: read on with the next whole message. */
             s->held = 0;
             if (!NormStreamSeekMsgStart(stream)) return;
             continue;
@@ -410,7 +409,7 @@ static int run_sub(const struct options *o) {
         while (NormGetNextEvent(s.node.instance, &event, false)) subscriber_event(&s, &event);
         if (s.got.ended && !done) {
             done = true;
-            end = now() + LINGER; /* to confirm it, as often as asked */
+            end = now() + LINGER; /* to confirm the end as often as it is asked for */
         }
     }
     if (interrupted) _exit(130);
@@ -433,7 +432,7 @@ static NormObjectHandle open_pair(struct node *n) {
     return stream;
 }
 
-/* Reads what is there of the other's stream. The bytes read. */
+/* Reads the bytes that have arrived of the other end's stream. Returns their number. */
 static size_t read_some(struct node *n, unsigned char *at, size_t most) {
     NormEvent event;
     size_t taken = 0;
@@ -527,7 +526,7 @@ static int run_echo(const struct options *o) {
 
 int main(int argc, char **argv) {
     struct options o = begin(argc, argv);
-    /* Should libnorm not come back, the process ends all the same. */
+    /* The process ends even if a call of libnorm does not return. */
     alarm((unsigned)(o.timeout + LINGER) + 5);
     switch (o.role) {
     case PUB: return run_pub(&o);

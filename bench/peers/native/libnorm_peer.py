@@ -9,7 +9,7 @@ _PROGRAM = NativeProgram("libnorm_bench", "norm", "normApi.h", "libnorm-dev")
 
 
 class LibNorm:
-    """The adapter: this process becomes the C program."""
+    """Adapter of libnorm: this process becomes the C program."""
 
     name = "libnorm"
     settings = (

@@ -1,4 +1,4 @@
-"""C programs: compiled on first use. This process becomes one."""
+"""C programs, which are compiled on first use. This process becomes the program."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ class NativeProgram:
     """Debian package that contains the header."""
 
     def missing(self) -> str | None:
-        """Compile the program if it is not up to date. Say what is missing for that, or return None."""
+        """Compile the program if it is not up to date. Return a text that tells what is missing for that, or None."""
         if is_fresh(self._binary, self._source) and is_fresh(self._binary, _SHARED):
             return None
         gcc = shutil.which("gcc")
@@ -58,7 +58,7 @@ class NativeProgram:
         return path_of(self.name)
 
     def _build(self, gcc: str) -> str | None:
-        """Compile. Say what went wrong, or return None."""
+        """Compile the program. Return a text that tells what went wrong, or None."""
         binary = self._binary
         binary.parent.mkdir(parents=True, exist_ok=True)
         # Compile to another name and rename, so that two runs at once both see a complete program.

@@ -1,4 +1,4 @@
-/* Bare UDP multicast as fast as plain system calls go: sendmmsg and recvmmsg, 64 datagrams a call. It may lose.
+/* Bare UDP multicast as fast as plain system calls go: sendmmsg and recvmmsg, 64 datagrams a call. Some may get lost.
  *
  *   udp_bench pub  --publisher A --group G --port P --interface IF --size B (--count N | --seconds S) [--receivers K]
  *                  [--timeout S]
@@ -6,9 +6,8 @@
  *   udp_bench ping --publisher A --group G --port P --interface IF --size B [--count N] [--warm-up N] [--timeout S]
  *   udp_bench echo --publisher A --group G --port P --interface IF --size B [--timeout S]
  *
- * A message is a datagram, as long as it fits; a larger one goes in pieces, each with its number before it. As in udp.py,
- * greetings and confirmations go to the publisher at the next port, and the end is told by multicast until all have
- * confirmed it.
+ * A message is a datagram if it fits; a larger message goes in pieces, each after its number. As in udp/adapter.py,
+ * greetings and confirmations go to the publisher at the next port, and the end is multicast until all have confirmed.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -28,7 +27,7 @@ static const char HELLO[] = "hello", DONE[] = "done";
 struct node {
     const struct options *o;
     struct workload workload;
-    struct sockaddr_in group, control; /* where messages go, and greetings and confirmations */
+    struct sockaddr_in group, control; /* destinations of messages, and of greetings and confirmations */
     size_t pieces, piece_bytes;
     double deadline;
 };
@@ -96,7 +95,7 @@ static bool is_over(const struct node *n) {
     return now() >= n->deadline;
 }
 
-/* Waits until as many have sent a word; `remind`, if not negative, is where the end is told meanwhile. */
+/* Waits until `count` processes have sent `word`. Meanwhile it sends `end` by the socket `remind`, if not negative. */
 static void count_to(const struct node *n, int answers, const char *word, unsigned count, const char *what, int remind,
                      const unsigned char *end) {
     struct sockaddr_in seen[MAX_NODES], from;
@@ -119,7 +118,7 @@ static void tell(const struct node *n, int teller, const char *word) {
     sendto(teller, word, strlen(word), 0, (const struct sockaddr *)&n->control, sizeof n->control);
 }
 
-/* Says that one is there until something comes. */
+/* Announces this process until something arrives. */
 static void await_first(const struct node *n, int inlet, int teller) {
     struct pollfd descriptor = {.fd = inlet, .events = POLLIN};
     while (!is_over(n)) {
@@ -140,7 +139,7 @@ struct out {
     unsigned char heads[BATCH][2 * NUMBER_BYTES];
 };
 
-/* One datagram: a piece of a message of which nothing but the first bytes has to be written. */
+/* Fills a slot with a datagram: a piece of a message. Only its first bytes have to be written. */
 static void fill(const struct node *n, struct out *out, unsigned slot, uint64_t message, size_t piece) {
     const struct workload *w = &n->workload;
     unsigned char *head = out->heads[slot];
@@ -200,7 +199,7 @@ static int run_pub(const struct options *o) {
 struct subscriber {
     struct node node;
     struct reception got;
-    unsigned char *message; /* what is being put together */
+    unsigned char *message; /* the message that is being put together from pieces */
     uint64_t next_number;
 };
 
@@ -214,7 +213,7 @@ static void take_piece(struct subscriber *s, const unsigned char *at, size_t siz
     const struct node *n = &s->node;
     uint64_t number = get_word(at);
     size_t piece = number % n->pieces, start = piece * n->piece_bytes, length = size - NUMBER_BYTES;
-    if (piece > 0 && number != s->next_number) return; /* of a message that is lost */
+    if (piece > 0 && number != s->next_number) return; /* a piece of a message that is lost */
     if (start + length > n->workload.size) {
         s->got.tally.corrupt++;
         return;
@@ -268,7 +267,7 @@ static int run_sub(const struct options *o) {
     return s.got.ended ? 0 : 1;
 }
 
-/* Round trips: a datagram each way. One that does not come back is left out. */
+/* Round trips: a datagram each way. A datagram that does not come back is left out. */
 
 static int run_ping(const struct options *o) {
     struct node n;

@@ -9,7 +9,7 @@ _PROGRAM = NativeProgram("udp_bench")
 
 
 class UdpC:
-    """The adapter: this process becomes the C program."""
+    """Adapter of bare UDP in C: this process becomes the C program."""
 
     name = "udp-c"
     settings = (

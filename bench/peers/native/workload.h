@@ -1,5 +1,5 @@
-/* What peers in C share: messages as bench/workload/ makes and checks them, clocks, arguments, and the lines of JSON that all
- * peers print. SYSTEM is the peer's name. Exit status: 0 all done, 1 not, 2 wrong arguments. */
+/* Code that the peers in C share: messages as bench/workload/ makes and checks them, clocks, arguments, and the lines
+ * of JSON that all peers print. SYSTEM is the peer's name. Exit status: 0 success, 1 failure, 2 wrong arguments. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -111,7 +111,7 @@ static void set_option(struct options *o, const char *name, const char *text) {
     if (OPTIONS[at].kind == REAL) *(double *)place = value;
 }
 
-/* What is asked of this process, which from now on notes it when it is to end. */
+/* Returns the options of this process. From now on, signals to end are noted in `interrupted`. */
 static struct options begin(int argc, char **argv) {
     static const char *const roles[] = {"pub", "sub", "ping", "echo"};
     struct options o = {
@@ -270,11 +270,11 @@ static void print_pub(const struct options *o, const char *object, const char *n
            (unsigned long long)(messages * o->size), seconds, rate, rate * o->size * 8e-9, cpu_s, waits);
 }
 
-/* What a subscriber has got: in order to be told, and to be judged. */
+/* Messages that a subscriber has received: their counts and times. */
 struct reception {
     struct tally tally;
-    uint64_t unchecked; /* messages that nobody has looked into */
-    uint64_t total;     /* once the end is known */
+    uint64_t unchecked; /* messages that were not checked */
+    uint64_t total;     /* number of messages sent, once the end is known */
     uint64_t first_messages;
     bool started, ended;
     double first_at, last_at, first_cpu, last_cpu;
@@ -284,7 +284,7 @@ static uint64_t messages_of(const struct options *o, const struct reception *r) 
     return o->verify ? r->tally.messages : r->unchecked;
 }
 
-/* The first piece starts the clock, and does not count. `last_cpu` is set by whoever knows when that is cheap. */
+/* Notes the time of a piece. The first piece starts the clock, and does not count. Callers set `last_cpu`. */
 static void note_time(const struct options *o, struct reception *r) {
     r->last_at = now();
     if (r->started) return;

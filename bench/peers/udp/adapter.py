@@ -41,15 +41,15 @@ _UDP_SEGMENT, _UDP_GRO = 103, 104
 _SO_RCVBUFFORCE = 33
 """Socket option of <asm-generic/socket.h> that Python does not name."""
 _RECEIVE_BUFFER_BYTES = 32 << 20
-"""As large as the receive buffers of the other peers."""
+"""Size of a subscriber's receive buffer: the same as that of the other peers."""
 _TICK_S = 0.1
-"""Time after which a wait looks at its deadline."""
+"""Interval at which a wait checks its deadline."""
 _END_INTERVAL_S = 0.01
-"""How often the last message is repeated."""
+"""Time between two repetitions of the last message."""
 _LOST_AFTER_S = 0.2
 """Time after which a ping gives a message up. Round trips take less than a millisecond."""
 _LINGER_S = 0.1
-"""How long a subscriber repeats its confirmation, which may be lost as well."""
+"""Time for which a subscriber repeats its confirmation, which may be lost as well."""
 _HELLO, _DONE = b"hello", b"done"
 
 Address = tuple[str, int]
@@ -155,7 +155,7 @@ class Udp:
 
     @contextmanager
     def _outlets(self, options: PeerOptions, subscribers: set[Address]) -> Iterator[list[socket.socket]]:
-        """Open sockets to send by: one for all subscribers by multicast, or else one for each."""
+        """Open sockets to send through: by multicast one for all subscribers, by unicast one for each."""
         group = {(options.group, options.port)} if self._is_multicast else subscribers
         outlets = [_socket() for _ in group]
         try:
@@ -281,7 +281,7 @@ class Udp:
 
     @contextmanager
     def _announcement_socket(self, inlet: socket.socket) -> Iterator[socket.socket]:
-        """Yield the socket that sends announcements. By unicast it is the one that receives messages."""
+        """Yield the socket that sends announcements. By unicast, it is the socket that receives messages."""
         if not self._is_multicast:
             yield inlet
             return
@@ -318,7 +318,7 @@ def _membership(options: PeerOptions) -> bytes:
 
 
 def _await_words(count: int, word: bytes, inlet: socket.socket, deadline: Deadline, what: str) -> set[Address]:
-    """Return the addresses of `count` processes that sent a word, as soon as there are so many."""
+    """Wait until `count` processes have sent a word, and return their addresses."""
     seen: set[Address] = set()
     while len(seen) < count:
         seen |= _receive_word(word, inlet, _TICK_S)
@@ -327,7 +327,7 @@ def _await_words(count: int, word: bytes, inlet: socket.socket, deadline: Deadli
 
 
 def _receive_word(word: bytes, inlet: socket.socket, seconds: float) -> set[Address]:
-    """Return the address of the next process that sends a word, if one does so in time."""
+    """Return the address of the next datagram if it arrives in time and contains the word; otherwise an empty set."""
     inlet.settimeout(seconds)
     with suppress(TimeoutError):
         said, address = inlet.recvfrom(64)

@@ -13,7 +13,7 @@ NEVER = math.inf
 REKEY_DATAGRAMS = 1 << 32
 """Renew the keys after this many datagrams, far below the 2**40 counters of an epoch."""
 OVERLAP_S = 5.0
-"""Accept datagrams of the previous epoch for this long, which is longer than any is on its way."""
+"""Time for which datagrams of the previous epoch are accepted: longer than any datagram is on its way."""
 _LIFETIME_INTERVALS = 1.5
 """Lifetime of keys in renewal intervals: half an interval is left for renewals that fail."""
 _RESPONDER_INTERVALS = 1.08
@@ -45,7 +45,7 @@ class Epochs:
         self._workspace = workspace
         self._rekey_s = rekey_s
         self.current: Epoch | None = None
-        """The epoch to send with."""
+        """The epoch that datagrams are sent with."""
         self.previous: Epoch | None = None
         self.next: Epoch | None = None
         """An epoch whose handshake we answered, and which the peer has not used yet."""
@@ -58,18 +58,18 @@ class Epochs:
         return None
 
     def add_answered(self, agreed: Agreed, now: float) -> None:
-        """Keep the session of a handshake that we answered for its first use."""
+        """Keep the session of a handshake that we answered as the next one. It waits until the peer uses it."""
         self._drop(self.next)
         self.next = self._begin(agreed, now, is_ours=False)
 
     def add_completed(self, agreed: Agreed, now: float) -> None:
-        """Use the session of a handshake of ours that was answered."""
+        """Make the session of a handshake that the peer answered the current one."""
         self._drop(self.next)
         self.next = None
         self._adopt(self._begin(agreed, now, is_ours=True), now)
 
     def adopt_next(self, now: float) -> None:
-        """Use the next epoch: the peer does."""
+        """Make the next epoch the current one: the peer has begun to use it."""
         if self.next is not None:
             epoch, self.next = self.next, None
             self._adopt(epoch, now)
@@ -95,7 +95,7 @@ class Epochs:
         self.current = self.previous = self.next = None
 
     def rekey_at(self) -> float:
-        """Return the time at which to renew the current keys."""
+        """Return the time at which to renew the current keys; infinite if there are none."""
         epoch = self.current
         if epoch is None:
             return NEVER
@@ -104,7 +104,7 @@ class Epochs:
         return epoch.began_at + self._rekey_s * (1.0 if epoch.is_ours else _RESPONDER_INTERVALS)
 
     def end_at(self) -> float:
-        """Return the time at which the first of them ends."""
+        """Return the time at which the first of the epochs ends; infinite if there are none."""
         return min((epoch.ends_at for epoch in self._all()), default=NEVER)
 
     def _all(self) -> Iterator[Epoch]:

@@ -37,7 +37,7 @@ class Agreed:
 
 
 class Pair:
-    """We and one peer, with the MAC keys derived from both static keys, computed once."""
+    """This gateway and one peer, with the MAC keys that are derived from both static keys."""
 
     __slots__ = ("_mac_key_in", "_mac_key_out", "other", "own")
 
@@ -54,7 +54,7 @@ class Pair:
         return body + _mac(self._mac_key_out, body)
 
     def is_genuine(self, message: bytes) -> bool:
-        """Return True if the peer made this message for us, at whatever time."""
+        """Return True if the peer made this message for us. It may still be a replay."""
         return hmac.compare_digest(_mac(self._mac_key_in, message[:-MAC_BYTES]), message[-MAC_BYTES:])
 
 
@@ -72,7 +72,10 @@ class Opening:
         self.message = pair.stamp(message.encode())
 
     def finish(self, response: Response) -> Agreed | None:
-        """Return the session, from a response with a genuine MAC; None if it does not answer this handshake."""
+        """Return the keys agreed on, from a response with a genuine MAC.
+
+        Return None if the response does not answer this handshake.
+        """
         try:
             content, send_key, receive_key = self._noise.read(response.ephemeral, response.sealed)
         except NoiseError:
@@ -83,7 +86,10 @@ class Opening:
 def answer(
     pair: Pair, message: Initiation, index: int, timestamp_ns: Callable[[], int], entropy: Entropy
 ) -> tuple[Agreed, bytes] | None:
-    """Answer an initiation with a genuine MAC. Return the session and the response; None if it is forged after all."""
+    """Return the keys agreed on, and the response, for an initiation with a genuine MAC.
+
+    Return None if the initiation is forged after all.
+    """
     noise = Responder(pair.own, pair.other, entropy(KEY_BYTES), _PROLOGUE + message.head)
     try:
         noise.read(message.ephemeral, message.proof)

@@ -69,7 +69,7 @@ class _Symmetric:
 
 
 class _Party:
-    """The part that both sides share."""
+    """Base of the two sides of a handshake."""
 
     __slots__ = ("_ephemeral", "_other", "_own", "_state")
 
@@ -145,7 +145,7 @@ class Responder(_Party):
         return self._state.open(sealed)
 
     def write(self, content: bytes = b"") -> tuple[bytes, bytes, bytes, bytes]:
-        """Return the second message (ephemeral key, sealed content), the key to send with and that to receive with."""
+        """Return the second message (ephemeral key, sealed content), the key to send with, the key to receive with."""
         self._state.mix_hash(self._ephemeral_public)
         self._mix(self._ephemeral, self._remote_ephemeral)
         self._mix(self._ephemeral, self._other.raw)

@@ -1,27 +1,28 @@
-"""Replay protection: a window of counters that slides with the newest."""
+"""Replay protection: a window of counters that slides with the newest counter."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 WINDOW = 1 << 14
-"""Counters below the newest that are still accepted: 256 trains of 64, because trains may overtake each other."""
+"""Width of the window in counters: as many as in 256 trains of 64 datagrams, because trains may overtake each other."""
 
 
 class ReplayWindow:
-    """Counters received. A counter is checked before its datagram is opened, and marked once it proved authentic.
+    """Window of the counters received.
 
-    So a forged datagram never marks a counter.
+    A counter is checked before its datagram is opened, and marked after the datagram has proved authentic. So a forged
+    datagram never marks a counter.
     """
 
     __slots__ = ("_seen", "newest")
 
     def __init__(self) -> None:
         self._seen = np.zeros(WINDOW, np.bool_)
-        """True for counters received, each at its value modulo the window's width."""
+        """True for counters received. A counter's index is its value modulo the window's width."""
         self.newest = -1
 
     def are_new(self, counters: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return True for counters not received and not too old. Of equal counters only the first is new."""
+        """Return, for each counter, True if it is neither received nor too old. Of equal ones only the first is new."""
         fresh = counters > self.newest - WINDOW
         fresh &= (counters > self.newest) | ~self._seen[counters % WINDOW]
         if not _is_ascending(counters):
@@ -35,7 +36,7 @@ class ReplayWindow:
         return counter > self.newest or (counter > self.newest - WINDOW and not self._seen[counter % WINDOW])
 
     def is_too_old(self, counters: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return True for counters below the window."""
+        """Return, for each counter, True if it is below the window."""
         return counters <= self.newest - WINDOW
 
     def mark(self, counters: NDArray[np.int64]) -> None:
@@ -68,7 +69,7 @@ class ReplayWindow:
         self.newest = newest
 
     def _fill(self, first: int, after: int, is_seen: bool) -> None:
-        """Set the counters from `first` to before `after`."""
+        """Set the marks of the counters from `first` up to, but not including, `after`."""
         if after - first >= WINDOW:
             self._seen[:] = is_seen
             return

@@ -1,8 +1,8 @@
 """Liveness of a peer: when to probe it, and when to give it up.
 
 While data flows, a probe is sent every `probe_s`; otherwise every `keepalive_s`, so that address translators on the
-way keep their entry. While an answer is overdue, probes are sent more often than either. A datagram from the peer does
-not prove that the peer hears us: only an answer does, or a question that reports more received datagrams than before.
+way keep their entry. While an answer is overdue, probes are sent more often still. A datagram from the peer does not
+prove that the peer hears us: only an answer does, or a question that reports more received datagrams than before.
 """
 
 import math
@@ -11,15 +11,15 @@ NEVER = math.inf
 _UNCONFIRMED_PROBE_S = 0.25
 """Probe interval while the peer may not know yet that the session exists: data waits for its first use of the keys."""
 _LIMITED_S = 0.5
-"""Keep measuring the link for this long after the rate last made data wait: traffic comes in bursts."""
+"""Time for which the link is still measured after the rate last made data wait: traffic comes in bursts."""
 _OVERDUE_PART = 1 / 4
-"""Probe interval while an answer is overdue, as a part of `probe_s`: several fit in before the peer is given up."""
+"""Probe interval while an answer is overdue, as a part of `probe_s`: several probes fit in before `dead_s` is over."""
 _SILENT_PART = 2 / 3
 """Part of `dead_s` after which a handshake is tried as well, in case the peer has been restarted."""
 
 
 class Liveness:
-    """The probe clock of one peer."""
+    """Times of one peer: when to probe it, and when to give it up."""
 
     __slots__ = (
         "_answered_at",
@@ -52,7 +52,7 @@ class Liveness:
         self._answered_at = -NEVER
         """Time at which the peer last proved that it hears us."""
         self._unanswered_since = NEVER
-        """Time of the first probe sent after that."""
+        """Time of the first probe sent after the peer last proved that it hears us."""
         self._remote_received = 0
         """Datagrams of this session that the peer last reported as received."""
         self._asked_at = -NEVER
@@ -72,7 +72,7 @@ class Liveness:
         self.heard_at = now
 
     def note_report(self, received: int, now: float) -> bool:
-        """Record how many datagrams the peer says it received. Return True if it is more, which proves it hears us."""
+        """Record the number of datagrams that the peer has received. Return True if it has grown: the peer hears us."""
         is_news = received > self._remote_received
         if is_news:
             self._remote_received = received
@@ -84,13 +84,13 @@ class Liveness:
         self._unanswered_since = NEVER
 
     def note_flow(self, now: float) -> bool:
-        """Record data in either direction. Return True if there was none for a while: the next probe is due sooner."""
+        """Record that data flowed. Return True if none did for a while, so that the next probe is due sooner."""
         was_idle = now - self._flowed_at >= self.probe_s
         self._flowed_at = now
         return was_idle
 
     def note_limited(self, now: float) -> bool:
-        """Record that the rate makes data wait. Return True if it did not recently, so the next probe is due sooner."""
+        """Record that the rate makes data wait. Return True if that is new, so that the next probe is due sooner."""
         was_free = now - self._limited_at >= _LIMITED_S
         self._limited_at = now
         return was_free
@@ -100,12 +100,12 @@ class Liveness:
         return now - self._flowed_at < 2 * self.probe_s
 
     def note_asked(self, now: float) -> None:
-        """Record a probe sent."""
+        """Record that a probe is sent."""
         self._asked_at = now
         self._unanswered_since = min(self._unanswered_since, now)
 
     def is_answering(self, now: float, timeout_s: float) -> bool:
-        """Return True unless a probe has been without an answer for this long."""
+        """Return True unless a probe has been without an answer for `timeout_s`."""
         return now - self._unanswered_since < timeout_s
 
     @property
@@ -130,7 +130,7 @@ class Liveness:
         return now >= self._asked_at + self._overdue_s
 
     def silent_at(self) -> float:
-        """Return the time at which to try a handshake as well."""
+        """Return the time at which to try a handshake besides the probes."""
         return self._silent_for(self._dead_s * _SILENT_PART)
 
     def dead_at(self) -> float:

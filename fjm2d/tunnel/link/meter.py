@@ -1,4 +1,4 @@
-"""Round trip and losses of a link, in both directions, from the probes and their answers."""
+"""Round-trip time of a link, and its losses in both directions, measured by probes and their answers."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from typing import NamedTuple
 from .rate import Report
 
 _OPEN_QUESTIONS_MAX = 256
-"""Questions remembered: at the shortest probe interval, those of the last six seconds."""
+"""Most questions remembered: at the shortest probe interval, those of the last six seconds."""
 _RTT_WEIGHT = 1 / 8
 """Weight of a new round trip in the average, as for TCP (RFC 6298, section 2)."""
 _LOSS_WEIGHT = 1 / 4
 """Weight of a new loss sample: about four samples have to agree before the average follows."""
 _SAMPLE_DATAGRAMS_MIN = 16
-"""Fewer datagrams give too coarse a fraction."""
+"""Least datagrams of a loss sample: fewer give too coarse a fraction."""
 _SAMPLE_S_MIN = 0.2
 """Least time between two samples, so that a short burst of losses is one sample."""
 
@@ -35,7 +35,7 @@ class _Point(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """Result of an answer."""
+    """Result of a question that was answered."""
 
     packet_bytes: int
     """Length of the question, as passed to `ask`."""
@@ -43,7 +43,7 @@ class Answered(NamedTuple):
 
 
 class LinkMeter:
-    """Questions and answers of one session after another."""
+    """Measurements of one link, from the questions and answers of its sessions."""
 
     __slots__ = (
         "_draw",
@@ -57,14 +57,14 @@ class LinkMeter:
     )
 
     def __init__(self, draw: Callable[[int], bytes]) -> None:
-        """`draw` returns that many random bytes."""
+        """`draw` returns the given number of random bytes."""
         self._draw = draw
         self.rtt_s: float | None = None
-        """Round trip, smoothed."""
+        """Smoothed round-trip time; None before the first answer."""
         self.loss_sent = 0.0
-        """Part of what we send that gets lost, 0 to 1, smoothed."""
+        """Part of our datagrams that gets lost on the way to the peer, 0 to 1, smoothed."""
         self.loss_received = 0.0
-        """Part of what the peer sends that gets lost, 0 to 1, smoothed."""
+        """Part of the peer's datagrams that gets lost on the way to us, 0 to 1, smoothed."""
         self._questions: OrderedDict[int, _Question] = OrderedDict()
         """Open questions by number, oldest first."""
         self._last_answer: _Point | None = None

@@ -1,4 +1,4 @@
-"""The way to one peer: its address, and how long a packet may be on the way there."""
+"""The path to one peer: the peer's address, and the longest packet that gets there."""
 
 import math
 from collections import deque
@@ -16,13 +16,13 @@ IPV4_BYTES = 28
 IPV6_BYTES = 48
 """Headers of IPv6 (40 bytes, RFC 8200) and UDP."""
 _MOVE_EVENT_S = 1.0
-"""Report moves at most this often: an address translator may alternate between two ports for every packet."""
+"""Least time between two reports of moves: an address translator may alternate between two ports for every packet."""
 _ASSUMED_RTT_S = 0.3
-"""Round trip until one is measured: longer than most, so that slow paths are not given up early."""
+"""Round-trip time assumed until it is measured: longer than most, so that slow paths are not given up early."""
 
 
 class Path:
-    """The way to one peer. Emits PeerMoved and PathMtuChanged."""
+    """The path to one peer. It emits the events PeerMoved and PathMtuChanged."""
 
     __slots__ = ("_events", "_moved_event_at", "_mtu", "_peer", "address", "datagram_bytes", "ip_bytes")
 
@@ -32,7 +32,7 @@ class Path:
         self.ip_bytes = IPV4_BYTES
         """Length of the IP and UDP headers of each packet."""
         self.datagram_bytes = 0
-        """Longest plain datagram that fits into one packet, before sealing."""
+        """Length of the longest datagram that fits into one packet, before it is sealed."""
         self._peer = peer
         self._events = events
         self._mtu = PathMtu(mtu_bytes, mtu_max_bytes)
@@ -62,7 +62,7 @@ class Path:
         return before is not None
 
     def begin(self) -> None:
-        """Start over for a peer that has come up: what was known of the path need not hold any more."""
+        """Start over for a peer that has come up: its path may have changed."""
         self._mtu.begin()
         self._resize()
 
@@ -75,7 +75,7 @@ class Path:
         self._mtu.confirm(now)
 
     def poll(self, now: float, rtt_s: float | None, liveness: Liveness) -> int | None:
-        """Return the length of the packet to probe the path with now, if any."""
+        """Return the length of the packet with which to probe the path now; None if no probe is due."""
         before = self._mtu.mtu
         rtt_s = _ASSUMED_RTT_S if rtt_s is None else rtt_s
         is_answering = liveness.is_answering(now, timeout_s(rtt_s))

@@ -1,8 +1,9 @@
 """Search for the longest packet that gets through to a peer, by padded probes that are never fragmented.
 
 Lengths are those of whole IP packets. The longest allowed length is tried first, because it usually fits; after that
-the interval is halved. While data flows, the length found is confirmed from time to time. If that fails although short
-probes are answered, the path has begun to drop long packets, and the search starts over from the minimum.
+each probe halves the interval of possible lengths. While data flows, the length found is confirmed from time to time.
+If that fails although short probes are answered, the path has begun to drop long packets, and the search starts over
+from the minimum.
 """
 
 import math
@@ -16,17 +17,17 @@ MTU_LOWEST, MTU_HIGHEST = 576, 65_535
 _PROBES_MAX = 3
 """Probes of one length before it counts as too long: losing three in a row by chance is rare."""
 _STEP_BYTES = 4
-"""Stop the search when the interval is this narrow: a few more bytes are not worth another probe."""
+"""Width of the interval of possible lengths at which the search ends: fewer bytes are not worth another probe."""
 _CONFIRM_S = 2.0
-"""Confirm the length found this often, so that a path that shrinks is noticed within seconds."""
+"""Interval at which the length found is confirmed, so that a path that shrinks is noticed within seconds."""
 _SEARCH_AGAIN_S = 600.0
-"""Try longer packets again after this time, as RFC 8899 does (PMTU_RAISE_TIMER, 600 s)."""
+"""Time after which longer packets are tried again, as in RFC 8899 (PMTU_RAISE_TIMER, 600 s)."""
 _TIMEOUT_RTTS = 3.0
-"""Round trips to wait for an answer: queues on the path may double or triple one."""
+"""Wait for an answer to a probe, in round-trip times: queues on the path may double or triple a round trip."""
 _TIMEOUT_S_MIN = 0.2
-"""Least time to wait, because a busy host answers late however short the path is."""
+"""Least time to wait for an answer, because a busy host answers late however short the path is."""
 _TIMEOUT_S_MAX = 2.0
-"""Longest time to wait, so that a search over a slow path still ends within a minute."""
+"""Longest time to wait for an answer, so that a search over a slow path still ends within a minute."""
 
 
 class _Phase(Enum):
@@ -36,12 +37,12 @@ class _Phase(Enum):
 
 
 def timeout_s(rtt_s: float) -> float:
-    """Return how long to wait for an answer to a probe."""
+    """Return the longest time to wait for an answer to a probe."""
     return min(max(_TIMEOUT_RTTS * rtt_s, _TIMEOUT_S_MIN), _TIMEOUT_S_MAX)
 
 
 class PathMtu:
-    """The search for one peer. Probes that get lost by chance are repeated."""
+    """Search for the longest packet that gets through to one peer. Probes lost by chance are repeated."""
 
     __slots__ = ("_fixed", "_high", "_most", "_next_at", "_phase", "_probes", "_searched_at", "_size", "mtu")
 
@@ -57,7 +58,7 @@ class PathMtu:
         self._size = 0
         """Length of the probe under way; 0 if there is none."""
         self._probes = 0
-        """Probes sent of that length."""
+        """Number of probes sent of the length `_size`."""
         self._next_at = NEVER
         self._searched_at = -NEVER
 
@@ -67,10 +68,10 @@ class PathMtu:
         return self._next_at
 
     def begin(self) -> None:
-        """Forget what was found: there is a new session, or it goes over another path.
+        """Forget the length found: there is a new session, or the peer has another address.
 
-        Nothing long is sent before a short probe is answered from there: a forged source address must not let anyone
-        direct long packets to a third party.
+        No long packets are sent before a short probe is answered from the peer's address: nobody may use a forged
+        source address to direct long packets to a third party.
         """
         self.stop()
         if not self._fixed:
@@ -90,7 +91,7 @@ class PathMtu:
     def poll(self, now: float, rtt_s: float, is_flowing: bool, is_answering: bool) -> int | None:
         """Return the length of the probe to send now, or None.
 
-        `is_flowing`: data is being sent or received. `is_answering`: short probes are answered.
+        `is_flowing` is True while data is sent or received, `is_answering` while short probes are answered.
         """
         if now < self._next_at:
             return None
@@ -159,7 +160,7 @@ class PathMtu:
             self._next_at = now + _CONFIRM_S
 
     def _give_up(self, now: float, is_answering: bool) -> None:
-        """Take the length of the probe for too long, if short probes are answered."""
+        """Stop probing this length. Count it as too long if short probes are answered."""
         size = self._size
         self._size, self._probes = 0, 0
         if not is_answering:

@@ -1,4 +1,4 @@
-"""Probes between two gateways: they show that the peer is alive, and what the link to it is like."""
+"""Probes between two gateways. They show that the peer is alive, and measure the link to it."""
 
 from collections import deque
 
@@ -15,7 +15,7 @@ from .rate_control import RateControl
 
 
 class Prober:
-    """Sends probes to one peer, and evaluates the answers."""
+    """Probes to one peer, and evaluation of the peer's answers."""
 
     __slots__ = ("_messages", "_path", "_sealer", "_stats", "liveness", "meter", "rate")
 
@@ -43,12 +43,12 @@ class Prober:
         self.rate.begin(is_path_new=False)
 
     def begin_path(self) -> None:
-        """Forget open questions and what was measured: the peer is at another address."""
+        """Forget open questions and measurements: the peer is at another address."""
         self.meter.begin()
         self.rate.begin(is_path_new=True)
 
     def ask(self, now: float) -> None:
-        """Send a question."""
+        """Send a question, and record it for the liveness of the peer."""
         self.liveness.note_asked(now)
         self.send_question(now)
 

@@ -15,81 +15,84 @@ START_BPS = 1e6
 _START_BPS_MAX = 10e6
 """Highest rate that the first round trip alone may suggest."""
 _START_BITS = 192e3
-"""Bits to send in the first round trip: sixteen datagrams, at a rate between the two above."""
+"""Bits to send in the first round trip, at a rate from `START_BPS` to `_START_BPS_MAX`: sixteen datagrams."""
 FLOOR_BPS = 100e3
 """Lowest rate, so that a link never stops: a full datagram takes 120 ms."""
 REPORT_S = 0.025
-"""Shortest interval of reports: several in the round trip of a wide-area path."""
+"""Shortest interval of reports: several reports fit into the round trip of a wide-area path."""
 _REPORT_BITS = 96e3
-"""Bits between two reports: with fewer than eight datagrams, a report shows nothing."""
+"""Least bits between two reports: with fewer than eight datagrams, a report shows nothing."""
 _START_GAIN = 2.0
-"""Limit of growth, as a multiple of what gets across."""
+"""Highest rate after growth, as a multiple of the rate that gets across."""
 _GROWTH = 200.0
-"""Growth a second, as a multiple of the root of the rate. Links that share a bottleneck converge to equal rates,
-because all of them fall by a fraction."""
+"""Growth of the rate in a second, as a multiple of its square root. Links that share a bottleneck converge to equal
+rates, because all of them fall by a fraction."""
 _ACCELERATION = 0.02
-"""Further growth a second, as a part of the rate, times the square of the seconds since the last fall."""
+"""Further growth in a second, as a part of the rate. It is multiplied by the square of the seconds since the last
+fall."""
 _GROWTH_MAX = 2.0
-"""Limit of this further growth, as a part of the rate."""
+"""Most further growth in a second that `_ACCELERATION` may cause, as a part of the rate."""
 _RETURN = 1.0
-"""Least growth a second, as a part of the rate, while it is far below the rate before the fall."""
+"""Least growth in a second, as a part of the rate, while the rate is far below the rate before the last fall."""
 _NEAR = 0.8
-"""Part of the rate before the fall up to which `_RETURN` applies."""
+"""Part of the rate before the last fall up to which `_RETURN` applies."""
 _AIM_KEPT = 0.5
-"""Part of the aim that is kept if the rate falls again before it gets there."""
+"""Part of the rate aimed at that is kept if the rate falls again before it gets there."""
 _DRAIN = 0.7
 """Rate while the queue drains, as a part of what got across."""
 _RESUME = 0.92
 """Rate after the queue has drained, as a part of what got across."""
 _QUEUE_S_MIN = 0.01
-"""Least queueing that is tolerated: schedulers of busy hosts cause as much."""
+"""Lower bound of the queueing that is tolerated: schedulers of busy hosts cause as much."""
 _QUEUE_S_MAX = 0.025
-"""Most queueing that is tolerated on a steady path: more would show in every latency."""
+"""Upper bound of the queueing that is tolerated on a steady path: more would show in every latency."""
 _QUEUE_PART = 0.2
-"""Queueing that is tolerated, as a part of the shortest round trip, within the two limits above."""
+"""Queueing that is tolerated, as a part of the shortest round trip, between `_QUEUE_S_MIN` and `_QUEUE_S_MAX`."""
 _QUEUE_BITS = 36e3
-"""Bits that may wait for each other on the slowest links: three datagrams."""
+"""Queueing that is tolerated on the slowest links, in bits that wait: three datagrams."""
 _JITTERS = 4.0
 """Queueing that is tolerated on an unsteady path such as a radio link, as a multiple of the jitter."""
 _JITTER_S_MAX = 0.06
 """Most queueing that is tolerated on an unsteady path."""
 _JITTER_WEIGHT = 1 / 32
-"""Weight of a new difference in the average. It is low because our own queue grows bit by bit and must not count."""
+"""Weight of a new difference in the average jitter: low, because our own queue grows slowly and must not count."""
 _QUEUE_GONE = 0.5
 """Part of the tolerated queueing below which a queue counts as gone."""
 _STEADY_S = 0.1
-"""Time during which all probes must have waited. A busy host delays only some of them; a queue delays all."""
+"""Time during which all probes must have waited to prove a queue. A busy host delays only some of the probes."""
 _FALL_S = 1.0
 """Time in which a fall of the rate must show an effect."""
 _BETTER_S = 0.05
 _BETTER = 0.25
-"""Reduction of a queue that shows that our traffic causes it: by these seconds, or by this part."""
+"""Reduction of a queue that proves that our traffic causes the queue: by `_BETTER_S` seconds, or by the part
+`_BETTER`."""
 _STAYING = 0.5
 """Part of the loss that may remain after the rate has fallen. If more remains, our rate does not cause the loss."""
 _ACROSS = 0.9
-"""Part of what is sent that must get across in the same time. If less does, the rate is too high."""
+"""Part of the data sent that must get across in the same time. If less does, the rate is too high."""
 _ACROSS_SOON = 0.85
-"""The same over the shorter window, in which one answer that is late by chance weighs more."""
+"""Part that must get across, as `_ACROSS`, soon after a fall: then an answer that is late by chance weighs more."""
 _FALL_MOST = 0.7
 """Lower bound of the estimate of what got across, as a part of the rate, until it is certain that a queue stays."""
 _WINDOW_S = 0.1
 _LONG_WINDOW_S = 0.3
-"""Times over which reports are compared: a quick estimate, and a steadier one."""
+"""Times over which reports are compared, for a quick estimate and for a steadier one."""
 _WINDOW_SENT = 16
 _LOSS_SENT = 100
-"""Least datagrams for a statement about rate, and about loss: fewer give too coarse a fraction."""
+"""Least datagrams for an estimate of the rate, and of the loss: fewer give too coarse a fraction."""
 _PAUSE_S = 1.5
 """Time without data waiting after which earlier reports are ignored."""
 _LOSS_TOLERATED = 0.02
 """Part lost beyond the path's own that is tolerated, because NORM repairs it cheaply."""
 _DEVIATIONS = 4.0
-"""Standard deviations by which losses may exceed what is tolerated: they happen by chance once in 30,000 cases."""
+"""Standard deviations by which losses may exceed the tolerated loss. By chance they exceed that once in 30,000
+cases."""
 _LOSS_WEIGHT = 0.02
-"""Weight of a new sample in the path's own loss, when it becomes less."""
+"""Weight of a new sample in the average of the path's own loss, if the sample is lower."""
 _SHORT = 0.3
-"""Least time for datagrams to arrive, as a part of the time in which they were sent."""
+"""Least time in which datagrams are taken to arrive, as a part of the time in which they were sent."""
 _POINTS_KEPT = 64
-"""Reports kept: at the shortest interval, those of 1.6 s."""
+"""Most reports kept: at the shortest interval, those of 1.6 s."""
 
 
 class Report(NamedTuple):
@@ -108,7 +111,7 @@ class Report(NamedTuple):
 
     @property
     def trip_s(self) -> float:
-        """Round trip."""
+        """Round-trip time of the probe and its answer."""
         return self.answered_at - self.asked_at
 
 
@@ -125,11 +128,11 @@ class _Flow:
         took_s = last.answered_at - first.answered_at
         bits = 8 * (last.sent_bytes - first.sent_bytes) * (1 - self.loss)
         self.left_bps = bits / max(took_s, _SHORT * sent_s)
-        """Rate at which the queue was emptied, if there was one throughout."""
+        """Rate at which the queue on the path was emptied, if there was a queue all the time."""
         self.arrived_bps = bits / max(took_s, sent_s)
         """Rate at which data got across."""
         self.part = (1 - self.loss) * sent_s / max(took_s, sent_s)
-        """Part of what was sent that got across in the same time: below 1 if a queue grows, or drops."""
+        """Part of the data sent that got across in the same time: below 1 if a queue grows or drops datagrams."""
 
 
 class _Fall:
@@ -143,7 +146,7 @@ class _Fall:
         self.at = at
         self.before_bps = before_bps
         self.first_bps = first_bps
-        """Rate that got across before the first fall, if that one had no effect."""
+        """Rate that got across before the first fall, if this is a second fall because the first had no effect."""
         self.through_bps = through_bps
         """Rate that got across before this fall."""
         self.loss = loss
@@ -151,9 +154,9 @@ class _Fall:
         self.is_ours = True
         """True if our own traffic is the cause."""
         self.queue_s: float | None = None
-        """Queueing right after the rate fell."""
+        """Time that the first probe after the fall waited in queues."""
         self.least_s = math.inf
-        """Least queueing since then."""
+        """Least time that a probe after the fall waited in queues."""
 
     def note_queue(self, queue_s: float) -> None:
         if self.queue_s is None:
@@ -192,18 +195,18 @@ class RateEstimate:
         self._aim_bps = 0.0
         """Rate to return to: the one before the last fall, or the rate that got across if the former was too high."""
         self._base_s = math.inf
-        """Shortest round trip."""
+        """Shortest round-trip time so far."""
         self._last_trip_s: float | None = None
         self._jitter_s = 0.0
         """Average difference between successive round trips."""
         self._own_loss = 0.0
-        """Part that the path loses at any rate."""
+        """Part of the datagrams that the path itself loses, however low the rate is."""
         self._points: deque[Report] = deque(maxlen=_POINTS_KEPT)
         self._queued_since = math.inf
         """Time of the first of the latest probes that have all waited in a queue."""
         self._limited_at = -math.inf
         self._grown_s = 0.0
-        """Time during which the rate was used up since it last fell."""
+        """Time during which the rate was fully used since it last fell."""
         self._fall: _Fall | None = None
         """The fall that is not over yet."""
         self._fell_at = -math.inf
@@ -223,7 +226,7 @@ class RateEstimate:
             self._last_trip_s = None
 
     def receive_report(self, report: Report) -> float:
-        """Adjust the rate to a report. Return it."""
+        """Adjust the rate to a report, and return the rate."""
         self._note_jitter(report.trip_s)
         if report.asked_at < self._fell_at:
             return self.bps  # the question was asked before the fall
@@ -310,10 +313,10 @@ class RateEstimate:
         self._set(_DRAIN * through_bps)
 
     def _drain(self, fall: _Fall, report: Report, queue_s: float) -> None:
-        """Stay low until the queue is gone, for as long as that has an effect."""
+        """Keep the rate low until the queue is gone, or until that proves to have no effect."""
         is_queue_gone = queue_s <= _QUEUE_GONE * self._queue_allowed_s
         if fall.queue_s is None and is_queue_gone and not fall.loss:
-            # No queue drains at once, so it was none: a host was busy.
+            # No queue drains at once, so there was no queue: a host was busy.
             self._end_fall(fall.before_bps, grown_s=self._grown_s)
             return
         fall.note_queue(queue_s)

@@ -9,7 +9,7 @@ _MEASURED_PROBE_S = 0.2
 
 
 class RateControl:
-    """Sets the pace of a link's queue, and how often the link is probed for that."""
+    """Control of one link's rate: sets the pace of its queue, and the probe interval for measuring."""
 
     __slots__ = ("_estimate", "_liveness", "_probe_s", "_queue")
 
