@@ -21,10 +21,11 @@ from fjm2.norm.events import (
     Event,
     InterfaceLost,
     InterfaceRestored,
-    LossReason,
     NodeIdCollided,
+    ObjectLost,
     ObjectsMissed,
     ReceiverEvicted,
+    SenderAppeared,
     SenderVanished,
     StreamEnded,
     StreamLost,
@@ -34,18 +35,17 @@ from .closing import CloseDeadline, finish_lane
 from .config import BusConfig
 from .confirmation import LaneConfirmation
 from .lane import Lane, Lanes
+from .losses.names import PeerNames
+from .losses.notices import LossNotices
 from .membership import Membership
 from .presence import PresenceTable
 from .publication import Publisher
 from .reports import (
-    BytesLost,
     InterfaceChanged,
     Listener,
     NodeIdCollision,
     NotConfirmed,
     Reporter,
-    SenderLost,
-    StreamsMissed,
     SubscriberEvicted,
 )
 from .router import Intake, Router
@@ -88,12 +88,15 @@ class Bus:
         self.reporter = Reporter(self.stats)
         """Reporter of losses and of other events that no call can return."""
         self.lanes = Lanes(config, self._handle)
-        self.router = Router(self.lanes.session.node_id, self.reporter.report, on_resume=self._resume, stats=self.stats)
         self.presence = PresenceTable(stats=self.stats)
+        self.losses = LossNotices(self.presence, self.reporter.report)
+        told = self.losses.note_transaction
+        self.router = Router(self.lanes.session.node_id, told, on_resume=self._resume, stats=self.stats)
+        self.losses.router = self.router
         self.membership = Membership(config, self.lanes, self.router, self.presence, self.reporter.report)
-        self._receivers = self.membership.receivers
-        self._confirmation = LaneConfirmation(self.lanes, self._receivers.subscribers_of, config.sender.ack_timeout_s)
-        self.publisher = Publisher(self.lanes, self.router, self._announce_lanes, self._receivers.update_soon)
+        receivers = self.membership.receivers
+        self._confirmation = LaneConfirmation(self.lanes, receivers.subscribers_of, config.sender.ack_timeout_s)
+        self.publisher = Publisher(self.lanes, self.router, self._announce_lanes, receivers.update_soon)
         """Part of publishing that all connections share. Each connection also has a `Publication` of its own."""
         self._intake = Intake(self._loop, self.lanes.session.take, self.router, self._handle_first)
         self.lanes.session.on_events = self._intake.take_now
@@ -132,7 +135,7 @@ class Bus:
         self.lanes.begin_closing()
         self.membership.say_goodbye()
         deadline = deadline or CloseDeadline(self, _STILL_S)
-        subscribers_of = self._receivers.subscribers_of
+        subscribers_of = self.membership.receivers.subscribers_of
         try:
             outcomes = await asyncio.gather(
                 *(finish_lane(lane, self._confirmation, subscribers_of, deadline) for lane in self.lanes.with_streams)
@@ -152,7 +155,7 @@ class Bus:
         unsent = sum(size for _, size in outcomes)
         if not nodes and not unsent:
             return None
-        report = NotConfirmed(nodes, unsent)
+        report = NotConfirmed(nodes, unsent, self.names.all_of(nodes))
         if not self.reporter.has_listeners:
             text = f"{report}; close later, or give close_timeout_s more time"
             log.tell(logging.WARNING, "not_confirmed", text)
@@ -224,7 +227,7 @@ class Bus:
 
     def _announce_lanes(self) -> None:
         """Announce all lanes again, because one was opened or has another node id."""
-        self._receivers.update()
+        self.membership.receivers.update()
         self.membership.announcer.change()
 
     def _resume(self) -> None:
@@ -240,15 +243,16 @@ class Bus:
         match event:
             case CommandReceived(sender, content):
                 self.membership.handle_command(sender, content)
-            case StreamLost() | ObjectsMissed() | SenderVanished():
-                self._note_loss(event)
+            case SenderAppeared(sender, _, address):
+                self.presence.names.note_host(sender, address[0])
+            case StreamLost() | ObjectLost() | ObjectsMissed() | SenderVanished():
+                if self.lanes.is_open:
+                    self.losses.note(event)
             case StreamEnded(sender, stream):
                 self.router.end(sender, stream)
             case ReceiverEvicted(node):
-                self._receivers.note_evicted(lane, node)
-                found = self.presence.lane_of(node)
-                client_id = found[1].client_id if found is not None else None
-                self.reporter.report(SubscriberEvicted(node, lane.number, client_id))
+                self.membership.receivers.note_evicted(lane, node)
+                self.reporter.report(SubscriberEvicted(node, lane.number, self.names.of(node)))
             case NodeIdCollided(address):
                 self.note_collision(lane, address)
             case InterfaceLost(name) | InterfaceRestored(name):
@@ -257,25 +261,6 @@ class Bus:
                     self.reporter.report(InterfaceChanged(name, isinstance(event, InterfaceRestored)))
             case _:
                 pass
-
-    def _note_loss(self, event: StreamLost | ObjectsMissed | SenderVanished) -> None:
-        if not self.lanes.is_open:
-            return
-        found = self.presence.lane_of(event.sender_id)
-        number, peer = found if found is not None else (None, None)
-        report = self.reporter.report
-        match event:
-            case StreamLost(sender, stream, start, end, reason):
-                if reason in (LossReason.SENDER_GONE, LossReason.SENDER_RESTARTED):
-                    return  # SenderVanished follows
-                self.router.note_gap(sender, stream)
-                report(BytesLost(sender, number, start, end if end > start else None, reason))
-            case ObjectsMissed(sender, _, count):
-                self.router.note_missed(sender)
-                report(StreamsMissed(sender, number, count))
-            case SenderVanished(sender, reason):
-                if self.router.forget(sender):
-                    report(SenderLost(sender, number, peer.client_id if peer else None, reason))
 
     def note_collision(self, lane: Lane, address: Address) -> None:
         """Draw another node id, because another node uses ours and receivers cannot tell the two apart."""
@@ -297,12 +282,18 @@ class Bus:
     def _tick(self) -> None:
         self._tick_handle = self._loop.call_later(_TICK_S, self._tick)
         self.router.check()
+        self.losses.tick()
         self.membership.tick(self.router.is_blocked)
 
     @property
     def node_id(self) -> int:
         """Id of the node that receives, and that sends the first lane."""
         return self.lanes.session.node_id
+
+    @property
+    def names(self) -> PeerNames:
+        """Names of the nodes of this bus, for people."""
+        return self.presence.names
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -316,7 +307,7 @@ class Bus:
         first = next(index for index, reading in enumerate(readings) if reading.source == "lane0")
         drops = self.router.drops
         lost = self.stats.messages_dropped + self.stats.frames_malformed + sum(drops.values())
-        received = {**self.stats.traced(), "messages_lost": lost}
+        received = {**self.router.stats.traced(), "messages_lost": lost}
         reading = readings[first]
         frame_drops = {f"frame_{reason.name.lower()}": count for reason, count in drops.items()}
         readings[first] = reading._replace(
@@ -337,7 +328,7 @@ class Bus:
         counted = [lane for lane in self.lanes.all if lane.stream is not None or not lane.number]
         lanes = {lane.number: lane.statistics() for lane in counted}
         return BusStatistics(
-            **self.stats.counters(),
+            **self.router.stats.counters(),
             connections=self.membership.connections,
             peers=len(self.presence),
             messages_sent=sum(lane.messages_sent for lane in lanes.values()),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from fjm2.messages.errors import JMSError
 
 from .errors import UnconfirmedError
+from .losses.names import PeerNames, Remedy, counted, listed
 
 if TYPE_CHECKING:
     from .lane import Lane, Lanes
@@ -26,6 +27,10 @@ _RETRY_S = 0.05
 
 class Confirmable(Protocol):
     """The part of a bus that `Confirmation` uses."""
+
+    @property
+    def names(self) -> PeerNames:
+        """Names of nodes, for people."""
 
     def confirmed(self) -> Awaitable[frozenset[int]]:
         """Ask for confirmation of everything published so far, and return the node ids that did not confirm."""
@@ -161,7 +166,7 @@ class Confirmation:
         try:
             missing = await self._bus.confirmed()
             if missing:
-                error = UnconfirmedError(f"{len(missing)} subscribers did not confirm persistent messages", missing)
+                error = unconfirmed(missing, self._bus.names)
         except Exception as failure:
             error = UnconfirmedError(f"persistent messages could not be confirmed: {failure}")
             error.__cause__ = failure
@@ -174,6 +179,13 @@ class Confirmation:
                 self._waiters.append((number, future))
             elif not future.done():
                 future.set_result(error)
+
+
+def unconfirmed(nodes: frozenset[int], names: PeerNames) -> UnconfirmedError:
+    """Return the exception for persistent messages that these nodes did not confirm."""
+    missing = names.all_of(nodes)
+    text = f"{counted(len(nodes), 'subscriber')} did not confirm persistent messages: {listed(missing)}"
+    return UnconfirmedError(Remedy.UNCONFIRMED.after(text), nodes, subscribers=tuple(map(str, missing)))
 
 
 async def _no_error() -> None:

@@ -1,18 +1,30 @@
-"""Messages received for a consumer and not yet taken by its session, bounded, and ordered by priority."""
+"""Messages received for a consumer and not yet taken by its session, bounded, and ordered by priority.
+
+A message that the consumer does not get leaves a gap in its place: between two messages of the same connection and
+priority. The one behind it is flagged, also if it is not there yet. Until then, the gap is remembered in one of two
+places: `gaps` has those in front of all that wait, `_late` those behind all that wait. Messages without a gap before
+them take the same way as ever: `deliver` is as if the inbox were full while there are late gaps.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from time import time
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 from fjm2.base.errors import ConfigError
 from fjm2.messages.destination import Destination
-from fjm2.messages.header import EXPIRATION, FRAME_BYTES, PRIORITY, PRIORITY_MAX, Header
+from fjm2.messages.header import CONNECTION_ID, EXPIRATION, FRAME_BYTES, PRIORITY, PRIORITY_MAX, Header
 from fjm2.messages.selector import Selector
 
+from .losses.kinds import Gap, Loss
 from .statistics import ConsumerStatistics
+
+_GAPS_MAX: Final = 1024
+"""Gaps that are remembered. Past that, the next message of anybody shows the oldest."""
+_ANYBODY: Final = (-1, -1)
+"""Stands for every connection and priority."""
 
 MessageListener: TypeAlias = Callable[[Any], Any]
 """A function that is called with each message. In `fjm2.jms` it may be a coroutine function."""
@@ -63,22 +75,27 @@ class Received(Protocol):
     @property
     def header(self) -> Header: ...
     @property
-    def has_gap(self) -> bool: ...
+    def gap(self) -> Gap | None:
+        """Reason why messages are missing before this one; None if none are."""
+
+    def behind(self, gap: Gap) -> Self:
+        """Return this message with a gap before it."""
 
 
 class Delivery:
     """One delivery of a message to the application, the first or a later one."""
 
-    __slots__ = ("count", "has_gap", "inbox", "received", "serial")
+    __slots__ = ("count", "gap", "inbox", "received", "serial")
 
-    def __init__(self, received: Received, inbox: "Inbox", count: int, serial: int, has_gap: bool) -> None:
+    def __init__(self, received: Received, inbox: "Inbox", count: int, serial: int, gap: Gap | None) -> None:
         self.received = received
         self.inbox = inbox
         self.count = count
         """Number of deliveries of the message, this one included."""
         self.serial = serial
         """Position of the message in the order of the session's first deliveries."""
-        self.has_gap = has_gap
+        self.gap = gap
+        """Reason why messages are missing before this one; None if none are."""
 
 
 def is_expired(received: Received, now_ms: float) -> bool:
@@ -90,13 +107,15 @@ class Inbox:
 
     __slots__ = (
         "_bytes_max",
-        "_dropped",
+        "_late",
+        "_limit",
         "_messages_max",
         "_queues",
         "_top",
+        "_untold",
         "again",
         "destination",
-        "has_gap",
+        "gaps",
         "held",
         "held_bytes",
         "is_closed",
@@ -123,7 +142,7 @@ class Inbox:
         left_out: int | None,
         settings: ConsumerSettings,
         on_room: Callable[[], None],
-        on_full: Callable[["Inbox", int], None],
+        on_full: Callable[["Inbox", Loss | None], None],
     ) -> None:
         self.destination = destination
         self.selector = selector
@@ -150,14 +169,19 @@ class Inbox:
         self.messages_dropped = 0
         self.on_room = on_room
         self.on_full = on_full
-        """Function that is called with the inbox and 0 when the inbox becomes full, and with the inbox and 1 when it
-        drops the first message since `take_dropped`."""
+        """Function that is called with the inbox and None when the inbox becomes full, and with the inbox and the kind of
+        a loss for the first loss of that kind since `take_losses`."""
         self._queues: tuple[deque[Received], ...] = tuple(deque() for _ in range(PRIORITY_MAX + 1))
         self._top = 0
         """Priority above which all queues are empty."""
-        self._dropped = 0
-        self.has_gap = False
-        """True if messages were dropped before the next message to deliver."""
+        self._limit = self._messages_max
+        """Number of messages past which `deliver` looks closer; below 0 while there are late gaps."""
+        self.gaps: dict[tuple[int, int], Gap] = {}
+        """Gaps in front of the messages that wait, by connection id and priority."""
+        self._late: dict[tuple[int, int], Gap] = {}
+        """Gaps behind the messages that wait."""
+        self._untold: dict[Loss, int] = {}
+        """Messages lost since `take_losses`."""
 
     def deliver(self, received: Received) -> None:
         """Add a message that the router delivers."""
@@ -169,37 +193,57 @@ class Inbox:
         self._queues[priority].append(received)
         if priority > self._top:
             self._top = priority
-        if held > self._messages_max or held_bytes > self._bytes_max:
-            self._overflow()
+        if held > self._limit or held_bytes > self._bytes_max:
+            self._overflow(received)
         if self.wake is not None:
             self.wake()
 
-    def _overflow(self) -> None:
+    def _overflow(self, received: Received) -> None:
+        if self._late:
+            self._flag_late(received)
+            if self.held <= self._messages_max and self.held_bytes <= self._bytes_max:
+                return
         overflow = self.settings.overflow
         if overflow is Overflow.BLOCK:
             # The rest of a run that was already taken from the bus may exceed the bounds.
             if not self.is_full:
                 self.is_full = True
                 self.times_full += 1
-                self.on_full(self, 0)
+                self.on_full(self, None)
             return
         while self.held > self._messages_max or self.held_bytes > self._bytes_max:
-            dropped = self._drop(overflow)
-            if dropped is None:
+            if not self._drop(overflow):
                 return
-            self.release(dropped)
-            self.has_gap = True
-            self.messages_dropped += 1
-            self._dropped += 1
-            if self._dropped == 1:
-                self.on_full(self, 1)
 
-    def _drop(self, overflow: Overflow) -> Received | None:
-        """Remove and return the oldest or newest message of the lowest priority. Return None if there is no message."""
-        for queue in self._queues:
-            if queue:
-                return queue.popleft() if overflow is Overflow.DROP_OLDEST else queue.pop()
-        return None
+    def _drop(self, overflow: Overflow) -> bool:
+        """Drop the least important message, and remember the gap in its place. Return False if there is none."""
+        queue = next((queue for queue in self._queues if queue), None)
+        if queue is None:
+            return False
+        if overflow is Overflow.DROP_OLDEST:
+            dropped, gaps = queue.popleft(), self.gaps
+        else:
+            dropped, gaps = queue.pop(), self._late
+            self._limit = -1
+        _note(gaps, dropped.header, max(Loss.OVERFLOW.gap, dropped.gap or Loss.OVERFLOW.gap))
+        self.release(dropped)
+        self.messages_dropped += 1
+        self.note_loss(Loss.OVERFLOW)
+        return True
+
+    def miss(self, header: Header, loss: Loss) -> None:
+        """Note that a message that the consumer wants does not come. The next one shows the gap."""
+        _note(self._late, header, loss.gap)
+        self._limit = -1
+        self.note_loss(loss)
+
+    def _flag_late(self, received: Received) -> None:
+        """Flag a message that was just appended, if there is a gap before it."""
+        gap = _take(self._late, received.header)
+        if gap is not None:
+            self._queues[received.header[PRIORITY]][-1] = received.behind(gap)
+        if not self._late:
+            self._limit = self._messages_max
 
     def pop(self) -> Received | None:
         """Remove and return the next new message of the highest priority, or None. It counts as held until
@@ -226,15 +270,44 @@ class Inbox:
             self.is_full = False
             self.on_room()
 
-    def take_gap(self) -> bool:
-        """Return True if messages were dropped since the last call."""
-        has_gap, self.has_gap = self.has_gap, False
-        return has_gap
+    def gap_before(self, received: Received) -> Gap | None:
+        """Return the gap before a message that was popped, which is flagged now. Call this once for each message."""
+        gap = _take(self.gaps, received.header) if self.gaps else None
+        return received.gap if gap is None else max(gap, received.gap or gap)
 
-    def take_dropped(self) -> int:
-        """Return the number of messages dropped since the last call."""
-        dropped, self._dropped = self._dropped, 0
-        return dropped
+    def lose(self, received: Received, loss: Loss) -> None:
+        """Release a message that was popped, and that the client does not get. The next one shows the gap."""
+        gap = self.gap_before(received)
+        _note(self.gaps, received.header, max(loss.gap, gap or loss.gap))
+        self.release(received)
+        self.note_loss(loss)
+
+    def lose_again(self, delivery: Delivery, loss: Loss) -> None:
+        """Release a message that was to be delivered again. The next one in the old order shows the gap."""
+        gap = loss.gap
+        if delivery.count == 1 and delivery.gap is not None and loss is not Loss.GIVEN_UP:
+            gap = max(gap, delivery.gap)  # it was not delivered after all, and so has not shown its own gap
+        place = _place(delivery.received.header)
+        later = (each for each in self.again if each.serial > delivery.serial)
+        behind = (each for each in later if _place(each.received.header) == place)
+        following = next(behind, None)
+        if following is None:
+            _note(self.gaps, delivery.received.header, gap)
+        else:
+            following.gap = max(gap, following.gap or gap)
+        self.release(delivery.received)
+        self.note_loss(loss)
+
+    def note_loss(self, loss: Loss) -> None:
+        """Count a message that the consumer does not get, to be reported."""
+        count = self._untold.get(loss, 0)
+        self._untold[loss] = count + 1
+        if not count:
+            self.on_full(self, loss)
+
+    def take_losses(self, loss: Loss) -> int:
+        """Return the number of messages lost in this way since the last call."""
+        return self._untold.pop(loss, 0)
 
     def statistics(self) -> ConsumerStatistics:
         return ConsumerStatistics(
@@ -260,5 +333,28 @@ class Inbox:
             delivery = self.again.popleft()
             if not is_expired(delivery.received, time() * 1000):
                 return delivery
-            self.release(delivery.received)
+            self.lose_again(delivery, Loss.EXPIRED)
         return None
+
+
+def _place(header: Header) -> tuple[int, int]:
+    """Return the key of a message's gap: messages of one connection and priority are in one order."""
+    return header[CONNECTION_ID], header[PRIORITY]
+
+
+def _note(gaps: dict[tuple[int, int], Gap], lost: Header, gap: Gap) -> None:
+    """Remember a gap in the place of a message. The gravest of several counts."""
+    place = _place(lost)
+    if len(gaps) >= _GAPS_MAX and place not in gaps:
+        oldest = gaps.pop(next(iter(gaps)))
+        gaps[_ANYBODY] = max(oldest, gaps.pop(_ANYBODY, oldest))
+    gaps[place] = max(gap, gaps.get(place, gap))
+
+
+def _take(gaps: dict[tuple[int, int], Gap], header: Header) -> Gap | None:
+    """Return the gap before a message, which is then told."""
+    gap = gaps.pop(_place(header), None)
+    anybody = gaps.pop(_ANYBODY, None)
+    if gap is None or anybody is None:
+        return gap if anybody is None else anybody
+    return max(gap, anybody)

@@ -160,7 +160,7 @@ class Membership:
                 continue
             if (client_id, node_id) not in self._duplicates:
                 self._duplicates.add((client_id, node_id))
-                self._report(ClientIdDuplicated(client_id, node_id))
+                self._report(ClientIdDuplicated(client_id, node_id, self.presence.names.of(node_id).host))
 
     def _announce(self) -> None:
         lanes = tuple(0 if lane.stream is None else lane.node_id for lane in self._lanes.all)

@@ -22,6 +22,7 @@ from enum import IntFlag
 from random import Random
 from typing import Final, Protocol
 
+from .losses.names import PeerNames
 from .statistics import BusStats
 
 VERSION: Final = 1
@@ -137,6 +138,8 @@ class PresenceTable:
 
     def __init__(self, peers_max: int = PEERS_MAX, topics_max: int = TOPICS_MAX, stats: BusStats | None = None) -> None:
         self.stats = BusStats() if stats is None else stats
+        self.names: Final = PeerNames()
+        """Names of all nodes heard of, for people."""
         self._peers: dict[int, Peer] = {}
         self._peers_max = peers_max
         self._topics_max = topics_max
@@ -183,6 +186,7 @@ class PresenceTable:
         peer.topics, peer.wants_all = topics, wants_all
         peer.valid_s = announcement.valid_s
         peer.expires_at = now + announcement.valid_s
+        self.names.note_client(peer.node_id, peer.connection_id, peer.client_id, peer.lanes)
         return before != (peer.client_id, peer.lanes, peer.topics, peer.wants_all, True)
 
     def _forget(self, connection_id: int) -> bool:
@@ -190,6 +194,7 @@ class PresenceTable:
         if peer is None:
             return False
         self._topics -= len(peer.topics)
+        self.names.note_left({peer.node_id, *peer.lanes}, connection_id)
         return True
 
     def _make_room(self, now: float) -> bool:

@@ -11,6 +11,7 @@ from .errors import (
     ConsumerFullError,
     ListenerError,
     MessagesDroppedError,
+    MessagesExpiredError,
     MessagesLostError,
     UnconfirmedError,
 )
@@ -20,6 +21,7 @@ log = Log("fjm2.jms")
 ADVICE: Final = {
     "messages_lost": "run `fjm2 doctor` to find where data get lost; with more stream_bytes, senders repair for longer",
     "messages_dropped": "take messages faster, raise messages_max or bytes_max, or let senders wait: overflow='block'",
+    "messages_expired": "take messages faster, or have them sent with a longer time_to_live; compare the clocks",
     "consumer_full": "take messages faster, or let the consumer drop some: overflow='drop_oldest'",
     "unconfirmed": "they may or may not have the messages: `fjm2 top` shows if they are still there",
     "listener_failed": "catch the exception in the listener: the message is not delivered again",
@@ -35,6 +37,7 @@ ADVICE: Final = {
 _EVENTS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (MessagesLostError, "messages_lost"),
     (MessagesDroppedError, "messages_dropped"),
+    (MessagesExpiredError, "messages_expired"),
     (ConsumerFullError, "consumer_full"),
     (UnconfirmedError, "unconfirmed"),
     (ListenerError, "listener_failed"),

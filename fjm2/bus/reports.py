@@ -4,6 +4,7 @@ BusReport
 ├── BytesLost             part of a sender's stream is lost
 ├── StreamsMissed         whole streams of a sender are lost
 ├── SenderLost            a sender is gone, and had not finished its streams
+├── MessagesUnreadable    messages of a sender could not be read, and were skipped
 ├── TransactionDropped    a transaction did not become complete
 ├── SubscriberEvicted     a receiver was silent, and is not waited for any more
 ├── NotConfirmed          the bus closed before everything was sent and confirmed
@@ -15,12 +16,15 @@ BusReport
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
+from fjm2.messages.destination import Destination
 from fjm2.messages.errors import InvalidClientIDError, JMSError
 from fjm2.norm import Address
 from fjm2.norm.events import LossReason
 
 from .errors import BusError, MessagesLostError, UnconfirmedError
+from .losses.names import PeerName, Remedy, counted, listed
 from .statistics import BusStats
 
 _REPORTS_PER_S_MAX = 100
@@ -38,8 +42,57 @@ class BusReport:
 
 
 @dataclass(frozen=True, slots=True)
+class LossDetails:
+    """Circumstances of a loss, as far as they are known."""
+
+    sender: PeerName
+    topics: tuple[Destination, ...] = ()
+    """Destinations of consumers here that the sender has sent to lately. It may send to others, too."""
+    messages: int | None = None
+    """Estimated number of messages: the lost bytes, divided by the mean size of the sender's messages."""
+    since: float | None = None
+    """Time when the last message before the loss had come, within a second, in seconds since the epoch."""
+    until: float | None = None
+    """Time when the loss was noticed, in seconds since the epoch."""
+
+    @property
+    def count(self) -> str:
+        """The estimated number, with its noun."""
+        return "messages" if self.messages is None else f"about {counted(self.messages, 'message')}"
+
+    @property
+    def span(self) -> str:
+        """Time span of the loss, as part of a sentence."""
+        if self.since is None or self.until is None:
+            return ""
+        first, last = _clock(self.since), _clock(self.until)
+        return f" at {last}" if first == last else f" between {first} and {last}"
+
+    @property
+    def destinations(self) -> str:
+        """Destinations that the sender sends to, as part of a sentence."""
+        return f" (it sends to {listed(self.topics)})" if self.topics else ""
+
+    def error(self, reason: str) -> MessagesLostError:
+        """Return the exception for the exception listener."""
+        return MessagesLostError(
+            reason,
+            client_ids=self.sender.client_ids,
+            host=self.sender.host,
+            topics=self.topics,
+            messages=self.messages,
+            since=self.since,
+            until=self.until,
+        )
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
+
+
+@dataclass(frozen=True, slots=True)
 class BytesLost(BusReport):
-    """Bytes of a sender's stream, and the messages in them, are lost. The sender's next message has `has_gap` set."""
+    """Bytes of a sender's stream, and the messages in them, are lost. The sender's next message has a gap flag."""
 
     sender_id: int
     lane: int | None
@@ -48,13 +101,15 @@ class BytesLost(BusReport):
     end: int | None
     """Position in the stream after the lost bytes; None if unknown."""
     reason: LossReason
+    details: LossDetails
 
     def __str__(self) -> str:
-        end = "an unknown place" if self.end is None else self.end
-        return f"bytes {self.start} to {end} of sender {self.sender_id:#x} are lost: {self.reason.value}"
+        told = self.details
+        lost = f"{told.count} of {told.sender} got lost{told.span}{told.destinations}"
+        return Remedy.LOST.after(f"{lost}: {self.reason.value}")
 
     def error(self) -> JMSError:
-        return MessagesLostError(str(self))
+        return self.details.error(str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +119,15 @@ class StreamsMissed(BusReport):
     sender_id: int
     lane: int | None
     count: int
+    details: LossDetails
 
     def __str__(self) -> str:
-        return f"{self.count} streams of sender {self.sender_id:#x} were missed"
+        told = self.details
+        lost = f"{told.count} of {told.sender} got lost{told.span}{told.destinations}"
+        return Remedy.LOST.after(f"{lost}: nothing of {counted(self.count, 'stream')} could be read")
 
     def error(self) -> JMSError:
-        return MessagesLostError(str(self))
+        return self.details.error(str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +136,41 @@ class SenderLost(BusReport):
 
     sender_id: int
     lane: int | None
-    client_id: str | None
     reason: LossReason
+    details: LossDetails
+
+    @property
+    def client_id(self) -> str | None:
+        """Client id of the sender's first connection, if known."""
+        return next(iter(self.details.sender.client_ids), None)
 
     def __str__(self) -> str:
-        return f"sender {self.sender_id:#x} is gone: {self.reason.value}; its last messages may be missing"
+        told = self.details
+        heard = "" if told.since is None else f" after {_clock(told.since)}"
+        missing = f"its last messages may be missing{heard}{told.destinations}"
+        return Remedy.LOST.after(f"{told.sender} is gone: {self.reason.value}; {missing}")
 
     def error(self) -> JMSError:
-        return MessagesLostError(str(self))
+        return self.details.error(str(self))
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesUnreadable(BusReport):
+    """Messages of a sender were skipped, because they could not be read. The next one has a gap flag."""
+
+    sender_id: int
+    count: int
+    """Number of places in the sender's stream where messages were skipped."""
+    reason: str
+    details: LossDetails
+
+    def __str__(self) -> str:
+        told = self.details
+        skipped = f"messages of {told.sender} were skipped at {counted(self.count, 'place')}{told.destinations}"
+        return Remedy.LOST.after(f"{skipped}: {self.reason}")
+
+    def error(self) -> JMSError:
+        return self.details.error(str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +182,19 @@ class TransactionDropped(BusReport):
     received: int
     size: int
     reason: str
+    senders: frozenset[int] = frozenset()
+    """Node ids of the lanes that sent it."""
+    details: LossDetails | None = None
+    """Filled in by the bus, which knows names."""
 
     def __str__(self) -> str:
-        return (
-            f"transaction {self.number} of connection {self.connection_id:016x} was dropped "
-            f"with {self.received} of {self.size} messages: {self.reason}"
-        )
+        told = self.details
+        owner = f"connection {self.connection_id:016x}" if told is None else str(told.sender)
+        parts = f"{self.received} of {counted(self.size, 'message')}"
+        return Remedy.LOST.after(f"transaction {self.number} of {owner} was dropped with {parts}: {self.reason}")
 
     def error(self) -> JMSError:
-        return MessagesLostError(str(self))
+        return MessagesLostError(str(self)) if self.details is None else self.details.error(str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +203,15 @@ class SubscriberEvicted(BusReport):
 
     node_id: int
     lane: int
-    client_id: str | None
-    """Client id of the receiver's connection, if known."""
+    name: PeerName
+
+    @property
+    def client_id(self) -> str | None:
+        """Client id of the receiver's first connection, if known."""
+        return next(iter(self.name.client_ids), None)
 
     def __str__(self) -> str:
-        name = "" if self.client_id is None else f"{self.client_id!r}, "
-        return f"{name}receiver {self.node_id:#x} is silent, and is not waited for any more"
+        return Remedy.UNCONFIRMED.after(f"{self.name} is silent, and is not waited for any more")
 
     def error(self) -> JMSError:
         return BusError(str(self), "subscriber_evicted")
@@ -132,12 +224,17 @@ class NotConfirmed(BusReport):
     nodes: frozenset[int]
     """Node ids of subscribers that did not confirm."""
     unsent_bytes: int
+    names: tuple[PeerName, ...] = ()
+    """Names of these subscribers."""
 
     def __str__(self) -> str:
-        return f"closed with {len(self.nodes)} subscribers that did not confirm, and {self.unsent_bytes} bytes not sent"
+        names = f" ({listed(self.names)})" if self.names else ""
+        missing = f"{counted(len(self.nodes), 'subscriber')} that did not confirm{names}"
+        unsent = counted(self.unsent_bytes, "byte")
+        return Remedy.UNCONFIRMED.after(f"closed with {missing}, and {unsent} not sent")
 
     def error(self) -> JMSError:
-        return UnconfirmedError(str(self), self.nodes)
+        return UnconfirmedError(str(self), self.nodes, subscribers=tuple(map(str, self.names)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +260,12 @@ class ClientIdDuplicated(BusReport):
 
     client_id: str
     node_id: int
+    host: str | None = None
 
     def __str__(self) -> str:
-        return f"client id {self.client_id!r} is also in use at node {self.node_id:#x}"
+        node = f"node {self.node_id:#x}"
+        place = node if self.host is None else f"{self.host} ({node})"
+        return f"client id {self.client_id!r} is also in use at {place}"
 
     def error(self) -> JMSError:
         return InvalidClientIDError(str(self))

@@ -6,7 +6,7 @@ subscriptions. Received bytes never raise an exception: those that make no sense
 process join the same path at `_deliver`.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from time import monotonic, perf_counter, time
@@ -16,9 +16,9 @@ from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.frame import (
     DEFAULT_RECEIVED_BYTES_MAX,
+    SKIPPED_HEADER,
     Frame,
     FrameDrop,
-    FrameReader,
     Parts,
     is_sent_to,
     look_up,
@@ -28,6 +28,8 @@ from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, EXPIRATION, FL
 from fjm2.messages.selector import Selector
 from fjm2.norm.events import Event, StreamReceived
 
+from .losses.kinds import Gap, Loss
+from .losses.senders import Sender, SenderTable
 from .reports import BusReport
 from .statistics import BusStats
 from .transactions import Transactions
@@ -36,29 +38,33 @@ HELD_BYTES_MAX: Final = 256 << 20
 """Greatest size of incomplete frames in all streams together: four frames of the greatest size that is received."""
 _TURN_S: Final = 0.001
 """Time for which events are taken before other tasks of the loop get their turn. Listeners get twice as much."""
-_STREAMS_MAX: Final = 4
-"""Greatest number of streams of one sender at a time. Senders of FJM2 have one stream."""
 _PLACE_MASK: Final = 0xFFFFFFFF
 """Mask of the 32 bits that a position in a stream has on the wire. Of a sender that comes back, no more bits are
 known."""
-_LEFT_STREAMS_MAX: Final = 1024
-"""Greatest number of vanished senders' streams that are remembered in case they go on. It suffices for a large bus."""
 
 
 class Received:
     """A message as it was received. It is decoded by the session that it is delivered to."""
 
-    __slots__ = ("body", "has_gap", "head", "header", "sender_id")
+    __slots__ = ("body", "gap", "head", "header", "sender_id")
 
-    def __init__(self, head: bytes, body: bytes, header: Header, sender_id: int, has_gap: bool) -> None:
+    def __init__(self, head: bytes, body: bytes, header: Header, sender_id: int, gap: Gap | None) -> None:
         self.head = head
         """The frame without its body."""
         self.body = body
         self.header = header
         self.sender_id = sender_id
         """Node id of the lane that sent the message, or of our first lane if this process published it."""
-        self.has_gap = has_gap
-        """True if bytes of this sender were lost since the subscription's previous message from it."""
+        self.gap = gap
+        """Reason why messages of this sender are missing before it, for this subscription; None if none are."""
+
+    @property
+    def has_gap(self) -> bool:
+        return self.gap is not None
+
+    def behind(self, gap: Gap) -> "Received":
+        """Return this message with a gap before it."""
+        return Received(self.head, self.body, self.header, self.sender_id, max(gap, self.gap or gap))
 
 
 class Subscription(Protocol):
@@ -86,6 +92,9 @@ class Subscription(Protocol):
 
     def deliver(self, received: Received, /) -> None:
         """Accept a message from the router. Must not raise or wait."""
+
+    def miss(self, header: Header, loss: Loss, /) -> None:
+        """Note that it does not get a message that it wants. Must not raise or wait."""
 
 
 class RunTap(Protocol):
@@ -115,107 +124,7 @@ class Target:
 Targets = tuple[Target, ...]
 """Destinations with the same hash."""
 
-
-class Stream:
-    """A stream of one sender."""
-
-    __slots__ = ("end", "reader", "skip_to")
-
-    def __init__(self, frame_bytes_max: int, skip_to: int | None) -> None:
-        self.reader = FrameReader(frame_bytes_max)
-        self.end = 0
-        """Position in the stream after the last byte received."""
-        self.skip_to = skip_to
-        """Position up to which the stream was read before its sender vanished and came back; None otherwise."""
-
-
-class Sender:
-    """A node whose streams are received, or our own node."""
-
-    __slots__ = ("gapped", "node_id", "streams")
-
-    def __init__(self, node_id: int) -> None:
-        self.node_id = node_id
-        self.streams: dict[int, Stream] = {}
-        """Streams by object id."""
-        self.gapped: set[Subscription] = set()
-        """Subscriptions whose next message from this sender will be marked with a gap."""
-
-
 _Part = tuple[Frame, Sender]
-
-
-class SenderTable:
-    """All senders and their streams."""
-
-    def __init__(self, frame_bytes_max: int) -> None:
-        self.senders: Final[dict[int, Sender]] = {}
-        self.held_bytes = 0
-        """Bytes of incomplete frames in all streams."""
-        self._frame_bytes_max = frame_bytes_max
-        self._left: OrderedDict[tuple[int, int], int] = OrderedDict()
-        """Position up to which each stream of a vanished sender was read, by sender id and object id."""
-        self._drops: Counter[FrameDrop] = Counter()
-        """Frames dropped by streams that have been closed."""
-
-    def sender(self, sender_id: int) -> Sender:
-        """Return the sender with this id. Add it to the table if it is new."""
-        sender = self.senders.get(sender_id)
-        if sender is None:
-            sender = self.senders[sender_id] = Sender(sender_id)
-        return sender
-
-    def begin(self, sender_id: int, object_id: int) -> tuple[Sender, Stream]:
-        """Add a stream of a sender. Return the sender and the stream, whose `skip_to` is set if the sender vanished and
-        came back."""
-        sender = self.sender(sender_id)
-        if len(sender.streams) >= _STREAMS_MAX:
-            self.end(sender, next(iter(sender.streams)))
-        skip_to = self._left.pop((sender_id, object_id), None)
-        stream = sender.streams[object_id] = Stream(self._frame_bytes_max, skip_to)
-        return sender, stream
-
-    def end(self, sender: Sender, object_id: int) -> None:
-        """Remove a stream."""
-        stream = sender.streams.pop(object_id)
-        self.reset(stream)
-        self._drops.update(stream.reader.drops)
-
-    def reset(self, stream: Stream) -> None:
-        """Drop the incomplete frame of a stream. Reading goes on at the next mark of a frame."""
-        self.held_bytes -= stream.reader.held_bytes
-        stream.reader.reset()
-
-    def forget(self, sender_id: int) -> bool:
-        """Remove a sender, but remember how far its streams were read. Return True if it had streams."""
-        sender = self.senders.pop(sender_id, None)
-        if sender is None or not sender.streams:
-            return False
-        for object_id, stream in list(sender.streams.items()):
-            read_to = stream.end - stream.reader.held_bytes if stream.skip_to is None else stream.skip_to
-            self._left[sender_id, object_id] = read_to
-            if len(self._left) > _LEFT_STREAMS_MAX:
-                self._left.popitem(last=False)
-            self.end(sender, object_id)
-        return True
-
-    def reset_longest(self) -> Sender:
-        """Reset the stream with the longest incomplete frame, and return its sender."""
-        sender, stream = max(
-            ((sender, stream) for sender in self.senders.values() for stream in sender.streams.values()),
-            key=lambda item: item[1].reader.held_bytes,
-        )
-        self.reset(stream)
-        return sender
-
-    @property
-    def drops(self) -> Counter[FrameDrop]:
-        """Frames dropped by the readers of all streams."""
-        total = Counter(self._drops)
-        for sender in self.senders.values():
-            for stream in sender.streams.values():
-                total.update(stream.reader.drops)
-        return total
 
 
 class Router:
@@ -233,8 +142,8 @@ class Router:
         stats: BusStats | None = None,
     ) -> None:
         """Call `on_resume` when the last full subscription has room again."""
-        self.stats = BusStats() if stats is None else stats
-        self.transactions: Transactions[_Part] = Transactions(self._release, report)
+        self._stats = BusStats() if stats is None else stats
+        self.transactions: Transactions[_Part] = Transactions(self._release, report, on_drop=self._note_dropped)
         self.by_hash: Final[dict[int, Targets]] = {}
         """Subscriptions by the hash of their destination. Empty if this process subscribes to nothing."""
         self.hand_out = self._route
@@ -244,11 +153,17 @@ class Router:
         self._clock = clock
         self._own = Sender(node_id)
         """Sender of messages that this process publishes."""
-        self._table = SenderTable(frame_bytes_max)
-        self._senders = self._table.senders
+        self.table: Final = SenderTable(frame_bytes_max, time())
+        self._senders = self.table.senders
         self._full: dict[Subscription, None] = {}
         """Subscriptions that are full, in the order in which they became full."""
         self._taps: tuple[RunTap, ...] = ()
+
+    @property
+    def stats(self) -> BusStats:
+        """Counters, which the bus shares."""
+        self._stats.frames_received = self.table.frames
+        return self._stats
 
     def set_node_id(self, node_id: int) -> None:
         """Set the node id under which this process publishes messages from now on."""
@@ -262,6 +177,7 @@ class Router:
         others = tuple(target for target in targets if target is not same)
         subscriptions = (*(same.subscriptions if same else ()), subscription)
         self.by_hash[destination.frame_hash] = (*others, Target(destination, subscriptions))
+        self.table.join(subscription)
 
     def remove(self, subscription: Subscription) -> None:
         """Stop delivering to a subscription. Calling this twice does no harm."""
@@ -275,9 +191,7 @@ class Router:
             self.by_hash[place] = tuple(kept)
         else:
             self.by_hash.pop(place, None)
-        for sender in self._senders.values():
-            sender.gapped.discard(subscription)
-        self._own.gapped.discard(subscription)
+        self.table.leave(subscription, self._own)
         if subscription in self._full:
             self._keep_full(one for one in self._full if one is not subscription)
 
@@ -322,9 +236,9 @@ class Router:
         sender = self._senders.get(run.sender_id)
         stream = sender.streams.get(run.object_id) if sender is not None else None
         if sender is None or stream is None:
-            sender, stream = self._table.begin(run.sender_id, run.object_id)
+            sender, stream = self.table.begin(run.sender_id, run.object_id, run.start)
             if stream.skip_to is not None:
-                self._mark_gap(sender)
+                self.transactions.note_gap(sender.node_id)
         data, marks, reader = run.data, run.marks, stream.reader
         stream.end = run.start + len(data)
         if stream.skip_to is not None:
@@ -339,53 +253,61 @@ class Router:
         held = reader.held_bytes
         frames = reader.feed(data, marks)
         if frames:
-            self.stats.frames_received += len(frames)
+            stream.frames += len(frames)
             self.hand_out(frames, sender)
         if reader.held_bytes != held:
-            self._table.held_bytes += reader.held_bytes - held
-            if self._table.held_bytes > self._held_bytes_max:
-                self.stats.streams_cut += 1
-                self._mark_gap(self._table.reset_longest())
+            self.table.held_bytes += reader.held_bytes - held
+            if self.table.held_bytes > self._held_bytes_max:
+                self._stats.streams_cut += 1
+                self.transactions.note_gap(self.table.reset_longest())
 
     def has_stream(self, sender_id: int) -> bool:
         """Return True if bytes of the sender's streams have been received."""
         sender = self._senders.get(sender_id)
         return sender is not None and bool(sender.streams)
 
-    def note_gap(self, sender_id: int, object_id: int) -> None:
+    def note_gap(self, sender_id: int, object_id: int, lost_bytes: int = 0) -> None:
         """Note that bytes of a stream are lost. For each subscription, the next message from the sender will be
         marked."""
-        sender = self._senders.get(sender_id)
-        if sender is not None and object_id in sender.streams:
-            self._table.reset(sender.streams[object_id])
-            self._mark_gap(sender)
+        sender = self.table.sender(sender_id)
+        stream = sender.streams.get(object_id)
+        if stream is not None:
+            self.table.reset(stream)
+            stream.start += lost_bytes
+        self.table.mark(sender, Loss.BYTES)
+        self.transactions.note_gap(sender_id)
 
     def note_missed(self, sender_id: int) -> None:
         """Note that whole streams of a sender are lost."""
-        self._mark_gap(self._table.sender(sender_id))
+        self.table.mark(self.table.sender(sender_id), Loss.STREAM)
+        self.transactions.note_gap(sender_id)
 
     def end(self, sender_id: int, object_id: int) -> None:
         """Note that a stream has ended."""
         sender = self._senders.get(sender_id)
         if sender is not None and object_id in sender.streams:
-            self._table.end(sender, object_id)
+            if sender.streams[object_id].reader.held_bytes:
+                self.table.mark(sender, Loss.UNREADABLE)
+            self.table.end(sender, object_id)
 
-    def forget(self, sender_id: int) -> bool:
-        """Forget a sender that is gone. Return True if it had streams that have not ended.
+    def forget(self, sender_id: int, has_unread: bool = False) -> bool:
+        """Forget a sender that is gone. Return True if it had streams that have not ended (`Loss.SENDER`).
 
-        If the sender comes back, messages that were already read from its streams are not delivered again.
+        Such a stream may also be one of which nothing was read. If the sender comes back, what was read is not
+        delivered again; if its connection continues as another sender, the first message shows a gap.
         """
         self.transactions.note_gone(sender_id)
-        return self._table.forget(sender_id)
+        return self.table.forget(sender_id, has_unread)
 
     def check(self) -> None:
-        """Drop transactions that will not become complete. Call this every second or so."""
+        """Drop transactions that will not become complete, and note who sends what. Call this every second or so."""
         self.transactions.expire(self._clock())
+        self.table.sample(time())
 
     @property
     def drops(self) -> Counter[FrameDrop]:
         """Frames dropped by the readers of all streams."""
-        return self._table.drops
+        return self.table.drops
 
     def publish(self, destination: Destination, parts: Parts) -> bool:
         """Deliver a message of this process to its own subscriptions. Return True if one of these subscriptions is full
@@ -417,17 +339,19 @@ class Router:
                 self._hold_part(frame, targets, sender)
             elif targets is not None:
                 deliver(frame, targets, sender)
+        sender.latest = header
 
     def _route_tapped(self, frames: list[Frame], sender: Sender) -> None:
-        for tap in self._taps:
-            tap.take_run(sender.node_id, frames)
+        found = [frame for frame in frames if frame[4] is not SKIPPED_HEADER]
+        for tap in self._taps if found else ():
+            tap.take_run(sender.node_id, found)
         self._route(frames, sender)
 
     def _deliver(self, frame: Frame, targets: Targets, sender: Sender) -> None:
         buffer, start, body, end, header = frame
         expiration = header[EXPIRATION]
         if expiration and expiration <= time() * 1000:
-            self.stats.frames_expired += 1
+            self._expire(frame, targets)
             return
         for target in targets:
             if is_sent_to(buffer, start, header, target.destination):
@@ -439,34 +363,54 @@ class Router:
             if one.left_out == header[CONNECTION_ID]:
                 continue
             selector = one.selector
-            if selector is not None and not self._is_selected(selector, buffer, start, header):
+            if selector is not None and not self._is_selected(selector, frame, one):
                 continue
             if received is None:
-                received = Received(buffer[start:body], buffer[body:end], header, sender.node_id, False)
-            if sender.gapped and one in sender.gapped:
-                sender.gapped.discard(one)
-                one.deliver(Received(received.head, received.body, header, sender.node_id, True))
+                received = Received(buffer[start:body], buffer[body:end], header, sender.node_id, None)
+            if sender.gaps is not None and self.table.take_gap(sender, one, header):
+                one.deliver(received.behind(Gap.LOST))
             else:
                 one.deliver(received)
-            self.stats.deliveries += 1
+            self._stats.deliveries += 1
             if one.is_full:
                 self._full[one] = None
 
-    def _is_selected(self, selector: Selector, buffer: bytes, start: int, header: Header) -> bool:
+    def _expire(self, frame: Frame, targets: Targets) -> None:
+        """Note for each subscription that wants a message that it has expired."""
+        buffer, start, _, _, header = frame
+        self._stats.frames_expired += 1
+        for target in targets:
+            if not is_sent_to(buffer, start, header, target.destination):
+                continue
+            for one in target.subscriptions:
+                selector = one.selector
+                if one.left_out != header[CONNECTION_ID] and (
+                    selector is None or self._is_selected(selector, frame, one)
+                ):
+                    one.miss(header, Loss.EXPIRED)
+
+    def _is_selected(self, selector: Selector, frame: Frame, one: Subscription) -> bool:
+        buffer, start, _, _, header = frame
         try:
             return selector.evaluate(partial(look_up, buffer, start, header))
         except MessageFormatError:
-            self.stats.frames_malformed += 1
+            self._stats.frames_malformed += 1
+            one.miss(header, Loss.UNSELECTABLE)
             return False
 
     def _hold_part(self, frame: Frame, targets: Targets | None, sender: Sender) -> None:
         """Hold a message of a transaction. A message that no subscription here wants still counts towards
         completeness."""
         buffer, start, body, end, header = frame
+        if header is SKIPPED_HEADER:
+            self.table.mark(sender, Loss.UNREADABLE)
+            self.table.uncount_skip()
+            return
         try:
             transaction = transaction_of(buffer, header, start)
         except MessageFormatError:
-            self.stats.frames_malformed += 1
+            self._stats.frames_malformed += 1
+            self.table.mark(sender, Loss.UNREADABLE)
             return
         if transaction is None:
             return
@@ -486,12 +430,10 @@ class Router:
         if targets is not None:
             self._deliver(frame, targets, sender)
 
-    def _mark_gap(self, sender: Sender) -> None:
-        """For each subscription, mark the next message from a sender as one that follows a gap."""
-        sender.gapped.update(
-            one for targets in self.by_hash.values() for target in targets for one in target.subscriptions
-        )
-        self.transactions.note_gap(sender.node_id)
+    def _note_dropped(self, parts: Iterable[_Part | None]) -> None:
+        """Mark the next message of the senders of a transaction that is dropped."""
+        for sender in {part[1] for part in parts if part is not None}:
+            self.table.mark(sender, Loss.TRANSACTION)
 
 
 class TaskLoop(Protocol):

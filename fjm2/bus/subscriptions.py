@@ -3,19 +3,22 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fjm2.messages.destination import Destination
 from fjm2.messages.selector import Selector
 
-from .errors import ConsumerFullError, MessagesDroppedError
+from .errors import ConsumerFullError, MessagesDroppedError, MessagesExpiredError, MessagesLostError
 from .inbox import ConsumerSettings, Inbox
+from .losses.kinds import Loss
+from .losses.names import Remedy, counted
 
 if TYPE_CHECKING:
     from .bus import Bus
 
-_DROPS_REPORTED_AFTER_S = 0.1
-"""Time within which dropped messages are reported together, as there may be thousands."""
+_LOSSES_REPORTED_AFTER_S: Final = {Loss.OVERFLOW: 0.1, Loss.UNSELECTABLE: 0.1, Loss.EXPIRED: 1.0}
+"""Losses of one kind within this time are reported together: there may be thousands. Messages that expire, expire as
+their sender wants: nobody waits for the report."""
 _FULL_REPORTED_AFTER_S = 0.5
 """Time for which a consumer must be full before that is reported. To be full for less only slows senders to its own
 pace."""
@@ -71,7 +74,8 @@ class Subscriptions:
         """End a subscription. Calling this twice does no harm."""
         if inbox in self.inboxes:
             del self.inboxes[inbox]
-            self._report_drops(inbox)
+            for loss in _LOSSES_REPORTED_AFTER_S:
+                self._report_losses(inbox, loss)
             self._bus.router.remove(inbox)
             self._bus.router.resume()
             topic = inbox.destination.frame_hash
@@ -84,9 +88,11 @@ class Subscriptions:
         """Return True if an inbox is subscribed to the destination."""
         return any(inbox.destination == destination for inbox in self.inboxes)
 
-    def _on_full(self, inbox: Inbox, dropped: int) -> None:
-        if dropped:
-            self._loop.call_later(_DROPS_REPORTED_AFTER_S, self._report_drops, inbox)
+    def _on_full(self, inbox: Inbox, loss: Loss | None) -> None:
+        if loss is Loss.GIVEN_UP:
+            inbox.take_losses(loss)  # the listener's task has reported it
+        elif loss is not None:
+            self._loop.call_later(_LOSSES_REPORTED_AFTER_S[loss], self._report_losses, inbox, loss)
         else:
             self._loop.call_later(_FULL_REPORTED_AFTER_S, self._report_full, inbox, inbox.times_full)
 
@@ -94,9 +100,17 @@ class Subscriptions:
         if inbox.is_full and inbox.times_full == times_full and inbox in self.inboxes:
             self._report(ConsumerFullError(inbox.destination, inbox.held))
 
-    def _report_drops(self, inbox: Inbox) -> None:
-        dropped = inbox.take_dropped()
-        if dropped:
-            self._bus.stats.messages_dropped += dropped
-            self.messages_dropped += dropped
-            self._report(MessagesDroppedError(inbox.destination, dropped))
+    def _report_losses(self, inbox: Inbox, loss: Loss) -> None:
+        count = inbox.take_losses(loss)
+        if not count:
+            return
+        match loss:
+            case Loss.EXPIRED:
+                self._report(MessagesExpiredError(inbox.destination, count))
+            case Loss.UNSELECTABLE:
+                text = f"{counted(count, 'message')} for a consumer of {inbox.destination} could not be read"
+                self._report(MessagesLostError(Remedy.LOST.after(text), topics=(inbox.destination,), messages=count))
+            case _:
+                self._bus.stats.messages_dropped += count
+                self.messages_dropped += count
+                self._report(MessagesDroppedError(inbox.destination, count))

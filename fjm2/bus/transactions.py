@@ -6,7 +6,7 @@ and reported: if its senders are gone or bytes of theirs were lost, and nothing 
 for long; or if there is no memory for it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, Generic, TypeVar
 
@@ -84,10 +84,13 @@ class Transactions(Generic[_Part]):
         release: Callable[[_Part], None],
         report: Callable[[BusReport], None],
         bytes_max: int = BYTES_MAX,
+        on_drop: Callable[[Iterable[_Part | None]], None] = lambda _: None,
     ) -> None:
+        """Call `on_drop` with the parts of each batch that is dropped, before it is reported."""
         self._release = release
         self._report = report
         self._bytes_max = bytes_max
+        self._on_drop = on_drop
         self._connections: dict[int, dict[int, _Batch[_Part]]] = {}
         """Batches by connection id and transaction number."""
         self._dropped: dict[tuple[int, int], None] = {}
@@ -170,7 +173,9 @@ class Transactions(Generic[_Part]):
         self._dropped[batch.key] = None
         if len(self._dropped) > _REMEMBERED_MAX:
             del self._dropped[next(iter(self._dropped))]
-        self._report(TransactionDropped(connection_id, number, len(batch.parts), batch.size, reason.value))
+        self._on_drop(batch.parts.values())
+        received, senders = len(batch.parts), frozenset(batch.senders)
+        self._report(TransactionDropped(connection_id, number, received, batch.size, reason.value, senders))
         self._release_complete(connection_id)
 
     def _release_complete(self, connection_id: int) -> None:

@@ -6,6 +6,7 @@ from fjm2.bus.errors import (
     ConsumerFullError,
     ListenerError,
     MessagesDroppedError,
+    MessagesExpiredError,
     MessagesLostError,
     UnconfirmedError,
 )
@@ -112,6 +113,7 @@ __all__ = [
     "MessageProducer",
     "MessageProtocol",
     "MessagesDroppedError",
+    "MessagesExpiredError",
     "MessagesLostError",
     "NullValueError",
     "NumberFormatError",

@@ -6,6 +6,7 @@ from time import time
 from typing import cast
 
 from fjm2.bus.inbox import Delivery, Inbox, Received, is_expired
+from fjm2.bus.losses.kinds import Gap, Loss
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.header import EXPIRATION, KIND, Kind
 from fjm2.messages.message import Message, open_message, put_property
@@ -15,6 +16,7 @@ from fjm2.messages.object_message import ObjectMessage
 from .settings import SessionMode
 
 GAP = "JMS_FJM2_Gap"
+GAP_REASON = "JMS_FJM2_GapReason"
 
 _OBJECT = int(Kind.OBJECT)
 
@@ -37,14 +39,14 @@ class Opener:
             return delivery
         while (received := inbox.pop()) is not None:
             if not received.header[EXPIRATION] or not is_expired(received, time() * 1000):
-                return self.deliver_first(received, inbox)
-            inbox.release(received)
+                return self.deliver_first(received, inbox, inbox.gap_before(received))
+            inbox.lose(received, Loss.EXPIRED)
         return None
 
-    def deliver_first(self, received: Received, inbox: Inbox) -> Delivery:
+    def deliver_first(self, received: Received, inbox: Inbox, gap: Gap | None = None) -> Delivery:
         """Return the first delivery of a message that was popped from an inbox."""
         self._serial += 1
-        return Delivery(received, inbox, 1, self._serial, received.has_gap or inbox.take_gap())
+        return Delivery(received, inbox, 1, self._serial, gap)
 
     def open(self, delivery: Delivery) -> Message:
         """Return the message of a delivery."""
@@ -59,9 +61,10 @@ class Opener:
         )
         if received.header[KIND] == _OBJECT:
             cast(ObjectMessage, message).codec = self._codec
-        if delivery.has_gap:
+        if delivery.gap is not None:
             with contextlib.suppress(MessageFormatError):  # reading a property will raise it
                 put_property(message, GAP, True)
+                put_property(message, GAP_REASON, delivery.gap.word)
         return message
 
 
@@ -130,7 +133,7 @@ class Deliveries:
         if delivery.count <= self._redeliveries_max:
             self.deliver_again(delivery)
             return True
-        delivery.inbox.release(delivery.received)
+        delivery.inbox.lose_again(delivery, Loss.GIVEN_UP)
         return False
 
     def acknowledge_all(self) -> None:

@@ -175,7 +175,7 @@ class ListenerTask:
             if received is None:
                 return
             header = received.header
-            if header[EXPIRATION] or received.has_gap or inbox.has_gap or header[KIND] == _OBJECT:
+            if header[EXPIRATION] or received.gap is not None or inbox.gaps or header[KIND] == _OBJECT:
                 inbox.put_back(received)
                 delivery = self._opener.take(inbox)
                 if delivery is None or not await self._run_one(delivery, listener):

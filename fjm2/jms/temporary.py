@@ -7,6 +7,7 @@ from collections import deque
 from functools import partial
 
 from fjm2.bus.inbox import Delivery, Inbox, Received
+from fjm2.bus.losses.kinds import Loss
 from fjm2.bus.statistics import ConsumerStatistics
 from fjm2.bus.subscriptions import Subscriptions
 from fjm2.messages.destination import Destination, TemporaryQueue, TemporaryTopic
@@ -25,6 +26,7 @@ class QueueInbox(Inbox):
     def __init__(self, shared: Inbox, selector: Selector | None) -> None:
         super().__init__(shared.destination, selector, None, shared.settings, shared.on_room, shared.on_full)
         self._shared = shared
+        self.gaps = shared.gaps
 
     def pop(self) -> Received | None:
         for queue in self._shared.waiting():
@@ -49,6 +51,9 @@ class QueueInbox(Inbox):
 
     def release(self, received: Received) -> None:
         self._shared.release(received)
+
+    def note_loss(self, loss: Loss) -> None:
+        self._shared.note_loss(loss)
 
     def statistics(self) -> ConsumerStatistics:
         return self._shared.statistics()

@@ -61,6 +61,11 @@ Frame = tuple[bytes, int, int, int, Header]
 """A received frame: a buffer, three indexes in it, and the fields of the fixed header. The indexes are those at which
 the frame begins, its body begins, and the frame ends."""
 
+SKIPPED_HEADER: Final[Header] = (VERSION, 0, IN_TRANSACTION, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0)
+"""Header of `SKIPPED`. No destination has its hash. It counts as in a transaction, as those take the slow path."""
+SKIPPED: Final[Frame] = (b"", 0, 0, 0, SKIPPED_HEADER)
+"""Stands among frames where a reader skipped something, if the reader `shows_skips`."""
+
 
 class FrameWriter:
     """Encodes the messages of one connection as numbered frames."""
@@ -230,14 +235,25 @@ class FrameReader:
     """Finds the frames in the runs of one stream.
 
     Invalid data never raises an exception, but is counted in `drops`. Reading continues behind it if its length is
-    plausible, otherwise at the next message mark of the stream. The reader holds at most `frame_bytes_max` bytes.
+    plausible, otherwise at the next message mark of the stream. With `shows_skips`, SKIPPED stands among the frames
+    where something was skipped. The reader holds at most `frame_bytes_max` bytes.
     """
 
-    __slots__ = ("_header", "_held_bytes", "_is_synced", "_merged", "_pieces", "drops", "frame_bytes_max")
+    __slots__ = (
+        "_header",
+        "_held_bytes",
+        "_is_synced",
+        "_merged",
+        "_pieces",
+        "_shows_skips",
+        "drops",
+        "frame_bytes_max",
+    )
 
-    def __init__(self, frame_bytes_max: int = DEFAULT_RECEIVED_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = DEFAULT_RECEIVED_BYTES_MAX, shows_skips: bool = False) -> None:
         self.frame_bytes_max = frame_bytes_max
         self.drops: Counter[FrameDrop] = Counter()
+        self._shows_skips = shows_skips
         self._is_synced = False
         self._pieces: list[bytes] = []
         """Pieces of the incomplete frame."""
@@ -291,6 +307,7 @@ class FrameReader:
                 or length > longest
             ):
                 at = self._skip(header, end, size) or shift + self._resume(marks, at + 1 - shift, size - shift)
+                self._show_skip(frames)
             elif end <= size:
                 frames.append((run, at, body, end, header))
                 at = end
@@ -314,6 +331,7 @@ class FrameReader:
             # A message begins inside the space that this frame claims, so its length is wrong.
             self.drops[FrameDrop.MALFORMED] += 1
             self._release()
+            self._show_skip(frames)
             return self._resume(marks, 0, len(run))
         self._hold(run)
         return len(run)
@@ -326,6 +344,10 @@ class FrameReader:
         else:
             self.drops[FrameDrop.TOO_LARGE if is_too_large else FrameDrop.MALFORMED] += 1
         return end if header[FRAME_BYTES] >= HEADER_BYTES and not is_too_large and end <= size else 0
+
+    def _show_skip(self, frames: list[Frame]) -> None:
+        if self._shows_skips and (not frames or frames[-1] is not SKIPPED):
+            frames.append(SKIPPED)
 
     def _resume(self, marks: Sequence[int], first: int, size: int) -> int:
         """Return the first message mark from the index `first` on. Without such a mark, return the end, to go on in the

@@ -288,10 +288,14 @@ async def test_a9_a_full_consumer_drops_messages_and_reports_it(api: Api, overfl
     await eventually(lambda: errors)
     found = [await consumer.receive(WAIT_S) for _ in range(3)]
     assert [message.text for message in found] == kept
-    assert [message.property_exists("JMS_FJM2_Gap") for message in found] == [True, False, False]
-    assert found[0].get_boolean_property("JMS_FJM2_Gap") is True
+    await send_texts(session, TOPIC, "next")
+    found.append(await consumer.receive(WAIT_S))
+    flags = [message.property_exists("JMS_FJM2_Gap") for message in found]
+    assert flags == [overflow == "drop_oldest", False, False, overflow == "drop_newest"]
+    assert found[flags.index(True)].get_boolean_property("JMS_FJM2_Gap") is True
+    assert found[flags.index(True)].get_string_property("JMS_FJM2_GapReason") == "dropped"
     assert await consumer.receive(0) is None
-    assert len(await texts(other, 8)) == 8
+    assert len(await texts(other, 9)) == 9
     (error,) = errors
     assert isinstance(error, MessagesDroppedError)
     assert (error.count, error.destination) == (5, TOPIC)

@@ -11,6 +11,7 @@ import click
 from fjm2.bus.bus import Bus
 from fjm2.bus.closing import CloseDeadline
 from fjm2.bus.config import BusConfig
+from fjm2.bus.losses.names import listed
 from fjm2.jms import ConnectionFactory, MessagesDroppedError, MessagesLostError, Session, UnconfirmedError
 
 
@@ -55,7 +56,8 @@ class BusLink:
             self.handle_error(UnconfirmedError(f"subscribers did not confirm everything within {timeout_s:g} s"))
             return
         if missing:
-            self.handle_error(UnconfirmedError(f"{counted(len(missing), 'subscriber')} did not confirm everything"))
+            text = f"{counted(len(missing), 'subscriber')} did not confirm everything"
+            self.handle_error(UnconfirmedError(f"{text}: {listed(self.bus.names.all_of(missing))}"))
 
 
 @contextlib.asynccontextmanager

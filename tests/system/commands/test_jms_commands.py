@@ -315,7 +315,7 @@ def test_a_publisher_that_dies_is_a_loss(start: Start, uri: str) -> None:
     pub.popen.kill()
     code, _, err = sub.end()
     assert code == 1
-    assert re.search(r"^lost: sender 0x[0-9a-f]+ is gone: ", err, re.MULTILINE)
+    assert re.search(r"^lost: .* at 127\.0\.0\.1 \(node 0x[0-9a-f]+\) is gone: ", err, re.MULTILINE)
     assert re.search(r"^[12] messages? in \d+\.\d s, 1 loss$", err, re.MULTILINE)
 
 

@@ -11,6 +11,7 @@ import uvloop
 
 from fjm2.bus.bus import BUS_DEFAULTS, Bus
 from fjm2.bus.confirmation import Confirmation
+from fjm2.bus.losses.kinds import Loss
 from fjm2.bus.publication import Publication
 from fjm2.bus.reports import (
     BusReport,
@@ -19,7 +20,7 @@ from fjm2.bus.router import Received
 from fjm2.jms import TextMessage, Topic
 from fjm2.jms.selector import Selector
 from fjm2.messages.frame import FrameWriter, seal
-from fjm2.messages.header import Transaction
+from fjm2.messages.header import Header, Transaction
 from fjm2.messages.message import open_message
 from fjm2.uri import BusConfig
 
@@ -37,6 +38,7 @@ class Subscriber:
         self.left_out: int | None = None
         self.most = 1 << 30
         self.received: list[Received] = []
+        self.losses: list[Loss] = []
 
     @property
     def is_full(self) -> bool:
@@ -44,6 +46,9 @@ class Subscriber:
 
     def deliver(self, received: Received) -> None:
         self.received.append(received)
+
+    def miss(self, _: Header, loss: Loss) -> None:
+        self.losses.append(loss)
 
     @property
     def texts(self) -> list[str]:

@@ -177,7 +177,7 @@ async def test_a_client_id_that_is_in_use_elsewhere_is_reported_once(port: int) 
         await soon(lambda: one.reports and other.reports)
         other.bus.membership.announcer.now()
         await asyncio.sleep(0.1)
-        assert one.reports == [ClientIdDuplicated("desk 7", other.bus.node_id)]
+        assert one.reports == [ClientIdDuplicated("desk 7", other.bus.node_id, "127.0.0.1")]
 
 
 @on("asyncio")

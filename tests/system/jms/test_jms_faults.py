@@ -69,7 +69,7 @@ def test_a_silent_subscriber_blocks_others_no_longer_than_configured(network: Ne
         bad.kill() if harm == "killed" else bad.stop()
         error = publisher.wait_for("error")
         assert error.startswith("BusError")
-        assert f"{bad.last('node_id'):#x} is silent" in error
+        assert f"(node {bad.last('node_id'):#x}) is silent" in error
         wait_received(good, publisher, publisher.last("sent") + 2000)
         assert ACK_TIMEOUT_S / 10 < publisher.last("held_s") < ACK_TIMEOUT_S + BUSY_S
         assert len(publisher.all("error")) == 1
@@ -157,7 +157,7 @@ def test_a_subscriber_whose_link_is_down_too_long_gets_a_loss_report_and_continu
         for subscriber in (loser, good):
             wait_received(subscriber, publisher, 300)
         cut.ip("link", "set", "veth0", "down")
-        publisher.wait_for("error", lambda error: f"{loser.last('node_id'):#x} is silent" in error)
+        publisher.wait_for("error", lambda error: f"(node {loser.last('node_id'):#x}) is silent" in error)
         # By then, the segments that the subscriber lacks can no longer be repaired.
         wait_received(good, publisher, publisher.last("sent") + 1000)
         cut.ip("link", "set", "veth0", "up")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from buses import TOPIC, flood, node, on, run_on, soon
@@ -77,6 +78,11 @@ def test_a_sender_whose_node_id_is_taken_continues_and_losses_are_reported(
                     assert newcomer.all(NodeIdCollision)
                 numbers = [int(text) for text in subscriber.texts[300:-2]]
                 assert numbers == sorted(set(numbers))
+                is_flagged = [received.has_gap for received in subscriber.received[300:]]
+                is_behind_a_gap = [number != before + 1 for before, number in pairwise([-1, *numbers])]
+                assert all(is_flagged[place] for place, is_behind in enumerate(is_behind_a_gap) if is_behind)
+                assert sum(is_flagged) == 1  # the first message under the new node id
+                assert not is_flagged[-1]  # the newcomer lost nothing
                 if len(numbers) < 5000:
                     assert receiving.all(SenderLost)
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 
+from fjm2.bus.losses.kinds import Loss
 from fjm2.bus.reports import BusReport
 from fjm2.bus.router import Received, Router
 from fjm2.jms import Destination, Message, Selector, TextMessage, Topic
 from fjm2.messages.frame import FrameWriter, Parts, seal
-from fjm2.messages.header import Transaction
+from fjm2.messages.header import Header, Transaction
 from fjm2.messages.message import open_message
 from fjm2.norm.events import StreamReceived
 
@@ -28,6 +29,7 @@ class Subscriber:
         self.left_out = left_out
         self.most = 1 << 30
         self.received: list[Received] = []
+        self.losses: list[Loss] = []
 
     @property
     def is_full(self) -> bool:
@@ -35,6 +37,9 @@ class Subscriber:
 
     def deliver(self, received: Received) -> None:
         self.received.append(received)
+
+    def miss(self, _: Header, loss: Loss) -> None:
+        self.losses.append(loss)
 
     @property
     def texts(self) -> list[str]:

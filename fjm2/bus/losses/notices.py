@@ -1,0 +1,96 @@
+"""Losses of senders: marks each in the router, where the next message shows it, and reports it in people's words."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from time import time
+
+from fjm2.bus.presence import PresenceTable
+from fjm2.bus.reports import (
+    BusReport,
+    BytesLost,
+    LossDetails,
+    MessagesUnreadable,
+    SenderLost,
+    StreamsMissed,
+    TransactionDropped,
+)
+from fjm2.bus.router import Router
+from fjm2.norm.events import LossReason, ObjectLost, ObjectsMissed, SenderVanished, StreamLost
+
+from .kinds import Loss
+
+LossEvent = StreamLost | ObjectLost | ObjectsMissed | SenderVanished
+
+_GOING = (LossReason.SENDER_GONE, LossReason.SENDER_RESTARTED, LossReason.CLOSED)
+"""Reasons of losses that SenderVanished follows, or the end of this bus."""
+_TEXTS = {
+    Loss.UNREADABLE: "they were larger than this library takes, or of an unknown form",
+    Loss.NO_MEMORY: "the bound on memory of incomplete messages was reached",
+}
+
+
+class LossNotices:
+    """Handles what NORM and the router find to be lost."""
+
+    router: Router
+    """The bus sets it: the router tells of dropped transactions, and so exists only after this object."""
+
+    def __init__(self, presence: PresenceTable, report: Callable[[BusReport], None]) -> None:
+        self._presence = presence
+        self._report = report
+        self._unread: int | None = None
+        """Sender of a stream that was given up before anything of it was read, until it is told that it is gone."""
+
+    def note(self, event: LossEvent) -> None:
+        """Mark and report a loss."""
+        match event:
+            case StreamLost(sender, reason=reason):
+                if reason in _GOING:
+                    self._unread = sender
+                else:
+                    self._note_bytes(event)
+            case ObjectLost(sender, reason=reason):
+                if reason not in _GOING:
+                    self._note_streams(sender, 1)
+            case ObjectsMissed(sender, _, count):
+                self._note_streams(sender, count)
+            case SenderVanished(sender, reason):
+                details = self._details(sender)
+                is_lost = self.router.forget(sender, self._unread == sender)
+                self._unread = None
+                if is_lost:
+                    self._report(SenderLost(sender, self._lane_of(sender), reason, details))
+
+    def _note_bytes(self, lost: StreamLost) -> None:
+        sender, size = lost.sender_id, lost.end - lost.start
+        details = self._details(sender, lost.object_id, size)
+        self.router.note_gap(sender, lost.object_id, size)
+        end = lost.end if size else None
+        self._report(BytesLost(sender, self._lane_of(sender), lost.start, end, lost.reason, details))
+
+    def _note_streams(self, sender: int, count: int) -> None:
+        details = self._details(sender)
+        self.router.note_missed(sender)
+        self._report(StreamsMissed(sender, self._lane_of(sender), count, details))
+
+    def note_transaction(self, report: BusReport) -> None:
+        """Report a transaction that the router dropped, with the name of its sender."""
+        if isinstance(report, TransactionDropped) and report.senders:
+            report = replace(report, details=self._details(min(report.senders)))
+        self._report(report)
+
+    def tick(self) -> None:
+        """Report what could not be read since the last call. Call this every second or so."""
+        for (sender, loss), count in self.router.table.take_skips().items():
+            self._report(MessagesUnreadable(sender, count, _TEXTS[loss], self._details(sender)))
+
+    def _details(self, sender: int, object_id: int | None = None, lost_bytes: int = 0) -> LossDetails:
+        topics, messages, since = self.router.table.details(sender, object_id, lost_bytes)
+        targets = (target for topic in topics for target in self.router.by_hash.get(topic, ()))
+        destinations = tuple(target.destination for target in targets)
+        return LossDetails(self._presence.names.of(sender), destinations, messages, since, time())
+
+    def _lane_of(self, sender: int) -> int | None:
+        """Return the number of a sender's lane, if it was announced."""
+        found = self._presence.lane_of(sender)
+        return None if found is None else found[0]
