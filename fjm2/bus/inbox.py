@@ -169,8 +169,8 @@ class Inbox:
         self.messages_dropped = 0
         self.on_room = on_room
         self.on_full = on_full
-        """Function that is called with the inbox and None when the inbox becomes full, and with the inbox and the kind of
-        a loss for the first loss of that kind since `take_losses`."""
+        """Function that is called with the inbox and None when the inbox becomes full, and with the inbox and a kind of
+        loss at the first loss of that kind since `take_losses`."""
         self._queues: tuple[deque[Received], ...] = tuple(deque() for _ in range(PRIORITY_MAX + 1))
         self._top = 0
         """Priority above which all queues are empty."""

@@ -82,6 +82,8 @@ class Deliveries:
         self._unacknowledged: list[Delivery] = []
         self._looped: dict[Inbox, Delivery] = {}
         """Message that each consumer's loop is working on, by inbox. Empty if the session tracks messages."""
+        self.redelivering: dict[Inbox, None] = {}
+        """Inboxes that may have messages to deliver again."""
 
     def __len__(self) -> int:
         return len(self._unacknowledged) + len(self._looped)
@@ -122,11 +124,19 @@ class Deliveries:
     def give_back(self, delivery: Delivery) -> None:
         """Put a message back that was not handed to the client after all. This does not count as a delivery."""
         delivery.inbox.again.appendleft(delivery)
+        self.redelivering[delivery.inbox] = None
 
     def deliver_again(self, delivery: Delivery) -> None:
         """Put a message back to be delivered once more."""
         delivery.count += 1
-        delivery.inbox.again.appendleft(delivery)
+        self.give_back(delivery)
+
+    def prune(self) -> list[Inbox]:
+        """Return the inboxes that have messages to deliver again, and forget the others."""
+        found = [inbox for inbox in self.redelivering if inbox.again and not inbox.is_closed]
+        if len(found) < len(self.redelivering):
+            self.redelivering = dict.fromkeys(found)
+        return found
 
     def retry(self, delivery: Delivery) -> bool:
         """Put a message back at which a listener raised. If it was delivered too often, drop it and return False."""

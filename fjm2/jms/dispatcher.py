@@ -39,12 +39,10 @@ class Dispatcher:
         self, mode: SessionMode, codec: ObjectCodec, redeliveries_max: int, report: Callable[[Exception], None]
     ) -> None:
         self.mode = mode
-        self.inboxes: list[Inbox] = []
+        self.inboxes: dict[Inbox, None] = {}
         self.deliveries: Final = Deliveries(mode, redeliveries_max)
         self.opener: Final = Opener(codec, self.acknowledge)
-        self.listeners: Final = ListenerTask(
-            self, self.inboxes, self.opener, self.deliveries, report, self._note_change
-        )
+        self.listeners: Final = ListenerTask(self, self.opener, self.deliveries, report, self._note_change)
         self._state = DispatcherState.OPEN
         self._receiving_at: Inbox | None = None
         """Inbox that a receive waits at, or None."""
@@ -92,7 +90,7 @@ class Dispatcher:
 
     def add(self, inbox: Inbox) -> None:
         """Begin to deliver the messages of an inbox."""
-        self.inboxes.append(inbox)
+        self.inboxes[inbox] = None
 
     async def close_inbox(self, inbox: Inbox) -> None:
         """Close an inbox. Wait for its listener, unless that is the caller. A receive that waits at the inbox returns
@@ -101,7 +99,8 @@ class Dispatcher:
             return
         inbox.is_closed = True
         self.listeners.interrupt()
-        self.inboxes.remove(inbox)
+        self.listeners.forget(inbox)
+        del self.inboxes[inbox]
         self._wake(inbox)
         while (self.listeners.running is inbox and not self.listeners.is_current()) or self._receiving_at is inbox:
             await self._next_change()
@@ -120,11 +119,8 @@ class Dispatcher:
     def check_not_listening(self, call: str) -> None:
         """Raise IllegalStateError if the session has a listener and the caller is no listener. JMS leaves such a
         session to listeners."""
-        if self.listeners.is_started and self._has_listener() and not self.listeners.is_current():
+        if self.listeners.is_started and self.listeners.has_any and not self.listeners.is_current():
             raise IllegalStateError(f"{call} while the session has a message listener")
-
-    def _has_listener(self) -> bool:
-        return any(inbox.listener is not None for inbox in self.inboxes)
 
     async def _next_change(self) -> None:
         self._changed.clear()
@@ -151,11 +147,8 @@ class Dispatcher:
         """Set the listener of an inbox, which is called from the next message on. None removes it."""
         if listener is not None and self._receiving_at is not None:
             raise IllegalStateError("a receive is waiting on this session: it cannot have a message listener")
-        inbox.listener = listener
         self.listeners.interrupt()
-        self.listeners.wake()
-        if listener is not None:
-            self.listeners.ensure_running()
+        self.listeners.listen(inbox, listener)
 
     async def receive(self, inbox: Inbox, timeout_s: float | None) -> Delivery | None:
         """Return the next message, or None after `timeout_s`, or if the consumer is closed meanwhile.
@@ -167,7 +160,7 @@ class Dispatcher:
             raise IllegalStateError("the consumer is closed")
         if self._receiving_at is not None:
             raise IllegalStateError("another receive is waiting on this session")
-        if self._has_listener():
+        if self.listeners.has_any:
             raise IllegalStateError("receive on a session that has a message listener")
         delivery = self.opener.take(inbox) if self.listeners.is_started else None
         if delivery is not None or (timeout_s is not None and timeout_s <= 0):

@@ -1,7 +1,13 @@
-"""The task in which a session calls its message listeners, one at a time, a batch of messages in one step."""
+"""The task in which a session calls its message listeners, one at a time, a batch of messages in one step.
+
+A message costs the same however many consumers a session has: an inbox that was empty wakes the task with its next
+message, and then waits for its turn in `_ready`. The others are not looked at.
+"""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from inspect import isawaitable
 from time import perf_counter
 from typing import Any
@@ -45,7 +51,6 @@ class ListenerTask:
     def __init__(
         self,
         owner: object,
-        inboxes: list[Inbox],
         opener: Opener,
         deliveries: Deliveries,
         report: Callable[[Exception], None],
@@ -59,7 +64,6 @@ class ListenerTask:
         self.wrap_listener: Callable[[Any], Any] = _unwrapped
         """Function that wraps each listener before it is called. Telemetry sets it, to put a span around each call."""
         self._owner = owner
-        self._inboxes = inboxes
         self._opener = opener
         self._deliveries = deliveries
         self._report = report
@@ -71,12 +75,45 @@ class ListenerTask:
         self._is_ending = False
         self._task: asyncio.Task[None] | None = None
         self._has_work = asyncio.Event()
-        self._wake = self._has_work.set
+        self._listening: dict[Inbox, Callable[[], None]] = {}
+        """Inboxes with a listener, and the function by which each calls for a turn."""
+        self._ready: OrderedDict[Inbox, None] = OrderedDict()
+        """Inboxes that wait for their turn. Those that do not have the function above as their `wake`."""
 
-    def ensure_running(self) -> None:
-        """Start the task, unless it runs already. Sessions without listeners have no task."""
+    @property
+    def has_any(self) -> bool:
+        """True if the session has a listener."""
+        return bool(self._listening)
+
+    def listen(self, inbox: Inbox, listener: Any) -> None:
+        """Set the listener of an inbox. None removes it. The first listener starts the task."""
+        inbox.listener = listener
+        if listener is None:
+            self._leave(inbox)
+            return
+        if inbox not in self._listening:
+            self._listening[inbox] = partial(self._take_turn, inbox)
+            self._take_turn(inbox)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def forget(self, inbox: Inbox) -> None:
+        """Call no listener with messages of an inbox that is closed."""
+        self._leave(inbox)
+        self._deliveries.redelivering.pop(inbox, None)
+
+    def _leave(self, inbox: Inbox) -> None:
+        wake = self._listening.pop(inbox, None)
+        self._ready.pop(inbox, None)
+        if wake is not None and inbox.wake is wake:  # otherwise a receive waits there
+            inbox.wake = None
+
+    def _take_turn(self, inbox: Inbox) -> None:
+        """Let an inbox wait for its turn. Until then it does not call again, because a call for each message costs
+        time."""
+        inbox.wake = None
+        self._ready[inbox] = None
+        self._has_work.set()
 
     def wake(self) -> None:
         """Make the task look for messages again."""
@@ -116,30 +153,24 @@ class ListenerTask:
             await asyncio.sleep(0)
 
     async def _wait_for_work(self) -> None:
-        """Wait for a message. Inboxes wake the task only during this wait, because a wake-up for each message costs
-        time."""
+        """Wait until an inbox calls for a turn, or something else changes."""
         self._has_work.clear()
-        listening = [inbox for inbox in self._inboxes if inbox.listener is not None]
-        for inbox in listening:
-            inbox.wake = self._wake
         await self._has_work.wait()
-        for inbox in listening:
-            if inbox.wake is self._wake:  # otherwise a receive has taken its place
-                inbox.wake = None
 
     def _next_inbox(self) -> Inbox | None:
         """Return the inbox to go on with, or None. Redelivered messages come first, in their old order. Other inboxes
         take turns."""
-        listening = [inbox for inbox in self._inboxes if inbox.listener is not None and inbox.has_waiting()]
-        if not listening:
-            return None
-        again = [inbox for inbox in listening if inbox.again]
-        if again:
-            return min(again, key=lambda inbox: inbox.again[0].serial)
-        if len(listening) > 1:
-            self._inboxes.remove(listening[0])
-            self._inboxes.append(listening[0])
-        return listening[0]
+        if self._deliveries.redelivering:
+            again = [inbox for inbox in self._deliveries.prune() if inbox in self._listening]
+            if again:
+                return min(again, key=lambda inbox: inbox.again[0].serial)
+        ready = self._ready
+        while ready:
+            inbox, _ = ready.popitem(last=False)
+            if inbox.has_waiting():
+                return inbox
+            inbox.wake = self._listening[inbox]
+        return None
 
     async def _run_batch(self, inbox: Inbox, end: float) -> None:
         listener: Any = inbox.listener
@@ -160,6 +191,8 @@ class ListenerTask:
                 await self._run_new(inbox, listener, end)
         finally:
             self.running = None
+            if inbox.wake is None and inbox in self._listening:
+                self._ready[inbox] = None  # the next turn will find out if there is more
             self._on_batch_done()
 
     def _clear_interrupt(self) -> None:
