@@ -321,7 +321,7 @@ class Inbox:
         )
 
     def has_waiting(self) -> bool:
-        return bool(self.again) or any(self._queues)
+        return self.held > 0 and (bool(self.again) or any(self._queues))
 
     def waiting(self) -> Iterator[deque[Received]]:
         """Return the queues of new messages, highest priority first."""

@@ -164,24 +164,18 @@ class ListenerTask:
             again = [inbox for inbox in self._deliveries.prune() if inbox in self._listening]
             if again:
                 return min(again, key=lambda inbox: inbox.again[0].serial)
-        ready = self._ready
-        while ready:
-            inbox, _ = ready.popitem(last=False)
-            if inbox.has_waiting():
-                return inbox
-            inbox.wake = self._listening[inbox]
-        return None
+        return self._ready.popitem(last=False)[0] if self._ready else None
 
     async def _run_batch(self, inbox: Inbox, end: float) -> None:
         listener: Any = inbox.listener
-        if not isinstance(listener, ThreadListener):
-            listener = self.wrap_listener(listener)
         self.running = inbox
-        self._clear_interrupt()
+        self._is_interrupted = self._recovers_current = False
         try:
             if isinstance(listener, ThreadListener):
                 await self._run_in_thread(inbox, listener)
-            elif inbox.again or self._deliveries.is_tracking:
+                return
+            listener = self.wrap_listener(listener)
+            if inbox.again or self._deliveries.is_tracking:
                 # Redelivered messages are in the order of all inboxes: the next one may be another inbox's.
                 for _ in range(1 if inbox.again else _BATCH_MESSAGES_MAX):
                     delivery = self._opener.take(inbox)
@@ -191,19 +185,21 @@ class ListenerTask:
                 await self._run_new(inbox, listener, end)
         finally:
             self.running = None
-            if inbox.wake is None and inbox in self._listening:
-                self._ready[inbox] = None  # the next turn will find out if there is more
+            wake = self._listening.get(inbox)
+            if wake is not None and inbox.has_waiting():
+                self._ready[inbox] = None
+            elif wake is not None:
+                inbox.wake = wake
             self._on_batch_done()
-
-    def _clear_interrupt(self) -> None:
-        self._is_interrupted = self._recovers_current = False
 
     async def _run_new(self, inbox: Inbox, listener: Any, end: float) -> None:
         """Deliver new messages of a session that acknowledges them by itself. This is the short way, which most
         messages take."""
         pop, release, destination = inbox.pop, inbox.release, inbox.destination
         hook = self._opener.acknowledge_hook
-        for _ in range(_BATCH_MESSAGES_MAX):
+        # Looking for one message more costs a consumer that has just one as much as that message.
+        count = _BATCH_MESSAGES_MAX if inbox.is_shared else min(inbox.held, _BATCH_MESSAGES_MAX)
+        for _ in range(count):
             received = pop()
             if received is None:
                 return
