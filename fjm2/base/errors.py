@@ -8,7 +8,7 @@ FJM2Error
 └── JMSError             errors of messaging; `fjm2.messages.errors` has the rest of this branch
 """
 
-from typing import Any
+from typing import Any, Self
 
 __all__ = ["CaptureError", "ConfigError", "FJM2Error", "NormError", "WireError"]
 
@@ -30,6 +30,18 @@ def _rebuild(kind: type[FJM2Error], arguments: tuple[object, ...], attributes: d
 
 class ConfigError(FJM2Error, ValueError):
     """An invalid setting. The text has the setting, its value and what was expected."""
+
+    setting: str | None = None
+    """Name of the setting; None if the error is about something else."""
+    expected: str = ""
+    """Values that the setting may have; empty if `setting` is None."""
+
+    @classmethod
+    def of(cls, setting: str, value: object, expected: str) -> Self:
+        """Return the error of a setting with a value that it may not have."""
+        error = cls(f"{setting}={value}: expected {expected}")
+        error.setting, error.expected = setting, expected
+        return error
 
 
 class CaptureError(FJM2Error):

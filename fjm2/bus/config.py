@@ -6,14 +6,15 @@ The names in the query are the fields of BusConfig, SenderConfig and ReceiverCon
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Self, get_args, get_origin, get_type_hints
 from urllib.parse import quote, unquote
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.quantities import SECONDS_EXPECTED, UNIT_SECONDS
 from fjm2.norm import ReceiverConfig, SenderConfig, Session, UdpConfig
 
 __all__ = ["DEFAULT_GROUP", "DEFAULT_PORT", "BusConfig"]
@@ -41,7 +42,6 @@ _BYTES = {"": 1.0, "b": 1.0} | {
     for prefix, power in _PREFIXES.items()
     for unit, base in (("", 1024.0), ("ib", 1024.0), ("b", 1000.0))
 }
-_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 _SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 
 
@@ -91,14 +91,22 @@ class BusConfig:
             place["group"] = unquote(match["host"])
         if match["port"]:
             place["port"] = int(match["port"])
-        own, sender, receiver = _sorted_by_owner(_query(match["query"] or ""))
+        written = _query(match["query"] or "")
         base = cls() if defaults is None else defaults
+        try:
+            return base._with(place, written)
+        except ConfigError as error:
+            raise _as_written(error, written, lambda others: base._with(place, others)) from None
+
+    def _with(self, place: Mapping[str, Any], written: "_Query") -> Self:
+        """Return these settings with a group and port, and with the settings of a query, in place of their own."""
+        own, sender, receiver = _sorted_by_owner(written)
         return replace(
-            base,
+            self,
             **place,
             **own,
-            sender=replace(base.sender, **sender),
-            receiver=replace(base.receiver, **receiver),
+            sender=replace(self.sender, **sender),
+            receiver=replace(self.receiver, **receiver),
         )
 
     def session(self, *, node_id: int | None = None, is_sender_only: bool = False, dscp: int | None = None) -> Session:
@@ -116,14 +124,19 @@ class BusConfig:
             loopback=self.loopback,
         )
 
-    def to_uri(self) -> str:
-        """Return the URI of these settings, without those that have their default value."""
+    def to_uri(self, defaults: "BusConfig | None" = None) -> str:
+        """Return the URI of these settings, without those that are as in `defaults`.
+
+        Without `defaults`, the fields' own defaults apply.
+        """
+        base = BusConfig() if defaults is None else defaults
         host = f"[{self.group.replace('%', '%25')}]" if ":" in self.group else self.group
         pairs = []
-        for owner, names in ((self, _OWN), (self.sender, _SENDER), (self.receiver, _RECEIVER)):
+        parts = ((self, base, _OWN), (self.sender, base.sender, _SENDER), (self.receiver, base.receiver, _RECEIVER))
+        for owner, usual, names in parts:
             for name in names:
                 value = getattr(owner, name)
-                if value != _DEFAULTS[type(owner)][name]:
+                if value != getattr(usual, name):
                     pairs.append(f"{_LONG_TO_SHORT.get(name, name)}={quote(_text(value), safe='')}")
         query = f"?{'&'.join(pairs)}" if pairs else ""
         return f"fjm2://{host}:{self.port}{query}"
@@ -136,38 +149,81 @@ def _without_zone_escape(host: str) -> str:
     return f"{address}%{unquote(scope.removeprefix('25'))}" if percent else address
 
 
-def _query(text: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
+class _Written(NamedTuple):
+    """A setting as the user wrote it: short names stay short, and values keep their units."""
+
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.text}"
+
+
+_Query = Mapping[str, _Written]
+"""The settings of a query by their full names."""
+
+
+def _query(text: str) -> dict[str, _Written]:
+    pairs: dict[str, _Written] = {}
     for part in filter(None, text.split("&")):
         name, equals, value = part.partition("=")
-        name, value = unquote(name), unquote(value)
-        full = _SHORT.get(name, name)
+        one = _Written(unquote(name), unquote(value))
+        full = _SHORT.get(one.name, one.name)
         if full not in _READERS:
             known = sorted([*_READERS, *_SHORT])
-            meant = "".join(f" (did you mean {one}?)" for one in get_close_matches(name, known, 1))
-            raise ConfigError(f"{name}={value}: unknown{meant}, expected one of {', '.join(known)}")
+            meant = get_close_matches(one.name, known, 1)
+            raise ConfigError(
+                f"{one}: unknown setting; did you mean {meant[0]}?"
+                if meant
+                else f"{one}: unknown setting, expected one of {', '.join(known)}"
+            )
         if not equals:
-            raise ConfigError(f"{name}: expected {name}=VALUE")
+            raise ConfigError(f"{one.name}: expected {one.name}=VALUE")
         if full in pairs:
-            raise ConfigError(f"{name}={value}: given twice, expected once")
-        pairs[full] = "none" if name in _SHORT and _is_zero(value) else value
+            also = "" if pairs[full].name == one.name else f", also as {pairs[full]}"
+            raise ConfigError(f"{one}: given twice{also}, expected once")
+        pairs[full] = one
     return pairs
+
+
+def _as_written(error: ConfigError, written: _Query, check: Callable[[_Query], object]) -> ConfigError:
+    """Return an error that names the settings as the user wrote them, and no others.
+
+    `check` raises ConfigError for a query with a mistake. If settings are refused because another one has its default,
+    the error names those without which the query is correct.
+    """
+    if error.setting not in _READERS:
+        return error
+    expected = error.expected.replace("None", "none")  # as a URI has it
+    if error.setting in written:
+        return ConfigError(f"{written[error.setting]}: expected {expected}")
+
+    def is_to_blame(name: str) -> bool:
+        try:
+            check({other: one for other, one in written.items() if other != name})
+        except ConfigError:
+            return False
+        return True
+
+    blamed = [one for name, one in written.items() if is_to_blame(name)] or list(written.values())
+    return ConfigError(f"{'&'.join(map(str, blamed))}: expected {error.setting} as well, of {expected}")
+
+
+def _sorted_by_owner(written: _Query) -> tuple[dict[str, Any], ...]:
+    """Return the values of a query in three dicts: settings of the bus itself, of its sender, and of its receiver."""
+    values = {}
+    for name, one in written.items():
+        is_none = one.name in _SHORT and _is_zero(one.text)
+        try:
+            values[name] = None if is_none else _READERS[name](one.text)
+        except _UnfitError as unfit:
+            raise ConfigError(f"{one}: expected {unfit}") from None
+    return tuple({name: values[name] for name in names if name in values} for names in (_OWN, _SENDER, _RECEIVER))
 
 
 def _is_zero(text: str) -> bool:
     match = _AMOUNT.fullmatch(text)
     return match is not None and float(match[1]) == 0
-
-
-def _sorted_by_owner(pairs: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
-    """Return the values of a query in three dicts: settings of the bus itself, of its sender, and of its receiver."""
-    values = {}
-    for name, text in pairs.items():
-        try:
-            values[name] = _READERS[name](text)
-        except _UnfitError as unfit:
-            raise ConfigError(f"{name}={text}: expected {unfit}") from None
-    return tuple({name: values[name] for name in names if name in values} for names in (_OWN, _SENDER, _RECEIVER))
 
 
 _Reader = Callable[[str], Any]
@@ -221,7 +277,7 @@ def _number(name: str, kind: type[int] | type[float]) -> _Reader:
     elif "bytes" in parts:
         units, expected = _BYTES, "bytes, as in 65536, 64k or 16MiB"
     elif parts[-1] == "s" or parts[-2:-1] == ["s"]:
-        units, expected = _SECONDS, "seconds, as in 0.5, 20ms or 500us"
+        units, expected = {"": 1.0, **UNIT_SECONDS}, SECONDS_EXPECTED
 
     def read(text: str) -> int | float:
         match = _AMOUNT.fullmatch(text)
@@ -251,13 +307,8 @@ def _readers(owner: type[Any]) -> dict[str, _Reader]:
     return {name: reader for name, reader in found if reader is not None}
 
 
-def _defaults(owner: type[Any]) -> dict[str, Any]:
-    return {one.name: one.default for one in fields(owner) if one.default is not MISSING}
-
-
 _LONG_TO_SHORT = {full: short for short, full in _SHORT.items()}
 _BY_OWNER = {owner: _readers(owner) for owner in (BusConfig, SenderConfig, ReceiverConfig)}
-_DEFAULTS = {owner: _defaults(owner) for owner in _BY_OWNER}
 _OWN = tuple(name for name in _BY_OWNER[BusConfig] if name not in ("group", "port"))
 _SENDER, _RECEIVER = tuple(_BY_OWNER[SenderConfig]), tuple(_BY_OWNER[ReceiverConfig])
 _READERS = {name: _BY_OWNER[BusConfig][name] for name in _OWN} | _BY_OWNER[SenderConfig] | _BY_OWNER[ReceiverConfig]

@@ -42,7 +42,12 @@ class ConnectionFactory:
         if "overflow" in consumer:
             consumer["overflow"] = overflow_of(consumer["overflow"])
         text = os.environ.get(ENVIRONMENT, DEFAULT_URI) if uri is None else uri
-        self._config = BusConfig.from_uri(with_options(text, options, BUS_DEFAULTS.to_uri()))
+        try:
+            self._config = BusConfig.from_uri(with_options(text, options), BUS_DEFAULTS)
+        except ConfigError as error:
+            if uri is None and ENVIRONMENT in os.environ and not options:
+                raise ConfigError(f"{error} (in {ENVIRONMENT} of the environment)") from None
+            raise
         self._settings = ClientSettings(consumer=ConsumerSettings(**consumer), **client)
 
     @property
@@ -81,25 +86,15 @@ class ConnectionFactory:
     """Raise NotImplementedError, because FJM2 does not offer XA transactions."""
 
 
-_Settings = list[tuple[str, str]]
-"""Names of settings, each with the part of a query that sets it."""
-
-
-def with_options(uri: str, options: Mapping[str, object], defaults: str) -> str:
-    """Return a URI with options added. Options override the URI's settings, which override those of `defaults`."""
-    asked = [(_long(name), f"{name}={quote(_text(name, value), safe='')}") for name, value in options.items()]
-    settings = _fill(_fill(asked, _settings_of(uri)), _settings_of(defaults))
-    return f"{uri.partition('?')[0]}?{'&'.join(part for _, part in settings)}"
-
-
-def _settings_of(uri: str) -> _Settings:
-    parts = filter(None, uri.partition("?")[2].split("&"))
-    return [(_long(unquote(part.partition("=")[0])), part) for part in parts]
-
-
-def _fill(settings: _Settings, others: _Settings) -> _Settings:
-    names = {name for name, _ in settings}
-    return settings + [(name, part) for name, part in others if name not in names]
+def with_options(uri: str, options: Mapping[str, object]) -> str:
+    """Return a URI with options added, which override the URI's settings."""
+    if not options:
+        return uri
+    place, _, query = uri.partition("?")
+    names = {_long(name) for name in options}
+    kept = [part for part in query.split("&") if part and _long(unquote(part.partition("=")[0])) not in names]
+    asked = [f"{name}={quote(_text(name, value), safe='')}" for name, value in options.items()]
+    return f"{place}?{'&'.join([*asked, *kept])}"
 
 
 def _long(name: str) -> str:

@@ -49,7 +49,7 @@ class Sync(Enum):
 
 def _check(holds: bool, name: str, value: object, expected: str) -> None:
     if not holds:
-        raise ConfigError(f"{name}={value}: expected {expected}")
+        raise ConfigError.of(name, value, expected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class SenderConfig:
         _check(64 <= self.segment_bytes <= 65_000, "segment_bytes", self.segment_bytes, "64 to 65000")
         _check(1 <= self.block_segments <= 255, "block_segments", self.block_segments, "1 to 255")
         most = 255 - self.block_segments if is_rs else 0
-        expected = f"0 to {most} (255 - block_segments)" if is_rs else f"0 with fec={self.fec.value}"
+        expected = f"0 to {most} (255 - block_segments)" if is_rs else "0, or fec=rs"
         _check(0 <= self.parity_segments <= most, "parity_segments", self.parity_segments, expected)
         auto = f"0 to parity_segments ({self.parity_segments})"
         _check(0 <= self.auto_parity <= self.parity_segments, "auto_parity", self.auto_parity, auto)

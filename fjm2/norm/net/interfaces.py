@@ -192,11 +192,11 @@ def _routed(family: int, towards: str, interfaces: tuple[Interface, ...]) -> Int
     if scope:
         return find_interface(scope, family)
     if not HAS_NETLINK:
-        raise _unknown(None, "the name of an interface, as routes are not known on this platform", interfaces)
+        raise _unknown(None, f"the name of an interface, as routes are not known on {sys.platform}", interfaces)
     try:
         index, source = _route(address)
     except OSError as error:
-        raise _unknown(None, f"an interface, as none leads to {towards} ({error.strerror})", interfaces) from error
+        raise _no_network(f"no network interface leads to {towards} ({error.strerror})", family, interfaces) from error
     # A host's own addresses are all routed to lo. For them, take the interface that has the address instead.
     owners = [one for one in interfaces if _has(one, source, family) and not address.is_multicast]
     found = owners or [one for one in interfaces if one.index == index]
@@ -205,13 +205,27 @@ def _routed(family: int, towards: str, interfaces: tuple[Interface, ...]) -> Int
 
 def _with_address(interface: Interface, text: str | None, family: int, interfaces: tuple[Interface, ...]) -> Interface:
     if HAS_NETLINK and not interface.addresses(family):
+        if text is None:
+            raise _no_network(f"{interface.name} has no {_version(family)} address", family, interfaces)
         raise _unknown(text, f"an interface with an {_version(family)} address", interfaces)
     return interface
 
 
+def _no_network(problem: str, family: int, interfaces: tuple[Interface, ...]) -> ConfigError:
+    """Return the error for a host without a network, with the settings that need none."""
+    own = "::1" if family == socket.AF_INET6 else "127.0.0.1"
+    return ConfigError(
+        f"{problem}: connect this host to a network, or name another interface; programs on this host alone need no "
+        f"network with interface={own} and ttl=0, in a URI ?interface={own}&ttl=0; {_listed(interfaces)}"
+    )
+
+
 def _unknown(text: str | None, expected: str, interfaces: tuple[Interface, ...]) -> ConfigError:
-    there_are = ", ".join(map(str, interfaces))
-    return ConfigError(f"interface={text!r}: expected {expected}; there are {there_are}")
+    return ConfigError(f"interface={text!r}: expected {expected}; {_listed(interfaces)}")
+
+
+def _listed(interfaces: tuple[Interface, ...]) -> str:
+    return f"there are {', '.join(map(str, interfaces))}" if interfaces else "there are none"
 
 
 def _version(family: int) -> str:

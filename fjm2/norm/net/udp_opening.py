@@ -61,7 +61,7 @@ class UdpConfig:
         for name, low, high in _RANGES:
             value = getattr(self, name)
             if not low <= value <= high:
-                raise ConfigError(f"{name}={value}: expected {low} to {high}")
+                raise ConfigError.of(name, value, f"{low} to {high}")
 
     @property
     def family(self) -> socket.AddressFamily:

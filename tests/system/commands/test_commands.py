@@ -385,7 +385,7 @@ MISTAKES = [
     ("send --data FILE --ack-from 4294967295", "Invalid value for '--ack-from': '4294967295': expected node ids from"),
     ("send --data FILE --fec rs --parity 192", "parity_segments=192: expected 0 to 191 (255 - block_segments)"),
     ("send --data FILE --fec rs --parity 9 --auto-parity 10", "auto_parity=10: expected 0 to parity_segments (9)"),
-    ("send --data FILE --parity 1", "parity_segments=1: expected 0 with fec=none"),
+    ("send --data FILE --parity 1", "parity_segments=1: expected 0, or fec=rs"),
     ("send --data FILE --block-size 256", "block_segments=256: expected 1 to 255"),
     ("send --data FILE --segment-size 5", "segment_bytes=5: expected 64 to 65000"),
     ("send --data FILE --rate -1", "rate_bps=-1.0: expected 1e3 to 1e12, or None"),

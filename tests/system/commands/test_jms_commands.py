@@ -405,7 +405,7 @@ MISTAKES = [
     ),
     (
         "pub t x --uri fjm2://?rate=fast",
-        "Invalid value for '--uri' (env var: 'FJM2_URI'): rate_bps=fast: expected bits",
+        "Invalid value for '--uri' (env var: 'FJM2_URI'): rate=fast: expected bits",
     ),
     ("sub t --uri fjm2://?interface=eth77", "interface='eth77': expected the name or the IPv4 address of an interface"),
     ("sub t --selector a>>3", "Invalid value for '--selector': 'a>>3': expected a name, a literal"),

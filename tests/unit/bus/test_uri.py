@@ -85,6 +85,7 @@ def test_durations_have_units() -> None:
     assert sender("grtt_s=20ms").grtt_s == pytest.approx(0.02)
     assert sender("grtt_s=0.5").grtt_s == 0.5
     assert BusConfig.from_uri("fjm2://?inactivity_s=5s").receiver.inactivity_s == 5.0
+    assert BusConfig.from_uri("fjm2://?inactivity_s=2min").receiver.inactivity_s == 120.0
 
 
 @pytest.mark.parametrize(("text", "is_on"), [("on", True), ("True", True), ("1", True), ("off", False), ("no", False)])
@@ -101,11 +102,17 @@ def test_values_may_be_percent_encoded() -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("segment_byte=99", r"^segment_byte=99: unknown \(did you mean segment_bytes\?\), expected one of "),
-        ("colour=red", r"^colour=red: unknown, expected one of .*rate.*segment_bytes"),
-        ("rate=fast", "^rate_bps=fast: expected bits per second, as in .*100mbit.*, or none$"),
-        ("rate=10MiB", "^rate_bps=10MiB: expected bits per second"),
-        ("rate_bps=0", "^rate_bps=0.*: expected 1e3 to 1e12, or None"),
+        ("segment_byte=99", r"^segment_byte=99: unknown setting; did you mean segment_bytes\?$"),
+        ("colour=red", r"^colour=red: unknown setting, expected one of .*rate.*segment_bytes"),
+        ("rate=fast", "^rate=fast: expected bits per second, as in .*100mbit.*, or none$"),
+        ("rate_bps=fast", "^rate_bps=fast: expected bits per second"),
+        ("rate=10MiB", "^rate=10MiB: expected bits per second"),
+        ("rate=5bit", "^rate=5bit: expected 1e3 to 1e12, or none$"),
+        ("rate_bps=0", "^rate_bps=0: expected 1e3 to 1e12, or none$"),
+        ("window_bytes=1k", "^window_bytes=1k: expected two segments or more$"),
+        ("parity_segments=4", "^parity_segments=4: expected 0, or fec=rs$"),
+        ("grtt_min_s=1&ttl=0", "^grtt_min_s=1: expected grtt_s as well, of 1.0 to 10.0$"),
+        ("grtt_max_s=500us", "^grtt_max_s=500us: expected grtt_min_s as well, of 1e-6 to grtt_max_s$"),
         ("stream_bytes=16mbit", "^stream_bytes=16mbit: expected bytes, as in"),
         ("segment_bytes=1.5", "^segment_bytes=1.5: expected bytes"),
         ("segment_bytes=5", "^segment_bytes=5: expected 64 to 65000"),
@@ -120,7 +127,7 @@ def test_values_may_be_percent_encoded() -> None:
         ("dscp=64", "^dscp=64: expected 0 to 63$"),
         ("ttl", "^ttl: expected ttl=VALUE$"),
         ("ttl=1&ttl=2", "^ttl=2: given twice"),
-        ("rate=1mbit&rate_bps=2e6", "^rate_bps=2e6: given twice"),
+        ("rate=1mbit&rate_bps=2e6", "^rate_bps=2e6: given twice, also as rate=1mbit, expected once$"),
         ("group=239.1.1.1", "^group=239.1.1.1: unknown"),
         ("file_directory=/no/such/place", "^file_directory=/no/such/place: expected an existing directory"),
     ],

@@ -1,0 +1,48 @@
+"""Counts and durations as people write and read them, for all commands, messages and settings."""
+
+import math
+import re
+from typing import Final
+
+SECONDS_EXPECTED: Final = "seconds, or a number with a unit, as in 500ms, 5s, 2min or 1h"
+"""Rule for durations, for error messages and help texts."""
+
+UNIT_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+"""Units of durations, in seconds. A number without a unit is in seconds."""
+
+_DURATION: Final = re.compile(r"([0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+)\s*([a-z]*)", re.IGNORECASE)
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds of a duration, such as `500ms`, `5s`, `2min` or `1h`. A number without a unit is in seconds.
+
+    Raise ValueError, with what was expected, if the text is no duration.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    unit = UNIT_SECONDS.get((match[2] or "s").lower()) if match else None
+    if match is None or unit is None:
+        raise ValueError(f"expected {SECONDS_EXPECTED}")
+    # Dividing by 1000 rounds once, as the literal 0.02 does; multiplying by 1e-3 would round twice.
+    seconds = float(match[1]) * unit if unit >= 1 else float(match[1]) / round(1 / unit)
+    if not math.isfinite(seconds):
+        raise ValueError(f"expected {SECONDS_EXPECTED}")
+    return seconds
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration as `seconds_of` reads it, in the largest unit in which it has no fraction: `500ms`, `2min`."""
+    if seconds == 0:
+        return "0s"
+    for unit, size in reversed(UNIT_SECONDS.items()):
+        amount = seconds / size
+        if amount >= 1 and math.isclose(amount, round(amount), rel_tol=1e-9):
+            return f"{round(amount)}{unit}"
+    return f"{seconds:g}s"
+
+
+def count_of(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: `1 subscriber`, `2 subscribers`, `1,234 losses`.
+
+    The plural of the noun ends in s unless `plural` is given.
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
