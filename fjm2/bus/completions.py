@@ -154,7 +154,9 @@ async def wait_until_stored(stored: asyncio.Future[None]) -> None:
     """
     await asyncio.wait([stored])
     if stored.cancelled():
-        raise UnconfirmedError("the message may not have been stored: its gate gave up")
+        raise UnconfirmedError(
+            "the message may not have been stored: its gate gave up; send it again if a duplicate does no harm"
+        )
     stored.result()
 
 

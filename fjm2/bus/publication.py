@@ -98,7 +98,7 @@ class Publisher:
     def refuse(self, error: NormError) -> NoReturn:
         """Raise the JMSError that says why a message could not be sent."""
         if not self.lanes.is_open:
-            raise IllegalStateError("the bus is closed") from error
+            raise IllegalStateError("the connection is closed: create another one") from error
         raise ResourceAllocationError(f"cannot send: {error}", linked_exception=error)
 
     def wait_for_subscription(self, lane: "Lane") -> Awaitable[None]:
@@ -244,7 +244,7 @@ class Outbox:
     def frame(self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int) -> Post:
         """Return the message as a frame to be sent, and set the headers that a send sets."""
         if self.is_closed:
-            raise IllegalStateError("the session is closed")
+            raise IllegalStateError("the session is closed: create another one")
         if destination.kind_flags:
             self._check_destination(destination)
         now = time_ns() // 1_000_000
@@ -298,7 +298,9 @@ class Outbox:
         """Raise IllegalStateError if called in a completion listener of this session, because `call` would wait for
         itself."""
         if self.completions.is_current():
-            raise IllegalStateError(f"{call} cannot be called in a completion listener of the same session")
+            raise IllegalStateError(
+                f"{call} in a completion listener of the same session would wait for itself: call it in another task"
+            )
 
     @property
     def uncommitted(self) -> int:
@@ -350,5 +352,7 @@ class Outbox:
             if not sent:
                 reason = f"the transaction was rolled back: {failure}"
                 raise TransactionRolledBackError(reason, linked_exception=failure) from failure
-            raise UnconfirmedError(f"the transaction is in doubt: {failure}") from failure
+            raise UnconfirmedError(
+                f"the transaction is in doubt, and some subscribers may have its messages: {failure}"
+            ) from failure
         return self._publication.accept_transaction() if any(flags & PERSISTENT for *_, flags in posts) else None

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.status import Status
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.quantities import count_of
 from fjm2.bus.config import BusConfig
 from fjm2.doctor import Finding, Listener, Scene, Verdict, examine, exit_code, look, probe
 from fjm2.norm.net.udp_socket import check_platform
@@ -172,7 +173,7 @@ def _print_summary(findings: Iterable[Finding]) -> None:
     if not faults and not warnings:
         click.echo(f"Nothing is wrong{f', as far as could be checked ({unseen} unknown)' if unseen else ''}.")
     else:
-        click.echo(f"{faults} faults, {warnings} warnings, {unseen} unknown.")
+        click.echo(f"{count_of(faults, 'fault')}, {count_of(warnings, 'warning')}, {unseen} unknown.")
 
 
 def _listen(scene: Scene, timeout_s: float | None, as_json: bool) -> int:
@@ -180,7 +181,7 @@ def _listen(scene: Scene, timeout_s: float | None, as_json: bool) -> int:
     if scene.place is None:
         raise ConfigError(scene.problem)
     if not scene.udp.is_multicast:
-        raise ConfigError(f"uri={scene.bus.to_uri()!r}: expected a group to listen in")
+        raise ConfigError(f"{scene.bus.group} is the address of one host: expected a multicast group to listen in")
     with Listener(scene) as listener:
         click.echo(
             f"listening in {scene.group} port {scene.udp.port} on {scene.interface.name}; on the other host: "
@@ -197,5 +198,6 @@ def _listen(scene: Scene, timeout_s: float | None, as_json: bool) -> int:
             told = {"hosts": sorted(listener.hosts), "answered": answerer.answered, "refused": answerer.refused}
             click.echo(json.dumps(told))
         else:
-            click.echo(f"answered {answerer.answered} probes of {len(listener.hosts)} hosts", err=True)
+            hosts = count_of(len(listener.hosts), "host")
+            click.echo(f"answered {count_of(answerer.answered, 'probe')} of {hosts}", err=True)
     return code

@@ -40,7 +40,7 @@ def mode_of(mode: int, transacted: bool) -> SessionMode:
     try:
         return SessionMode(mode)
     except ValueError:
-        raise JMSError(f"mode={mode!r}: expected one of SessionMode") from None
+        raise JMSError(f"mode={mode!r}: expected one of {', '.join(one.name for one in SessionMode)}") from None
 
 
 class ConnectionState(Enum):
@@ -86,7 +86,7 @@ class ConnectionCore:
     async def open(self) -> None:
         """Open the connection. Calling this twice does no harm."""
         if self.is_closed:
-            raise IllegalStateError("the connection is closed")
+            raise IllegalStateError("the connection is closed: create another one")
         if self.endpoint is not None:
             return
         if self.settings.client_id is not None:
@@ -193,7 +193,7 @@ class ConnectionCore:
     def check_open(self) -> Endpoint:
         """Return the endpoint. Raise IllegalStateError unless the connection is open."""
         if self.is_closed:
-            raise IllegalStateError("the connection is closed")
+            raise IllegalStateError("the connection is closed: create another one")
         if self.endpoint is None:
             raise IllegalStateError("the connection is not open: await it, or use it in `async with`")
         self.endpoint.check_open()
@@ -214,9 +214,13 @@ class ConnectionCore:
         if not isinstance(value, str) or not value:
             raise InvalidClientIDError(f"client_id={value!r}: expected a string that is not empty")
         if endpoint.client_id is not None:
-            raise IllegalStateError(f"the client id is already set: {endpoint.client_id!r}")
+            raise IllegalStateError(
+                f"client_id={value!r}: the connection is {endpoint.client_id!r} already, which cannot be changed"
+            )
         if self._is_used:
-            raise IllegalStateError("the client id must be set before the connection is used")
+            raise IllegalStateError(
+                f"client_id={value!r}: expected before any use of it, as in ConnectionFactory(client_id=...)"
+            )
         self._claim_id(value)
         endpoint.client_id = value
         endpoint.announce()
@@ -224,7 +228,9 @@ class ConnectionCore:
     def _claim_id(self, client_id: str) -> None:
         claim = self.config.group, self.config.port, client_id
         if claim in _claimed and not _claimed[claim].is_closed():
-            raise InvalidClientIDError(f"client_id={client_id!r}: in use")
+            raise InvalidClientIDError(
+                f"client_id={client_id!r}: in use by another connection of this program; expected a name of its own"
+            )
         _claimed[claim] = asyncio.get_running_loop()
         self._claim = claim
 
@@ -240,7 +246,9 @@ class ConnectionCore:
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "not open" if self.endpoint is None else "open"
         name = "" if self.client_id is None else f" {self.client_id!r}"
-        return f"<Connection{name} to {self.config.to_uri()}, {state}>"
+        from fjm2.bus.bus import BUS_DEFAULTS  # only now: see ConnectionFactory
+
+        return f"<Connection{name} to {self.config.to_uri(BUS_DEFAULTS)}, {state}>"
 
 
 class Connection:

@@ -25,6 +25,8 @@ from .session import Session, SessionCore
 from .session import core_of as session_core_of
 from .settings import SessionMode
 
+CLOSED_TEXT = "the context is closed: use it inside its `async with` block, or create another one"
+
 
 class SharedConnection:
     """A connection, and the number of contexts that use it."""
@@ -55,7 +57,7 @@ class JMSContext(MessageFactory):
 
     async def _open(self) -> Self:
         if self._is_closed:
-            raise IllegalStateError("the context is closed")
+            raise IllegalStateError(CLOSED_TEXT)
         if self._session is None:
             await self._shared.connection
             self._begin()
@@ -70,7 +72,7 @@ class JMSContext(MessageFactory):
     def _own(self) -> Session:
         """Session of this context. If the connection is open, the first use opens the session."""
         if self._is_closed:
-            raise IllegalStateError("the context is closed")
+            raise IllegalStateError(CLOSED_TEXT)
         return self._session or self._begin()
 
     def create_context(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE) -> "JMSContext":
@@ -108,7 +110,7 @@ class JMSContext(MessageFactory):
     @property
     def _connection(self) -> Connection:
         if self._is_closed:
-            raise IllegalStateError("the context is closed")
+            raise IllegalStateError(CLOSED_TEXT)
         return self._shared.connection
 
     def start(self) -> Awaitable[None]:
@@ -279,12 +281,14 @@ class JMSContext(MessageFactory):
     ) -> list[Message]:
         """Send a message, and return `count` replies, or all that arrive within `timeout` seconds."""
         if timeout is None and count is None:
-            raise ValueError("timeout or count: expected at least one of them")
+            raise ValueError("timeout or count: expected at least one of them, or the call would never end")
         return await self._requests().request(dest, message, timeout, count)
 
     def _requests(self) -> Replies:
         if self.transacted:
-            raise IllegalStateError("a request in a transaction would not be sent before the commit")
+            raise IllegalStateError(
+                "a request in a transaction would be sent only by the commit: expected a context that is not transacted"
+            )
         session_core_of(self._used()).check_open()
         if self._replies is None:
             self._replies = Replies(self._connection.create_session())

@@ -14,6 +14,9 @@ from .deliveries import Deliveries, Opener
 from .listener_task import ListenerTask
 from .settings import SessionMode
 
+_ANOTHER: Final = "use another session, from connection.create_session() or context.create_context()"
+"""Remedy for a session that is in use."""
+
 
 class DispatcherState(Enum):
     """Lifecycle of a session's receiving half."""
@@ -108,19 +111,21 @@ class Dispatcher:
     def check_open(self) -> None:
         """Raise IllegalStateError if the session is closed."""
         if self._state is DispatcherState.CLOSED:
-            raise IllegalStateError("the session is closed")
+            raise IllegalStateError("the session is closed: create another one")
 
     def check_not_in_listener(self, call: str) -> None:
         """Raise IllegalStateError if called in a listener of this session, because `call` would wait for its own
         caller."""
         if self.listeners.is_current():
-            raise IllegalStateError(f"{call} cannot be called in a listener of the same session")
+            raise IllegalStateError(
+                f"{call} in a message listener of the same session would wait for itself: call it in another task"
+            )
 
     def check_not_listening(self, call: str) -> None:
         """Raise IllegalStateError if the session has a listener and the caller is no listener. JMS leaves such a
         session to listeners."""
         if self.listeners.is_started and self.listeners.has_any and not self.listeners.is_current():
-            raise IllegalStateError(f"{call} while the session has a message listener")
+            raise IllegalStateError(f"{call}: the session has a message listener, and only that may use it: {_ANOTHER}")
 
     async def _next_change(self) -> None:
         self._changed.clear()
@@ -146,7 +151,9 @@ class Dispatcher:
     def listen(self, inbox: Inbox, listener: Any) -> None:
         """Set the listener of an inbox, which is called from the next message on. None removes it."""
         if listener is not None and self._receiving_at is not None:
-            raise IllegalStateError("a receive is waiting on this session: it cannot have a message listener")
+            raise IllegalStateError(
+                f"a receive is waiting on this session, which cannot have a listener as well: {_ANOTHER}"
+            )
         self.listeners.interrupt()
         self.listeners.listen(inbox, listener)
 
@@ -157,11 +164,11 @@ class Dispatcher:
         """
         self.check_open()
         if inbox.is_closed:
-            raise IllegalStateError("the consumer is closed")
+            raise IllegalStateError("the consumer is closed: create another one")
         if self._receiving_at is not None:
-            raise IllegalStateError("another receive is waiting on this session")
+            raise IllegalStateError(f"another receive is waiting on this session, which can have only one: {_ANOTHER}")
         if self.listeners.has_any:
-            raise IllegalStateError("receive on a session that has a message listener")
+            raise IllegalStateError(f"receive: the session has a message listener: {_ANOTHER}")
         delivery = self.opener.take(inbox) if self.listeners.is_started else None
         if delivery is not None or (timeout_s is not None and timeout_s <= 0):
             return delivery

@@ -85,7 +85,7 @@ class Endpoint:
     def check_sendable(self, destination: Destination) -> None:
         """Raise JMSError if nothing can be sent to a destination."""
         if destination.kind_flags == QUEUE_FLAG:
-            refuse("queues")
+            refuse("queues", destination)
         if destination.kind_flags & TEMPORARY_FLAG:
             self.temporaries.check_alive(destination)
 
@@ -99,7 +99,7 @@ class Endpoint:
     def check_open(self) -> None:
         """Raise IllegalStateError if the connection is closed, or used in another event loop."""
         if self.is_closed:
-            raise IllegalStateError("the connection is closed")
+            raise IllegalStateError("the connection is closed: create another one")
         self.check_loop()
 
     def check_loop(self) -> None:
@@ -109,7 +109,9 @@ class Endpoint:
         except RuntimeError:
             loop = None
         if loop is not self.loop:
-            raise IllegalStateError("a connection can only be used in the event loop that opened it")
+            raise IllegalStateError(
+                "a connection can only be used in the event loop that opened it; threads use fjm2.jms.blocking"
+            )
 
     def statistics(self, sessions: int) -> ConnectionStatistics:
         """Return the statistics of the connection, which has `sessions` open sessions."""

@@ -3,11 +3,12 @@
 from typing import Final, NoReturn
 
 from fjm2.base.version import __version__
+from fjm2.messages.destination import Destination, Topic, called
 from fjm2.messages.errors import ResourceAllocationError
 from fjm2.messages.properties import DELIVERY_COUNT, GROUP_ID, GROUP_SEQUENCE
 
 NEEDS: Final[dict[str, str]] = {
-    "queues": "need a coordinator; temporary queues do not",
+    "queues": "need a coordinator",
     "queue browsers": "need a coordinator",
     "shared subscriptions": "need a coordinator",
     "durable subscriptions": "need a store",
@@ -24,11 +25,32 @@ NEVER: Final[dict[str, str]] = {
 }
 
 
-def refuse(what: str) -> NoReturn:
-    """Refuse a facility: raise NotImplementedError if it will never be offered, otherwise ResourceAllocationError."""
+_INSTEAD: Final[dict[str, str]] = {
+    "queues": "use {topic}, whose messages go to every subscriber, or create_temporary_queue() for replies",
+    "queue browsers": "use a consumer of {topic}, or `fjm2 tail`, which shows messages as they pass",
+    "shared subscriptions": "use create_consumer, which gives every consumer every message; a selector can divide them",
+    "durable subscriptions": "use create_consumer, which gets what is sent while it is open",
+    "shared durable subscriptions": "use create_consumer, which gets what is sent while it is open",
+    "delayed delivery": "wait before the send, as with asyncio.sleep",
+    "overrides by an administrator": "pass the options to ConnectionFactory",
+    "domain-specific interfaces": "use create_connection or create_context, which have topics and temporary queues",
+    "connection consumers": "use a session with a message listener",
+    "XA transactions": "use a transacted session",
+}
+"""Remedies: calls to use in place of each facility."""
+
+
+def refuse(what: str, destination: Destination | None = None) -> NoReturn:
+    """Refuse a facility: raise NotImplementedError if it will never be offered, otherwise ResourceAllocationError.
+
+    The message names the destination that it was wanted for, and the calls to use instead.
+    """
+    subject = "" if destination is None else f"{destination}: "
+    topic = "a topic" if destination is None else called(Topic, destination.name)
+    instead = _INSTEAD[what].format(topic=topic)
     if what in NEVER:
-        raise NotImplementedError(f"{what} {NEVER[what]}, and are not offered")
-    raise ResourceAllocationError(f"{what} {NEEDS[what]}: not in this release")
+        raise NotImplementedError(f"{subject}{what} {NEVER[what]}, and are not offered: {instead}")
+    raise ResourceAllocationError(f"{subject}{what} {NEEDS[what]}, which this release does not have: {instead}")
 
 
 class ConnectionMetaData:

@@ -10,8 +10,8 @@ from fjm2.bus.completions import CompletionListener
 from fjm2.bus.publication import Outbox, Post
 from fjm2.bus.statistics import ProducerStatistics
 from fjm2.messages.delivery import DEFAULT_PRIORITY, DeliveryMode
-from fjm2.messages.destination import Destination
-from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, JMSError
+from fjm2.messages.destination import Destination, not_a_destination
+from fjm2.messages.errors import IllegalStateError, JMSError
 from fjm2.messages.header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT, PRIORITY_MAX
 
 from .metadata import refuse
@@ -22,26 +22,26 @@ _LONG_MAX = (1 << 63) - 1
 def check_delivery_mode(value: int) -> int:
     """Return the flag of a delivery mode. Raise JMSError if there is no such mode."""
     if type(value) is bool or value not in (1, 2):
-        raise JMSError(f"delivery_mode={value!r}: expected PERSISTENT or NON_PERSISTENT")
+        raise JMSError(f"delivery_mode={value!r}: expected DeliveryMode.PERSISTENT or DeliveryMode.NON_PERSISTENT")
     return PERSISTENT if value == DeliveryMode.PERSISTENT else 0
 
 
 def check_priority(value: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= PRIORITY_MAX:
-        raise JMSError(f"priority={value!r}: expected 0 to {PRIORITY_MAX}")
+        raise JMSError(f"priority={value!r}: expected a whole number from 0 to {PRIORITY_MAX}")
     return value
 
 
 def check_time_to_live(value: int) -> int:
     # Half of the range: the sum with the present time has to be a long, too.
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LONG_MAX >> 1:
-        raise JMSError(f"time_to_live={value!r}: expected milliseconds, 0 for ever")
+        raise JMSError(f"time_to_live={value!r}: expected whole milliseconds, or 0 for ever")
     return value
 
 
 def check_destination(destination: object) -> Destination:
     if not isinstance(destination, Destination):
-        raise InvalidDestinationError(f"{destination!r}: expected a Destination")
+        raise not_a_destination(destination)
     return destination
 
 
@@ -132,7 +132,7 @@ class SendOptions:
     @delivery_delay.setter
     def delivery_delay(self, value: int) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise JMSError(f"delivery_delay={value!r}: expected milliseconds")
+            raise JMSError(f"delivery_delay={value!r}: expected whole milliseconds")
         if value:
             refuse("delayed delivery")
 
@@ -171,12 +171,14 @@ class AnyProducer(SendOptions):
         """Return destination, flags, priority and time to live of a send. Arguments that are None become the producer's
         options."""
         if self._is_closed:
-            raise IllegalStateError("the producer is closed")
+            raise IllegalStateError("the producer is closed: create another one")
         destination = self._destination
         if destination is None:
             destination = check_destination(dest)
         elif dest is not None:
-            raise NotImplementedError(f"this producer sends to {destination} only")
+            raise NotImplementedError(
+                f"this producer sends to {destination} only: expected no destination, or a producer made without one"
+            )
         flags = self._flags
         if delivery_mode is not None:
             flags = flags & ~PERSISTENT | check_delivery_mode(delivery_mode)

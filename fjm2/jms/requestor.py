@@ -5,12 +5,13 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import NoReturn, Self, cast
 
-from fjm2.messages.destination import Destination, Topic
-from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, MessageFormatError
+from fjm2.messages.destination import Destination, Topic, not_a_destination
+from fjm2.messages.errors import IllegalStateError, MessageFormatError
 from fjm2.messages.message import Message
 
 from .consumer import MessageConsumer
 from .metadata import refuse
+from .producer import check_destination
 from .session import Session
 
 
@@ -31,9 +32,11 @@ class TopicRequestor:
 
     def __init__(self, session: Session, topic: Topic) -> None:
         if session.transacted:
-            raise IllegalStateError("a request in a transaction would not be sent before the commit")
+            raise IllegalStateError(
+                "a request in a transaction would be sent only by the commit: expected a session that is not transacted"
+            )
         if not isinstance(topic, Topic):
-            raise InvalidDestinationError(f"{topic!r}: expected a Topic")
+            raise not_a_destination(topic, Topic)
         self._session = session
         self._producer = session.create_producer(topic)
         self._reply_to = session.create_temporary_topic()
@@ -74,7 +77,7 @@ class QueueRequestor:
     """Class of JMS that this release does not offer. Its constructor raises ResourceAllocationError."""
 
     def __init__(self, session: Session, queue: Destination) -> NoReturn:  # noqa: ARG002
-        refuse("queues")
+        refuse("queues", check_destination(queue))
 
 
 class Replies:

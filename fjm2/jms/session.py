@@ -17,6 +17,7 @@ from fjm2.messages.destination import (
     TemporaryQueue,
     TemporaryTopic,
     Topic,
+    not_a_destination,
 )
 from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, TransactionRolledBackError
 from fjm2.messages.message_factory import MessageFactory
@@ -87,7 +88,9 @@ class SessionCore:
         """Raise IllegalStateError unless the session can commit and roll back now."""
         self.check_open()
         if not self.transacted:
-            raise IllegalStateError(f"{call} on a session that is not transacted")
+            raise IllegalStateError(
+                f"{call}: the session is not transacted: expected one of SessionMode.SESSION_TRANSACTED"
+            )
         self.dispatcher.check_not_listening(call)
 
     def statistics(self) -> SessionStatistics:
@@ -113,7 +116,7 @@ class SessionCore:
         self.check_open()
         checked = check_destination(dest)
         if checked.kind_flags == QUEUE_FLAG:
-            refuse("queues")
+            refuse("queues", checked)
         if checked.kind_flags & TEMPORARY_FLAG:
             self.endpoint.temporaries.check_own(checked)
         parsed = Selector(selector) if selector else None
@@ -167,7 +170,7 @@ class SessionCore:
         """Redeliver messages that are not acknowledged; see `Session.recover`."""
         self.check_open()
         if self.transacted:
-            raise IllegalStateError("recover on a transacted session: roll back instead")
+            raise IllegalStateError("recover: the session is transacted: roll back instead")
         self.dispatcher.check_not_listening("recover")
         self.dispatcher.recover()
 
@@ -258,7 +261,7 @@ class Session(MessageFactory):
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
         """Raise ResourceAllocationError, because this release does not offer this method."""
         self._check_subscription(topic, name, selector)
-        refuse("shared subscriptions")
+        refuse("shared subscriptions", topic)
 
     def create_durable_consumer(
         self,
@@ -270,8 +273,10 @@ class Session(MessageFactory):
         """Raise ResourceAllocationError, because this release does not offer this method."""
         self._check_subscription(topic, name, selector)
         if self._core.endpoint.client_id is None:
-            raise IllegalStateError("an unshared durable subscription needs a client id")
-        refuse("durable subscriptions")
+            raise IllegalStateError(
+                "an unshared durable subscription needs a client id: set client_id on the factory or the connection"
+            )
+        refuse("durable subscriptions", topic)
 
     create_durable_subscriber = create_durable_consumer
     """Raise ResourceAllocationError, because this release does not offer this method."""
@@ -279,29 +284,31 @@ class Session(MessageFactory):
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
         """Raise ResourceAllocationError, because this release does not offer this method."""
         self._check_subscription(topic, name, selector)
-        refuse("shared durable subscriptions")
+        refuse("shared durable subscriptions", topic)
 
     def unsubscribe(self, name: str) -> NoReturn:
         """Raise InvalidDestinationError: there are no durable subscriptions in this release."""
         self._core.check_open()
-        raise InvalidDestinationError(f"there is no durable subscription {name!r}")
+        raise InvalidDestinationError(
+            f"{name!r}: there is no durable subscription of this name, as this release has none"
+        )
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
         """Raise ResourceAllocationError, because this release does not offer this method."""
         self._core.check_open()
         if not isinstance(queue, Queue):
-            raise InvalidDestinationError(f"{queue!r}: expected a Queue")
+            raise not_a_destination(queue, Queue)
         Selector(selector or "")
-        refuse("queue browsers")
+        refuse("queue browsers", queue)
 
     def _check_subscription(self, topic: Topic, name: str, selector: str | None) -> None:
         self._core.check_open()
         if not isinstance(topic, Topic):
-            raise InvalidDestinationError(f"{topic!r}: expected a Topic")
+            raise not_a_destination(topic, Topic)
         if isinstance(topic, TemporaryTopic):
-            raise InvalidDestinationError(f"{topic} is temporary: it cannot have named subscriptions")
+            raise InvalidDestinationError(f"{topic} is temporary: expected a Topic, which can have named subscriptions")
         if not name:
-            raise ValueError(f"name={name!r}: expected the name of a subscription")
+            raise ValueError(f"name={name!r}: expected the name of the subscription, a string that is not empty")
         Selector(selector or "")
 
     async def commit(self) -> None:

@@ -149,13 +149,15 @@ class Temporaries:
     def check_own(self, destination: Destination) -> None:
         """Raise InvalidDestinationError unless this connection may consume from `destination`."""
         if not destination.name.startswith(self._prefix):
-            raise InvalidDestinationError(f"{destination} belongs to another connection")
+            raise InvalidDestinationError(
+                f"{destination} belongs to another connection: it can be sent to, but not consumed from"
+            )
         self.check_alive(destination)
 
     def check_alive(self, destination: Destination) -> None:
         """Raise InvalidDestinationError if `destination` belonged to this connection and was deleted."""
         if destination.name.startswith(self._prefix) and destination not in self.alive:
-            raise InvalidDestinationError(f"{destination} was deleted")
+            raise InvalidDestinationError(f"{destination} was deleted: create another one")
 
     async def delete(self, destination: Destination) -> None:
         """Delete a destination. Raise IllegalStateError while it has consumers. Calling this twice does no harm."""
@@ -163,7 +165,7 @@ class Temporaries:
             return
         queue = self._queues.get(destination)
         if queue.is_consumed if queue is not None else self._subscriptions.is_consumed(destination):
-            raise IllegalStateError(f"{destination} has consumers")
+            raise IllegalStateError(f"{destination} has consumers: close them before it is deleted")
         self.alive.remove(destination)
         if queue is not None:
             del self._queues[destination]

@@ -1,5 +1,6 @@
 """Destinations of messages: topics and queues. They are frozen and hashable. Two are equal if kind and name are."""
 
+import re
 import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, NoReturn, Self
@@ -12,6 +13,11 @@ NAME_BYTES_MAX = 0xFFFF  # a frame has 16 bits for the length
 QUEUE_FLAG = 32
 TEMPORARY_FLAG = 64
 KIND_FLAGS = QUEUE_FLAG | TEMPORARY_FLAG
+
+_SCHEMES = re.compile(r"^(temp-)?(topic|queue)://+")
+"""Schemes that other providers write before a name."""
+_SHOWN_CHARACTERS_MAX = 60
+"""Length of an excerpt in an error message, so that it fits a line of a log."""
 
 
 class Destination:
@@ -31,15 +37,19 @@ class Destination:
 
     def __init__(self, name: str) -> None:
         if type(self) is Destination:
-            raise TypeError("a destination is a Topic or a Queue")
+            raise TypeError("Destination is the base of Topic and Queue: expected one of them")
         if not isinstance(name, str) or not name:
             raise InvalidDestinationError(f"{name!r} is not a destination name: expected a non-empty string")
         try:
             encoded = name.encode()
         except UnicodeEncodeError:
-            raise InvalidDestinationError("the name contains a lone surrogate, which UTF-8 cannot encode") from None
+            raise InvalidDestinationError(
+                f"the name {name!r} contains a lone surrogate: expected characters that UTF-8 can encode"
+            ) from None
         if len(encoded) > NAME_BYTES_MAX:
-            raise InvalidDestinationError(f"a name of {len(encoded)} bytes: expected at most {NAME_BYTES_MAX}")
+            raise InvalidDestinationError(
+                f"the name {name[:20]!r}... has {len(encoded)} bytes: expected at most {NAME_BYTES_MAX}"
+            )
         object.__setattr__(self, "name", str.__str__(name))
         object.__setattr__(self, "encoded_name", encoded)
         object.__setattr__(self, "frame_hash", zlib.crc32(encoded, zlib.crc32(bytes((self.kind_flags,)))))
@@ -66,6 +76,28 @@ class Destination:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+
+def called(kind: type[Destination], name: str) -> str:
+    """Return the call that makes a destination, to be copied from an error message into a program."""
+    quoted = repr(name) if '"' in name or not name.isprintable() or "\\" in name else f'"{name}"'
+    return f"{kind.__name__}({quoted})"
+
+
+def not_a_destination(value: object, kind: type[Destination] | None = None) -> InvalidDestinationError:
+    """Return the error for a value where a destination of some kind, by default a topic, is expected."""
+    wanted = Topic if kind is None else kind
+    name = "prices"
+    if isinstance(value, Destination):
+        name = value.name
+    elif isinstance(value, str) and value:
+        name = _SCHEMES.sub("", value) or name
+    text = repr(value)
+    shown = text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}..."
+    call = called(wanted, name if len(name) <= _SHOWN_CHARACTERS_MAX else "prices")
+    return InvalidDestinationError(
+        f"{shown} is no {wanted.__name__.lower() if kind else 'destination'}: expected {call}"
+    )
 
 
 class Topic(Destination):
@@ -114,7 +146,9 @@ class _Temporary(Destination):
         Raise IllegalStateError if it has consumers, InvalidDestinationError if another connection owns it.
         """
         if self._on_delete is None:
-            raise InvalidDestinationError(f"{self} belongs to another connection")
+            raise InvalidDestinationError(
+                f"{self} belongs to another connection: only the connection that created it can delete it"
+            )
         await self._on_delete(self)
 
     async def __aenter__(self) -> Self:

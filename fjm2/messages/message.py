@@ -21,7 +21,7 @@ from fjm2.base.done import DONE
 
 from .client_headers import ClientHeaders
 from .delivery import DEFAULT_DELIVERY_MODE, DEFAULT_PRIORITY, DeliveryMode
-from .destination import Destination, destination_from
+from .destination import Destination, destination_from, not_a_destination
 from .errors import InvalidDestinationError, MessageFormatError, MessageNotWriteableError
 from .header import (
     EXPIRATION,
@@ -274,7 +274,7 @@ class Message:
     @reply_to.setter
     def reply_to(self, value: Destination | None) -> None:
         if value is not None and not isinstance(value, Destination):
-            raise InvalidDestinationError(f"{value!r} is not a destination")
+            raise not_a_destination(value)
         self._read_client().reply_to = value
 
     @property

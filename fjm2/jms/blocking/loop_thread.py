@@ -51,7 +51,9 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             if isinstance(awaitable, Coroutine):
                 awaitable.close()
-            raise IllegalStateError("a blocking call in the thread of the event loop would never return")
+            raise IllegalStateError(
+                "a blocking call in the thread of the event loop would never return: use another thread"
+            )
         return asyncio.run_coroutine_threadsafe(_wait_for(awaitable), loop)
 
 

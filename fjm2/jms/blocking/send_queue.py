@@ -43,7 +43,7 @@ class SendQueue:
     def put(self, put: Put, post: Post) -> None:
         """Queue a post, which `put` will put into an outbox. The caller holds the lock."""
         if self._is_closed:
-            raise IllegalStateError("the connection is closed")
+            raise IllegalStateError("the connection is closed: create another one")
         self._posts.append((put, post))
         self._size += HEADER.unpack_from(post[2][0])[FRAME_BYTES]
         if self._task is None:
@@ -59,7 +59,7 @@ class SendQueue:
         try:
             task.result()
         except CancelledError:
-            raise IllegalStateError("the connection is closed") from None
+            raise IllegalStateError("the connection is closed: create another one") from None
         return perf_counter() - began
 
     async def drained(self, limit: AbstractAsyncContextManager[None]) -> bool:
