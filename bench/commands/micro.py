@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from ..micro import fec, jms, wire
+from ..micro import consumers, fec, jms, wire
 
 if TYPE_CHECKING:
     from ..micro.tunnel import TunnelCost
@@ -24,17 +24,19 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def micro(repeat: int, as_json: bool) -> None:
-    """Measure inner functions: a train's headers, a JMS message, a gateway, and Reed-Solomon beside its peers.
+    """Measure inner functions: a train's headers, a JMS message, consumers, a gateway, and Reed-Solomon.
 
     \b
     Example: fjm2-bench micro --repeat 3
     """
     costs = wire.run(repeat)
     messages = jms.run(repeat)
+    sessions = consumers.run(repeat)
     carried = _tunnel_costs(repeat)
     rows = fec.run(repeat)
     if as_json:
         result = {"train": [asdict(cost) for cost in costs], "jms": [asdict(cost) for cost in messages]}
+        result["consumers"] = [asdict(cost) for cost in sessions]
         result["tunnel"] = [asdict(cost) for cost in carried]
         click.echo(json.dumps(result | {"fec": [asdict(row) for row in rows], "missing": fec.missing()}))
         return
@@ -43,6 +45,7 @@ def micro(repeat: int, as_json: bool) -> None:
     _print_costs(console, train, "us a train", [(cost.step, cost.us) for cost in costs])
     message = f"A message of {jms.SIZE} B with {jms.PROPERTIES} properties"
     _print_costs(console, message, "us a message", [(cost.step, cost.us) for cost in messages])
+    _print_sessions(console, sessions)
     if carried:
         _print_costs(console, "A gateway", "us", [(cost.step, cost.us) for cost in carried])
     fec.print_table(rows, console)
@@ -55,6 +58,16 @@ def _tunnel_costs(repeat: int) -> "list[TunnelCost]":
     except ModuleNotFoundError:
         return []
     return tunnel.run(repeat)
+
+
+def _print_sessions(console: Console, costs: list[consumers.ConsumersCost]) -> None:
+    table = Table(title="A session with consumers of different topics")
+    for column in ("consumers", "us a message", "to one", "us to create a consumer", "us to close it"):
+        table.add_column(column, justify="right")
+    for cost in costs:
+        figures = (f"{cost.us:.2f}", f"{cost.ratio:.2f} x", f"{cost.create_us:.1f}", f"{cost.close_us:.1f}")
+        table.add_row(f"{cost.consumers:,}", *figures)
+    console.print(table)
 
 
 def _print_costs(console: Console, title: str, unit: str, costs: list[tuple[str, float]]) -> None:

@@ -93,7 +93,8 @@ class Delivery:
         self.count = count
         """Number of deliveries of the message, this one included."""
         self.serial = serial
-        """Position of the message in the order of the session's first deliveries."""
+        """Position of the message in the order of the session's first deliveries; 0 while the message is in a queue
+        that sessions share."""
         self.gap = gap
         """Reason why messages are missing before this one; None if none are."""
 
@@ -160,8 +161,8 @@ class Inbox:
         self.times_full = 0
         self.is_closed = False
         self.wake: Callable[[], None] | None = None
-        """Function that is called after each message delivered to the inbox, or None. It is set only while a caller
-        waits, because calls take time."""
+        """Function that is called after each message delivered to the inbox, or None. It is set only while a receive
+        waits, or a listener has no message, because calls take time."""
         self.held = 0
         """Number of messages in the inbox, plus those taken and not acknowledged."""
         self.held_bytes = 0
@@ -321,6 +322,7 @@ class Inbox:
         )
 
     def has_waiting(self) -> bool:
+        """Return True if there is a message to deliver."""
         return self.held > 0 and (bool(self.again) or any(self._queues))
 
     def waiting(self) -> Iterator[deque[Received]]:

@@ -77,9 +77,11 @@ class Membership:
     def announce(self, connection_id: int, client_id: str | None, topics: Collection[int]) -> None:
         """Announce a connection and the topics that it subscribes to. `topics` is read a little later, when the
         announcement is sent."""
+        before, _ = self._announced.get(connection_id, (None, ()))
         self._announced[connection_id] = client_id, topics
         self.announcer.change()
-        self.check_client_ids()
+        if client_id != before:
+            self.check_client_ids()
 
     def withdraw(self, connection_id: int) -> None:
         """Say goodbye for a connection that is closed."""

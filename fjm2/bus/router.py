@@ -184,7 +184,10 @@ class Router:
         place = subscription.destination.frame_hash
         kept = []
         for target in self.by_hash.get(place, ()):
-            subscriptions = tuple(one for one in target.subscriptions if one is not subscription)
+            subscriptions = target.subscriptions
+            if subscription in subscriptions:
+                index = subscriptions.index(subscription)
+                subscriptions = subscriptions[:index] + subscriptions[index + 1 :]
             if subscriptions:
                 kept.append(Target(target.destination, subscriptions))
         if kept:

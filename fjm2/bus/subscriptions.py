@@ -86,6 +86,8 @@ class Subscriptions:
 
     def is_consumed(self, destination: Destination) -> bool:
         """Return True if an inbox is subscribed to the destination."""
+        if destination.frame_hash not in self._subscribed:
+            return False
         return any(inbox.destination == destination for inbox in self.inboxes)
 
     def _on_full(self, inbox: Inbox, loss: Loss | None) -> None:

@@ -106,9 +106,10 @@ class ConnectionCore:
     def start(self) -> None:
         """Deliver messages from now on."""
         self.use()
-        self._is_started = True
-        for session in self.sessions:
-            session.dispatcher.start()
+        if not self._is_started:
+            self._is_started = True
+            for session in self.sessions:
+                session.dispatcher.start()
 
     async def stop(self) -> None:
         """Stop delivering messages, and wait for running listeners."""

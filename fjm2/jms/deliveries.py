@@ -36,6 +36,9 @@ class Opener:
         outcome."""
         delivery = inbox.pop_again()
         if delivery is not None:
+            if not delivery.serial:  # another session of the connection had it before
+                self._serial += 1
+                delivery.serial = self._serial
             return delivery
         while (received := inbox.pop()) is not None:
             if not received.header[EXPIRATION] or not is_expired(received, time() * 1000):
@@ -75,15 +78,15 @@ class Deliveries:
     other modes, it is only the message that the body of a consumer's loop is working on.
     """
 
-    def __init__(self, mode: SessionMode, redeliveries_max: int) -> None:
+    def __init__(self, mode: SessionMode, redeliveries_max: int, on_again: Callable[[Delivery], None]) -> None:
+        """Call `on_again` with each delivery that is put back into its inbox."""
         self.is_tracking = mode in (SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED)
         """True if the client, or a commit, acknowledges messages. Otherwise the session does."""
         self._redeliveries_max = redeliveries_max
+        self._on_again = on_again
         self._unacknowledged: list[Delivery] = []
         self._looped: dict[Inbox, Delivery] = {}
         """Message that each consumer's loop is working on, by inbox. Empty if the session tracks messages."""
-        self.redelivering: dict[Inbox, None] = {}
-        """Inboxes that may have messages to deliver again."""
 
     def __len__(self) -> int:
         return len(self._unacknowledged) + len(self._looped)
@@ -124,19 +127,12 @@ class Deliveries:
     def give_back(self, delivery: Delivery) -> None:
         """Put a message back that was not handed to the client after all. This does not count as a delivery."""
         delivery.inbox.again.appendleft(delivery)
-        self.redelivering[delivery.inbox] = None
+        self._on_again(delivery)
 
     def deliver_again(self, delivery: Delivery) -> None:
         """Put a message back to be delivered once more."""
         delivery.count += 1
         self.give_back(delivery)
-
-    def prune(self) -> list[Inbox]:
-        """Return the inboxes that have messages to deliver again, and forget the others."""
-        found = [inbox for inbox in self.redelivering if inbox.again and not inbox.is_closed]
-        if len(found) < len(self.redelivering):
-            self.redelivering = dict.fromkeys(found)
-        return found
 
     def retry(self, delivery: Delivery) -> bool:
         """Put a message back at which a listener raised. If it was delivered too often, drop it and return False."""

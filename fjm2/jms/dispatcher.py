@@ -42,24 +42,25 @@ class Dispatcher:
         self, mode: SessionMode, codec: ObjectCodec, redeliveries_max: int, report: Callable[[Exception], None]
     ) -> None:
         self.mode = mode
-        self.inboxes: dict[Inbox, None] = {}
-        self.deliveries: Final = Deliveries(mode, redeliveries_max)
+        self.inboxes: Final[dict[Inbox, None]] = {}
+        """Inboxes of the session's open consumers."""
+        self.deliveries: Final = Deliveries(mode, redeliveries_max, self._note_again)
         self.opener: Final = Opener(codec, self.acknowledge)
-        self.listeners: Final = ListenerTask(self, self.opener, self.deliveries, report, self._note_change)
-        self._state = DispatcherState.OPEN
-        self._receiving_at: Inbox | None = None
-        """Inbox that a receive waits at, or None."""
         self._changed = asyncio.Event()
         """Set after each batch of a listener, and after each receive that waited, for callers that wait until these
         end."""
+        self.listeners: Final = ListenerTask(self, self.opener, self.deliveries, report, self._changed.set)
+        self._ready: Final = self.listeners.ready
+        self._state = DispatcherState.OPEN
+        self._receiving_at: Inbox | None = None
+        """Inbox that a receive waits at, or None."""
 
     def start(self) -> None:
-        """Deliver messages from now on."""
+        """Deliver messages from now on. Calling this twice does no harm."""
         self.listeners.is_started = True
         self.listeners.wake()
-        for inbox in self.inboxes:
-            if inbox.wake is not None:
-                inbox.wake()
+        if self._receiving_at is not None:
+            self._wake(self._receiving_at)
 
     async def stop(self) -> None:
         """Stop delivering messages, and wait for the running listener. Waiting receives go on waiting."""
@@ -102,8 +103,8 @@ class Dispatcher:
             return
         inbox.is_closed = True
         self.listeners.interrupt()
-        self.listeners.forget(inbox)
         del self.inboxes[inbox]
+        self._ready.remove(inbox)
         self._wake(inbox)
         while (self.listeners.running is inbox and not self.listeners.is_current()) or self._receiving_at is inbox:
             await self._next_change()
@@ -124,15 +125,15 @@ class Dispatcher:
     def check_not_listening(self, call: str) -> None:
         """Raise IllegalStateError if the session has a listener and the caller is no listener. JMS leaves such a
         session to listeners."""
-        if self.listeners.is_started and self.listeners.has_any and not self.listeners.is_current():
+        if self.listeners.is_started and self._ready.has_listener and not self.listeners.is_current():
             raise IllegalStateError(f"{call}: the session has a message listener, and only that may use it: {_ANOTHER}")
 
     async def _next_change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
 
-    def _note_change(self) -> None:
-        self._changed.set()
+    def _note_again(self, delivery: Delivery) -> None:
+        self._ready.put_again(delivery)
 
     def _wake(self, inbox: Inbox) -> None:
         self.listeners.wake()
@@ -167,7 +168,7 @@ class Dispatcher:
             raise IllegalStateError("the consumer is closed: create another one")
         if self._receiving_at is not None:
             raise IllegalStateError(f"another receive is waiting on this session, which can have only one: {_ANOTHER}")
-        if self.listeners.has_any:
+        if self._ready.has_listener:
             raise IllegalStateError(f"receive: the session has a message listener: {_ANOTHER}")
         delivery = self.opener.take(inbox) if self.listeners.is_started else None
         if delivery is not None or (timeout_s is not None and timeout_s <= 0):

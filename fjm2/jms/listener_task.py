@@ -1,13 +1,7 @@
-"""The task in which a session calls its message listeners, one at a time, a batch of messages in one step.
-
-A message costs the same however many consumers a session has: an inbox that was empty wakes the task with its next
-message, and then waits for its turn in `_ready`. The others are not looked at.
-"""
+"""The task in which a session calls its message listeners, one at a time, a batch of messages in one step."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from functools import partial
 from inspect import isawaitable
 from time import perf_counter
 from typing import Any
@@ -19,6 +13,7 @@ from fjm2.messages.header import EXPIRATION, KIND, Kind
 from fjm2.messages.message import Message, open_message
 
 from .deliveries import Deliveries, Opener
+from .ready_queue import ReadyQueue
 
 TURN_S = 0.002
 """Time for which listeners run before other tasks of the loop get their turn."""
@@ -54,9 +49,12 @@ class ListenerTask:
         opener: Opener,
         deliveries: Deliveries,
         report: Callable[[Exception], None],
-        on_batch_done: Callable[[], None],
+        on_interrupted: Callable[[], None],
     ) -> None:
-        """`owner` identifies calls from listeners that run in a thread; see `calling_thread_of`."""
+        """`owner` identifies calls from listeners that run in a thread; see `calling_thread_of`.
+
+        Call `on_interrupted` when a batch has ended that `interrupt` cut short.
+        """
         self.is_started = False
         """True while messages are delivered."""
         self.running: Inbox | None = None
@@ -67,7 +65,7 @@ class ListenerTask:
         self._opener = opener
         self._deliveries = deliveries
         self._report = report
-        self._on_batch_done = on_batch_done
+        self._on_interrupted = on_interrupted
         self._is_interrupted = False
         """True if the batch ends after the current message."""
         self._recovers_current = False
@@ -75,45 +73,18 @@ class ListenerTask:
         self._is_ending = False
         self._task: asyncio.Task[None] | None = None
         self._has_work = asyncio.Event()
-        self._listening: dict[Inbox, Callable[[], None]] = {}
-        """Inboxes with a listener, and the function by which each calls for a turn."""
-        self._ready: OrderedDict[Inbox, None] = OrderedDict()
-        """Inboxes that wait for their turn. Those that do not have the function above as their `wake`."""
-
-    @property
-    def has_any(self) -> bool:
-        """True if the session has a listener."""
-        return bool(self._listening)
+        self.ready = ReadyQueue(self._has_work.set)
+        """Inboxes that have messages for their listeners."""
 
     def listen(self, inbox: Inbox, listener: Any) -> None:
         """Set the listener of an inbox. None removes it. The first listener starts the task."""
         inbox.listener = listener
         if listener is None:
-            self._leave(inbox)
-            return
-        if inbox not in self._listening:
-            self._listening[inbox] = partial(self._take_turn, inbox)
-            self._take_turn(inbox)
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-
-    def forget(self, inbox: Inbox) -> None:
-        """Call no listener with messages of an inbox that is closed."""
-        self._leave(inbox)
-        self._deliveries.redelivering.pop(inbox, None)
-
-    def _leave(self, inbox: Inbox) -> None:
-        wake = self._listening.pop(inbox, None)
-        self._ready.pop(inbox, None)
-        if wake is not None and inbox.wake is wake:  # otherwise a receive waits there
-            inbox.wake = None
-
-    def _take_turn(self, inbox: Inbox) -> None:
-        """Let an inbox wait for its turn. Until then it does not call again, because a call for each message costs
-        time."""
-        inbox.wake = None
-        self._ready[inbox] = None
-        self._has_work.set()
+            self.ready.remove(inbox)
+        elif not inbox.is_closed:
+            self.ready.add(inbox)
+            if self._task is None:
+                self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
         """Make the task look for messages again."""
@@ -121,9 +92,10 @@ class ListenerTask:
 
     def interrupt(self, *, recovers_current: bool = False) -> None:
         """End the batch after the current message. With `recovers_current`, deliver that message again."""
-        self._is_interrupted = True
-        if recovers_current:
-            self._recovers_current = True
+        if self.running is not None:
+            self._is_interrupted = True
+            if recovers_current:
+                self._recovers_current = True
 
     def begin_ending(self) -> None:
         """End the task after the current message."""
@@ -141,56 +113,49 @@ class ListenerTask:
         return self.running is not None and asyncio.current_task() is self._task
 
     async def _run(self) -> None:
+        ready = self.ready
         while not self._is_ending:
-            inbox = self._next_inbox() if self.is_started else None
+            inbox = ready.begin_turn() if self.is_started else None
             if inbox is None:
-                await self._wait_for_work()
+                self._has_work.clear()
+                await self._has_work.wait()
                 continue
             end = perf_counter() + TURN_S
-            while inbox is not None and self.is_started and not self._is_ending:
-                await self._run_batch(inbox, end)
-                inbox = self._next_inbox() if perf_counter() < end else None
+            while inbox is not None:
+                self.running = inbox
+                try:
+                    await self._batch_of(inbox, end)
+                finally:
+                    self.running = None
+                    ready.end_turn(inbox)
+                    if self._is_interrupted:
+                        self._end_interrupt()
+                may_go_on = self.is_started and not self._is_ending and perf_counter() < end
+                inbox = ready.begin_turn() if may_go_on else None
             await asyncio.sleep(0)
 
-    async def _wait_for_work(self) -> None:
-        """Wait until an inbox calls for a turn, or something else changes."""
-        self._has_work.clear()
-        await self._has_work.wait()
-
-    def _next_inbox(self) -> Inbox | None:
-        """Return the inbox to go on with, or None. Redelivered messages come first, in their old order. Other inboxes
-        take turns."""
-        if self._deliveries.redelivering:
-            again = [inbox for inbox in self._deliveries.prune() if inbox in self._listening]
-            if again:
-                return min(again, key=lambda inbox: inbox.again[0].serial)
-        return self._ready.popitem(last=False)[0] if self._ready else None
-
-    async def _run_batch(self, inbox: Inbox, end: float) -> None:
+    def _batch_of(self, inbox: Inbox, end: float) -> Awaitable[None]:
+        """Return a coroutine that delivers messages of an inbox to its listener."""
         listener: Any = inbox.listener
-        self.running = inbox
-        self._is_interrupted = self._recovers_current = False
-        try:
-            if isinstance(listener, ThreadListener):
-                await self._run_in_thread(inbox, listener)
-                return
+        if isinstance(listener, ThreadListener):
+            return self._run_in_thread(inbox, listener)
+        if self.wrap_listener is not _unwrapped:
             listener = self.wrap_listener(listener)
-            if inbox.again or self._deliveries.is_tracking:
-                # Redelivered messages are in the order of all inboxes: the next one may be another inbox's.
-                for _ in range(1 if inbox.again else _BATCH_MESSAGES_MAX):
-                    delivery = self._opener.take(inbox)
-                    if delivery is None or not await self._run_one(delivery, listener):
-                        return
-            else:
-                await self._run_new(inbox, listener, end)
-        finally:
-            self.running = None
-            wake = self._listening.get(inbox)
-            if wake is not None and inbox.has_waiting():
-                self._ready[inbox] = None
-            elif wake is not None:
-                inbox.wake = wake
-            self._on_batch_done()
+        if inbox.again or self._deliveries.is_tracking:
+            return self._run_any(inbox, listener)
+        return self._run_new(inbox, listener, end)
+
+    async def _run_any(self, inbox: Inbox, listener: Any) -> None:
+        """Deliver messages of any kind. Redelivered messages are in the order of all inboxes: the next one may be
+        another inbox's."""
+        for _ in range(1 if inbox.again else _BATCH_MESSAGES_MAX):
+            delivery = self._opener.take(inbox)
+            if delivery is None or not await self._run_one(delivery, listener):
+                return
+
+    def _end_interrupt(self) -> None:
+        self._is_interrupted = self._recovers_current = False
+        self._on_interrupted()
 
     async def _run_new(self, inbox: Inbox, listener: Any, end: float) -> None:
         """Deliver new messages of a session that acknowledges them by itself. This is the short way, which most

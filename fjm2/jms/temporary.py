@@ -103,7 +103,10 @@ class LocalQueue:
         self._consumers.remove(inbox)
         for delivery in unacknowledged:
             delivery.count += 1
-        self.shared.again.extendleft(reversed([*unacknowledged, *inbox.again]))
+        returned = [*unacknowledged, *inbox.again]
+        for delivery in returned:
+            delivery.serial = 0
+        self.shared.again.extendleft(reversed(returned))
         inbox.again.clear()
         self._wake()
 

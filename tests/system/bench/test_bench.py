@@ -9,7 +9,7 @@ from bench_processes import Start, check_received, the_only_line
 from click.testing import CliRunner
 from fjm2bench.cli import main
 from fjm2bench.layers import LAYERS
-from fjm2bench.micro import jms
+from fjm2bench.micro import consumers, jms
 
 
 @pytest.mark.parametrize(
@@ -344,3 +344,10 @@ def test_micro_reports_the_cost_of_a_selector() -> None:
     assert set(costs) >= {"route, not subscribed", "route, selected by p0 = 3", "what that selector adds"}
     difference = costs["route, selected by p0 = 3"] - costs["route, not subscribed"]
     assert costs["what that selector adds"] == pytest.approx(difference)
+
+
+def test_micro_reports_the_cost_of_many_consumers() -> None:
+    costs = consumers.run(1)
+    assert [cost.consumers for cost in costs] == [1, 1_000, 10_000]
+    assert costs[0].ratio == 1.0
+    assert costs[-1].ratio == pytest.approx(costs[-1].us / costs[0].us)

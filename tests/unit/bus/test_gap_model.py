@@ -101,7 +101,7 @@ class GapMachine(RuleBasedStateMachine):
         self.bench = Bench()
         self.bench.router.add(self.inbox)
         self.is_tracking = mode == SessionMode.CLIENT_ACKNOWLEDGE
-        self.deliveries = Deliveries(SessionMode(mode), REDELIVERIES_MAX)
+        self.deliveries = Deliveries(SessionMode(mode), REDELIVERIES_MAX, lambda _: None)
         self.opener = Opener(SafeCodec(), _nothing)
         self.lines = [Line(100 + each, FrameWriter(1000 + each)) for each in range(len(PRIORITIES))]
         self.waiting: dict[int, list[Place]] = {priority: [] for priority in sorted(set(PRIORITIES))}
