@@ -260,6 +260,15 @@ async def test_a_receiver_that_is_too_slow_gets_a_report_of_its_losses(port: int
         assert first.start > 10_000
         assert first.end is not None
         assert first.end > first.start
+        assert (
+            str(first)
+            .split(" got lost ")[0]
+            .endswith(f" messages of a program without client id at 127.0.0.1 (node {sending.bus.node_id:#x})")
+        )
+        assert f"(it sends to {TOPIC})" in str(first)
+        missing = 3010 + 1 - len(subscriber.received)
+        estimated = sum(loss.details.messages for loss in losses)
+        assert abs(estimated - missing) <= max(0.1 * missing, len(losses))
         assert 1 <= [each.has_gap for each in subscriber.received].count(True) <= len(losses)
         assert not any(each.has_gap for each in subscriber.received[:10])
         assert second.received[0].has_gap
