@@ -1,5 +1,6 @@
 """Losses of senders: marks each in the router, where the next message shows it, and reports it in people's words."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from time import time
@@ -23,6 +24,10 @@ LossEvent = StreamLost | ObjectLost | ObjectsMissed | SenderVanished
 
 _GOING = (LossReason.SENDER_GONE, LossReason.SENDER_RESTARTED, LossReason.CLOSED)
 """Reasons of losses that SenderVanished follows, or the end of this bus."""
+_QUIET_TICKS = 10
+"""Ticks between two reports of one sender: what cannot be read may go on for hours."""
+_SENDERS_MAX = 1024
+"""Senders that are remembered as reported."""
 _TEXTS = {
     Loss.UNREADABLE: "they were larger than this library takes, or of an unknown form",
     Loss.NO_MEMORY: "the bound on memory of incomplete messages was reached",
@@ -40,6 +45,11 @@ class LossNotices:
         self._report = report
         self._unread: int | None = None
         """Sender of a stream that was given up before anything of it was read, until it is told that it is gone."""
+        self._skips: Counter[tuple[int, Loss]] = Counter()
+        """Number of places where messages could not be read, by sender and reason, that are not reported yet."""
+        self._quiet_until: dict[int, int] = {}
+        """Tick at which more of a sender may be reported, by sender."""
+        self._ticks = 0
 
     def note(self, event: LossEvent) -> None:
         """Mark and report a loss."""
@@ -80,9 +90,21 @@ class LossNotices:
         self._report(report)
 
     def tick(self) -> None:
-        """Report what could not be read since the last call. Call this every second or so."""
+        """Report what could not be read, at once and then every ten calls for each sender. Call this every second.
+
+        Streams of programs that are not on the bus are no messages: nobody is told of them.
+        """
+        self._ticks += 1
         for (sender, loss), count in self.router.table.take_skips().items():
-            self._report(MessagesUnreadable(sender, count, _TEXTS[loss], self._details(sender)))
+            if self.router.table.has_messages(sender) or self._lane_of(sender) is not None:
+                self._skips[sender, loss] += count
+        for (sender, loss), count in list(self._skips.items()):
+            if self._ticks >= self._quiet_until.get(sender, 0):
+                del self._skips[sender, loss]
+                self._quiet_until[sender] = self._ticks + _QUIET_TICKS
+                self._report(MessagesUnreadable(sender, count, _TEXTS[loss], self._details(sender)))
+        if len(self._quiet_until) > _SENDERS_MAX:
+            self._quiet_until.clear()
 
     def _details(self, sender: int, object_id: int | None = None, lost_bytes: int = 0) -> LossDetails:
         topics, messages, since = self.router.table.details(sender, object_id, lost_bytes)

@@ -322,6 +322,13 @@ class SenderTable:
             sender.note_topic(sender.latest)
         return SenderDetails(tuple(sender.topics), messages, self._last_seen(sender))
 
+    def has_messages(self, sender_id: int) -> bool:
+        """Return True if a sender is known to have sent messages."""
+        sender = self.senders.get(sender_id)
+        if sender is None:
+            return False
+        return sender.sampled is not None or sender.latest not in (None, SKIPPED_HEADER)
+
     def _last_seen(self, sender: Sender) -> float:
         """Return a time at most a second before the sender's last message came, in seconds since the epoch."""
         return sender.seen_at if sender.latest is sender.sampled else self._sampled_at

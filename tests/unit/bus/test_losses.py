@@ -194,8 +194,25 @@ def test_what_cannot_be_read_is_flagged_in_its_place_and_told_once_a_second() ->
     report = watched.report
     assert isinstance(report, MessagesUnreadable)
     assert report.count == 2
+    for _ in range(20):
+        watched.bench.take([unreadable()])
+        watched.notices.tick()
+    counts = [each.count for each in watched.reports if isinstance(each, MessagesUnreadable)]
+    assert counts[0] == 2
+    assert len(counts) == 3
+    assert 2 + 20 - 10 <= sum(counts) <= 2 + 20
     assert str(report).startswith("messages of 'desk-7' at 10.0.0.13 were skipped at 2 places (it sends to")
     assert isinstance(report.error(), MessagesLostError)
+
+
+def test_streams_of_other_programs_on_the_same_port_are_nobodys_loss() -> None:
+    watched = Watched()
+    for _ in range(30):
+        watched.bench.take_bytes(b"GET / HTTP/1.1\r\n" * 10, (0,))
+        watched.router.check()
+        watched.notices.tick()
+    assert watched.reports == []
+    assert watched.router.drops
 
 
 def test_taps_see_no_marks_of_what_was_skipped() -> None:
@@ -217,6 +234,7 @@ def test_taps_see_no_marks_of_what_was_skipped() -> None:
 
 def test_incomplete_messages_that_take_too_much_memory_are_flagged_and_told() -> None:
     watched = Watched()
+    watched.name()
     bench = Bench(watched.subscriber, held_bytes_max=1_000)
     watched.notices.router = bench.router
     bench.take_bytes(b"".join(message("x" * 2_000))[:-1], (0,))
@@ -230,6 +248,7 @@ def test_incomplete_messages_that_take_too_much_memory_are_flagged_and_told() ->
 
 def test_a_stream_that_ends_in_the_middle_of_a_message_is_told() -> None:
     watched = Watched()
+    watched.name()
     watched.bench.take_bytes(b"".join(message("x"))[:-1], (0,))
     watched.router.end(SENDER, STREAM)
     watched.notices.tick()
