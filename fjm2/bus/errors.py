@@ -10,6 +10,8 @@ JMSError
 └── BusError                   anything else: interface, time-outs, node ids
 """
 
+import math
+
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import JMSError
 
@@ -73,15 +75,59 @@ class MessagesExpiredError(JMSError):
 
 
 class ConsumerFullError(JMSError):
-    """A consumer with `overflow="block"` stays full. Until it catches up, this process takes nothing from the bus."""
+    """A consumer with `overflow="block"` stays full, and this process takes nothing from the bus: senders wait for it.
 
-    def __init__(self, destination: Destination, count: int) -> None:
-        text = f"a consumer of {destination} holds {counted(count, 'message')}, and holds senders back"
-        super().__init__(Remedy.FULL.after(text))
+    With `is_let_go`, it held senders up for too long without taking a message. From then on it drops its oldest
+    messages, until it takes one.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        count: int,
+        *,
+        taken: int = 0,
+        selector: str | None = None,
+        session: int | None = None,
+        program: str = "",
+        block_s: float = math.inf,
+        is_let_go: bool = False,
+    ) -> None:
+        owner = "" if session is None else f" in session {session}"
+        which = "" if selector is None else f" with selector {selector!r}"
+        consumer = f"a consumer of {destination}{which}{owner}{f' of {program}' if program else ''}"
+        held = f"it holds {counted(count, 'message')}"
+        if is_let_go:
+            text = f"{consumer} was full, and took no message for {block_s:g} s (block_s): {held}, and drops the oldest"
+            text += " until it takes one"
+        else:
+            took = f"and took {counted(taken, 'message')} meanwhile" if taken else "and takes none"
+            text = f"{consumer} is full, and holds senders back: {held}, {took}"
+        super().__init__(Remedy.FULL.after(f"{text}; {_advice(taken, is_let_go, block_s)}"))
         self.destination = destination
         """Destination of the consumer."""
         self.count = count
         """Number of messages that the consumer holds."""
+        self.taken = taken
+        """Number of messages that it took since it became full."""
+        self.selector = selector
+        """Selector of the consumer; None if it has none."""
+        self.session = session
+        """Number of the consumer's session in its connection, from 1; None if it has none."""
+        self.program = program
+        """Client id of the connection, and process id and host of the program."""
+        self.block_s = block_s
+        """Time in seconds for which a full consumer may hold senders up without taking a message."""
+        self.is_let_go = is_let_go
+        """True if that time is over, so that senders no longer wait."""
+
+
+def _advice(taken: int, is_let_go: bool, block_s: float) -> str:
+    advice = "take messages faster" if taken else "read it or close it"
+    if is_let_go:
+        return f"{advice}, or let senders wait for longer: block_s"
+    limit = "" if math.isinf(block_s) or taken else f"; after {block_s:g} s without a take it drops messages (block_s)"
+    return f"{advice}, or let it drop messages: overflow='drop_oldest'{limit}"
 
 
 class UnconfirmedError(JMSError):
@@ -111,5 +157,6 @@ class ListenerError(JMSError):
 class BusError(JMSError):
     """An event of the bus that has no class of its own among the exceptions.
 
-    `error_code` names the event: `subscriber_evicted`, `node_id_collided`, `interface_down` or `interface_up`.
+    `error_code` names the event: `subscriber_evicted`, `subscriber_full`, `subscriber_ready`, `node_id_collided`,
+    `interface_down` or `interface_up`.
     """

@@ -6,6 +6,7 @@ places: `gaps` has those in front of all that wait, `_late` those behind all tha
 them take the same way as ever: `deliver` is as if the inbox were full while there are late gaps.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ from time import time
 from typing import Any, Final, Protocol, Self, TypeAlias
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.quantities import seconds_of
 from fjm2.messages.destination import Destination
 from fjm2.messages.header import CONNECTION_ID, EXPIRATION, FRAME_BYTES, PRIORITY, PRIORITY_MAX, Header
 from fjm2.messages.selector import Selector
 
 from .losses.kinds import Gap, Loss
 from .statistics import ConsumerStatistics
+from .waiting.patience import Progress
 
 _GAPS_MAX: Final = 1024
 """Gaps that are remembered. Past that, the next message of anybody shows the oldest."""
@@ -34,7 +37,8 @@ class Overflow(Enum):
     """Behaviour of a full consumer."""
 
     BLOCK = "block"
-    """Make senders wait. Meanwhile this process receives nothing from the bus at all."""
+    """Make senders wait, for up to `block_s` after the consumer last took a message. Meanwhile this process receives
+    nothing from the bus at all. After that, drop the oldest messages until the consumer takes one."""
     DROP_OLDEST = "drop_oldest"
     """Drop the oldest message of the lowest priority."""
     DROP_NEWEST = "drop_newest"
@@ -48,8 +52,13 @@ class ConsumerSettings:
     overflow: Overflow = Overflow.BLOCK
     messages_max: int = 100_000
     bytes_max: int = 64 << 20
+    block_s: float = 60.0
+    """Longest time in seconds for which a full consumer holds senders up without taking a message. With 0 it holds
+    nobody up, and with infinity it does so for as long as it is full. Only `overflow="block"` uses it."""
 
     def __post_init__(self) -> None:
+        if not self.block_s >= 0:  # also not NaN
+            raise ConfigError(f"block_s={self.block_s}: expected 0 or more seconds, or inf for no limit")
         if self.messages_max < 1:
             raise ConfigError(f"messages_max={self.messages_max}: expected at least 1")
         if self.bytes_max < 1:
@@ -63,6 +72,36 @@ def overflow_of(value: "Overflow | str") -> Overflow:
     except ValueError:
         known = ", ".join(repr(one.value) for one in Overflow)
         raise ConfigError(f"overflow={value!r}: expected one of {known}") from None
+
+
+def block_s_of(value: float | str) -> float:
+    """Return a time for `block_s` in seconds. A text is a duration such as `5s` or `500ms`, or `inf`. Raise ConfigError
+    if it is neither."""
+    if not isinstance(value, str):
+        return value
+    if value.strip().lower() in ("inf", "none"):
+        return math.inf
+    try:
+        return seconds_of(value)
+    except ValueError as error:
+        raise ConfigError(f"block_s={value!r}: {error}, or inf for no limit") from None
+
+
+def settings_with(
+    default: ConsumerSettings,
+    overflow: Overflow | str | None = None,
+    messages_max: int | None = None,
+    bytes_max: int | None = None,
+    block_s: float | str | None = None,
+) -> ConsumerSettings:
+    """Return the settings of a consumer: those given, and the default for those that are None. Raise ConfigError if one
+    is wrong."""
+    return ConsumerSettings(
+        overflow=default.overflow if overflow is None else overflow_of(overflow),
+        messages_max=default.messages_max if messages_max is None else messages_max,
+        bytes_max=default.bytes_max if bytes_max is None else bytes_max,
+        block_s=default.block_s if block_s is None else block_s_of(block_s),
+    )
 
 
 class Received(Protocol):
@@ -109,6 +148,7 @@ class Inbox:
     __slots__ = (
         "_bytes_max",
         "_late",
+        "_let_go_at",
         "_limit",
         "_messages_max",
         "_queues",
@@ -117,6 +157,7 @@ class Inbox:
         "again",
         "destination",
         "gaps",
+        "handled",
         "held",
         "held_bytes",
         "is_closed",
@@ -168,6 +209,11 @@ class Inbox:
         self.held_bytes = 0
         self.messages_received = 0
         self.messages_dropped = 0
+        self.handled = 0
+        """Messages handled in the middle of a batch: a listener in a thread takes and releases the messages of a batch
+        together."""
+        self._let_go_at: Progress | None = None
+        """Progress at which the inbox stopped making senders wait; None if it makes them wait when it is full."""
         self.on_room = on_room
         self.on_full = on_full
         """Function that is called with the inbox and None when the inbox becomes full, and with the inbox and a kind of
@@ -199,12 +245,33 @@ class Inbox:
         if self.wake is not None:
             self.wake()
 
+    def close(self) -> None:
+        """Deliver nothing more, and make no sender wait. The subscription may end later."""
+        self.is_closed = True
+        self._make_room()
+        if self.wake is not None:
+            self.wake()
+
+    def _make_room(self) -> None:
+        if self.is_full:
+            self.is_full = False
+            self.on_room()
+
     def _overflow(self, received: Received) -> None:
+        if self.is_closed:
+            self._queues[received.header[PRIORITY]].pop()
+            self.release(received)
+            return
         if self._late:
             self._flag_late(received)
             if self.held <= self._messages_max and self.held_bytes <= self._bytes_max:
                 return
         overflow = self.settings.overflow
+        if overflow is Overflow.BLOCK and self._let_go_at is not None:
+            if self.progress == self._let_go_at:
+                overflow = Overflow.DROP_OLDEST
+            else:
+                self._let_go_at = None
         if overflow is Overflow.BLOCK:
             # The rest of a run that was already taken from the bus may exceed the bounds.
             if not self.is_full:
@@ -231,6 +298,23 @@ class Inbox:
         self.messages_dropped += 1
         self.note_loss(Loss.OVERFLOW)
         return True
+
+    @property
+    def progress(self) -> Progress:
+        """Numbers that change whenever the application takes or acknowledges a message. The first counts messages
+        taken."""
+        kept = self.messages_received - self.messages_dropped
+        return kept - sum(map(len, self._queues)), kept - self.held, len(self.again), self.handled
+
+    @property
+    def is_let_go(self) -> bool:
+        """True if the inbox drops its oldest messages instead of making senders wait, because nothing was taken."""
+        return self._let_go_at is not None
+
+    def let_go(self) -> None:
+        """Make senders wait no longer. Drop the oldest messages from now on, until the application takes one."""
+        self._let_go_at = self.progress
+        self._make_room()
 
     def miss(self, header: Header, loss: Loss) -> None:
         """Note that a message that the consumer wants does not come. The next one shows the gap."""

@@ -27,6 +27,8 @@ ADVICE: Final = {
     "listener_failed": "catch the exception in the listener: the message is not delivered again",
     "client_id_in_use": "give every connection a client_id of its own",
     "subscriber_evicted": "it has left or hangs: check that host; it may come back by itself",
+    "subscriber_full": "let its application take messages faster, or drop some: overflow, or block_s there",
+    "subscriber_ready": "nothing to do: this sender does not wait for it any more",
     "node_id_collided": "if this repeats, some device sends back what it receives: look for a loop in the network",
     "interface_down": "nothing is sent or received until it is back: check cable and address",
     "interface_up": "nothing to do: messages flow again, and missed ones are repaired where possible",
@@ -56,7 +58,7 @@ def log_problem(error: Exception) -> None:
     """Log a problem. If an error of the application caused it, add the traceback of that error."""
     event = event_of(error)
     cause = error.linked_exception if isinstance(error, JMSError) else error
-    about = getattr(error, "destination", None), type(cause)
+    about = getattr(error, "destination", None), getattr(error, "session", None), type(cause)
     log.tell(
         logging.WARNING, event, f"{error}; {ADVICE[event]}", about=about, error=cause, error_kind=type(error).__name__
     )

@@ -7,6 +7,8 @@ BusReport
 ├── MessagesUnreadable    messages of a sender could not be read, and were skipped
 ├── TransactionDropped    a transaction did not become complete
 ├── SubscriberEvicted     a receiver was silent, and is not waited for any more
+├── SubscriberFull        a receiver is full, and our sender waits for it
+├── SubscriberReady       a receiver that was full takes messages again, or is gone
 ├── NotConfirmed          the bus closed before everything was sent and confirmed
 ├── NodeIdCollision       another node uses our node id
 ├── ClientIdDuplicated    another connection uses one of our client ids
@@ -215,6 +217,45 @@ class SubscriberEvicted(BusReport):
 
     def error(self) -> JMSError:
         return BusError(str(self), "subscriber_evicted")
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberFull(BusReport):
+    """A receiver has been full for a while, because its application takes messages too slowly. Our sender waits for
+    it."""
+
+    node_id: int
+    name: PeerName
+    full_s: float
+    """Time for which it has been full, in seconds."""
+
+    def __str__(self) -> str:
+        text = f"{self.name} is full, and holds this sender back: its application takes messages too slowly, or none"
+        return Remedy.FULL.after(text)
+
+    def error(self) -> JMSError:
+        return BusError(str(self), "subscriber_full")
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberReady(BusReport):
+    """A receiver that was full does not hold our sender back any more."""
+
+    node_id: int
+    name: PeerName
+    full_s: float
+    """Time for which it was full, in seconds."""
+    within_s: float
+    """Time since it was full first, in seconds. Within this time, it may have been full several times."""
+    is_gone: bool
+    """True if our sender waits for it no longer, because it has left or was given up."""
+
+    def __str__(self) -> str:
+        times = f"{self.full_s:.1f} s" + ("" if self.within_s < 1.1 * self.full_s else f" of {self.within_s:.1f} s")
+        return f"{self.name} {'is gone' if self.is_gone else 'takes messages again'}: it was full for {times}"
+
+    def error(self) -> JMSError:
+        return BusError(str(self), "subscriber_ready")
 
 
 @dataclass(frozen=True, slots=True)

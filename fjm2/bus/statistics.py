@@ -38,6 +38,12 @@ BUS_INSTRUMENTS: Final = (
         metric="fjm2_dropped_messages_total",
     ),
     counter(
+        "consumers_let_go",
+        "times",
+        "Times that senders stopped waiting for a full consumer, because it took no message for `block_s`.",
+        metric="fjm2_let_go_consumers_total",
+    ),
+    counter(
         "frames_expired",
         "messages",
         "Messages that had expired when they arrived, and that a consumer of this process would have got.",
@@ -119,6 +125,8 @@ class BusStats:
     """Messages given to consumers of this process: one that goes to two consumers counts twice."""
     messages_dropped: int = 0
     """Messages dropped by consumers that were full."""
+    consumers_let_go: int = 0
+    """Times that senders stopped waiting for a full consumer, because it took no message for `block_s`."""
     frames_expired: int = 0
     """Messages that had expired when they arrived, and that a consumer of this process would have got."""
     frames_malformed: int = 0
@@ -161,6 +169,8 @@ class BusStatistics:
     """Messages given to consumers of this process: one that goes to two consumers counts twice."""
     messages_dropped: int
     """Messages dropped by consumers that were full."""
+    consumers_let_go: int
+    """Times that senders stopped waiting for a full consumer, because it took no message for `block_s`."""
     frames_expired: int
     """Messages that had expired when they arrived, and that a consumer of this process would have got."""
     frames_malformed: int

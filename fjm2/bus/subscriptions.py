@@ -1,6 +1,8 @@
 """The subscriptions of one connection, and the reports of consumers that are full."""
 
 import asyncio
+import os
+import socket
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -12,6 +14,7 @@ from .errors import ConsumerFullError, MessagesDroppedError, MessagesExpiredErro
 from .inbox import ConsumerSettings, Inbox
 from .losses.kinds import Loss
 from .losses.names import Remedy, counted
+from .waiting.patience import Patience, Verdict
 
 if TYPE_CHECKING:
     from .bus import Bus
@@ -19,9 +22,21 @@ if TYPE_CHECKING:
 _LOSSES_REPORTED_AFTER_S: Final = {Loss.OVERFLOW: 0.1, Loss.UNSELECTABLE: 0.1, Loss.EXPIRED: 1.0}
 """Losses of one kind within this time are reported together: there may be thousands. Messages that expire, expire as
 their sender wants: nobody waits for the report."""
-_FULL_REPORTED_AFTER_S = 0.5
-"""Time for which a consumer must be full before that is reported. To be full for less only slows senders to its own
-pace."""
+_LET_GO_REPORTED_AFTER_S: Final = 1.0
+"""Time within which messages dropped by a consumer that was let go are reported together. It may drop for hours."""
+
+
+class _Owned:
+    """An inbox's owner, and the patience with it."""
+
+    __slots__ = ("check", "patience", "session")
+
+    def __init__(self, inbox: Inbox, session: int | None) -> None:
+        self.session = session
+        """Number of the session; None for a temporary queue, which belongs to the connection."""
+        self.patience = Patience(inbox.settings.block_s)
+        self.check: asyncio.TimerHandle | None = None
+        """Next check of the patience, while the inbox is full."""
 
 
 class Subscriptions:
@@ -34,8 +49,10 @@ class Subscriptions:
         default: ConsumerSettings,
         announce: Callable[[], None],
         report: Callable[[Exception], None],
+        name: Callable[[], str],
     ) -> None:
-        self.inboxes: dict[Inbox, None] = {}
+        """`name` returns the name of the connection for reports."""
+        self.inboxes: dict[Inbox, _Owned] = {}
         self.messages_dropped = 0
         """Messages dropped by full consumers."""
         self._bus = bus
@@ -43,6 +60,7 @@ class Subscriptions:
         self._default = default
         self._announce = announce
         self._report = report
+        self._name = name
         self._loop = asyncio.get_running_loop()
         self._subscribed: Counter[int] = Counter()
         """Number of inboxes by the hash of their destination."""
@@ -58,12 +76,13 @@ class Subscriptions:
         selector: Selector | None = None,
         no_local: bool = False,
         settings: ConsumerSettings | None = None,
+        session: int | None = None,
     ) -> Inbox:
-        """Subscribe to a destination. Return the inbox that receives its messages."""
+        """Subscribe to a destination for the session with a number. Return the inbox that receives the messages."""
         left_out = self._connection_id if no_local else None
         router = self._bus.router
         inbox = Inbox(destination, selector, left_out, settings or self._default, router.resume, self._on_full)
-        self.inboxes[inbox] = None
+        self.inboxes[inbox] = _Owned(inbox, session)
         router.add(inbox)
         self._subscribed[destination.frame_hash] += 1
         if self._subscribed[destination.frame_hash] == 1:
@@ -72,8 +91,10 @@ class Subscriptions:
 
     def remove(self, inbox: Inbox) -> None:
         """End a subscription. Calling this twice does no harm."""
-        if inbox in self.inboxes:
-            del self.inboxes[inbox]
+        owned = self.inboxes.pop(inbox, None)
+        if owned is not None:
+            if owned.check is not None:
+                owned.check.cancel()
             for loss in _LOSSES_REPORTED_AFTER_S:
                 self._report_losses(inbox, loss)
             self._bus.router.remove(inbox)
@@ -83,6 +104,11 @@ class Subscriptions:
             if not self._subscribed[topic]:
                 del self._subscribed[topic]
                 self._announce()
+
+    def begin_closing(self) -> None:
+        """Deliver nothing more, and make no sender wait. Call `remove` for each inbox later."""
+        for inbox in list(self.inboxes):
+            inbox.close()
 
     def is_consumed(self, destination: Destination) -> bool:
         """Return True if an inbox is subscribed to the destination."""
@@ -94,13 +120,48 @@ class Subscriptions:
         if loss is Loss.GIVEN_UP:
             inbox.take_losses(loss)  # the listener's task has reported it
         elif loss is not None:
-            self._loop.call_later(_LOSSES_REPORTED_AFTER_S[loss], self._report_losses, inbox, loss)
+            delay_s = _LET_GO_REPORTED_AFTER_S if inbox.is_let_go else _LOSSES_REPORTED_AFTER_S[loss]
+            self._loop.call_later(delay_s, self._report_losses, inbox, loss)
         else:
-            self._loop.call_later(_FULL_REPORTED_AFTER_S, self._report_full, inbox, inbox.times_full)
+            self._note_full(inbox)
 
-    def _report_full(self, inbox: Inbox, times_full: int) -> None:
-        if inbox.is_full and inbox.times_full == times_full and inbox in self.inboxes:
-            self._report(ConsumerFullError(inbox.destination, inbox.held))
+    def _note_full(self, inbox: Inbox) -> None:
+        owned = self.inboxes.get(inbox)
+        if owned is not None:
+            owned.patience.note_full(inbox.progress, self._loop.time())
+            if owned.check is None:
+                self._check_soon(inbox, owned)
+
+    def _check_soon(self, inbox: Inbox, owned: _Owned) -> None:
+        delay_s = owned.patience.next_check_s(self._loop.time())
+        owned.check = self._loop.call_later(delay_s, self._check_full, inbox, owned)
+
+    def _check_full(self, inbox: Inbox, owned: _Owned) -> None:
+        owned.check = None
+        now, patience = self._loop.time(), owned.patience
+        if not inbox.is_full:
+            patience.note_room(now)
+            return
+        verdict = patience.check(inbox.progress, now)
+        if verdict is not None:
+            self._report(self._full_error(inbox, owned, is_let_go=verdict is Verdict.LET_GO))
+        if verdict is Verdict.LET_GO:
+            self._bus.stats.consumers_let_go += 1
+            inbox.let_go()
+        else:
+            self._check_soon(inbox, owned)
+
+    def _full_error(self, inbox: Inbox, owned: _Owned, is_let_go: bool) -> ConsumerFullError:
+        return ConsumerFullError(
+            inbox.destination,
+            inbox.held,
+            taken=owned.patience.taken,
+            selector=None if inbox.selector is None else inbox.selector.text,
+            session=owned.session,
+            program=f"{self._name()} (pid {os.getpid()} on {socket.gethostname()})",
+            block_s=inbox.settings.block_s,
+            is_let_go=is_let_go,
+        )
 
     def _report_losses(self, inbox: Inbox, loss: Loss) -> None:
         count = inbox.take_losses(loss)

@@ -74,6 +74,7 @@ class ConnectionCore:
         self._gate = gate
         self._claim: tuple[str, int, str] | None = None
         """Entry of the client id in `_claimed`."""
+        self._sessions_made = 0
         self._state = ConnectionState.NEW
         self._is_started = False
         self._is_used = False
@@ -124,7 +125,9 @@ class ConnectionCore:
 
     def create_session(self, mode: SessionMode) -> SessionCore:
         """Create a session, and return its core."""
-        session = SessionCore(self.check_open(), mode, self.sessions.remove)
+        endpoint = self.check_open()
+        self._sessions_made += 1
+        session = SessionCore(endpoint, mode, self._sessions_made, self.sessions.remove)
         self.sessions.append(session)
         if self._is_started:
             session.dispatcher.start()
@@ -136,7 +139,10 @@ class ConnectionCore:
         for session in self.sessions:
             session.check_may_close()
         if self.endpoint is not None:
+            if not self.is_closed:
+                self.endpoint.check_loop()
             self.endpoint.begin_closing(timeout_s)
+            self.endpoint.subscriptions.begin_closing()
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Close the connection; see `Connection.close`."""
@@ -144,8 +150,6 @@ class ConnectionCore:
         self.begin_closing(timeout_s)
         if self.is_closed:
             return
-        if endpoint is not None:
-            endpoint.check_loop()
         self._move_to(ConnectionState.CLOSED)
         if endpoint is None:
             return

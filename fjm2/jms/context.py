@@ -234,10 +234,11 @@ class JMSContext(MessageFactory):
         overflow: Overflow | str | None = None,
         messages_max: int | None = None,
         bytes_max: int | None = None,
+        block_s: float | str | None = None,
     ) -> JMSConsumer:
         """Create a consumer as `Session.create_consumer` does, and start the connection unless `auto_start` is off."""
         core = session_core_of(self._used())
-        inbox = core.open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max)
+        inbox = core.open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max, block_s)
         if self._auto_start:
             self.start()
         return JMSConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready, core.close_inbox)

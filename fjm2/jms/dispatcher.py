@@ -73,14 +73,17 @@ class Dispatcher:
         self.listeners.is_started = False
         self.listeners.interrupt()
 
+    def begin_closing(self) -> None:
+        """Deliver nothing more, and make no sender wait. Waiting receives return None."""
+        for inbox in list(self.inboxes):
+            inbox.close()
+
     async def close(self) -> None:
         """Close the receiving half. Wait for the running listener, which can go on using the session. A waiting receive
         returns None."""
         self._move_to(DispatcherState.CLOSING)
         self.listeners.begin_ending()
-        for inbox in list(self.inboxes):
-            inbox.is_closed = True
-            self._wake(inbox)
+        self.begin_closing()
         self.listeners.wake()
         while self.listeners.running is not None or self._receiving_at is not None:
             await self._next_change()
@@ -101,7 +104,7 @@ class Dispatcher:
         None."""
         if inbox.is_closed:
             return
-        inbox.is_closed = True
+        inbox.close()
         self.listeners.interrupt()
         del self.inboxes[inbox]
         self._ready.remove(inbox)

@@ -49,7 +49,9 @@ class Endpoint:
             if gate is None
             else GatedPublication(bus.publisher, confirmation, gate)
         )
-        self.subscriptions = Subscriptions(bus, self.connection_id, settings.consumer, self.announce, self.report)
+        self.subscriptions = Subscriptions(
+            bus, self.connection_id, settings.consumer, self.announce, self.report, lambda: self.title
+        )
         self.temporaries = Temporaries(self.connection_id, self.subscriptions)
         self.is_closed = False
         self._deadline: CloseDeadline | None = None
@@ -59,6 +61,11 @@ class Endpoint:
     def name(self) -> str:
         """Client id of the connection or, if it has none, the connection id."""
         return self.client_id or f"{self.connection_id:016x}"
+
+    @property
+    def title(self) -> str:
+        """Name of the connection in sentences."""
+        return f"connection {self.name}" if self.client_id is None else repr(self.client_id)
 
     def _new_writer(self, settings: ClientSettings) -> FrameWriter:
         if settings.telemetry is False:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from urllib.parse import quote, unquote
 
 from fjm2.base.errors import ConfigError
-from fjm2.bus.inbox import ConsumerSettings, overflow_of
+from fjm2.bus.inbox import ConsumerSettings, settings_with
 
 from .connection import Connection, ConnectionCore, mode_of
 from .context import JMSContext, SharedConnection
@@ -26,7 +26,8 @@ class ConnectionFactory:
     """Creates connections to the bus at `uri`. The default is FJM2_URI of the environment, or else the default bus.
 
     Options are settings of the URI, which they override, and those of the client: `client_id`, `overflow`,
-    `messages_max`, `bytes_max`, `redeliveries_max`, `confirm_timeout_s`, `close_timeout_s`, `codec` and `telemetry`.
+    `messages_max`, `bytes_max`, `block_s`, `redeliveries_max`, `confirm_timeout_s`, `close_timeout_s`, `codec` and
+    `telemetry`.
     """
 
     def __init__(self, uri: str | None = None, **options: Any) -> None:
@@ -39,8 +40,6 @@ class ConnectionFactory:
             refuse("overrides by an administrator")
         client = {name: options.pop(name) for name in _CLIENT & options.keys()}
         consumer = {name: options.pop(name) for name in _CONSUMER & options.keys()}
-        if "overflow" in consumer:
-            consumer["overflow"] = overflow_of(consumer["overflow"])
         text = os.environ.get(ENVIRONMENT, DEFAULT_URI) if uri is None else uri
         try:
             self._config = BusConfig.from_uri(with_options(text, options), BUS_DEFAULTS)
@@ -48,7 +47,7 @@ class ConnectionFactory:
             if uri is None and ENVIRONMENT in os.environ and not options:
                 raise ConfigError(f"{error} (in {ENVIRONMENT} of the environment)") from None
             raise
-        self._settings = ClientSettings(consumer=ConsumerSettings(**consumer), **client)
+        self._settings = ClientSettings(consumer=settings_with(ConsumerSettings(), **consumer), **client)
 
     @property
     def uri(self) -> str:

@@ -230,7 +230,12 @@ class ListenerTask:
         if is_tracking:
             self._deliveries.track(batch)
         messages = [self._opener.open(delivery) for delivery in batch]
-        done, error = await listener.run(messages, lambda: self._is_interrupted)
+
+        def is_over() -> bool:  # called in the listener's thread after each message
+            inbox.handled += 1
+            return self._is_interrupted
+
+        done, error = await listener.run(messages, is_over)
         failed = batch[done] if error is not None else None
         for delivery in reversed(batch[done + (failed is not None) :]):
             self._deliveries.give_back(delivery)

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import Final, NoReturn, Self
 
-from fjm2.bus.inbox import ConsumerSettings, Inbox, Overflow, overflow_of
+from fjm2.bus.inbox import Inbox, Overflow, settings_with
 from fjm2.bus.statistics import SessionStatistics
 from fjm2.messages.destination import (
     QUEUE_FLAG,
@@ -48,10 +48,14 @@ MOVES: Final = {SessionState.OPEN: {SessionState.CLOSING}, SessionState.CLOSING:
 class SessionCore:
     """The inside of a session, which `Session`, `JMSContext` and the blocking API share."""
 
-    def __init__(self, endpoint: Endpoint, mode: SessionMode, on_closed: Callable[["SessionCore"], None]) -> None:
+    def __init__(
+        self, endpoint: Endpoint, mode: SessionMode, number: int, on_closed: Callable[["SessionCore"], None]
+    ) -> None:
         settings = endpoint.settings
         self.endpoint: Final = endpoint
         self.mode: Final = mode
+        self.number: Final = number
+        """Number of the session in its connection, from 1."""
         self.outbox: Final = endpoint.new_outbox(mode is SessionMode.SESSION_TRANSACTED)
         self.dispatcher: Final = Dispatcher(mode, settings.codec, settings.redeliveries_max, endpoint.report)
         if endpoint.telemetry is not None:
@@ -110,6 +114,7 @@ class SessionCore:
         overflow: Overflow | str | None,
         messages_max: int | None,
         bytes_max: int | None,
+        block_s: float | str | None,
     ) -> Inbox:
         """Subscribe to a destination. Return the inbox for a consumer. Where an argument is None, the factory's setting
         applies."""
@@ -127,12 +132,8 @@ class SessionCore:
             inbox: Inbox = queue.add(parsed)
         else:
             default = self.endpoint.settings.consumer
-            settings = ConsumerSettings(
-                overflow=default.overflow if overflow is None else overflow_of(overflow),
-                messages_max=default.messages_max if messages_max is None else messages_max,
-                bytes_max=default.bytes_max if bytes_max is None else bytes_max,
-            )
-            inbox = self.endpoint.subscriptions.add(checked, parsed, no_local, settings)
+            settings = settings_with(default, overflow, messages_max, bytes_max, block_s)
+            inbox = self.endpoint.subscriptions.add(checked, parsed, no_local, settings, self.number)
         self.dispatcher.add(inbox)
         return inbox
 
@@ -173,6 +174,11 @@ class SessionCore:
             raise IllegalStateError("recover: the session is transacted: roll back instead")
         self.dispatcher.check_not_listening("recover")
         self.dispatcher.recover()
+
+    def begin_closing(self) -> None:
+        """Deliver nothing more, and make no sender wait. Raise IllegalStateError in a callback of this session."""
+        self.check_may_close()
+        self.dispatcher.begin_closing()
 
     async def close(self) -> None:
         """Close the session; see `Session.close`."""
@@ -248,13 +254,14 @@ class Session(MessageFactory):
         overflow: Overflow | str | None = None,
         messages_max: int | None = None,
         bytes_max: int | None = None,
+        block_s: float | str | None = None,
     ) -> MessageConsumer:
         """Create a consumer with a subscription of its own.
 
-        `overflow`, `messages_max` and `bytes_max` default to those of the factory. With `no_local` the consumer gets
-        nothing that its own connection sends.
+        `overflow`, `messages_max`, `bytes_max` and `block_s` default to those of the factory. With `no_local` the
+        consumer gets nothing that its own connection sends.
         """
-        inbox = self._core.open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max)
+        inbox = self._core.open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max, block_s)
         core = self._core
         return MessageConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready, core.close_inbox)
 

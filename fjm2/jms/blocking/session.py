@@ -73,14 +73,15 @@ class Session(MessageFactory, Closable):
         overflow: Overflow | str | None = None,
         messages_max: int | None = None,
         bytes_max: int | None = None,
+        block_s: float | str | None = None,
     ) -> MessageConsumer:
         """Create a consumer with a subscription of its own.
 
-        `overflow`, `messages_max` and `bytes_max` default to those of the factory. With `no_local` the consumer gets
-        nothing that its own connection sends.
+        `overflow`, `messages_max`, `bytes_max` and `block_s` default to those of the factory. With `no_local` the
+        consumer gets nothing that its own connection sends.
         """
         bounds: dict[str, Any] = {"overflow": overflow, "messages_max": messages_max, "bytes_max": bytes_max}
-        inner = run(self._inner.create_consumer, dest, selector, no_local, **bounds)
+        inner = run(self._inner.create_consumer, dest, selector, no_local, **bounds, block_s=block_s)
         return MessageConsumer(inner, self._threads)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:

@@ -1,0 +1,1 @@
+"""Waiting in a bus: for full consumers, for full receivers, and for subscribers that do not confirm."""
