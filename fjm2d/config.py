@@ -13,6 +13,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from fjm2.base.quantities import counted
 from fjm2.norm import Address
 
 from . import values as reading
@@ -232,7 +233,7 @@ class _Loading:
 
     def _tables(self, key: str, kind: type[Any], most: int, found: Any) -> Iterator[Any]:
         if not isinstance(found, list) or len(found) > most or not all(isinstance(table, dict) for table in found):
-            self._refuse(key, found, f"up to {most} tables, each [[{key}]]")
+            self._refuse(key, found, f"up to {counted(most, 'table')}, each [[{key}]]")
             return
         for number, table in enumerate(found, 1):
             place = f"{key}[{number}]."

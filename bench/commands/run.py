@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fjm2.base.quantities import counted
 from fjm2.commands.support.common import run as run_to_its_end
 from fjm2.errors import FJM2Error
 
@@ -128,8 +129,8 @@ def _print(summary: Summary, results: ResultFolder) -> None:
     for system, reason in summary.missing.items():
         click.echo(f"missing: {system}: {reason}", err=True)
     click.echo(
-        f"{summary.done} runs, {len(summary.faults)} with faults, "
-        f"{len(summary.missing)} systems missing; results are in {results.folder}",
+        f"{counted(summary.done, 'run')}, {len(summary.faults)} with faults, "
+        f"{counted(len(summary.missing), 'system')} missing; results are in {results.folder}",
         err=True,
     )
 

@@ -7,6 +7,8 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from fjm2.base.quantities import counted
+
 from ..peers import RAW
 from .plan import ComparisonPlan
 from .trial import OURS, Trial
@@ -143,8 +145,8 @@ def _title(plan: ComparisonPlan) -> str:
     link = "an unlimited link" if plan.rate_bps is None else f"a link of {plan.rate_bps / 1e6:g} Mbit/s"
     offload = "" if plan.is_offloaded else ", without offload"
     loss = f", {plan.loss:.2%} lost" if plan.loss else ""
-    properties = f" with {plan.properties} properties" if plan.properties else ""
+    properties = f" with {counted(plan.properties, 'property')}" if plan.properties else ""
     if plan.round_trips is not None:
-        return f"{plan.round_trips} round trips over {link}{offload}{loss}"
+        return f"{counted(plan.round_trips, 'round trip')} over {link}{offload}{loss}"
     checked = "every message checked" if plan.is_verified else "content not checked"
     return f"{plan.form}{properties}, {plan.seconds:g} s over {link}{offload}{loss}; {checked}"

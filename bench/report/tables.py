@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from fjm2.base.quantities import counted
+
 from .page import Table
 from .style import name_of, order_of
 from .warehouse import Result
@@ -182,8 +184,9 @@ def lead_of(results: Sequence[Result]) -> list[str]:
     plans = sorted({result.labels["plan"] for result in results if "plan" in result.labels})
     first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(at)) for at in (results[0].t, results[-1].t))
     good = [result for result in results if not result.fault]
+    systems = counted(len({result.system for result in good}), "system")
     return [
-        f"{len(good)} runs of {len({result.system for result in good})} systems, {first} to {last} UTC"
+        f"{counted(len(good), 'run')} of {systems}, {first} to {last} UTC"
         + (f"; plan: {', '.join(plans)}." if plans else "."),
         "Every point is the median of runs. Its row in the CSV file lists their ids, and each run is a row in the "
         "warehouse's results/.",

@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fjm2.base.quantities import counted
+
 from .plot_data import Panel, Plot, Point, Series, point_of
 from .style import name_of, order_of
 from .warehouse import Warehouse
@@ -139,7 +141,7 @@ def _over_time(minutes: pa.Table, what: str, counter: str, key: str, title: str,
         Series(f"{node} → {name}" if what == "link" else f"{node} {name}", _points(found, width), f"{node}, {name}")
         for (node, name), found in sorted(busiest)
     )
-    unit = "minute" if width == 1 else f"{width} minutes"
+    unit = "minute" if width == 1 else counted(width, "minute")
     more = f" The {_SERIES_MAX} busiest of {len(steps)}." if len(steps) > _SERIES_MAX else ""
     panel = Panel(
         title=f"By {unit}",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fjm2.base.missing_extras import lack_of
+from fjm2.base.quantities import counted
 from fjm2.commands.support.common import INTERRUPTED
 from fjm2.errors import FJM2Error
 
@@ -164,7 +165,8 @@ def aggregate(warehouse: Path, anew: bool, quiet: bool, **spark_args: Any) -> No
             click.echo("nothing new")
         else:
             seconds = time.monotonic() - begun
-            click.echo(f"{result.batches} batches: {len(result.days)} days, {result.runs} runs in {seconds:.1f} s")
+            touched = f"{counted(len(result.days), 'day')}, {counted(result.runs, 'run')}"
+            click.echo(f"{counted(result.batches, 'batch')}: {touched} in {seconds:.1f} s")
         for name, count in result.tables.items():
             click.echo(f"  {name:22} {count:>12,} rows")
 
@@ -252,7 +254,8 @@ def generate(folder: Path, rows: int, broken: float, seed: int) -> None:
     from .generate import generate as run
 
     done = run(folder, rows, broken, seed)
-    click.echo(f"{done.files:,} files, {done.bytes / 1e6:,.1f} MB: {done.good:,} samples, {done.results:,} results")
+    made = f"{counted(done.good, 'sample')}, {counted(done.results, 'result')}"
+    click.echo(f"{counted(done.files, 'file')}, {done.bytes / 1e6:,.1f} MB: {made}")
     for reason, count in sorted(done.bad.items()):
         click.echo(f"  bad: {reason:12} {count:>10,}")
 
@@ -359,7 +362,7 @@ def _tell(result: "Ingested", seconds: float | None = None) -> None:
     else:
         took = "" if seconds is None else f" in {seconds:.1f} s ({result.lines / seconds:,.0f} lines/s)"
         counts = ", ".join(f"{result.counts[name]:,} {name}" for name in ("rows", "results", "bad"))
-        click.echo(f"{result.batch}: {result.lines:,} lines{took}: {counts}")
+        click.echo(f"{result.batch}: {counted(result.lines, 'line')}{took}: {counts}")
     for reason, count in sorted(result.reasons.items()):
         click.echo(f"  bad: {reason:12} {count:>10,}")
     for path in result.pending:

@@ -9,6 +9,8 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from fjm2.base.quantities import counted
+
 from .aggregate import by_minute, by_run, by_series, histogram, results_by_cell
 from .anomalies import anomalies
 from .ingest import batches, read_table
@@ -77,7 +79,7 @@ def _of_days(spark: SparkSession, warehouse: Warehouse, days: list[str], progres
         return
     rows = rows.where(sf.col("day").isin(*map(_date, days)))
     for name, (function, order) in OF_DAYS.items():
-        progress(f"{name}: {len(days)} days")
+        progress(f"{name}: {counted(len(days), 'day')}")
         staging = warehouse.new_staging()
         _sorted(function(rows), "day", order).write.partitionBy("day").parquet(str(staging))
         moves = []

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from fjm2.base.quantities import counted
+
 from .generate import Generated, generate
 from .schema import AHEAD_S, COUNTER_MAX, T_MIN
 
@@ -55,7 +57,7 @@ def scale(
     """Generate lines below a folder, run the pipeline on them, compare the figures, and remove all files."""
     traces, warehouse = folder / f"traces-{rows}", folder / f"warehouse-{rows}"
     try:
-        tell(f"generate {rows:,} lines")
+        tell(f"generate {counted(rows, 'line')}")
         made = generate(traces, rows, broken)
         where = ["--memory", memory, "--master", master, "--quiet"]
         tell("ingest")
@@ -85,10 +87,10 @@ def _lost(warehouse: Path, made: Generated) -> Iterator[str]:
     expected = {"rows": made.good, "results": made.results, "bad": made.bad.total()}
     for table, count in expected.items():
         if batch["counts"].get(table, 0) != count:
-            yield f"{table}: {batch['counts'].get(table, 0)} lines, {count} written"
+            yield f"{table}: {counted(batch['counts'].get(table, 0), 'line')}, {count} written"
     for reason, count in made.bad.items():
         if batch["reasons"].get(reason, 0) != count:
-            yield f"bad, {reason}: {batch['reasons'].get(reason, 0)} lines, {count} written"
+            yield f"bad, {reason}: {counted(batch['reasons'].get(reason, 0), 'line')}, {count} written"
 
 
 def _run(arguments: list[str]) -> Step:
@@ -222,7 +224,7 @@ def _by_keys(query: Any, keys: Sequence[str]) -> _Rows:
 
 def _differing(name: str, expected: _Rows, found: _Rows) -> Iterator[str]:
     if expected.keys() != found.keys():
-        yield f"{name}: {len(found)} rows, DuckDB finds {len(expected)}"
+        yield f"{name}: {counted(len(found), 'row')}, DuckDB finds {len(expected)}"
         return
     for key, row in expected.items():
         for column, value in row.items():

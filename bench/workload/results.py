@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 import click
 
+from fjm2.base.quantities import counted
 from fjm2.errors import FJM2Error
 
 
@@ -53,9 +54,10 @@ class PubResult:
 
     def text(self) -> str:
         return (
-            f"{self.messages} messages of {self.size} B to {self.receivers} in {self.seconds:.3f} s: "
+            f"{counted(self.messages, 'message')} of {self.size} B to {self.receivers} in {self.seconds:.3f} s: "
             f"{self.msgs_per_s:,.0f}/s, {self.gbit_per_s:.3f} Gbit/s, {self.cpu_s:.2f} s of CPU, "
-            f"{self.nacks or 0} NACKs, {self.repairs or 0} repairs, {self.window_waits or 0} window waits"
+            f"{counted(self.nacks or 0, 'NACK')}, {counted(self.repairs or 0, 'repair')}, "
+            f"{counted(self.window_waits or 0, 'window wait')}"
             + (f"; not confirmed by {', '.join(self.not_acked)}" if self.not_acked else "")
         )
 
@@ -89,7 +91,7 @@ class SubResult:
 
     def text(self) -> str:
         return (
-            f"{self.messages} messages of {self.size} B in {self.seconds:.3f} s: {self.msgs_per_s:,.0f}/s, "
+            f"{counted(self.messages, 'message')} of {self.size} B in {self.seconds:.3f} s: {self.msgs_per_s:,.0f}/s, "
             f"{self.gbit_per_s:.3f} Gbit/s, {self.cpu_s:.2f} s of CPU; {self.lost} lost, {self.duplicated} duplicated, "
             f"{self.out_of_order} out of order, {self.corrupt} corrupt"
             + ("" if self.verified else " (content not verified)")
@@ -111,7 +113,7 @@ class PingResult:
 
     def text(self) -> str:
         return (
-            f"{self.count} round trips of {self.size} B: p50 {self.p50_us:.1f}, p99 {self.p99_us:.1f}, "
+            f"{counted(self.count, 'round trip')} of {self.size} B: p50 {self.p50_us:.1f}, p99 {self.p99_us:.1f}, "
             f"p99.9 {self.p999_us:.1f}, longest {self.max_us:.1f} us"
         )
 
@@ -124,7 +126,7 @@ class EchoResult:
     messages: int
 
     def text(self) -> str:
-        return f"{self.messages} messages sent back"
+        return f"{counted(self.messages, 'message')} sent back"
 
 
 def print_ready(as_json: bool) -> None:

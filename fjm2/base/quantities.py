@@ -30,9 +30,7 @@ def seconds_of(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration as `seconds_of` reads it, in the largest unit in which it has no fraction: `500ms`, `2min`."""
-    if seconds == 0:
-        return "0s"
+    """Return a duration as `seconds_of` reads it, in the largest unit in which it is whole: `500ms`, `90s`, `2min`."""
     for unit, size in reversed(UNIT_SECONDS.items()):
         amount = seconds / size
         if amount >= 1 and math.isclose(amount, round(amount), rel_tol=1e-9):
@@ -40,9 +38,12 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-def count_of(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun: `1 subscriber`, `2 subscribers`, `1,234 losses`.
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 subscriber`, `2 subscribers`, `3 replies`, `1,234 losses`."""
+    return f"{number:,} {noun if number == 1 else _plural(noun)}"
 
-    The plural of the noun ends in s unless `plural` is given.
-    """
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+def _plural(noun: str) -> str:
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"

@@ -11,10 +11,11 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
+from fjm2.base.quantities import counted
 from fjm2.messages.errors import JMSError
 
 from .errors import UnconfirmedError
-from .losses.names import PeerNames, Remedy, counted, listed
+from .losses.names import PeerNames, Remedy, listed
 
 if TYPE_CHECKING:
     from .lane import Lane, Lanes

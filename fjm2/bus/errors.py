@@ -12,10 +12,11 @@ JMSError
 
 import math
 
+from fjm2.base.quantities import counted
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import JMSError
 
-from .losses.names import Remedy, counted
+from .losses.names import Remedy
 
 
 class MessagesLostError(JMSError):

@@ -20,13 +20,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from fjm2.base.quantities import counted
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import InvalidClientIDError, JMSError
 from fjm2.norm import Address
 from fjm2.norm.events import LossReason
 
 from .errors import BusError, MessagesLostError, UnconfirmedError
-from .losses.names import PeerName, Remedy, counted, listed
+from .losses.names import PeerName, Remedy, listed
 from .statistics import BusStats
 
 _REPORTS_PER_S_MAX = 100

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from fjm2.base.quantities import counted
 from fjm2.messages.destination import Destination
 from fjm2.messages.selector import Selector
 
 from .errors import ConsumerFullError, MessagesDroppedError, MessagesExpiredError, MessagesLostError
 from .inbox import ConsumerSettings, Inbox
 from .losses.kinds import Loss
-from .losses.names import Remedy, counted
+from .losses.names import Remedy
 from .waiting.patience import Patience, Verdict
 
 if TYPE_CHECKING:

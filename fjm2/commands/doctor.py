@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.status import Status
 
 from fjm2.base.errors import ConfigError
-from fjm2.base.quantities import count_of
+from fjm2.base.quantities import counted
 from fjm2.bus.config import BusConfig
 from fjm2.doctor import Finding, Listener, Scene, Verdict, examine, exit_code, look, probe
 from fjm2.norm.net.udp_socket import check_platform
@@ -173,7 +173,7 @@ def _print_summary(findings: Iterable[Finding]) -> None:
     if not faults and not warnings:
         click.echo(f"Nothing is wrong{f', as far as could be checked ({unseen} unknown)' if unseen else ''}.")
     else:
-        click.echo(f"{count_of(faults, 'fault')}, {count_of(warnings, 'warning')}, {unseen} unknown.")
+        click.echo(f"{counted(faults, 'fault')}, {counted(warnings, 'warning')}, {unseen} unknown.")
 
 
 def _listen(scene: Scene, timeout_s: float | None, as_json: bool) -> int:
@@ -198,6 +198,6 @@ def _listen(scene: Scene, timeout_s: float | None, as_json: bool) -> int:
             told = {"hosts": sorted(listener.hosts), "answered": answerer.answered, "refused": answerer.refused}
             click.echo(json.dumps(told))
         else:
-            hosts = count_of(len(listener.hosts), "host")
-            click.echo(f"answered {count_of(answerer.answered, 'probe')} of {hosts}", err=True)
+            hosts = counted(len(listener.hosts), "host")
+            click.echo(f"answered {counted(answerer.answered, 'probe')} of {hosts}", err=True)
     return code

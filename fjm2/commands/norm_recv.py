@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
 
+from fjm2.base.quantities import counted
 from fjm2.norm import ReceiverConfig, Session, Sync
 from fjm2.norm.events import (
     Event,
@@ -259,7 +260,8 @@ def _progress(session: Session, output: OutputDirectory, is_hidden: bool) -> Ite
         async def update() -> None:
             while True:
                 stats = session.stats
-                text = f"{output.objects} objects, {output.messages} messages, {stats.nacks_sent} NACKs"
+                text = f"{counted(output.objects, 'object')}, {counted(output.messages, 'message')}, "
+                text += counted(stats.nacks_sent, "NACK")
                 bar.update(task, description=text, completed=stats.bytes_received)
                 await asyncio.sleep(0.1)
 

@@ -10,10 +10,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from fjm2.base.quantities import counted
 from fjm2.jms import Topic
 
 from .support.bodies import NUMBER, STDIN, Bodies, MessageTemplate, Pace
-from .support.bus_link import BusLink, counted, open_bus_link, say
+from .support.bus_link import BusLink, open_bus_link, say
 from .support.bus_options import TopicName, bus_options, message_options, timeout_option
 from .support.common import Number, is_quiet, run
 

@@ -12,9 +12,10 @@ from datetime import datetime
 import click
 
 from fjm2.base.errors import FJM2Error
+from fjm2.base.quantities import counted
 from fjm2.jms import BytesMessage, Destination, Message, MessageConsumer, TextMessage, Topic
 
-from .support.bus_link import BusLink, counted, open_bus_link, say
+from .support.bus_link import BusLink, open_bus_link, say
 from .support.bus_options import SelectorText, TopicName, bus_options, timeout_option
 from .support.common import run
 from .support.rendering import body_bytes, describe_error

@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
+from fjm2.base.quantities import counted
 from fjm2.jms import Message, Topic
 
 from .support.bodies import STDIN, MessageTemplate
-from .support.bus_link import BusLink, counted, open_bus_link
+from .support.bus_link import BusLink, open_bus_link
 from .support.bus_options import TopicName, bus_options, message_options, output_options, timeout_option
 from .support.common import run
 from .support.receiving import Printer, abandon_stdout

@@ -5,9 +5,10 @@ from time import monotonic
 
 import click
 
+from fjm2.base.quantities import counted
 from fjm2.jms import Overflow, Topic
 
-from .support.bus_link import counted, open_bus_link, say
+from .support.bus_link import open_bus_link, say
 from .support.bus_options import SelectorText, TopicName, bus_options, output_options, timeout_option
 from .support.common import run
 from .support.receiving import Printer, abandon_stdout

@@ -13,12 +13,13 @@ import click
 
 from fjm2.base.errors import FJM2Error
 from fjm2.base.logs import one_line
+from fjm2.base.quantities import counted
 from fjm2.jms import Message, Selector, Topic
 from fjm2.messages.frame import Frame, is_sent_to, look_up
 from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH
 from fjm2.messages.message import open_message
 
-from .support.bus_link import counted, say
+from .support.bus_link import say
 from .support.bus_options import SelectorText, TopicName, timeout_option
 from .support.common import run
 from .support.live_view import Onlooker, open_onlooker, uri_option

@@ -6,6 +6,7 @@ import sys
 import click
 from rich.console import Console
 
+from fjm2.base.quantities import counted
 from fjm2.jms import Topic
 
 from .support.bus_link import say
@@ -50,5 +51,5 @@ async def _topics(uri: str, known: tuple[Topic, ...], duration_s: float, as_json
     if not is_heard:
         say(f"no member was heard within {duration_s:g} s: run fjm2 doctor to find out why")
     elif not report.topics and not as_json:
-        say(f"{len(report.connections):,} connections, no topics")
+        say(f"{counted(len(report.connections), 'connection')}, no topics")
     return 0 if is_heard else 1

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
 from fjm2.base.errors import ConfigError, FJM2Error
+from fjm2.base.quantities import counted
 from fjm2.traces import Labels, TraceWriter
 from fjm2.traces.capture import CaptureSampler
 from fjm2.traces.lines import encode
@@ -114,7 +115,9 @@ def _record(
         try:
             for samples, line in enumerate(_shown(sampler, raw, is_quiet(as_json)), 1):
                 if not writer.append([encode(line)]):
-                    raise click.ClickException(f"{writer.path}: cannot be written, after {samples - 1} samples")
+                    raise click.ClickException(
+                        f"{writer.path}: cannot be written, after {counted(samples - 1, 'sample')}"
+                    )
         except KeyboardInterrupt:
             is_interrupted = True
         _tell(sampler, writer, samples, as_json)
@@ -147,7 +150,7 @@ def _shown(sampler: CaptureSampler, raw: IO[bytes] | None, is_hidden: bool) -> I
         for number, line in enumerate(sampler.samples()):
             if number % _SAMPLES_PER_UPDATE == 0:
                 at = 0 if raw is None else raw.tell()
-                bar.update(task, description=f"{sampler.packets} packets", completed=at)
+                bar.update(task, description=counted(sampler.packets, "packet"), completed=at)
             yield line
 
 
@@ -158,7 +161,9 @@ def _tell(sampler: CaptureSampler, writer: TraceWriter, samples: int, as_json: b
         click.echo(json.dumps(found | {"problem": sampler.problem or None, "path": str(writer.path)}))
         return
     click.echo(
-        f"{sampler.packets} packets, {sampler.senders} NORM senders, {samples} samples in {writer.path}", err=True
+        f"{counted(sampler.packets, 'packet')}, {counted(sampler.senders, 'NORM sender')}, "
+        f"{counted(samples, 'sample')} in {writer.path}",
+        err=True,
     )
     if drops:
         left_out = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in drops.items())
@@ -238,6 +243,10 @@ def _print(summary: TraceSummary) -> None:
         table.add_row(f"  {escape(source)}", f"{one.seconds:,.1f}", *rates, *(f"{number:,}" for number in totals))
     if summary.series:
         console.print(table)
-    console.print(f"{summary.files} files, {summary.lines} lines, {len(summary.results)} results", highlight=False)
+    console.print(
+        f"{counted(summary.files, 'file')}, {counted(summary.lines, 'line')}, "
+        f"{counted(len(summary.results), 'result')}",
+        highlight=False,
+    )
     if summary.bad_lines:
-        console.print(f"{summary.bad_lines} lines are invalid", highlight=False)
+        console.print(f"invalid: {counted(summary.bad_lines, 'line')}", highlight=False)

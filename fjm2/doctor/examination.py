@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.quantities import counted
 from fjm2.norm import UdpTransport
 from fjm2.norm.net.udp_receiver import CAN_OPEN
 
@@ -106,8 +107,8 @@ def _inside(scene: Scene, result: ListeningResult, risen: dict[str, int]) -> Ite
         yield fault(
             "reverse_path",
             "reverse_path_dropped",
-            f"rp_filter dropped {filtered} packets{senders} during the examination: they arrived on another interface "
-            "than the route back to their senders uses",
+            f"rp_filter dropped {counted(filtered, 'packet')}{senders} during the examination: they arrived on another "
+            "interface than the route back to their senders uses",
             *(f"ip route add {host}/32 dev {name}" for host in lost[:1]),
             f"sysctl -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf.{name}.rp_filter=2",
             packets=filtered,

@@ -5,6 +5,8 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fjm2.base.quantities import counted
+
 from .rules import Chain, Fate, Packet, Rule, Ruleset, matches, parse_iptables, parse_nft
 from .scene import Scene
 from .verdict import Finding, fault, ok, unknown, warning
@@ -149,7 +151,7 @@ def check_firewall(scene: Scene, before: FirewallState, after: FirewallState, *,
             yield finding
     if not told:
         rules = sum(1 for _ in after.ruleset.rules())
-        yield ok("firewall", f"none of {rules} rules blocks IGMP, the group or the way back", rules=rules)
+        yield ok("firewall", f"none of {counted(rules, 'rule')} blocks IGMP, the group or the way back", rules=rules)
 
 
 def risen(before: Ruleset, after: Ruleset) -> Hits:
@@ -187,18 +189,18 @@ def _blaming(requirement: Requirement, rule: Rule, count: int, is_losing: bool) 
     """Blame a rule with unknown conditions whose counter increased, for packets of the bus or for others."""
     problem = "reverse_path_dropped" if _REVERSE_PATH & set(rule.subjects) else requirement.problem
     if not is_losing:
-        text = f"{_named(rule)} dropped {count} packets during the examination: perhaps {requirement.name}"
+        text = f"{_named(rule)} dropped {counted(count, 'packet')} during the examination: perhaps {requirement.name}"
         return warning("firewall", problem, text, f"if it should not: {rule.remedy}", packets=count)
-    counted = f"{count} packets during the examination"
-    text = f"the firewall drops {requirement.name}: {_named(rule)}, {counted}; {requirement.consequence}"
+    seen = f"{counted(count, 'packet')} during the examination"
+    text = f"the firewall drops {requirement.name}: {_named(rule)}, {seen}; {requirement.consequence}"
     return fault("firewall", problem, text, rule.remedy, packets=count)
 
 
 def _dropping(requirement: Requirement, fate: Fate, hits: Hits) -> Finding:
     if fate.rule is not None:
         count = hits.get(fate.rule.key, 0)
-        counted = f", {count} packets during the examination" if count else ""
-        text = f"the firewall drops {requirement.name}: {_named(fate.rule)}{counted}; {requirement.consequence}"
+        seen = f", {counted(count, 'packet')} during the examination" if count else ""
+        text = f"the firewall drops {requirement.name}: {_named(fate.rule)}{seen}; {requirement.consequence}"
         return fault("firewall", requirement.problem, text, fate.rule.remedy, packets=count)
     chain = fate.chain
     name = f"{chain.tool}'s {chain.name}" if chain else "a chain"

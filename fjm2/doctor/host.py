@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from typing import NamedTuple
 
+from fjm2.base.quantities import counted
 from fjm2.norm import UdpTransport
 from fjm2.norm.core.train import TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX
 from fjm2.norm.net.udp_opening import NO_OFFLOAD_VARIABLE, can_offload
@@ -211,7 +212,7 @@ def check_drops(risen: Counters, before: Counters, sockets: Iterable[UdpSocketLi
         return warning(
             "drops",
             "socket_drops",
-            f"open sockets of this bus on this host have lost {lost:,} datagrams to full buffers: their "
+            f"open sockets of this bus on this host have lost {counted(lost, 'datagram')} to full buffers: their "
             "programs were busy for too long, or their buffers are too small",
             "see receive_buffer above; find the programs: ss -uapm",
             dropped=lost,

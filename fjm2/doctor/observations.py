@@ -6,6 +6,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from fjm2.base.errors import WireError
+from fjm2.base.quantities import counted
 from fjm2.bus.presence import VERSION, Announcement, Flag
 from fjm2.bus.presence import decode as decode_announcement
 from fjm2.norm import Address, Train
@@ -128,12 +129,14 @@ def _connections(heard: Observations, seconds: float, group: str) -> Finding:
         hosts = len(heard.hosts)
         names = sorted({repr(one.client_id) for _, one in heard.connections.values() if one.client_id})
         told = f" ({', '.join(names[:_SHOWN_MAX])}{', ...' if len(names) > _SHOWN_MAX else ''})" if names else ""
-        many = f"{_count(len(heard.connections), 'connection')} from {_count(hosts, 'address', 'addresses')}{told}"
+        many = f"{counted(len(heard.connections), 'connection')} from {counted(hosts, 'address')}{told}"
         return ok(
-            "bus", f"{many}, {heard.datagrams:,} datagrams in {seconds:.1f} s", connections=len(heard.connections)
+            "bus",
+            f"{many}, {counted(heard.datagrams, 'datagram')} in {seconds:.1f} s",
+            connections=len(heard.connections),
         )
     if heard.nodes:
-        count = _count(len(heard.nodes), "NORM node")
+        count = counted(len(heard.nodes), "NORM node")
         return ok("bus", f"no FJM2 connection, but {count} in {group} within {seconds:.1f} s", nodes=len(heard.nodes))
     return unknown(
         "bus",
@@ -155,7 +158,7 @@ def _node_ids(heard: Observations) -> Iterator[Finding]:
             addresses=[f"{host}:{port}" for host, port in sorted(set(node.addresses))],
         )
     if heard.nodes and not shared:
-        yield ok("node_ids", f"{_count(len(heard.nodes), 'node id')}, each with one address")
+        yield ok("node_ids", f"{counted(len(heard.nodes), 'node id')}, each with one address")
 
 
 def _client_ids(heard: Observations) -> Iterator[Finding]:
@@ -165,7 +168,7 @@ def _client_ids(heard: Observations) -> Iterator[Finding]:
             yield warning(
                 "client_ids",
                 "client_id_twice",
-                f"{count} connections use the client id {client_id!r}",
+                f"the client id {client_id!r} is used by {counted(count, 'connection')}",
                 "give each its own client_id",
             )
 
@@ -200,8 +203,8 @@ def _versions(heard: Observations) -> Iterator[Finding]:
         yield warning(
             "versions",
             "other_version",
-            f"{_count(len(nodes), 'node')} announce themselves in version {version}, but this FJM2 knows {VERSION}: "
-            "they receive everything, but publishers do not wait for them",
+            f"{counted(len(nodes), 'node')} announced themselves in version {version}, but this FJM2 knows "
+            f"{VERSION}: they receive everything, but publishers do not wait for them",
             "install the same version of FJM2 on all hosts",
         )
 
@@ -244,7 +247,3 @@ def judge_wrong_interface(ours: str, silent: bool, others: dict[str, Observation
                 f"if those on {name} are meant: &interface={name}; to reach both, run a gateway (fjm2d)",
                 interface=name,
             )
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"

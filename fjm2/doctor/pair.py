@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from fjm2.base.quantities import counted
+
 from .prober import ProbedListener, Series, all_times, percentile
 from .scene import Scene, same_network
 from .verdict import Finding, fault, ok, unknown, warning
@@ -145,8 +147,8 @@ def _loss(check: str, series: Series, one: ProbedListener) -> Finding:
     figures = {"sent": series.sent, "received": series.received}
     what = "multicast" if check == "multicast_loss" else "unicast"
     if not lost:
-        return ok(check, f"none of {series.sent} {what} round trips was lost", **figures)
-    text = f"{lost} of {series.sent} {what} round trips with {one.host} were lost ({part:.0%})"
+        return ok(check, f"none of {counted(series.sent, f'{what} round trip')} was lost", **figures)
+    text = f"{lost} of {counted(series.sent, f'{what} round trip')} with {one.host} were lost ({part:.0%})"
     advice = "look at the error counters along the path: ip -s link, the switch ports, the radio"
     if part >= _LOSS_FAULT:
         return fault(check, "much_loss", text + ": too many to repair at any speed", advice, **figures)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fjm2.base.quantities import counted
 from fjm2.norm import Train, UdpSocket, UdpTransport
 
 from .observations import PROBE_MAGIC
@@ -91,7 +92,7 @@ def _collect(source: UdpSocket, token: bytes, sent_at: dict[int, float], echo: E
 
 def judge_echo(scene: Scene, echo: Echo) -> Iterator[Finding]:
     """Yield findings about the datagrams that came back, and those that did not."""
-    name = scene.interface.name
+    name, lot = scene.interface.name, f"{counted(echo.sent, 'datagram')} to {scene.group}"
     if echo.errors:
         code, count = echo.errors.most_common(1)[0]
         yield _refused(name, scene.group, code, count)
@@ -100,7 +101,7 @@ def judge_echo(scene: Scene, echo: Echo) -> Iterator[Finding]:
         yield fault(
             "self_probe",
             "nothing_comes_back",
-            f"none of {echo.sent} datagrams to {scene.group} came back over {name}: something on this host drops them",
+            f"none of {lot} came back over {name}: this host drops them",
             "look at the firewall above; to see its rules: sudo fjm2 doctor",
         )
         return
@@ -110,18 +111,18 @@ def judge_echo(scene: Scene, echo: Echo) -> Iterator[Finding]:
         yield warning(
             "self_probe",
             "loss_within_host",
-            f"{echo.sent - echo.received} of {echo.sent} datagrams to {scene.group} did not come back over {name}",
+            f"{echo.sent - echo.received} of {lot} did not come back over {name}",
             "look at the firewall and at drops; an overloaded host loses them, too",
             **figures,
         )
     else:
-        text = f"{echo.received} of {echo.sent} datagrams to {scene.group} came back over {name}, in {median:.0f} µs"
+        text = f"{echo.received} of {lot} came back over {name}, in {median:.0f} µs"
         yield ok("self_probe", text, **figures)
     if echo.train_sent and echo.train_received < echo.train_sent:
         yield fault(
             "segments",
             "segments_lost",
-            f"{echo.train_received} of {echo.train_sent} segments of full size came back over {name}",
+            f"{echo.train_received} of {counted(echo.train_sent, 'segment')} of full size came back over {name}",
             f"FJM2_NO_GSO=1, or look at: ethtool -k {name}",
         )
     elif echo.refused:

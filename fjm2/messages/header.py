@@ -126,7 +126,7 @@ def decode_delay(content: bytes) -> int:
 def decode_transaction(content: bytes) -> Transaction:
     transaction = Transaction(*_unpack(_TRANSACTION, content))
     if transaction.place >= transaction.size:
-        raise MessageFormatError(f"message {transaction.place} of a transaction of {transaction.size} messages")
+        raise MessageFormatError(f"message {transaction.place} of a transaction of only {transaction.size}")
     return transaction
 
 

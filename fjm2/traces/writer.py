@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 
 from fjm2.base.errors import ConfigError
 from fjm2.base.logs import Log
+from fjm2.base.quantities import counted
 
 from . import lines
 from .labels import Labels
@@ -235,7 +236,7 @@ class TraceWriter:
     def _note_success(self) -> None:
         if self._is_failing:
             self._is_failing = False
-            text = f"traces are written again to {self.path}; {self.lines_refused} lines were late or lost"
+            text = f"traces are written again to {self.path}; late or lost: {counted(self.lines_refused, 'line')}"
             log.tell(logging.WARNING, "disk_works_again", text, about=self.path)
 
 

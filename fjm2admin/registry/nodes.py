@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fjm2.base.quantities import counted
+
 from ..errors import Refusal
 from .measures import Meter
 
@@ -131,9 +133,12 @@ class Registry:
         """Raise Refusal if there is no room for another node of this token in place of the replaced ones."""
         gone = list(replaced)
         if len(self._nodes) >= self._nodes_max and not gone:
-            raise Refusal(503, "full", f"there are {self._nodes_max} nodes, and no more can be registered", 60)
+            text = f"the list is full with {counted(self._nodes_max, 'node')}: remove some, or raise nodes_max"
+            raise Refusal(503, "full", text, 60)
         if self._of_token[token_id] - sum(node.token_id == token_id for node in gone) >= self._nodes_per_token:
-            text = f"this token has registered {self._nodes_per_token} nodes: remove some, or use another token"
+            text = (
+                f"this token has registered {counted(self._nodes_per_token, 'node')}: remove some, or use another one"
+            )
             raise Refusal(403, "too_many_nodes", text)
 
     def put(self, node: Node) -> None:

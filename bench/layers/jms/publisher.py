@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fjm2.base.quantities import counted
 from fjm2.jms import BytesMessage, DeliveryMode, MessageProducer, UnconfirmedError
 
 from ...workload.messages import PERIOD, Maker, property_values
@@ -58,7 +59,7 @@ class Publisher:
         return result
 
     def _tell(self, count: int) -> None:
-        self.doing = f"waiting for {self._options.receivers} receivers, {count} are there"
+        self.doing = f"waiting for {counted(self._options.receivers, 'receiver')}, {count} are there"
 
     async def _send(self, producer: MessageProducer) -> None:
         until = math.inf if self._options.seconds is None else time.perf_counter() + self._options.seconds

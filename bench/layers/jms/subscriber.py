@@ -7,6 +7,7 @@ from typing import cast
 
 import click
 
+from fjm2.base.quantities import counted
 from fjm2.jms import Message, MessageConsumer, Selector
 
 from ...workload.messages import PERIOD, Series, number_of, property_values
@@ -42,7 +43,8 @@ class Subscriber:
         values = self._properties.items()
         digits = [d for d in range(PERIOD) if selector.matches({name: column[d] for name, column in values})]
         if not digits:
-            raise click.UsageError(f"--selector lets no message pass that has {len(values)} properties")
+            known = counted(len(values), "property")
+            raise click.UsageError(f"--selector lets no message pass that has {known}")
         return Series(digits)
 
     async def receive(self, ready: Ready) -> None:

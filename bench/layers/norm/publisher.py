@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import click
 
+from fjm2.base.quantities import counted
 from fjm2.norm import OutgoingStream, Session
 from fjm2.norm.events import CommandReceived, CommandSent, NodeIdCollided, ReceiverEvicted
 from fjm2.uri import BusConfig
@@ -78,7 +79,7 @@ class Publisher:
 
     async def _wait_for_receivers(self) -> None:
         while len(self._nodes) < self._options.receivers:
-            self.doing = f"waiting for {self._options.receivers} receivers, {len(self._nodes)} are there"
+            self.doing = f"waiting for {counted(self._options.receivers, 'receiver')}, {len(self._nodes)} are there"
             self._came.clear()
             await self._came.wait()
 

@@ -5,6 +5,7 @@ import contextlib
 
 import click
 
+from fjm2.base.quantities import counted
 from fjm2.norm import Session
 from fjm2.norm.events import (
     CommandReceived,
@@ -85,7 +86,7 @@ class Subscriber:
             case ObjectLost():
                 self._complain(f"lost object {event.object_id}: {event.reason.value}")
             case ObjectsMissed():
-                self._complain(f"missed {event.count} objects")
+                self._complain(f"missed {counted(event.count, 'object')}")
             case SenderVanished(sender_id) if sender_id == self._publisher:
                 self._is_over = True
             case NodeIdCollided(address):

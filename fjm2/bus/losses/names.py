@@ -1,4 +1,4 @@
-"""Names for people: peers by client id and host, counts with their nouns, and where the docs say what to do."""
+"""Names for people: peers by client id and host, and where the docs say what to do."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -30,11 +30,6 @@ class Remedy(Enum):
     def after(self, text: str) -> str:
         """Return a text with the place in the docs that says what to do."""
         return f"{text}; see {PAGE}#{self.value}"
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun, such as "1 message" and "1,200 messages"."""
-    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def listed(names: Iterable[object], shown_max: int = _SHOWN_MAX) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from fjm2.base.quantities import counted
 from fjm2.bus.bus import Bus
 from fjm2.bus.closing import CloseDeadline
 from fjm2.bus.config import BusConfig
@@ -85,10 +86,3 @@ async def open_bus_link(uri: str, client_id: str | None, **settings: Any) -> Asy
         not_confirmed = await bus.close(CloseDeadline(bus, _CLOSE_S, limit_s))
         if not_confirmed is not None and not link.is_unconfirmed:
             link.handle_error(UnconfirmedError(str(not_confirmed)))
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun, such as "1 message" and "2 messages"."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count:,} {noun[:-1]}ies" if noun.endswith("ply") else f"{count:,} {noun}s"

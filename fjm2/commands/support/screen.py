@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fjm2.base.logs import one_line
+from fjm2.base.quantities import counted
 from fjm2.watch import BusReport, ConnectionReport, GatewayReport, ReceiverReport, SenderReport, TopicReport
 
-from .bus_link import counted
 from .live_view import quantity, rate, span
 
 _MEDIUM_WIDTH: Final = 60  # columns of a narrow window
@@ -169,7 +169,8 @@ def _head(report: BusReport, place: str, is_down: bool) -> list[Text]:
     if is_down:
         lines.append(Text("the network interface is down", "bold red"))
     if report.overruns:
-        lines.append(Text(f"this host was too slow for {report.overruns:,} datagrams: the numbers are too low", "red"))
+        missed_here = counted(report.overruns, "datagram")
+        lines.append(Text(f"this host was too slow for {missed_here}: the numbers are too low", "red"))
     if not report.connections and not report.senders:
         lines.append(
             Text("No member is heard yet. They announce themselves every 5 s; if none appears, run fjm2 doctor.")
@@ -179,7 +180,7 @@ def _head(report: BusReport, place: str, is_down: bool) -> list[Text]:
 
 def _slowest(slow: ReceiverReport) -> list[Text]:
     """Return lines about the slowest receiver, or no lines if it is not slow."""
-    name, nacks = one_line(slow.label), f"{slow.nacks:,} NACKs"
+    name, nacks = one_line(slow.label), counted(slow.nacks, "NACK")
     if slow.given_up_by:
         return [
             Text(f"given up: {name} by {one_line(_names(slow.given_up_by))}, too slow or dead; {nacks}", "bold red")

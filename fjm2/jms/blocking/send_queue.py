@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from time import perf_counter
 from typing import Final
 
+from fjm2.base.quantities import counted
 from fjm2.bus.completions import CompletionListener
 from fjm2.bus.errors import UnconfirmedError
 from fjm2.bus.publication import Outbox, Post
@@ -85,7 +86,8 @@ class SendQueue:
             task, posts, self._posts, self._size = self._task, self._posts, [], 0
         if task is not None:
             task.cancel()
-        self._report(UnconfirmedError(f"{len(posts) + self._unsent} messages were not sent before the close"))
+        unsent = counted(len(posts) + self._unsent, "message")
+        self._report(UnconfirmedError(f"closed with {unsent} not sent"))
 
     async def _forward(self) -> None:
         while True:

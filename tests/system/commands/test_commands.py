@@ -457,7 +457,7 @@ def test_progress_is_shown_on_a_terminal(runner: Runner, tmp_path: Path) -> None
         send = runner.send("--file", tmp_path / "file", "--rate", "4e6", stderr=others_end)
         assert send.popen.wait(DEADLINE_S) == 0
         assert recv.popen.wait(DEADLINE_S) == 0
-        screen += read_until(own_end, "1 objects")
+        screen += read_until(own_end, "1 object")
     assert "sending" in screen
     assert "400.0/400.0 kB" in screen
     assert "0 repairs" in screen

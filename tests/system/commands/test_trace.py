@@ -439,7 +439,7 @@ def test_ctrl_c_keeps_the_packets_read_so_far(tmp_path: Path) -> None:
         running.send_signal(signal.SIGINT)
         err = running.stderr.read().decode()
     assert running.returncode == 130
-    assert "NORM senders" in err
+    assert "NORM sender" in err
     assert "Traceback" not in err
     assert len(lines_of(tmp_path)) > 5
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fjm2.bus.losses.names import PAGE, PeerName, PeerNames, Remedy, counted, listed
+from fjm2.bus.losses.names import PAGE, PeerName, PeerNames, Remedy, listed
 from fjm2.bus.presence import Announcement, Flag, PresenceTable
 
 NODE, LANE, OTHER = 0x32F63628, 0x32F63629, 0x63A18582
@@ -34,7 +34,6 @@ def test_lists_are_sentences_and_short() -> None:
     assert listed(["a", "b"]) == "a and b"
     assert listed("abc") == "a, b and c"
     assert listed(range(1_200), shown_max=2) == "0, 1 and 1,198 more"
-    assert [counted(count, "message") for count in (0, 1, 1_200)] == ["0 messages", "1 message", "1,200 messages"]
 
 
 def test_the_docs_have_the_sections_that_problems_point_to() -> None:

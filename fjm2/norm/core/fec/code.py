@@ -5,6 +5,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fjm2.base.quantities import counted
+
 Symbols = NDArray[np.uint8]
 
 
@@ -39,7 +41,7 @@ def check_source(code: Code, source: Symbols) -> None:
     if source.dtype != np.uint8 or source.ndim != 3:
         raise ValueError(f"source of {source.dtype}{list(source.shape)}: expected uint8[blocks, k, bytes]")
     if not 1 <= source.shape[1] <= code.source_count:
-        raise ValueError(f"source of {source.shape[1]} symbols a block: expected 1 to {code.source_count}")
+        raise ValueError(f"source of {counted(source.shape[1], 'symbol')} a block: expected 1 to {code.source_count}")
 
 
 def check_received(code: Code, symbols: Symbols, present: NDArray[np.bool_]) -> None:
