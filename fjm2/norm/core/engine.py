@@ -13,6 +13,7 @@ from random import Random
 
 from fjm2.base.errors import WireError
 
+from .collisions import CollisionDetector
 from .config import ReceiverConfig, SessionConfig, Sync
 from .events import Event, NodeIdCollided
 from .receive.context import ReceiverContext
@@ -22,12 +23,8 @@ from .receive.receiver_table import ReceiverTable
 from .send.sender import Sender
 from .send.sources import Source
 from .stats import Drop, Stats
-from .timers import NEVER
 from .train import Address, Train
 from .wire import DataReader, DataRun, FromReceiver, FromSender, Message, decode
-
-_COLLISION_REPORT_S = 10.0
-"""Shortest time in seconds between two reports that another node has our node id. Every message of it shows that."""
 
 
 class Engine:
@@ -64,8 +61,8 @@ class Engine:
         self._receivers = ReceiverTable(self._context, config.receiver is not None)
         # Bound once: these two run for every train.
         self._receive_in_order = self._receivers.receive_in_order
-        self._is_irrelevant = self._receivers.is_irrelevant
-        self._collision_reported_at = -NEVER
+        self._relevant_part = self._receivers.relevant_part
+        self._collisions = CollisionDetector()
 
     # Inputs.
 
@@ -78,9 +75,10 @@ class Engine:
         self.stats.bytes_received += train.data.size
         if not self.is_paused and self._receive_in_order(train, now):
             return
-        if self._is_irrelevant(train):
+        relevant = self._relevant_part(train, now)
+        if relevant is None:
             return
-        for part in self._reader.read(train):
+        for part in self._reader.read(relevant):
             if isinstance(part, DataRun):
                 if part.header.message.source_id == self.config.node_id:
                     self._receive_own(part.header.message, train.address, now)
@@ -253,8 +251,7 @@ class Engine:
         is_ours = isinstance(message, FromSender) and message.instance_id == self._sender.instance_id
         if is_ours or self.own_address is None:
             self.stats.drop(Drop.OWN)
-        elif now - self._collision_reported_at >= _COLLISION_REPORT_S:
-            self._collision_reported_at = now
+        elif self._collisions.is_proven(address, now):
             self._events.append(NodeIdCollided(address))
 
 

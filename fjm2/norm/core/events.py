@@ -15,6 +15,7 @@ from .train import Address
 __all__ = [
     "CommandReceived",
     "CommandSent",
+    "Doubt",
     "Event",
     "FileFailed",
     "GrttUpdated",
@@ -31,8 +32,10 @@ __all__ = [
     "ReceiverEvicted",
     "SenderAppeared",
     "SenderEvent",
+    "SenderImpersonated",
     "SenderVanished",
     "StreamEnded",
+    "StreamGapOpened",
     "StreamLost",
     "StreamOpened",
     "StreamReceived",
@@ -54,6 +57,17 @@ class LossReason(Enum):
     FAILED = "it could not be stored, or makes no sense"
     NO_MEMORY = "the bound on memory was reached"
     CLOSED = "this session was closed"
+    FORGED = "false messages in the sender's name led reception astray"
+
+
+class Doubt(Enum):
+    """Reason why messages in a sender's name were refused."""
+
+    OTHER_ADDRESS = "they came from another address, while the sender went on"
+    OTHER_INSTANCE = "they claimed a restart, while the sender went on"
+    FAR_AHEAD = "they were about data far ahead, while the sender went on where it was"
+    GOODBYE = "they said goodbye, while the sender went on"
+    SQUELCH = "they gave up data that the sender still repaired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,16 @@ class SenderVanished(SenderEvent):
 
     reason: LossReason
     """Reason why the sender vanished, such as `SENDER_GONE` or `SENDER_RESTARTED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SenderImpersonated(SenderEvent):
+    """Messages in a sender's name were refused. Reported every few seconds at most for each sender."""
+
+    address: Address
+    """Address that the messages came from. It can be forged."""
+    doubt: Doubt
+    """Reason why they were refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +221,21 @@ class StreamReceived(SenderEvent):
     """Bytes received."""
     marks: Sequence[int]
     """Offsets in `data` at which messages begin. Only the first message that begins in each segment is marked."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamGapOpened(SenderEvent):
+    """Bytes of a stream were given up, and it is not known yet how many.
+
+    `StreamLost` follows with the next bytes, or when the stream is given up.
+    """
+
+    object_id: int
+    """Transport id of the stream."""
+    start: int
+    """Offset of the first lost byte."""
+    reason: LossReason
+    """Reason of the loss."""
 
 
 @dataclass(frozen=True, slots=True)

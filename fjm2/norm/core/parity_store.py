@@ -51,6 +51,11 @@ class ParityStore:
         """Forget the parity of a block."""
         self._symbols -= len(self._blocks.pop(block, ()))
 
+    def clear(self) -> None:
+        """Forget all symbols."""
+        self._blocks.clear()
+        self._symbols = self._first = 0
+
     def drop_before(self, block: int) -> None:
         """Forget the parity of all blocks before `block`."""
         if block - self._first > len(self._blocks):

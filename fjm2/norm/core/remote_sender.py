@@ -27,10 +27,11 @@ class RemoteSender:
     probe_sent: float | None = None
     """Time at which the sender sent its last probe, by the sender's clock; None before the first probe."""
     probe_received_at: float = 0.0
+    began_at: float = 0.0
+    """Time when it was first heard. Of two incarnations, the earlier one has the better claim to the name."""
 
-    def update(self, message: FromSender, address: Address) -> None:
-        """Update the address, and the values that every message of the sender carries."""
-        self.address = address
+    def update(self, message: FromSender) -> None:
+        """Update the values that every message of the sender carries."""
         self.grtt_s = rtt_of(message.grtt_q)
         self.backoff_factor = message.backoff
         self.group_size = group_size_of(message.gsize_q)

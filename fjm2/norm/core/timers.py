@@ -33,6 +33,8 @@ class Timer(IntEnum):
     """Receiver: the time of the delayed answer to a CMD(CC)."""
     INACTIVE = auto()
     """Receiver: the time at which a sender is given up if it is still silent."""
+    LEAVE = auto()
+    """Receiver: the sender said goodbye, and is given up unless it is heard again."""
 
 
 class TimerTable:

@@ -1,7 +1,7 @@
 """Settings, counters and output functions that all receivers of a node share."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from fjm2.norm.core.config import ReceiverConfig
@@ -9,6 +9,8 @@ from fjm2.norm.core.events import Event
 from fjm2.norm.core.stats import Stats
 from fjm2.norm.core.train import Address
 from fjm2.norm.core.wire import Message
+
+from .claims import Disputes
 
 
 @dataclass(slots=True)
@@ -24,5 +26,10 @@ class ReceiverContext:
     send: Callable[[Message, Address | None], None]
     """Function that sends a message to an address, or to the group if the address is None."""
     group_is_multicast: bool
+    disputes: Disputes = field(init=False)
+    """Reports of false messages in the names of senders."""
     used_bytes: int = 0
     """Memory of all objects that are being received, in bytes."""
+
+    def __post_init__(self) -> None:
+        self.disputes = Disputes(self.emit)

@@ -6,7 +6,16 @@ from enum import Enum, auto
 import numpy as np
 from numpy.typing import NDArray
 
-from fjm2.norm.core.events import Event, LossReason, Marks, StreamEnded, StreamLost, StreamOpened, StreamReceived
+from fjm2.norm.core.events import (
+    Event,
+    LossReason,
+    Marks,
+    StreamEnded,
+    StreamGapOpened,
+    StreamLost,
+    StreamOpened,
+    StreamReceived,
+)
 from fjm2.norm.core.ranges import Serial
 from fjm2.norm.core.stats import Stats
 from fjm2.norm.core.wire import STREAM_HEADER, stream_fields
@@ -45,14 +54,15 @@ class StreamDelivery:
         "_emit",
         "_fields",
         "_gap_reason",
+        "_is_gap_announced",
         "_lengths",
         "_object_id",
-        "_offset",
         "_seen",
         "_sender_id",
         "_starts",
         "_stats",
         "is_contiguous",
+        "offset",
         "state",
     )
 
@@ -64,10 +74,11 @@ class StreamDelivery:
         self.state = DeliveryState.WAITING
         self.is_contiguous = False
         """True if the next segment continues what was delivered: the stream is open, and no gap lies between."""
-        self._offset = 0
+        self.offset = 0
         """Offset in the stream of the next byte to deliver."""
         self._gap_reason: LossReason | None = None
         """Reason of the gap before the next segment, whose offset will tell how much was lost."""
+        self._is_gap_announced = False
         self._view(np.empty((0, _HEADER_BYTES), np.uint8))
 
     def move_to(self, state: DeliveryState) -> None:
@@ -96,6 +107,17 @@ class StreamDelivery:
         self._gap_reason = reason
         self.is_contiguous = False
 
+    def announce_gap(self) -> None:
+        """Report that a gap has opened, unless it was reported, or nothing of the stream has been delivered."""
+        if self._gap_reason is not None and self.is_open and not self._is_gap_announced:
+            self._is_gap_announced = True
+            self._emit(StreamGapOpened(self._sender_id, self._object_id, self.offset, self._gap_reason))
+
+    def go_back(self, offset: int) -> None:
+        """Deliver again from an offset on: what was delivered after it was forged."""
+        self.offset = offset
+        self.note_gap(LossReason.FORGED)
+
     def deliver(self, rows: NDArray[np.uint8]) -> None:
         """Deliver the segments in `rows`, one in each row."""
         if rows is not self._seen:
@@ -121,7 +143,7 @@ class StreamDelivery:
     def abandon(self, reason: LossReason) -> None:
         """Report that the rest of the stream is lost, unless the stream was delivered to its end."""
         if not self.is_ended:
-            start = self._offset
+            start = self.offset
             self._emit(StreamLost(self._sender_id, self._object_id, start, start, self._gap_reason or reason))
 
     def _view(self, rows: NDArray[np.uint8]) -> None:
@@ -163,24 +185,25 @@ class StreamDelivery:
 
     def _deliver_bytes(self, data: bytes, marks: Sequence[int]) -> None:
         self._stats.payload_bytes_received += len(data)
-        self._emit(StreamReceived(self._sender_id, self._object_id, self._offset, data, marks))
-        self._offset += len(data)
+        self._emit(StreamReceived(self._sender_id, self._object_id, self.offset, data, marks))
+        self.offset += len(data)
 
     def _resume(self, offset_field: int) -> None:
         """Open the stream, or report the gap before the next segment, whose offset field tells where it belongs."""
-        offset = max(_OFFSET.unwrap(offset_field, self._offset), 0)
+        offset = max(_OFFSET.unwrap(offset_field, self.offset), 0)
         if not self.is_open:
             self.move_to(DeliveryState.OPEN)
             self._emit(StreamOpened(self._sender_id, self._object_id, offset))
         elif self._gap_reason:
-            start = self._offset
+            start = self.offset
             self._stats.bytes_lost += max(offset - start, 0)
             self._emit(StreamLost(self._sender_id, self._object_id, start, max(offset, start), self._gap_reason))
         self._gap_reason = None
+        self._is_gap_announced = False
         self.is_contiguous = True
-        self._offset = offset
+        self.offset = offset
 
     def _end(self) -> None:
         self.move_to(DeliveryState.ENDED)
         self._stats.objects_received += 1
-        self._emit(StreamEnded(self._sender_id, self._object_id, self._offset))
+        self._emit(StreamEnded(self._sender_id, self._object_id, self.offset))

@@ -183,6 +183,11 @@ class IncomingObject(ABC):
     def _decode(self, block: int, first: int, end: int) -> None:
         """Restore the missing segments of a block from its parity."""
 
+    @property
+    def is_incomplete(self) -> bool:
+        """True if anything is missing that the sender has sent, as far as is known."""
+        return True
+
     # Missing parts.
 
     def is_wanting(self) -> bool:

@@ -1,6 +1,7 @@
 """A STREAM that is being received: segments are delivered in order, straight from the train if nothing is missing."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,34 @@ from fjm2.norm.core.wire import STREAM_HEADER, Fti
 
 from .delivery import DeliveryState, StreamDelivery
 from .incoming_object import IncomingObject
+from .leap import LeapGuard
 from .segment_ring import SegmentRing
 
 _HEADER_BYTES = STREAM_HEADER.size
 _RING_ROWS_MAX = 1 << 17
 """Most segments kept in a ring, however short they are, because looking through them takes time."""
+_NEAR_SEGMENTS_MIN, _NEAR_SEGMENTS_MAX = 64, 1024
+"""Bounds of the segments that a sender may be ahead of what was heard, without proof: a train, and what a full socket
+buffer loses at once."""
+_NEAR_SHARE = 4
+"""Share of the ring (1/4) that a sender may be ahead without proof."""
 _SPARE_SEGMENTS_MAX = 255
 """Most spare rows of a ring without parity: the longest block that `SenderConfig` allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A place at which a stream goes on, if it is heard again after it was given up or ended."""
+
+    index: int
+    """Next segment."""
+    block: int
+    """Number of the first block on the wire that shows that the stream goes on."""
+    block_bits: int
+
+    def is_reached(self, block: int) -> bool:
+        """Return True if a block number shows that the stream goes on."""
+        return (block - self.block) & ((1 << self.block_bits) - 1) < 1 << (self.block_bits - 1)
 
 
 class IncomingStream(IncomingObject):
@@ -45,6 +67,10 @@ class IncomingStream(IncomingObject):
         self._spare = fti.block_segments if self.has_parity else min(fti.block_segments, _SPARE_SEGMENTS_MAX)
         rows = (max(2, -(-segments // self._spare)) + 1) * self._spare
         self._ring = SegmentRing(rows, fti.segment_bytes + _HEADER_BYTES)
+        self.leaps = LeapGuard(min(max(self._capacity // _NEAR_SHARE, _NEAR_SEGMENTS_MIN), _NEAR_SEGMENTS_MAX))
+        """Position of the sender, as far as it is proven."""
+        self._leapt: tuple[int, int, int] | None = None
+        """Range of segments given up because of the last leap, and the offset of the first; None if there is none."""
         self._delivery = StreamDelivery(sender_id, layout.object_id, stats, emit)
         self.next_index = 0
         """Index of the next segment to deliver."""
@@ -77,14 +103,66 @@ class IncomingStream(IncomingObject):
         return self._delivery.is_open
 
     @property
+    def _capacity(self) -> int:
+        """Number of segments that there is room for."""
+        return self._ring.rows - self._spare
+
+    @property
     def reach(self) -> int:
         """Index after the last segment that there is room for."""
-        return self.next_index + self._ring.rows - self._spare
+        return self.next_index + self._capacity
+
+    @property
+    def is_incomplete(self) -> bool:
+        return self.next_index < self.seen_end or not self.is_started
+
+    def is_plausible(self, first: int, end: int, now: float) -> bool:
+        """Return True if the sender may be at a range of segments.
+
+        If the sender turns out to be where it was before its last leap, that was forged: go back.
+        """
+        if not self.is_started:
+            return True
+        leaps = self.leaps
+        leaps.front = max(leaps.front, self.next_index)  # segments in order need no proof
+        if self._leapt is not None and self._leapt[0] <= first and end <= self._leapt[1]:
+            if leaps.is_proven(first, end, now):
+                self._go_back()
+            return True
+        front, reach = leaps.front, self.reach
+        if not leaps.admits(first, end, reach, now):
+            return False
+        if end > reach and first > front + leaps.near:
+            self._leapt = self.next_index, end - self._capacity, self._delivery.offset
+        return True
+
+    def resumption(self) -> Resumption:
+        """Return where to go on. A stream that has ended goes on in place of its last segment."""
+        index, size = self.next_index, self.partition.block_segments
+        block = -(-index // size) if self.is_complete else index // size
+        return Resumption(index - self.is_complete, block, self.layout.format.block_bits)
+
+    def is_given_up(self, end: int) -> bool:
+        """Return True if segments before an index were given up because of a leap."""
+        return self._leapt is not None and self._leapt[0] < end <= self._leapt[1]
+
+    def _go_back(self) -> None:
+        """Receive again from where the last leap began."""
+        assert self._leapt is not None
+        first, _, offset = self._leapt
+        self._leapt = None
+        self.received.remove(first, self.received.last + 1)
+        self.next_index = self._whole_from = self.seen_end = self.askable_end = first
+        self.leaps.front = first
+        self._parity.clear()
+        self._delivery.go_back(offset)
 
     def start_at(self, index: int) -> None:
         """Begin reading at a segment."""
         self._delivery.move_to(DeliveryState.STARTED)
         self.next_index = self._whole_from = index
+        self.leaps.front = index
+        self.seen_end, self.askable_end = min(self.seen_end, index), min(self.askable_end, index)
         self.received.add(0, index)
 
     def append(self, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> bool:
@@ -118,7 +196,7 @@ class IncomingStream(IncomingObject):
             return
         if self._is_fragmenting(first, end):
             return
-        capacity = self._ring.rows - self._spare
+        capacity = self._capacity
         for start in range(0, count, capacity):  # a run longer than the ring passes through it in parts
             some = payloads[start : start + capacity]
             rest = tail if start + capacity >= count else tail[:0]
@@ -126,6 +204,7 @@ class IncomingStream(IncomingObject):
             if part_end > self.reach:
                 self.give_up(part_end - capacity, LossReason.OVERRUN)
             self._store(first + start, some, rest)
+        self._delivery.announce_gap()
 
     def receive_parity(self, block: int, row: int, payload: NDArray[np.uint8]) -> None:
         if self.partition.first_segment(block) < self.reach:
@@ -185,6 +264,10 @@ class IncomingStream(IncomingObject):
             self._delivery.note_gap(reason)
             self._stats.objects_lost += 1
         self._deliver_waiting()
+
+    def announce_gap(self) -> None:
+        """Tell the application of a gap whose end is not known yet."""
+        self._delivery.announce_gap()
 
     def abandon(self, reason: LossReason) -> None:
         """Report that no more of the stream will arrive."""

@@ -1,7 +1,7 @@
 """Objects of one remote sender that are being received: which are wanted, how much memory they take, how they end."""
 
 from fjm2.norm.core.config import Sync
-from fjm2.norm.core.events import LossReason, ObjectCompleted, ObjectLost, ObjectsMissed
+from fjm2.norm.core.events import Doubt, LossReason, ObjectCompleted, ObjectLost, ObjectsMissed
 from fjm2.norm.core.nack import ObjectLayout
 from fjm2.norm.core.partition import UNBOUNDED, ObjectPartition, Partition, StreamPartition, locate
 from fjm2.norm.core.ranges import Serial
@@ -11,12 +11,24 @@ from fjm2.norm.core.wire import Fti, ObjectFlag, Squelch, payload_id_format
 
 from .context import ReceiverContext
 from .incoming_object import IncomingData, IncomingObject, code_of
-from .incoming_stream import IncomingStream
+from .incoming_stream import IncomingStream, Resumption
+from .leap import LeapGuard
 from .stores import FileStore, MemoryStore, Store
 from .window import ObjectWindow
 
 _OPEN_FILES_MAX = 256
 """Most objects in temporary files, of all senders together: file descriptors are scarce."""
+
+_NEAR_OBJECTS = 16
+"""Objects that a sender may be ahead of what was heard, without proof: so many may get lost together."""
+_LEAP_OBJECTS_MAX = 1 << 14
+"""Longest leap that leaves objects where they are: object ids have 16 bits, and must not be taken for others."""
+_RESUMED_MAX = 16
+"""Streams of a sender whose place is remembered after they were given up."""
+_SQUELCH_MIN_S = 0.01
+"""Time between two SQUELCHes that confirm each other, at least."""
+_SQUELCH_MAX_S, _SQUELCH_MAX_GRTTS = 1.0, 20
+"""Time within which a SQUELCH must be confirmed, in seconds and in round trips: the longer of the two."""
 
 
 class Inventory:
@@ -25,6 +37,11 @@ class Inventory:
     def __init__(self, context: ReceiverContext, remote: RemoteSender) -> None:
         self.window = ObjectWindow(context.config.objects_max)
         self.used_bytes = 0
+        self.resume_at: dict[int, Resumption] = {}
+        """Streams that ended or were given up, by object id, in case they go on."""
+        self._leaps = LeapGuard(_NEAR_OBJECTS)
+        self._squelched_at: float | None = None
+        """Time of a SQUELCH that is not confirmed yet."""
         self._context = context
         self._config = context.config
         self._remote = remote
@@ -33,21 +50,60 @@ class Inventory:
         """Return a wanted object, opened if it is new. Return None if it cannot be opened now, or ever."""
         return self.window.open.get(count) or self._open(count, object_id, flags, fti)
 
-    def admit(self, object_id: int, flags: int, block: int) -> int | None:
-        """Return the count of an object, or None if it is not wanted."""
+    def sync(self, object_id: int, back: int = 0) -> None:
+        """Want objects from one on, or from one that is `back` earlier."""
+        self.window.sync(object_id, back)
+        self._leaps.front = self.window.end
+
+    def admit(self, object_id: int, flags: int, block: int | None, now: float, datagrams: int = 1) -> int | None:
+        """Return the count of an object, or None if it is not wanted. `block` is None if its INFO is received."""
         window, drop = self.window, self._context.stats.drop
         if not window.is_synced:
             is_all = self._config.sync is Sync.ALL
             is_stream = bool(flags & ObjectFlag.STREAM)
-            if not is_all and (flags & ObjectFlag.REPAIR or not (block == 0 or is_stream)):
+            if not is_all and (flags & ObjectFlag.REPAIR or (block and not is_stream)):
                 drop(Drop.UNSYNCHRONIZED)
                 return None
-            window.sync(object_id, self._config.objects_max - 1 if is_all else 0)
+            self.sync(object_id, self._config.objects_max - 1 if is_all else 0)
         count = window.count_of(object_id)
-        if window.is_done(count) and not (flags & ObjectFlag.STREAM and window.reach_back(count)):
-            drop(Drop.OUT_OF_WINDOW)
+        if not self.is_plausible(count, now):
+            drop(Drop.IMPLAUSIBLE, datagrams)
             return None
+        count = window.count_of(object_id)
+        if window.is_done(count):
+            is_stream = bool(flags & ObjectFlag.STREAM)
+            resumption = self.resume_at.get(object_id) if is_stream and block is not None else None
+            if resumption is not None and block is not None and resumption.is_reached(block):
+                window.reopen(count)
+            elif not (is_stream and window.reach_back(count)):
+                drop(Drop.OUT_OF_WINDOW)
+                return None
         return count
+
+    def is_plausible(self, count: int, now: float) -> bool:
+        """Return True if the sender may have come to an object. Begin anew if it turns out to be somewhere else."""
+        leaps, window = self._leaps, self.window
+        distance = count - leaps.front
+        is_plausible = leaps.admits(count, count + 1, leaps.front, now)
+        if leaps.take_false():
+            self._context.disputes.report(self._remote.node_id, self._remote.address, Doubt.FAR_AHEAD, now)
+        if is_plausible and distance >= _LEAP_OBJECTS_MAX:
+            for known in sorted(window.open):
+                self.lose(known, LossReason.OVERRUN)
+            window.resync(count & 0xFFFF)
+            leaps.front = window.end
+        return is_plausible
+
+    def open_streams(self) -> dict[int, Resumption]:
+        """Return where the streams that have not ended go on, by object id."""
+        items = [item for item in self.window.open.values() if isinstance(item, IncomingStream) and item.is_started]
+        return {item.layout.object_id: item.resumption() for item in items[-_RESUMED_MAX:]}
+
+    def _note_resumption(self, item: IncomingStream) -> None:
+        """Remember where a stream goes on: anyone can end it, and only its sender can go on."""
+        self.resume_at[item.layout.object_id] = item.resumption()
+        if len(self.resume_at) > _RESUMED_MAX:
+            del self.resume_at[next(iter(self.resume_at))]
 
     def _open(self, count: int, object_id: int, flags: int, fti: Fti | None) -> IncomingObject | None:
         """Begin to receive an object, if it is supported and there is room."""
@@ -143,6 +199,8 @@ class Inventory:
         """Close an object that is complete, and pass it to the application."""
         self.window.close(count)
         self._charge(item, 0)
+        if isinstance(item, IncomingStream):
+            self._note_resumption(item)
         if isinstance(item, IncomingData):
             store = item.store
             self._context.stats.objects_received += 1
@@ -165,6 +223,8 @@ class Inventory:
         self.window.close(count)
         self._context.stats.objects_lost += 1
         if isinstance(item, IncomingStream):
+            if item.is_started and reason in (LossReason.SQUELCHED, LossReason.OVERRUN):
+                self._note_resumption(item)
             item.abandon(reason)
         else:
             missing = tuple(item.missing_bytes()) if item is not None else ()
@@ -215,28 +275,86 @@ class Inventory:
             return -1
         return partition.first_segment(block) + symbol
 
-    def squelch(self, squelch: Squelch) -> tuple[int, IncomingStream] | None:
-        """Give up what the sender no longer holds.
+    def squelch(self, squelch: Squelch, requested_at: float, now: float) -> tuple[int, IncomingStream] | None:
+        """Give up what the sender no longer holds. Return the stream that continues after the gap, with its count.
 
-        If a stream continues after the data given up, return its count and the stream.
+        Nothing is given up by a single SQUELCH, which anyone can send: the sender answers another request with another
+        one. `requested_at` is the time of the last request.
         """
-        _, object_id, payload_id = squelch.position
-        window = self.window
-        oldest = window.count_of(object_id)
-        for count in sorted(window.open):
-            if count < oldest:
-                self.lose(count, LossReason.SQUELCHED)
-        window.end = max(window.end, oldest)
-        for start, end in list(window.unheard()):
-            if start < oldest:
-                window.skip(start, min(end, oldest))
-                self.miss(start, min(end, oldest))
-        invalid = set(squelch.invalid_objects)
-        unheard = (count for start, end in window.unheard() for count in range(start, end))
-        for count in [count for count in (*window.open, *unheard) if count >= oldest and count & 0xFFFF in invalid]:
-            self.lose(count, LossReason.SQUELCHED)
-        item = window.open.get(oldest)
-        if not isinstance(item, IncomingStream):
+        if not self.window.is_synced:
             return None
-        item.give_up(min(self.index_of(item, payload_id), item.seen_end), LossReason.SQUELCHED)
-        return oldest, item
+        lost, unheard, stream = self._squelched(squelch)
+        until = None
+        if stream is not None:
+            index = self.index_of(stream[1], squelch.position.payload_id)
+            until = min(index, stream[1].seen_end)
+            if until <= stream[1].first_wanted:
+                stream = None
+        if not lost and not unheard and stream is None:
+            return None
+        if not self._is_squelch_confirmed(requested_at, now):
+            self._context.stats.drop(Drop.IMPLAUSIBLE)
+            return None
+        for count in lost:
+            self.lose(count, LossReason.SQUELCHED)
+        for start, end in unheard:
+            self.window.skip(start, end)
+            self.miss(start, end)
+        if stream is not None and until is not None:
+            stream[1].give_up(until, LossReason.SQUELCHED)
+            stream[1].announce_gap()
+        return stream
+
+    def _squelched(
+        self, squelch: Squelch
+    ) -> tuple[list[int], list[tuple[int, int]], tuple[int, IncomingStream] | None]:
+        """Return the known objects, ranges of unknown ones, and the stream, that the sender does not hold completely.
+
+        Objects of which nothing is missing stay: nobody asked for them.
+        """
+        window = self.window
+        oldest = window.count_of(squelch.position.object_id)
+        if oldest - window.end > _LEAP_OBJECTS_MAX:
+            return [], [], None
+        invalid = set(squelch.invalid_objects)
+        lost = [
+            count
+            for count, item in sorted(window.open.items())
+            if (count < oldest or count & 0xFFFF in invalid) and item.is_incomplete
+        ]
+        unheard = [(start, min(end, oldest)) for start, end in window.unheard() if start < oldest]
+        if oldest > window.end and (lost or unheard):
+            unheard.append((window.end, oldest))
+        missing = (count for start, end in window.unheard() for count in range(max(start, oldest), end))
+        unheard += [(count, count + 1) for count in missing if count & 0xFFFF in invalid]
+        item = window.open.get(oldest)
+        return lost, _joined(unheard), (oldest, item) if isinstance(item, IncomingStream) else None
+
+    def _is_squelch_confirmed(self, requested_at: float, now: float) -> bool:
+        """Return True if a SQUELCH is the answer to a request that was sent after an earlier one."""
+        before = self._squelched_at
+        most_s = max(_SQUELCH_MAX_S, _SQUELCH_MAX_GRTTS * self._remote.grtt_s)
+        if before is None or now - before > most_s:
+            self._squelched_at = now
+            return False
+        if now - before < _SQUELCH_MIN_S or requested_at < before:
+            return False
+        self._squelched_at = None
+        return True
+
+    def forget_squelch(self, now: float) -> None:
+        """Nothing is missing any more: a SQUELCH that was not confirmed was false."""
+        if self._squelched_at is not None:
+            self._squelched_at = None
+            self._context.disputes.report(self._remote.node_id, self._remote.address, Doubt.SQUELCH, now)
+
+
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ascending ranges with those that touch made one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if joined and joined[-1][1] == start:
+            joined[-1] = joined[-1][0], end
+        else:
+            joined.append((start, end))
+    return joined

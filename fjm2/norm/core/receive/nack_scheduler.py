@@ -68,7 +68,8 @@ class NackScheduler:
         self._overheard_left = 0
         self._requested_objects = RecentRepairs()
         """Unknown objects that were requested a moment ago."""
-        self._requested_at = 0.0
+        self.requested_at = 0.0
+        """Time of the last request, ours or that of another receiver which made ours unnecessary."""
 
     def check(self, now: float) -> None:
         """Begin a NACK cycle if anything is missing and no cycle is in progress."""
@@ -86,7 +87,7 @@ class NackScheduler:
         """End a back-off by requesting repairs, unless other receivers have. End a hold-off by checking again."""
         if self.cycle.phase is NackPhase.HOLDING_OFF:
             self.cycle.move_to(NackPhase.IDLE)
-            if self.remote.data_at > self._requested_at:  # a silent sender is checked by `Receiver`
+            if self.remote.data_at > self.requested_at:  # a silent sender is checked by `Receiver`
                 self.check(now)
             return
         if self._is_prompt():
@@ -103,7 +104,7 @@ class NackScheduler:
             for requests in self._messages(needs, unheard):
                 self.send(requests, now)
             self.credit_bytes = 0
-        self._requested_at = now
+        self.requested_at = now
         self.cycle.move_to(NackPhase.HOLDING_OFF)
         self.timers.set(Timer.BACKOFF, now + self._hold_off_s)
 
@@ -126,14 +127,14 @@ class NackScheduler:
             self.cycle.move_to(NackPhase.IDLE)
             return
         until = now + self._hold_off_s
-        if self.credit_bytes >= _CREDIT_BYTES_MIN or now >= self._requested_at + self._hold_off_s:
+        if self.credit_bytes >= _CREDIT_BYTES_MIN or now >= self.requested_at + self._hold_off_s:
             needs = self._new_needs(now, until)
             unheard = self._new_unheard(now, until)
             if needs or unheard:
                 for requests in self._messages(needs, unheard):
                     self.send(requests, now)
                 self.credit_bytes = 0
-                self._requested_at = now
+                self.requested_at = now
         self.cycle.move_to(NackPhase.HOLDING_OFF)
         self.timers.set(Timer.BACKOFF, now + max(self.remote.grtt_s / _PAUSES_PER_GRTT, _PAUSE_MIN_S))
 

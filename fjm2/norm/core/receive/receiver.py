@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fjm2.norm.core.config import Sync
 from fjm2.norm.core.congestion import CcResponder
-from fjm2.norm.core.events import CommandReceived, InfoReceived, LossReason, SenderAppeared, SenderVanished
+from fjm2.norm.core.events import CommandReceived, Doubt, InfoReceived, LossReason, SenderAppeared, SenderVanished
 from fjm2.norm.core.partition import UNBOUNDED
 from fjm2.norm.core.remote_sender import RemoteSender
 from fjm2.norm.core.stats import Drop
@@ -23,6 +23,7 @@ from fjm2.norm.core.wire import (
     CongestionControl,
     Data,
     DataRun,
+    EndOfTransmission,
     Flush,
     FromReceiver,
     FromSender,
@@ -36,12 +37,13 @@ from fjm2.norm.core.wire import (
     payload_id_format,
 )
 
+from .claims import Departed
 from .confirmations import Confirmations
 from .context import ReceiverContext
 from .feedback import FeedbackSender
 from .in_order import InOrderMatcher
 from .incoming_object import IncomingData, IncomingObject, ObjectProgress
-from .incoming_stream import IncomingStream
+from .incoming_stream import IncomingStream, Resumption
 from .inventory import Inventory
 from .nack_scheduler import NackScheduler
 
@@ -52,15 +54,30 @@ _SELF_CHECKS_MAX = 20
 """Most checks of a silent sender: as many as a sender sends of each FLUSH (the robust factor of RFC 5740)."""
 _PROOF_BYTES = 1 << 16
 """Bytes that prove a sender useful even if no object is complete: more than an attacker can send in many names."""
+_LEAVE_S = 0.25
+"""Silence after a goodbye that confirms it: longer than the pauses of a sender that is at work."""
+_LATE_S = 0.02
+"""Messages that come this soon after a goodbye were overtaken by it."""
+_REQUESTS = (Timer.BACKOFF, Timer.ACK, Timer.FEEDBACK, Timer.SELF_CHECK)
+"""Timers of messages to a sender. A sender that said goodbye gets none."""
 _NO_TAIL = np.empty(0, np.uint8)
 
 
 class Receiver:
     """One incarnation of a remote sender, and the objects that come from it."""
 
-    def __init__(self, message: FromSender, address: Address, context: ReceiverContext, now: float) -> None:
-        self.remote = RemoteSender(message.source_id, message.instance_id, address, now, now)
-        self.remote.update(message, address)
+    def __init__(
+        self,
+        message: FromSender,
+        address: Address,
+        context: ReceiverContext,
+        now: float,
+        departed: Departed | None = None,
+    ) -> None:
+        """Receive from the sender of a message. `departed` tells where it was, if it was heard before."""
+        began_at = now if departed is None else departed.began_at
+        self.remote = RemoteSender(message.source_id, message.instance_id, address, now, now, began_at=began_at)
+        self.remote.update(message)
         self.timers = TimerTable()
         self.data_bytes = 0
         """Bytes of object data received, repetitions included."""
@@ -69,6 +86,8 @@ class Receiver:
         self._context = context
         self._config = context.config
         self._inventory = Inventory(context, self.remote)
+        if departed is not None:
+            self._inventory.resume_at.update(departed.resume_at)
         self._window = self._inventory.window
         self._cc = CcResponder(context.node_id, self.remote, context.random, context.group_is_multicast)
         self._feedback = FeedbackSender(context, self.remote, self._cc)
@@ -110,12 +129,29 @@ class Receiver:
 
     # Input.
 
-    def hear(self, message: FromSender, address: Address, now: float) -> None:
-        """Note the time and address of a message of the sender, and the fields that all its messages have."""
-        self.remote.heard_at = now
-        self.remote.update(message, address)
+    def hear(self, message: FromSender, now: float) -> None:
+        """Note the time of a message of the sender, and the fields that all its messages have."""
+        if not isinstance(message, EndOfTransmission):
+            self.remote.heard_at = now
+        self.remote.update(message)
         if not isinstance(message, Data):
             self._cc.note_command(message.sequence, now)
+        if self.timers.is_set(Timer.LEAVE) and not isinstance(message, EndOfTransmission):
+            self._check_goodbye(now)
+
+    def _check_goodbye(self, now: float) -> None:
+        """Stop leaving if the sender has been heard since its goodbye, which was forged."""
+        if self.remote.heard_at > self.timers.deadline(Timer.LEAVE) - _LEAVE_S + _LATE_S:
+            self.timers.stop(Timer.LEAVE)
+            for timer in _REQUESTS:
+                if self.timers.is_set(timer):
+                    self.timers.set(timer, now)
+            self._context.stats.drop(Drop.IMPLAUSIBLE)
+            self._dispute(Doubt.GOODBYE, now)
+
+    def _dispute(self, doubt: Doubt, now: float) -> None:
+        """Report false messages in the sender's name."""
+        self._context.disputes.report(self.remote.node_id, self.remote.address, doubt, now)
 
     def receive_in_order(self, train: Train, now: float) -> bool:
         """Receive a train that continues where the sender's last train ended, as nearly all trains do.
@@ -164,7 +200,8 @@ class Receiver:
         is_wide = fti is not None and fti.field_bits == 16
         pid = payload_id_format(header.fec_id, 16 if is_wide else 8)
         payload_ids = run.headers["payload_id"].astype(np.int64)
-        count = self._inventory.admit(header.object_id, header.flags, pid.block(int(run.headers["payload_id"][0])))
+        block = pid.block(int(run.headers["payload_id"][0]))
+        count = self._inventory.admit(header.object_id, header.flags, block, now, run.count)
         if count is None:
             return
         item = self._inventory.item(count, header.object_id, header.flags, fti)
@@ -181,14 +218,14 @@ class Receiver:
         if not self._start_stream(item, blocks, symbols):
             return
         try:
-            self._receive_symbols(item, run, blocks, symbols)
+            self._receive_symbols(item, run, blocks, symbols, now)
         except (OSError, MemoryError):
             self._context.stats.drop(Drop.NO_MEMORY, run.count)
             self._inventory.lose(count, LossReason.FAILED)
             return
         self._nack_scheduler.message_bytes = item.fti.segment_bytes
         self._after_data(count, item, now)
-        if count in self._window.open:
+        if count in self._window.open and not self.timers.is_set(Timer.LEAVE):
             self._expect_next(run.header, item, count)
 
     def _expect_next(self, header: RunHeader, item: IncomingObject, count: int) -> None:
@@ -199,7 +236,7 @@ class Receiver:
         self._matcher = last
 
     def _receive_symbols(
-        self, item: IncomingObject, run: DataRun, blocks: NDArray[np.int64], symbols: NDArray[np.int64]
+        self, item: IncomingObject, run: DataRun, blocks: NDArray[np.int64], symbols: NDArray[np.int64], now: float
     ) -> None:
         """Cut a run into parity symbols and consecutive source symbols, and pass them to the object."""
         partition, stats = item.layout.partition, self._context.stats
@@ -216,29 +253,49 @@ class Receiver:
             first = int(indexes[start])
             if first < 0:
                 payload = run.payloads[start] if start < full else run.tail
-                self._receive_parity(item, int(blocks[start]), int(symbols[start]), payload)
+                self._receive_parity(item, int(blocks[start]), int(symbols[start]), payload, now)
                 continue
-            if first + end - start > item.layout.partition.segments:
+            stop = first + end - start
+            if stop > item.layout.partition.segments:
                 stats.drop(Drop.BAD_POSITION, end - start)
+                continue
+            if not self._is_plausible(item, first, stop, now):
+                stats.drop(Drop.IMPLAUSIBLE, end - start)
                 continue
             tail = run.tail if end > full else _NO_TAIL
             item.receive(first, run.payloads[start : min(end, full)], tail)
-            self._inventory.see(item, first + end - start, is_flush=False)
+            self._inventory.see(item, stop, is_flush=False)
 
-    def _receive_parity(self, item: IncomingObject, block: int, symbol: int, payload: NDArray[np.uint8]) -> None:
+    def _is_plausible(self, item: IncomingObject, first: int, end: int, now: float) -> bool:
+        """Return True if the sender may be at a range of segments."""
+        if not isinstance(item, IncomingStream):
+            return True
+        is_plausible = item.is_plausible(first, end, now)
+        if item.leaps.take_false():
+            self._dispute(Doubt.FAR_AHEAD, now)
+        return is_plausible
+
+    def _receive_parity(
+        self, item: IncomingObject, block: int, symbol: int, payload: NDArray[np.uint8], now: float
+    ) -> None:
         """Receive a parity symbol. Drop it if the object cannot have it."""
         partition = item.layout.partition
         if not 0 <= block < partition.blocks or symbol - partition.block_length(block) >= item.fti.parity_segments:
             self._context.stats.drop(Drop.BAD_POSITION)
             return
+        first = partition.first_segment(block)
+        end = first + partition.block_length(block)
+        if not self._is_plausible(item, first, end, now):
+            self._context.stats.drop(Drop.IMPLAUSIBLE)
+            return
         item.receive_parity(block, symbol - partition.block_length(block), payload)
-        self._inventory.see(item, partition.first_segment(block) + partition.block_length(block), is_flush=False)
+        self._inventory.see(item, end, is_flush=False)
 
     def receive_info(self, info: Info, now: float) -> None:
         """Receive the INFO of an object."""
         fti = next((extension for extension in info.extensions if isinstance(extension, Fti)), None)
         flags = info.flags | ObjectFlag.INFO
-        count = self._inventory.admit(info.object_id, flags, 0)
+        count = self._inventory.admit(info.object_id, flags, 0, now)
         if count is None:
             return
         item = self._inventory.item(count, info.object_id, flags, fti)
@@ -262,7 +319,11 @@ class Receiver:
             if not is_asked:
                 return
             self.remote.fec_id, self.remote.field_bits = fec_id, 8
-            self._window.sync(object_id)
+            self._inventory.sync(object_id)
+        count = self._window.count_of(object_id)
+        if not self._inventory.is_plausible(count, now):
+            self._context.stats.drop(Drop.IMPLAUSIBLE)
+            return
         count = self._window.count_of(object_id)
         if count >= self._window.end:
             self._inventory.extend(count + 1)
@@ -270,22 +331,31 @@ class Receiver:
         end = 0
         if item is not None:
             end = self._inventory.index_of(item, payload_id) + 1
+            if not self._is_plausible(item, end - 1, end, now):
+                self._context.stats.drop(Drop.IMPLAUSIBLE)
+                return
             self._inventory.see(item, end, is_flush=True)
             end = end or item.askable_end
         self._nack_scheduler.check(now)
-        if is_asked:
+        if is_asked and not (isinstance(item, IncomingStream) and item.is_given_up(end)):
             self._confirmations.prepare(flush.position, count, end, len(flush.acking_nodes))
             self._confirmations.send_due(now)
         self._arm_self_check(now)
 
     def receive_squelch(self, squelch: Squelch, now: float) -> None:
         """Give up what the sender no longer holds: everything before a position."""
-        if not self._window.is_synced:
-            self._window.sync(squelch.position.object_id)
-            return
-        stream = self._inventory.squelch(squelch)
+        self.remote.data_at = now
+        stream = self._inventory.squelch(squelch, self._nack_scheduler.requested_at, now)
         if stream is not None:
             self._after_data(*stream, now)
+        self._nack_scheduler.check(now)
+        self._arm_self_check(now)
+
+    def receive_end(self, now: float) -> None:
+        """Note a goodbye. It counts if the sender is silent from now on: anyone can send it."""
+        if not self.timers.is_set(Timer.LEAVE):
+            self.timers.set(Timer.LEAVE, now + _LEAVE_S)
+            self._matcher = None  # the general path hears if the sender goes on
 
     def receive_probe(self, probe: CongestionControl, now: float) -> None:
         """Note a CMD(CC), and schedule the answer."""
@@ -312,6 +382,15 @@ class Receiver:
     def handle_timeout(self, now: float) -> bool:
         """Act on every timer that has expired. Return False if the sender must be given up."""
         timers = self.timers
+        leave_at = timers.deadline(Timer.LEAVE)
+        if leave_at <= now:
+            self._check_goodbye(now)
+            if timers.expire(Timer.LEAVE, now):
+                return False
+        elif timers.is_set(Timer.LEAVE):
+            for timer in _REQUESTS:
+                if timers.deadline(timer) <= now:
+                    timers.set(timer, leave_at)
         if timers.expire(Timer.BACKOFF, now):
             self._nack_scheduler.end_phase(now)
         if timers.expire(Timer.ACK, now):
@@ -333,15 +412,21 @@ class Receiver:
         for count in sorted(self._window.open):
             self._inventory.lose(count, LossReason.NO_MEMORY)
 
-    def vanish(self, reason: LossReason) -> None:
-        """Give up all objects, and report that the sender is gone."""
+    def vanish(self, reason: LossReason) -> dict[int, Resumption]:
+        """Give up all objects, and report that the sender is gone. Return where its streams go on, by object id."""
+        resume_at = self._inventory.open_streams()
         for count in sorted(self._window.open):
             self._inventory.lose(count, reason)
         self._context.emit(SenderVanished(self.remote.node_id, reason))
+        return resume_at
 
     def _start_stream(self, item: IncomingObject, blocks: NDArray[np.int64], symbols: NDArray[np.int64]) -> bool:
         """Decide where to begin reading a stream, if it is new. Return False if no source segment tells yet."""
         if not isinstance(item, IncomingStream) or item.is_started:
+            return True
+        resumption = self._inventory.resume_at.pop(item.layout.object_id, None)
+        if resumption is not None and resumption.is_reached(int(blocks[0])):
+            item.start_at(resumption.index)
             return True
         sources = np.flatnonzero(symbols < item.fti.block_segments)
         if not sources.size:
@@ -363,6 +448,8 @@ class Receiver:
         if self._confirmations.pending:
             self._confirmations.send_due(now)
         self._nack_scheduler.check(now)
+        if self._nack_scheduler.cycle.is_idle:
+            self._inventory.forget_squelch(now)
         self._arm_self_check(now)
 
     # Requests and answers.

@@ -69,14 +69,26 @@ class ObjectWindow:
         self.open.pop(count, None)
         self.skip(count, count + 1)
 
+    def reopen(self, count: int) -> None:
+        """Want an object again that was given up."""
+        self._done.add(count + 1, self.start)
+        self._done.remove(count, count + 1)
+        self.start = min(self.start, count)
+
+    def resync(self, object_id: int) -> None:
+        """Begin anew with an object. Nothing may be open."""
+        self._done = RangeSet()
+        self._passed_over = RangeSet()
+        self.sync(object_id)
+
     def skip(self, start: int, end: int) -> None:
         """Give up the objects from `start` to before `end`, none of which is open."""
         self._done.add(start, end)
+        self.end = max(self.end, end)
         first_open = self._done.end_of(self.start)
         if first_open > self.start:
             self._done.remove(self.start, first_open)
             self.start = first_open
-            self.end = max(self.end, first_open)
 
     def extend(self, end: int) -> list[int]:
         """Note that the sender has begun all objects before `end`. Return the open ones that the window leaves behind.

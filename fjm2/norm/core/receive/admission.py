@@ -1,0 +1,50 @@
+"""Admission of unknown senders: how many may appear in a second, and which of them, while too many do."""
+
+from fjm2.base.token_bucket import TokenBucket
+from fjm2.norm.core.train import Address
+
+_PER_S = 256.0
+"""Senders admitted in a second, beyond the burst. Each costs about as much time as a hundred other datagrams."""
+_BURST = 1024
+"""Senders admitted at once: as many as a node knows by default."""
+_RESERVE = 512
+"""Part of the burst for senders that were heard before: a flood of names that are used once cannot take it."""
+_SLOTS = 1 << 14
+"""Unknown senders remembered: those of a fraction of a second, in the worst flood."""
+_AGAIN_MIN_S, _AGAIN_MAX_S = 0.005, 10.0
+"""Times between two datagrams of an unknown sender that make it plausible."""
+
+
+class Admission:
+    """Admits unknown senders at their first datagram while they are few, and at a later one while they are many."""
+
+    __slots__ = ("_bucket", "_keys", "_times")
+
+    def __init__(self) -> None:
+        self._bucket = TokenBucket(_PER_S, credit=_BURST)
+        self._keys: list[int] = []
+        """Hashes of the senders that were not admitted, each in the slot that its hash selects. Made when needed."""
+        self._times: list[float] = []
+        """Time when each was first heard."""
+
+    def admits(self, node_id: int, instance_id: int, address: Address, now: float) -> bool:
+        """Return True if an unknown sender that was heard may be received."""
+        bucket = self._bucket
+        credit = bucket.refill(now, _BURST)
+        if credit <= _RESERVE and (not self._is_back(hash((node_id, instance_id, address)), now) or credit < 1.0):
+            return False
+        bucket.spend(1.0)
+        return True
+
+    def _is_back(self, key: int, now: float) -> bool:
+        """Return True if a sender was heard a little earlier. Remember it otherwise."""
+        if not self._keys:
+            self._keys, self._times = [0] * _SLOTS, [0.0] * _SLOTS
+        slot = key % _SLOTS
+        if self._keys[slot] != key:
+            self._keys[slot], self._times[slot] = key, now
+            return False
+        elapsed_s = now - self._times[slot]
+        if elapsed_s > _AGAIN_MAX_S:
+            self._times[slot] = now
+        return _AGAIN_MIN_S <= elapsed_s <= _AGAIN_MAX_S
