@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final
 
+from .base.interrupts import end_at_interrupts
 from .base.missing_extras import end_for_lack_of
 
 MODULES: Final[Mapping[str, str]] = {
@@ -27,8 +28,12 @@ _INTERRUPTED: Final = 130
 
 def _start(name: str) -> None:
     try:
-        import_module(MODULES[name]).main(prog_name=name)
+        try:
+            import_module(MODULES[name]).main(prog_name=name)
+        finally:
+            end_at_interrupts()
     except KeyboardInterrupt:
+        end_at_interrupts()
         sys.exit(_INTERRUPTED)
     except ImportError as error:
         if name not in _EXTRAS:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from fjm2.base.errors import FJM2Error
+from fjm2.base.interrupts import end_at_interrupts
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 INTERRUPTED = 130  # the exit code of programs that Ctrl-C ends: 128 + SIGINT
@@ -59,16 +60,23 @@ def run(main: Coroutine[Any, Any, int]) -> None:
 
     Errors are printed in one line. Ctrl-C and SIGTERM cancel the coroutine, which then cleans up.
     """
+    cancellable = _cancellable(main)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            code = runner.run(_cancellable(main))
+            code = runner.run(cancellable)
+        end_at_interrupts()
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
         raise click.ClickException(f"{where}{error.strerror or error}") from error
     except FJM2Error as error:
         raise click.ClickException(str(error)) from error
     except (KeyboardInterrupt, asyncio.CancelledError):
+        end_at_interrupts()
         code = INTERRUPTED
+    finally:
+        # Ctrl-C may have come before they began.
+        cancellable.close()
+        main.close()
     sys.exit(code)
 
 
@@ -90,9 +98,8 @@ async def _cancellable(main: Coroutine[Any, Any, int]) -> int:
     try:
         return await task
     finally:
-        with contextlib.suppress(NotImplementedError):
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+        # The loop would raise KeyboardInterrupt in one of the tasks that still end, where nobody takes it.
+        end_at_interrupts()
 
 
 def is_quiet(as_json: bool) -> bool:
