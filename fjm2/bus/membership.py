@@ -34,6 +34,8 @@ _REFRESH_INTERVAL_S: Final = 0.05
 """Shortest interval between two refreshes of an idle stream for newcomers."""
 _GOODBYES: Final = 2
 """Number of copies sent of each goodbye, because datagrams get lost."""
+_NAMES_MAX: Final = 5
+"""Number of subscribers that an error names: enough to recognise a service, and few enough for one line."""
 _DUPLICATES_MAX: Final = 100
 """Greatest number of duplicate client ids that are remembered, so that each is reported once."""
 
@@ -57,6 +59,7 @@ class Membership:
         self._lanes = lanes
         self._router = router
         self._report = report
+        self._place = f"fjm2://{config.group}:{config.port}"
         self._loop = asyncio.get_running_loop()
         self._announced: dict[int, tuple[str | None, Collection[int]]] = {}
         """Client id of each of our connections, and hashes of the topics that it subscribes to, by connection id."""
@@ -92,6 +95,22 @@ class Membership:
         """Return the number of known connections that subscribe to a destination."""
         ours = sum(destination.frame_hash in topics for _, topics in self._announced.values())
         return ours + self.presence.subscribers(destination.frame_hash)
+
+    def name_subscribers(self, destination: Destination) -> str:
+        """Return how many known connections subscribe to a destination, and the first few of them, for people."""
+        topic = destination.frame_hash
+        own = [client_id or "this process" for client_id, topics in self._announced.values() if topic in topics]
+        others = [
+            peer.client_id or f"node {peer.node_id:#010x}"
+            for peer in self.presence.peers
+            if peer.wants(frozenset((topic,)))
+        ]
+        names = [ascii(name)[1:-1] for name in own + others]  # from the network, and so not fit for a terminal as is
+        if not names:
+            return f"no subscriber of it is known: is its service running, on {self._place}?"
+        shown = ", ".join(names[:_NAMES_MAX])
+        more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+        return f"asked {len(names)} subscriber{'s' * (len(names) != 1)}: {shown}{more}"
 
     async def ready(self, timeout_s: float = _READY_MAX_S) -> None:
         """Wait until others know our subscriptions, and something has arrived from every lane that they announced."""

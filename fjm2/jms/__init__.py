@@ -39,6 +39,7 @@ from fjm2.messages.errors import (
     MessageFormatError,
     MessageNotReadableError,
     MessageNotWriteableError,
+    NoReplyError,
     NullValueError,
     NumberFormatError,
     ResourceAllocationError,
@@ -62,7 +63,7 @@ from .context import JMSContext
 from .factory import ConnectionFactory
 from .jms_producer import JMSProducer
 from .metadata import ConnectionMetaData
-from .producer import MessageProducer
+from .producer import MessageOptions, MessageProducer
 from .requestor import QueueRequestor, TopicRequestor
 from .session import Session
 from .settings import SessionMode
@@ -110,11 +111,13 @@ __all__ = [
     "MessageListener",
     "MessageNotReadableError",
     "MessageNotWriteableError",
+    "MessageOptions",
     "MessageProducer",
     "MessageProtocol",
     "MessagesDroppedError",
     "MessagesExpiredError",
     "MessagesLostError",
+    "NoReplyError",
     "NullValueError",
     "NumberFormatError",
     "ObjectCodec",

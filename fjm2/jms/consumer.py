@@ -1,8 +1,10 @@
 """Consumers, which deliver messages by `receive`, in a loop, or to a listener."""
 
+import builtins
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar, cast, get_origin, overload
 
 from fjm2.bus.inbox import Inbox, MessageListener
 from fjm2.bus.statistics import ConsumerStatistics
@@ -13,6 +15,39 @@ from fjm2.messages.message import Message
 from .dispatcher import Dispatcher
 
 _T = TypeVar("_T")
+_M = TypeVar("_M", bound=Message)
+
+
+def content_of(message: Message, kind: type[_T]) -> _T:
+    """Return a message if `kind` is its class or a base of it, or the body of the message if `kind` is its type.
+
+    Raise MessageFormatError if the message, or its body, is of another kind.
+    """
+    if issubclass(get_origin(kind) or kind, Message):
+        if isinstance(message, kind):
+            return message
+        raise MessageFormatError(f"{message!r} from {message.destination}: expected a {kind.__name__}")
+    body = message.get_body(kind)
+    if body is None and kind is not object:
+        raise MessageFormatError(f"{message!r} from {message.destination} has no body: expected a {kind.__name__}")
+    return cast(_T, body)
+
+
+def typed_listener(
+    kind: type[_T], listener: Callable[[_T], Any], report: Callable[[Exception], None]
+) -> Callable[[Message], Any]:
+    """Return a message listener that passes on what `content_of` returns, and reports messages of other kinds."""
+
+    @wraps(listener)
+    def listen(message: Message) -> Any:
+        try:
+            content = content_of(message, kind)
+        except MessageFormatError as error:  # another delivery would not help
+            report(error)
+            return None
+        return listener(content)
+
+    return listen
 
 
 class MessageConsumer:
@@ -68,18 +103,48 @@ class MessageConsumer:
         """Wait until the known senders know of this consumer, and it has caught up with them."""
         await self._ready()
 
-    async def receive(self, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109
-        """Return the next message, or None after `timeout` seconds, or if the consumer is closed."""
+    def listen(self, type: type[_T], listener: Callable[[_T], Any]) -> None:  # noqa: A002
+        """Call a function or coroutine function with each message of a class, or with each body of a type.
+
+        With `TextMessage`, the listener gets text messages; with `str`, their texts. A message of another kind goes to
+        the exception listener as a MessageFormatError, and counts as delivered.
+        """
+        self.message_listener = typed_listener(type, listener, self._dispatcher.report)
+
+    @overload
+    async def receive(self, *, timeout: float | None = None) -> Message | None: ...  # noqa: ASYNC109
+    @overload
+    async def receive(self, timeout: float | None, /) -> Message | None: ...  # noqa: ASYNC109
+    @overload
+    async def receive(self, type: type[_M], timeout: float | None = None) -> _M | None: ...  # noqa: ASYNC109
+    async def receive(self, type: Any = None, timeout: float | None = None) -> Message | None:  # noqa: A002, ASYNC109
+        """Return the next message, or None after `timeout` seconds, or if the consumer is closed.
+
+        With a class, raise MessageFormatError if the message is of another class. In AUTO_ACKNOWLEDGE and
+        DUPS_OK_ACKNOWLEDGE mode, the next call gets that message again.
+        """
+        if type is not None and not isinstance(type, builtins.type):
+            type, timeout = None, type  # noqa: A001 - receive(5)
         delivery = await self._dispatcher.receive(self._inbox, timeout)
         if delivery is None:
             return None
         message = self._dispatcher.opener.open(delivery)
+        if type is not None:
+            try:
+                content_of(message, type)
+            except MessageFormatError:
+                self._dispatcher.deliveries.refuse(delivery)
+                raise
         self._dispatcher.deliveries.consume(delivery)
         return message
 
-    async def receive_no_wait(self) -> Message | None:
-        """Return the next message, or None if there is none."""
-        return await self.receive(0)
+    @overload
+    async def receive_no_wait(self) -> Message | None: ...
+    @overload
+    async def receive_no_wait(self, type: type[_M]) -> _M | None: ...
+    async def receive_no_wait(self, type: Any = None) -> Message | None:  # noqa: A002
+        """Return the next message, as `receive` does, or None if there is none."""
+        return cast(Message | None, await self.receive(type, 0))
 
     def __aiter__(self) -> Self:
         return self

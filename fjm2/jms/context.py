@@ -1,16 +1,16 @@
 """The simplified API: a context is a session and its connection in one."""
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn, Self, Unpack
 
 from fjm2.base.readings import Counted
 from fjm2.bus.closing import close_timeout_after
 from fjm2.bus.inbox import Overflow
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.messages.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
-from fjm2.messages.errors import IllegalStateError
+from fjm2.messages.errors import IllegalStateError, NoReplyError
 from fjm2.messages.message import Message
 from fjm2.messages.message_factory import MessageFactory
 from fjm2.messages.object_codec import ObjectCodec
@@ -20,7 +20,8 @@ from .connection import core_of as connection_core_of
 from .consumer import JMSConsumer
 from .jms_producer import JMSProducer
 from .metadata import ConnectionMetaData
-from .requestor import Replies
+from .producer import MessageOptions
+from .requestor import REQUEST_TIMEOUT_S, Replies, reply_options
 from .session import Session, SessionCore
 from .session import core_of as session_core_of
 from .settings import SessionMode
@@ -49,6 +50,8 @@ class JMSContext(MessageFactory):
         self._mode = mode
         self._session: Session | None = None
         self._replies: Replies | None = None
+        self._sender: JMSProducer | None = None
+        """Producer of `send`. Nobody sets its options."""
         self._auto_start = True
         self._is_closed = False
 
@@ -265,25 +268,63 @@ class JMSContext(MessageFactory):
         """Raise InvalidDestinationError: there are no durable subscriptions in this release."""
         self._used().unsubscribe(name)
 
-    async def request(self, dest: Destination, message: Message, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109
-        """Send a message, and return the first reply, or None after `timeout` seconds.
+    def send(
+        self,
+        dest: Destination,
+        body: Any = None,
+        *,
+        reply_to: Destination | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> Coroutine[Any, Any, None]:
+        """Send a message, or a body (str, bytes, mapping, None, or any other object) as a message of its kind.
 
-        A reply carries the request's message id or correlation id as its correlation id.
+        `options` are the items of `MessageOptions`. Nothing is kept for the next message, so that any number of tasks
+        may share the context.
         """
-        replies = await self._requests().request(dest, message, timeout, 1)
-        return replies[0] if replies else None
+        return _sent((self._sender or self._new_sender()).send(dest, body, reply_to=reply_to, **options))
+
+    def _new_sender(self) -> JMSProducer:
+        self._sender = self.create_producer()
+        return self._sender
+
+    async def reply(self, request: Message, body: Any = None, **options: Unpack[MessageOptions]) -> None:
+        """Send a message, or a body, to the `reply_to` of a request. Its correlation id is the id of the request.
+
+        Raise InvalidDestinationError if the request has no `reply_to`.
+        """
+        destination, options = reply_options(request, options)
+        await self.send(destination, body, **options)
+
+    async def request(
+        self,
+        dest: Destination,
+        body: Any = None,
+        timeout: float | None = REQUEST_TIMEOUT_S,  # noqa: ASYNC109
+        **options: Unpack[MessageOptions],
+    ) -> Message:
+        """Send a message, or a body, and return the first reply.
+
+        A reply carries the request's message id or correlation id as its correlation id. Raise NoReplyError after
+        `timeout` seconds; with None, wait for ever.
+        """
+        replies = await self._requests().request(dest, body, timeout, 1, options)
+        if not replies:
+            asked = connection_core_of(self._connection).check_open().bus.membership.name_subscribers(dest)
+            raise NoReplyError(f"no reply from {dest} within {timeout:g} s: {asked}")
+        return replies[0]
 
     async def request_many(
         self,
         dest: Destination,
-        message: Message,
+        body: Any = None,
         timeout: float | None = None,  # noqa: ASYNC109
         count: int | None = None,
+        **options: Unpack[MessageOptions],
     ) -> list[Message]:
-        """Send a message, and return `count` replies, or all that arrive within `timeout` seconds."""
+        """Send a message, or a body, and return `count` replies, or all that arrive within `timeout` seconds."""
         if timeout is None and count is None:
             raise ValueError("timeout or count: expected at least one of them, or the call would never end")
-        return await self._requests().request(dest, message, timeout, count)
+        return await self._requests().request(dest, body, timeout, count, options)
 
     def _requests(self) -> Replies:
         if self.transacted:
@@ -296,6 +337,10 @@ class JMSContext(MessageFactory):
         if self._auto_start:
             self.start()
         return self._replies
+
+
+async def _sent(sending: Coroutine[Any, Any, object]) -> None:
+    await sending
 
 
 def shared_connection_of(context: JMSContext) -> SharedConnection:

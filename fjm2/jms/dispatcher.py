@@ -42,6 +42,8 @@ class Dispatcher:
         self, mode: SessionMode, codec: ObjectCodec, redeliveries_max: int, report: Callable[[Exception], None]
     ) -> None:
         self.mode = mode
+        self.report: Final = report
+        """Function that passes an error to the exception listener."""
         self.inboxes: Final[dict[Inbox, None]] = {}
         """Inboxes of the session's open consumers."""
         self.deliveries: Final = Deliveries(mode, redeliveries_max, self._note_again)

@@ -1,6 +1,6 @@
 """The producer of a context: options, headers and properties in a call chain, and bodies of any kind."""
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Self
 
 from fjm2.bus.completions import CompletionListener
@@ -8,6 +8,7 @@ from fjm2.bus.publication import Outbox, Post
 from fjm2.messages.bytes_message import BytesMessage
 from fjm2.messages.delivery import DeliveryMode
 from fjm2.messages.destination import Destination
+from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.foreign import MessageProtocol, adopt, stamp_foreign
 from fjm2.messages.map_message import MapMessage
 from fjm2.messages.message import Message, put_property
@@ -16,28 +17,47 @@ from fjm2.messages.object_message import ObjectMessage
 from fjm2.messages.text_message import TextMessage
 from fjm2.messages.types import PropertyValue
 
-from .producer import SendOptions, check_delivery_mode, check_destination
+from .producer import SendOptions, check_delivery_delay, check_delivery_mode, check_destination
+
+_NEVER_FOREIGN = frozenset({str, bytes, bytearray, memoryview, dict, list, tuple, type(None), int, float, bool})
+"""Types of bodies that are certainly no messages. To compare an object with a protocol takes longer than to send
+it."""
+
+
+def is_foreign(body: object) -> bool:
+    """Return True if a body is a message of a foreign class."""
+    return type(body) not in _NEVER_FOREIGN and not isinstance(body, Message) and isinstance(body, MessageProtocol)
 
 
 def message_of(body: object, codec: ObjectCodec) -> Message:
     """Return the message to send: `body` if it is a message, a copy of a foreign message, or a new message of the kind
     that fits."""
-    if body is None:
-        return Message()
-    if isinstance(body, Message | MessageProtocol):
-        return adopt(body, codec)
+    if isinstance(body, Message):
+        return body
     if isinstance(body, str):
         return TextMessage(body)
+    if body is None:
+        return Message()
+    if is_foreign(body):
+        return adopt(body, codec)
     if isinstance(body, bytes | bytearray | memoryview):
         made = BytesMessage()
         made.write_bytes(body)
         return made
     if isinstance(body, Mapping):
-        items = MapMessage()
+        return _mapping_message(body, codec)
+    return ObjectMessage(body, codec)
+
+
+def _mapping_message(body: Mapping[Any, Any], codec: ObjectCodec) -> Message:
+    """Return a map message or, for keys or values that it cannot have, an object message with a dict."""
+    items = MapMessage()
+    try:
         for name, value in body.items():
             items.set_object(name, value)
-        return items
-    return ObjectMessage(body, codec)
+    except (MessageFormatError, ValueError):
+        return ObjectMessage(body if type(body) is dict else dict(body), codec)
+    return items
 
 
 def _put_properties(message: Message, properties: Mapping[str, PropertyValue]) -> None:
@@ -49,13 +69,20 @@ def _put_properties(message: Message, properties: Mapping[str, PropertyValue]) -
         put_property(message, name, checked.get_object_property(name))
 
 
-class MessageDefaults:
+class MessageDefaults(SendOptions):
     """Headers and properties that override those of every message sent."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._template = Message()
         self._is_correlation_text = True
         """False if the correlation id was set as bytes."""
+        self._has_defaults = False
+        """False as long as nothing was ever set: most producers never have anything to apply."""
+
+    def _note_setter(self) -> None:
+        super()._note_setter()
+        self._has_defaults = True
 
     def _apply_defaults(self, message: Message) -> None:
         """Override headers and properties of a message."""
@@ -79,6 +106,7 @@ class MessageDefaults:
 
     @correlation_id.setter
     def correlation_id(self, value: str | None) -> None:
+        self._note_setter()
         self._template.correlation_id = value
         self._is_correlation_text = True
 
@@ -94,6 +122,7 @@ class MessageDefaults:
 
     @correlation_id_bytes.setter
     def correlation_id_bytes(self, value: bytes | None) -> None:
+        self._note_setter()
         self._template.correlation_id_bytes = value
         self._is_correlation_text = False
 
@@ -109,6 +138,7 @@ class MessageDefaults:
 
     @type.setter  # noqa: A003
     def type(self, value: str | None) -> None:
+        self._note_setter()
         self._template.type = value
 
     def set_type(self, value: str | None) -> Self:
@@ -123,6 +153,7 @@ class MessageDefaults:
 
     @reply_to.setter
     def reply_to(self, value: Destination | None) -> None:
+        self._note_setter()
         self._template.reply_to = value
 
     def set_reply_to(self, value: Destination | None) -> Self:
@@ -132,11 +163,13 @@ class MessageDefaults:
 
     def set_property(self, name: str, value: PropertyValue) -> Self:
         """Set a property with the type of its value. `fjm2.jms.Byte` and its siblings force a type."""
+        self._note_setter()
         self._template.set_object_property(name, value)
         return self
 
     def clear_properties(self) -> Self:
         """Stop setting properties on messages."""
+        self._note_setter()
         self._template.clear_properties()
         return self
 
@@ -185,26 +218,45 @@ class MessageDefaults:
         return self._template.get_object_property(name)
 
 
-class AnyJMSProducer(SendOptions, MessageDefaults):
+class AnyJMSProducer(MessageDefaults):
     """Common part of the `JMSProducer` for asyncio and that for threads, which wait for room in different ways."""
 
     def __init__(self, outbox: Outbox) -> None:
-        SendOptions.__init__(self)
-        MessageDefaults.__init__(self)
+        super().__init__()
         self._outbox = outbox
         self._async_listener: CompletionListener | None = None
 
     def _frame(
-        self, dest: Destination, body: Any, properties: Mapping[str, PropertyValue] | None
+        self,
+        dest: Destination,
+        body: Any,
+        properties: Mapping[str, PropertyValue] | None,
+        delivery_mode: int | None,
+        priority: int | None,
+        time_to_live: int | None,
+        delivery_delay: int | None,
+        correlation_id: str | None,
+        reply_to: Destination | None,
+        type: str | None,  # noqa: A002
     ) -> tuple[Post, Message]:
         """Return the frame to send, and the message that it is made from. Nothing has been sent yet."""
         destination = check_destination(dest)
         message = message_of(body, self._outbox.codec)
-        self._apply_defaults(message)
+        if self._has_defaults:
+            self._apply_defaults(message)
         if properties is not None:
             _put_properties(message, properties)
-        post = self._outbox.frame(message, destination, self._flags, self._priority, self._time_to_live)
-        if isinstance(body, MessageProtocol) and body is not message:
+        if correlation_id is not None:
+            message.correlation_id = correlation_id
+        if reply_to is not None:
+            message.reply_to = reply_to
+        if type is not None:
+            message.type = type
+        if delivery_delay is not None:
+            check_delivery_delay(delivery_delay)
+        options = self._chosen(delivery_mode, priority, time_to_live)
+        post = self._outbox.frame(message, destination, *options)
+        if body is not message and is_foreign(body):
             stamp_foreign(body, message)
         return post, message
 
@@ -259,19 +311,35 @@ class JMSProducer(AnyJMSProducer):
     Every option can be set as a property, or by `set_...`, which returns the producer.
     """
 
-    async def send(
-        self, dest: Destination, body: Any = None, *, properties: Mapping[str, PropertyValue] | None = None
-    ) -> Self:
+    def send(
+        self,
+        dest: Destination,
+        body: Any = None,
+        *,
+        properties: Mapping[str, PropertyValue] | None = None,
+        delivery_mode: int | None = None,
+        priority: int | None = None,
+        time_to_live: int | None = None,
+        delivery_delay: int | None = None,
+        correlation_id: str | None = None,
+        reply_to: Destination | None = None,
+        type: str | None = None,  # noqa: A002
+    ) -> Coroutine[Any, Any, Self]:
         """Send a message, or a body (str, bytes, mapping, None, or any other object) as a message of its kind.
 
-        The producer's headers and properties override those of the message. `properties` override both, for this
-        message alone.
+        The producer's options, headers and properties override those of the message. The arguments override both, for
+        this message alone. The message is sent as it and the producer are at the call, even if the coroutine returned
+        is awaited later, or in another task.
         """
-        post, message = self._frame(dest, body, properties)
-        if self._async_listener is None:
+        options = properties, delivery_mode, priority, time_to_live, delivery_delay, correlation_id, reply_to, type
+        post, message = self._frame(dest, body, *options)
+        return self._put(post, message, self._async_listener)
+
+    async def _put(self, post: Post, message: Message, listener: CompletionListener | None) -> Self:
+        if listener is None:
             waiting = self._outbox.put(post)
         else:
-            _, waiting = self._outbox.put_async(post, message, self._async_listener)
+            _, waiting = self._outbox.put_async(post, message, listener)
         self._sent += 1
         if waiting is not None:
             await self._wait(waiting)

@@ -1,11 +1,16 @@
 """Producers, and the options of their sends."""
 
 import asyncio
-from collections.abc import Awaitable
+import logging
+import threading
+from collections.abc import Awaitable, Mapping
+from inspect import currentframe
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict
+from weakref import ref
 
+from fjm2.base.logs import Log
 from fjm2.bus.completions import CompletionListener
 from fjm2.bus.publication import Outbox, Post
 from fjm2.bus.statistics import ProducerStatistics
@@ -13,8 +18,11 @@ from fjm2.messages.delivery import DEFAULT_PRIORITY, DeliveryMode
 from fjm2.messages.destination import Destination, not_a_destination
 from fjm2.messages.errors import IllegalStateError, JMSError
 from fjm2.messages.header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT, PRIORITY_MAX
+from fjm2.messages.types import PropertyValue
 
 from .metadata import refuse
+
+log = Log("fjm2.jms")
 
 _LONG_MAX = (1 << 63) - 1
 
@@ -39,16 +47,69 @@ def check_time_to_live(value: int) -> int:
     return value
 
 
+def check_delivery_delay(value: int) -> None:
+    """Raise JMSError unless `value` is a number of milliseconds, and ResourceAllocationError unless it is 0."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise JMSError(f"delivery_delay={value!r}: expected whole milliseconds")
+    if value:
+        refuse("delayed delivery")
+
+
 def check_destination(destination: object) -> Destination:
     if not isinstance(destination, Destination):
         raise not_a_destination(destination)
     return destination
 
 
+class MessageOptions(TypedDict, total=False):
+    """Options of one message, for `send`, `reply` and `request` of a context. All may be left out."""
+
+    properties: Mapping[str, PropertyValue] | None
+    """Properties of the message."""
+    delivery_mode: int | None
+    """PERSISTENT, the default, or NON_PERSISTENT."""
+    priority: int | None
+    """Priority, 0 to 9; 4 by default."""
+    time_to_live: int | None
+    """Milliseconds after which the message is not delivered any more; 0, the default, means for ever."""
+    delivery_delay: int | None
+    """Always 0 in this release: anything else raises ResourceAllocationError."""
+    correlation_id: str | None
+    """Text that links the message to another."""
+    type: str | None
+    """JMSType of the message, a name of the application's choice."""
+
+
+_Caller = asyncio.Task[Any] | threading.Thread
+
+
+def _caller() -> _Caller:
+    """Return the task that calls, or the thread if there is no task."""
+    try:
+        return asyncio.current_task() or threading.current_thread()
+    except RuntimeError:  # no event loop in this thread
+        return threading.current_thread()
+
+
+def _place_outside() -> str:
+    """Return file and line of the program that called this package."""
+    frame = currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("fjm2.jms."):
+        frame = frame.f_back
+    return "an unknown place" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _is_running(caller: _Caller) -> bool:
+    return caller.is_alive() if isinstance(caller, threading.Thread) else not caller.done()
+
+
 class SendOptions:
     """Options of a producer. They apply to each send that has no values of its own."""
 
     def __init__(self) -> None:
+        self._creator = ref(_caller())
+        self._setter: ref[_Caller] | None = None
+        """Last task or thread, other than the creator, that has set an option."""
         self._flags = PERSISTENT
         self._priority = DEFAULT_PRIORITY
         self._time_to_live = 0
@@ -59,6 +120,26 @@ class SendOptions:
     def statistics(self) -> ProducerStatistics:
         """Return counters since the producer was created."""
         return ProducerStatistics(messages_sent=self._sent, sends_waited=self._waits, waited_s=self._waited_s)
+
+    def _note_setter(self) -> None:
+        """Log a warning if two running tasks, or threads, have set options: each would send with those of the other.
+
+        The creator may set options before others do.
+        """
+        caller = _caller()
+        last = None if self._setter is None else self._setter()
+        if last is not None and last is not caller and _is_running(last):
+            place = _place_outside()
+            log.tell(
+                logging.WARNING,
+                "producer_shared",
+                f"at {place}, a second task or thread sets options of one producer, so each may send with those of the "
+                "other: pass options to `send`, or create a producer for each (`create_producer` is cheap)",
+                about=place,
+                place=place,
+            )
+        if caller is not self._creator():
+            self._setter = ref(caller)
 
     async def _wait(self, waiting: Awaitable[None]) -> None:
         """Wait for room, and count the wait."""
@@ -76,7 +157,19 @@ class SendOptions:
             self._waits += 1
             self._waited_s += waited_s
 
+    def _chosen(
+        self, delivery_mode: int | None, priority: int | None, time_to_live: int | None
+    ) -> tuple[int, int, int]:
+        """Return flags, priority and time to live of a send. Arguments that are None become the producer's options."""
+        flags = self._flags
+        if delivery_mode is not None:
+            flags = flags & ~PERSISTENT | check_delivery_mode(delivery_mode)
+        priority = self._priority if priority is None else check_priority(priority)
+        time_to_live = self._time_to_live if time_to_live is None else check_time_to_live(time_to_live)
+        return flags, priority, time_to_live
+
     def _set_flag(self, flag: int, is_set: bool) -> None:
+        self._note_setter()
         self._flags = self._flags | flag if is_set else self._flags & ~flag
 
     @property
@@ -113,6 +206,7 @@ class SendOptions:
 
     @priority.setter
     def priority(self, value: int) -> None:
+        self._note_setter()
         self._priority = check_priority(value)
 
     @property
@@ -122,6 +216,7 @@ class SendOptions:
 
     @time_to_live.setter
     def time_to_live(self, value: int) -> None:
+        self._note_setter()
         self._time_to_live = check_time_to_live(value)
 
     @property
@@ -131,10 +226,7 @@ class SendOptions:
 
     @delivery_delay.setter
     def delivery_delay(self, value: int) -> None:
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise JMSError(f"delivery_delay={value!r}: expected whole milliseconds")
-        if value:
-            refuse("delayed delivery")
+        check_delivery_delay(value)
 
 
 class AnyProducer(SendOptions):
@@ -179,12 +271,9 @@ class AnyProducer(SendOptions):
             raise NotImplementedError(
                 f"this producer sends to {destination} only: expected no destination, or a producer made without one"
             )
-        flags = self._flags
-        if delivery_mode is not None:
-            flags = flags & ~PERSISTENT | check_delivery_mode(delivery_mode)
-        priority = self._priority if priority is None else check_priority(priority)
-        time_to_live = self._time_to_live if time_to_live is None else check_time_to_live(time_to_live)
-        return destination, flags, priority, time_to_live
+        if delivery_mode is None and priority is None and time_to_live is None:
+            return destination, self._flags, self._priority, self._time_to_live
+        return destination, *self._chosen(delivery_mode, priority, time_to_live)
 
 
 class MessageProducer(AnyProducer):

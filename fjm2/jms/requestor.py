@@ -3,16 +3,36 @@
 import asyncio
 from collections.abc import Collection
 from types import TracebackType
-from typing import NoReturn, Self, cast
+from typing import Final, NoReturn, Self, cast
 
 from fjm2.messages.destination import Destination, Topic, not_a_destination
-from fjm2.messages.errors import IllegalStateError, MessageFormatError
+from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, MessageFormatError
+from fjm2.messages.foreign import stamp_foreign
 from fjm2.messages.message import Message
 
 from .consumer import MessageConsumer
+from .jms_producer import JMSProducer, is_foreign, message_of
 from .metadata import refuse
-from .producer import check_destination
-from .session import Session
+from .producer import MessageOptions, check_destination
+from .session import Session, core_of
+
+REQUEST_TIMEOUT_S: Final = 30.0
+"""Default time for which `request` of a context waits: longer than most services take, and shorter than a person's
+patience."""
+
+
+def reply_options(request: Message, options: MessageOptions) -> tuple[Destination, MessageOptions]:
+    """Return where the reply to a request goes, and its options with the correlation id that the requester expects.
+
+    Raise InvalidDestinationError if the request names no destination for replies.
+    """
+    if request.reply_to is None:
+        raise InvalidDestinationError(
+            f"{request!r} has no reply_to: its sender expects no reply. Send requests with `request`, or set reply_to"
+        )
+    if options.get("correlation_id") is None:
+        options = {**options, "correlation_id": request.message_id or request.correlation_id}
+    return request.reply_to, options
 
 
 def _is_reply(message: Message, ids: Collection[str | None]) -> bool:
@@ -85,24 +105,28 @@ class Replies:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._codec = core_of(session).endpoint.settings.codec
         self._reply_to = session.create_temporary_topic()
         self._waiting: dict[str, asyncio.Queue[Message]] = {}
         self._consumer: MessageConsumer = session.create_consumer(self._reply_to)
         self._consumer.message_listener = self._handle
-        self._producer = session.create_producer()
+        self._producer = JMSProducer(core_of(session).outbox)
 
     async def request(
-        self, dest: Destination, message: Message, timeout_s: float | None, count: int | None
+        self, dest: Destination, body: object, timeout_s: float | None, count: int | None, options: MessageOptions
     ) -> list[Message]:
         """Send a request. Return `count` replies, or as many as arrive within `timeout_s`."""
-        message.reply_to = self._reply_to
-        await self._producer.send(message, dest)
+        message = message_of(body, self._codec)
+        sending = self._producer.send(dest, message, **options, reply_to=self._reply_to)
+        if is_foreign(body):
+            stamp_foreign(body, message)
         keys = {key for key in (message.message_id, message.correlation_id) if key is not None}
         arrived: asyncio.Queue[Message] = asyncio.Queue()
-        self._waiting.update(dict.fromkeys(keys, arrived))
+        self._waiting.update(dict.fromkeys(keys, arrived))  # before the send: it may wait, and the reply be quick
         replies: list[Message] = []
         try:
             async with asyncio.timeout(timeout_s):
+                await sending
                 while count is None or len(replies) < count:
                     replies.append(await arrived.get())
         except TimeoutError:

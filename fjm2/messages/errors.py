@@ -10,6 +10,7 @@ JMSError
 ├── MessageFormatError           wrong or unsupported type (also a TypeError)
 ├── MessageNotReadableError      reading a write-only body (also a RuntimeError)
 ├── MessageNotWriteableError     writing a read-only body or properties (also a RuntimeError)
+├── NoReplyError                 nobody replied to a request in time (also a TimeoutError)
 ├── ResourceAllocationError      socket, buffer or coordinator not available (also a RuntimeError)
 ├── TransactionInProgressError   not valid inside a transaction (also a RuntimeError)
 └── TransactionRolledBackError   commit ended in rollback
@@ -31,6 +32,7 @@ __all__ = [
     "MessageFormatError",
     "MessageNotReadableError",
     "MessageNotWriteableError",
+    "NoReplyError",
     "NullValueError",
     "NumberFormatError",
     "ResourceAllocationError",
@@ -116,6 +118,10 @@ class MessageNotReadableError(JMSError, RuntimeError):
 
 class MessageNotWriteableError(JMSError, RuntimeError):
     """The body or the properties of a received message cannot be written before they are cleared."""
+
+
+class NoReplyError(JMSError, TimeoutError):
+    """Nobody replied to a request in time. The message of the exception says who was asked."""
 
 
 class ResourceAllocationError(JMSError, RuntimeError):

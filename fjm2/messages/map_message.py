@@ -164,12 +164,16 @@ class MapMessage(Message, Mapping[str, Value]):
 
     def set_object(self, name: str, value: object) -> None:
         """Set an item with the type of the value. An int becomes an int if it fits 32 bits, a long otherwise."""
-        self._set(name, to_stored_object(value))
+        try:
+            stored = to_stored_object(value)
+        except MessageFormatError as error:
+            raise type(error)(f"item {name!r}: {error}") from None
+        self._set(name, stored)
 
     def _set(self, name: str, value: Value) -> None:
         self._check_body_writeable()
         if not isinstance(name, str) or not name:
-            raise ValueError(f"{name!r} is not an item name: expected a non-empty string")
+            raise ValueError(f"{name!r} is not the name of an item: expected a string that is not empty")
         self._body[to_stored_string(name)] = value
         self._encoded_body = None
 

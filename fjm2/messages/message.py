@@ -15,7 +15,7 @@ Functions for the layers above (producers, sessions, routers). Applications do n
 import builtins
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, get_origin, overload
 
 from fjm2.base.done import DONE
 
@@ -391,7 +391,11 @@ class Message:
 
     def set_object_property(self, name: str, value: PropertyValue) -> None:
         """Set a property with the type of the value. An int becomes an int if it fits 32 bits, a long otherwise."""
-        self._set_property(name, to_stored_property(value))
+        try:
+            stored = to_stored_property(value)
+        except MessageFormatError as error:
+            raise type(error)(f"property {name!r}: {error}") from None
+        self._set_property(name, stored)
 
     def _set_property(self, name: str, value: PropertyValue) -> None:
         if self._are_properties_read_only:
@@ -416,14 +420,14 @@ class Message:
         """Return the body if it is of this type, or None if the message has no body.
 
         Raise MessageFormatError if the body is of another type. An empty bytes or map body is returned if the type fits
-        it, and counts as no body if not.
+        it, and counts as no body if not. Of a type like `dict[str, int]`, only `dict` is checked.
         """
         body = self._get_body()
-        if isinstance(body, type):
-            return body
+        if _is_of(body, type):
+            return cast(_T, body)
         if self._is_nothing(body):
             return None
-        raise MessageFormatError(f"the body of this {_name_of(self)} is not of type {type.__name__}")
+        raise MessageFormatError(f"the body of {self!r} is a {_kind_name(body)}: expected a {type.__name__}")
 
     def is_body_assignable_to(self, type: builtins.type[Any]) -> bool:  # noqa: A002
         """Return True if `get_body` returns a body of this type. A message without a body fits every type."""
@@ -431,7 +435,7 @@ class Message:
             body = self._get_body()
         except MessageFormatError:
             return False
-        return isinstance(body, type) or self._is_nothing(body)
+        return _is_of(body, type) or self._is_nothing(body)
 
     def _is_nothing(self, body: object) -> bool:
         """Return True if this body counts as no body."""
@@ -480,6 +484,17 @@ UNREAD: Final = _Unread.BODY
 
 def _name_of(message: Message) -> str:
     return type(message).__name__
+
+
+def _kind_name(body: object) -> str:
+    return type(body).__name__
+
+
+def _is_of(body: object, kind: type[Any]) -> bool:
+    try:
+        return isinstance(body, kind)
+    except TypeError:  # a type like dict[str, int]: only its class is checked
+        return isinstance(body, get_origin(kind) or kind)
 
 
 def open_message(

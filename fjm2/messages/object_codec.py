@@ -7,9 +7,9 @@ import io
 import pickle
 import struct
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from .errors import JMSSecurityError, MessageFormatError
 from .types import decode_text, encode_text
@@ -53,7 +53,11 @@ class SafeCodec:
 
     def encode(self, value: object) -> bytes:
         """Return the encoded object. Raise MessageFormatError if it contains a value of any other type."""
-        return bytes((ObjectFormat.SAFE,)) + b"".join(_encode(value, 0))
+        try:
+            return bytes((ObjectFormat.SAFE,)) + b"".join(_encode(value, 0))
+        except MessageFormatError as error:
+            place = _place_of_fault(value, 0)
+            raise MessageFormatError(f"{place}: {error}" if place else str(error)) from None
 
     def decode(self, data: bytes) -> object:
         """Return the decoded object. Raise MessageFormatError if it is malformed, JMSSecurityError if it is pickled."""
@@ -83,7 +87,33 @@ def _encode(value: object, depth: int) -> Iterator[bytes]:
             for part in pair:
                 yield from _encode(part, depth + 1)
     else:
-        raise MessageFormatError(f"an object that contains a {kind.__name__} cannot be encoded without a PickleCodec")
+        raise MessageFormatError(
+            f"{kind.__name__} cannot be sent: expected None, bool, int, float, str, bytes, or a list, tuple or dict of "
+            "these; other classes need a PickleCodec"
+        )
+
+
+def _place_of_fault(value: object, depth: int) -> str | None:
+    """Return where in an object the first part is that cannot be encoded, as in `['items'][2]`; "" if it is the object
+    itself, and None if there is none that is not too deep."""
+    if depth > DEPTH_MAX:
+        return None
+    parts: Iterable[tuple[object, object]]
+    if type(value) is dict:
+        parts = [pair for key, item in value.items() for pair in ((key, key), (key, item))]
+    elif type(value) in (list, tuple):
+        parts = enumerate(cast(Sequence[object], value))
+    else:
+        try:
+            _LEAF_ENCODERS[type(value)](value)
+        except (KeyError, MessageFormatError):
+            return ""
+        return None
+    for key, part in parts:
+        place = _place_of_fault(part, depth + 1)
+        if place is not None:
+            return f"[{key!r:.40}]{place}"
+    return None
 
 
 def _encode_int(value: int) -> bytes:

@@ -236,7 +236,7 @@ def to_stored_property(value: object) -> PropertyValue:
     properties."""
     convert = _PROPERTY_OBJECTS.get(type(value))
     if convert is None:
-        raise MessageFormatError(f"{type(value).__name__} is not a property type")
+        raise MessageFormatError(f"{type(value).__name__} cannot be sent: expected None, bool, int, float or str")
     return convert(value)
 
 
@@ -247,7 +247,9 @@ def to_stored_object(value: object) -> Value:
     """
     convert = _BODY_OBJECTS.get(type(value))
     if convert is None:
-        raise MessageFormatError(f"{type(value).__name__} is not a type that message bodies support")
+        raise MessageFormatError(
+            f"{type(value).__name__} cannot be sent: expected None, bool, int, float, str or bytes"
+        )
     return convert(value)
 
 

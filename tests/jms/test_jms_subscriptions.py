@@ -15,6 +15,7 @@ from fjm2.jms import (
     InvalidDestinationError,
     InvalidSelectorError,
     Message,
+    NoReplyError,
     Queue,
     ResourceAllocationError,
     SessionMode,
@@ -289,7 +290,8 @@ async def test_r2_requests_of_a_context_get_their_own_replies(api: Api) -> None:
 
     replies = await asyncio.gather(*(ask(str(number)) for number in range(5)))
     assert [reply.get_body(str) for reply in replies if reply] == [f"{number} 0" for number in range(5)]
-    assert await context.request(OTHER, TextMessage("nobody"), 0.05) is None
+    with pytest.raises(NoReplyError, match=r"no reply from topic://fjm2.subscriptions.other within 0\.05 s"):
+        await context.request(OTHER, TextMessage("nobody"), 0.05)
 
 
 async def test_r2_many_reply(api: Api) -> None:

@@ -1,10 +1,12 @@
 """Consumers for threads. Their `receive` blocks the calling thread."""
 
-from typing import Self, TypeVar
+from collections.abc import Callable
+from typing import Any, Self, TypeVar, cast, overload
 
 from fjm2.bus.inbox import MessageListener
 from fjm2.bus.statistics import ConsumerStatistics
 from fjm2.jms import consumer as aio_consumer
+from fjm2.jms.consumer import typed_listener
 from fjm2.jms.listener_task import ThreadListener
 from fjm2.messages.destination import Destination
 from fjm2.messages.message import Message
@@ -14,6 +16,7 @@ from .loop_thread import call, run
 from .session_threads import SessionThreads
 
 _T = TypeVar("_T")
+_M = TypeVar("_M", bound=Message)
 
 
 class MessageConsumer(Closable):
@@ -59,13 +62,36 @@ class MessageConsumer(Closable):
         """Wait until the known senders know of this consumer, and it has caught up with them."""
         call(self._inner.ready())
 
-    def receive(self, timeout: float | None = None) -> Message | None:
-        """Return the next message. Return None after `timeout` seconds, or when the consumer is closed."""
-        return call(self._inner.receive(timeout))
+    def listen(self, type: type[_T], listener: Callable[[_T], Any]) -> None:  # noqa: A002
+        """Call a function with each message of a class, or with each body of a type, in a thread of the session.
 
-    def receive_no_wait(self) -> Message | None:
-        """Return the next message if one is waiting, otherwise None."""
-        return self.receive(0)
+        With `TextMessage`, the listener gets text messages; with `str`, their texts. A message of another kind goes to
+        the exception listener as a MessageFormatError, and counts as delivered.
+        """
+        report = self._threads.core.endpoint.report
+        self.message_listener = typed_listener(type, listener, lambda error: run(report, error))
+
+    @overload
+    def receive(self, *, timeout: float | None = None) -> Message | None: ...
+    @overload
+    def receive(self, timeout: float | None, /) -> Message | None: ...
+    @overload
+    def receive(self, type: type[_M], timeout: float | None = None) -> _M | None: ...
+    def receive(self, type: Any = None, timeout: float | None = None) -> Message | None:  # noqa: A002
+        """Return the next message. Return None after `timeout` seconds, or when the consumer is closed.
+
+        With a class, raise MessageFormatError if the message is of another class. In AUTO_ACKNOWLEDGE and
+        DUPS_OK_ACKNOWLEDGE mode, the next call gets that message again.
+        """
+        return cast(Message | None, call(self._inner.receive(type, timeout)))
+
+    @overload
+    def receive_no_wait(self) -> Message | None: ...
+    @overload
+    def receive_no_wait(self, type: type[_M]) -> _M | None: ...
+    def receive_no_wait(self, type: Any = None) -> Message | None:  # noqa: A002
+        """Return the next message as `receive` does, if one is waiting, otherwise None."""
+        return cast(Message | None, self.receive(type, 0))
 
     def __iter__(self) -> Self:
         return self

@@ -1,8 +1,8 @@
 """Contexts for threads."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Unpack
 
 from fjm2.base.readings import Counted
 from fjm2.bus.inbox import Overflow
@@ -11,6 +11,8 @@ from fjm2.jms import context as aio_context
 from fjm2.jms import session as aio_session
 from fjm2.jms.connection import ExceptionListener
 from fjm2.jms.metadata import ConnectionMetaData
+from fjm2.jms.producer import MessageOptions
+from fjm2.jms.requestor import REQUEST_TIMEOUT_S, reply_options
 from fjm2.jms.settings import SessionMode
 from fjm2.messages.destination import Destination, Queue, Topic
 from fjm2.messages.message import Message
@@ -37,6 +39,7 @@ class JMSContext(MessageFactory, Closable):
         self._shared_threads = connection_threads_of(connection)
         self._session = Session(aio_session.Session(aio_context.session_of(inner)), self._shared_threads)
         self._threads = session_threads_of(self._session)
+        self._sender = JMSProducer(self._threads)  # of `send`: nobody sets its options
 
     def _check_usable(self) -> ObjectCodec:
         return self._threads.core.check_usable()
@@ -200,14 +203,54 @@ class JMSContext(MessageFactory, Closable):
         """Raise InvalidDestinationError: there are no durable subscriptions in this release."""
         run(self._inner.unsubscribe, name)
 
-    def request(self, dest: Destination, message: Message, timeout: float | None = None) -> Message | None:
-        """Send a message, and return the first reply to it; None after `timeout` seconds."""
-        reply: Message | None = self._threads.call(self._inner.request, dest, message, timeout)
+    def send(
+        self,
+        dest: Destination,
+        body: Any = None,
+        *,
+        reply_to: Destination | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> None:
+        """Send a message, or a body (str, bytes, mapping, None, or any other object) as a message of its kind.
+
+        `options` are the items of `MessageOptions`. Nothing is kept for the next message, so that any number of
+        threads may share the context.
+        """
+        self._sender.send(dest, body, reply_to=reply_to, **options)
+
+    def reply(self, request: Message, body: Any = None, **options: Unpack[MessageOptions]) -> None:
+        """Send a message, or a body, to the `reply_to` of a request. Its correlation id is the id of the request.
+
+        Raise InvalidDestinationError if the request has no `reply_to`.
+        """
+        destination, options = reply_options(request, options)
+        self.send(destination, body, **options)
+
+    def request(
+        self,
+        dest: Destination,
+        body: Any = None,
+        timeout: float | None = REQUEST_TIMEOUT_S,
+        **options: Unpack[MessageOptions],
+    ) -> Message:
+        """Send a message, or a body, and return the first reply to it. Raise NoReplyError after `timeout` seconds."""
+        reply: Message = self._threads.call(self._inner.request, dest, body, timeout, **options)
         return reply
 
     def request_many(
-        self, dest: Destination, message: Message, timeout: float | None = None, count: int | None = None
+        self,
+        dest: Destination,
+        body: Any = None,
+        timeout: float | None = None,
+        count: int | None = None,
+        **options: Unpack[MessageOptions],
     ) -> list[Message]:
-        """Send a message, and return `count` replies to it, or all that arrive within `timeout` seconds."""
-        replies: list[Message] = self._threads.call(self._inner.request_many, dest, message, timeout, count)
+        """Send a message, or a body, and return `count` replies to it, or all that arrive within `timeout` seconds."""
+        replies: list[Message] = self._threads.call(self._inner.request_many, dest, body, timeout, count, **options)
         return replies
+
+
+def reporter_of(context: JMSContext) -> Callable[[Exception], None]:
+    """Return the function that passes an error to the exception listener of a context's connection."""
+    report = context._threads.core.endpoint.report
+    return lambda error: run(report, error)

@@ -72,14 +72,26 @@ class JMSProducer(AnyJMSProducer):
         self._threads = threads
 
     def send(
-        self, dest: Destination, body: Any = None, *, properties: Mapping[str, PropertyValue] | None = None
+        self,
+        dest: Destination,
+        body: Any = None,
+        *,
+        properties: Mapping[str, PropertyValue] | None = None,
+        delivery_mode: int | None = None,
+        priority: int | None = None,
+        time_to_live: int | None = None,
+        delivery_delay: int | None = None,
+        correlation_id: str | None = None,
+        reply_to: Destination | None = None,
+        type: str | None = None,  # noqa: A002
     ) -> Self:
-        """Send a message, or a body as a message of its kind: str, bytes, dict, None or any other object.
+        """Send a message, or a body as a message of its kind: str, bytes, mapping, None or any other object.
 
-        The producer's properties and headers override those of the message. `properties` are for this message only, and
-        override both.
+        The producer's options, headers and properties override those of the message. The arguments override both, for
+        this message alone.
         """
         with self._threads.queue.lock:
-            self._threads.send(*self._frame(dest, body, properties), self._async_listener)
+            options = properties, delivery_mode, priority, time_to_live, delivery_delay, correlation_id, reply_to, type
+            self._threads.send(*self._frame(dest, body, *options), self._async_listener)
         self._note_sent(self._threads.queue.wait_for_room())
         return self
