@@ -6,6 +6,7 @@ Start `file_recv.py` first, in other terminals or on other hosts:
 """
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -26,8 +27,8 @@ def main(files: tuple[Path, ...], group: str, port: int, interface: str, rate: f
     """Send FILES to the group, each with its name."""
     # Each block has one parity segment; up to 16 are made when receivers ask for them. With `Flow.MIN` the sender, and
     # so the progress it shows, is at most the window ahead of the slowest receiver.
-    parity = {"fec": Fec.RS, "block_segments": 64, "parity_segments": 16, "auto_parity": 1}
-    config = SenderConfig(rate_bps=rate, flow=Flow.MIN, window_bytes=1 << 20, **parity)
+    parity = SenderConfig(fec=Fec.RS, block_segments=64, parity_segments=16, auto_parity=1)
+    config = replace(parity, rate_bps=rate, flow=Flow.MIN, window_bytes=1 << 20)
     asyncio.run(send(files, Session(group, port, interface=interface, sender=config, is_sender_only=True)))
 
 

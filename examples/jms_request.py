@@ -30,21 +30,18 @@ async def run(factory: ConnectionFactory, serve: int | None, replies: int, timeo
         if serve is not None:
             await reply(context, serve)
             return
-        for message in await context.request_many(TOPIC, TextMessage(question), timeout, replies):
+        for message in await context.request_many(TOPIC, question, timeout, replies):
             print(message.get_body(str))
 
 
 async def reply(context: JMSContext, count: int) -> None:
     consumer = context.create_consumer(TOPIC)
-    producer = context.create_producer()
     await consumer.ready()
     print("listening", flush=True)
     for _ in range(count):
-        request = await consumer.receive()
-        if isinstance(request, TextMessage) and request.reply_to is not None:
-            # By convention, the correlation id of a reply is the id of the request.
-            producer.set_correlation_id(request.message_id)
-            await producer.send(request.reply_to, f"you asked: {request.text}")
+        request = await consumer.receive(TextMessage)
+        if request is not None:
+            await context.reply(request, f"you asked: {request.text}")
 
 
 if __name__ == "__main__":

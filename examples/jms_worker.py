@@ -29,7 +29,7 @@ def main(uri: str, threads: int, submit: int | None) -> None:
 
 def serve(context: JMSContext, threads: int) -> None:
     queue = context.create_temporary_queue()
-    arriving, waiting = context.create_consumer(JOBS), context.create_producer()
+    arriving = context.create_consumer(JOBS)
     with contextlib.ExitStack() as pool:
         for number in range(1, threads + 1):  # each context has a thread; a queue's message goes to one of them
             own = pool.enter_context(context.create_context())
@@ -37,20 +37,20 @@ def serve(context: JMSContext, threads: int) -> None:
         arriving.ready()
         print("listening", flush=True)
         for job in arriving:
-            waiting.set_correlation_id(job.message_id).send(queue, job)
+            context.send(queue, job, correlation_id=job.message_id)
 
 
 def work(context: JMSContext, number: int, job: Message) -> None:
     time.sleep(0.2)  # stands for a database, a file, a computation
     result = f"{job.get_body(str)}: done by thread {number}"
-    context.create_producer().set_correlation_id(job.correlation_id).send(job.reply_to, result)
+    context.reply(job, result, correlation_id=job.correlation_id)
 
 
 def ask(context: JMSContext, count: int) -> None:
     results = context.create_temporary_topic()
-    consumer, producer = context.create_consumer(results), context.create_producer().set_reply_to(results)
+    consumer = context.create_consumer(results)
     for number in range(count):
-        producer.send(JOBS, f"job {number}")
+        context.send(JOBS, f"job {number}", reply_to=results)
     for _ in range(count):
         print(consumer.receive_body(str, 10) or "no result in 10 seconds: is a worker running?", flush=True)
 

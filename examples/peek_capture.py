@@ -282,7 +282,7 @@ def read_pcap(file: BinaryIO, name: str) -> Iterator[tuple[float, str, bytes]]:
         frame = file.read(captured) if captured < 1 << 20 else b""
         if len(frame) < captured:
             raise click.ClickException(f"{name} ends within packet {number}")
-        time_s = seconds + fraction / parts
+        time_s: float = seconds + fraction / parts
         began_s = time_s if began_s is None else began_s
         datagram = _udp(frame, IP_STARTS[link] + (4 if link == 1 and frame[12:14] == VLAN else 0))
         if datagram is not None:

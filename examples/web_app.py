@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 from pydantic import AfterValidator
 
-from fjm2.jms import ConnectionFactory, MapMessage, Selector, Topic
+from fjm2.jms import ConnectionFactory, JMSContext, MapMessage, Selector, Topic
 
 URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
 QUOTES = Topic("quotes")
@@ -33,8 +33,8 @@ app = FastAPI(lifespan=connected)
 
 @app.post("/quotes/{symbol}", status_code=202)
 async def publish(symbol: str, number: int, price: float) -> None:
-    producer = app.state.context.create_producer()  # a producer for each request, since it holds the properties
-    await producer.set_property("symbol", symbol).set_property("number", number).send(QUOTES, {"price": price})
+    context: JMSContext = app.state.context
+    await context.send(QUOTES, {"price": price}, properties={"symbol": symbol, "number": number})
 
 
 @app.get("/quotes")
@@ -51,7 +51,7 @@ async def events(selector: str) -> AsyncIterator[str]:
         while not app.state.server.should_exit:  # the server waits for its streams to end
             message = await consumer.receive(timeout=1)
             if isinstance(message, MapMessage):
-                yield f"data: {json.dumps(dict(message.properties) | message.get_body(dict))}\n\n"
+                yield f"data: {json.dumps(dict(message.properties) | dict(message))}\n\n"
 
 
 @click.command()

@@ -44,4 +44,4 @@ def survivors(train: Train) -> Iterator[Train]:
 
 def install() -> None:
     """Make all sockets that this process opens later drop datagrams."""
-    udp.UdpSocket = LossySocket
+    udp.UdpSocket = LossySocket  # type: ignore[misc]
