@@ -54,6 +54,7 @@ class AwaitedReceivers:
         for lane in self._lanes.with_streams:
             subscribers = self.subscribers_of(lane)
             lane.evicted &= known
+            lane.confirmed_by &= known
             named = subscribers - lane.evicted
             if self._loop.time() < self._distrust_until:
                 named &= lane.named | lane.session.receivers

@@ -26,8 +26,10 @@ from fjm2.norm.events import (
     ObjectsMissed,
     ReceiverEvicted,
     SenderAppeared,
+    SenderImpersonated,
     SenderVanished,
     StreamEnded,
+    StreamGapOpened,
     StreamLost,
 )
 
@@ -41,6 +43,7 @@ from .membership import Membership
 from .presence import PresenceTable
 from .publication import Publisher
 from .reports import (
+    Impersonation,
     InterfaceChanged,
     Listener,
     NodeIdCollision,
@@ -94,6 +97,7 @@ class Bus:
         self.router = Router(self.lanes.session.node_id, told, on_resume=self._resume, stats=self.stats)
         self.losses.router = self.router
         self.membership = Membership(config, self.lanes, self.router, self.presence, self.reporter.report)
+        self.losses.on_lost = self.membership.discards.note
         receivers = self.membership.receivers
         self._confirmation = LaneConfirmation(self.lanes, receivers.subscribers_of, config.sender.ack_timeout_s)
         self.publisher = Publisher(self.lanes, self.router, self._announce_lanes, receivers.update_soon)
@@ -245,7 +249,7 @@ class Bus:
                 self.membership.handle_command(sender, content)
             case SenderAppeared(sender, _, address):
                 self.presence.names.note_host(sender, address[0])
-            case StreamLost() | ObjectLost() | ObjectsMissed() | SenderVanished():
+            case StreamLost() | StreamGapOpened() | ObjectLost() | ObjectsMissed() | SenderVanished():
                 if self.lanes.is_open:
                     self.losses.note(event)
             case StreamEnded(sender, stream):
@@ -253,6 +257,10 @@ class Bus:
             case ReceiverEvicted(node):
                 self.membership.receivers.note_evicted(lane, node)
                 self.reporter.report(SubscriberEvicted(node, lane.number, self.names.of(node)))
+            case SenderImpersonated(sender, address, doubt):
+                found = self.presence.lane_of(sender)
+                number = None if found is None else found[0]
+                self.reporter.report(Impersonation(sender, number, self.names.of(sender), address, doubt))
             case NodeIdCollided(address):
                 self.note_collision(lane, address)
             case InterfaceLost(name) | InterfaceRestored(name):

@@ -67,7 +67,9 @@ class LaneConfirmation:
         """
         while nodes:
             before = len(nodes)
-            nodes &= (await lane.session.watermark(nodes)).failed
+            outcome = await lane.session.watermark(nodes)
+            lane.confirmed_by |= outcome.acked
+            nodes &= outcome.failed
             nodes &= self._subscribers_of(lane)  # a receiver that said goodbye need not confirm
             self.confirmations += before - len(nodes)
             if self._loop.time() >= deadline or nodes <= lane.evicted:

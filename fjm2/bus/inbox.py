@@ -7,7 +7,7 @@ them take the same way as ever: `deliver` is as if the inbox were full while the
 """
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -17,7 +17,16 @@ from typing import Any, Final, Protocol, Self, TypeAlias
 from fjm2.base.errors import ConfigError
 from fjm2.base.quantities import seconds_of
 from fjm2.messages.destination import Destination
-from fjm2.messages.header import CONNECTION_ID, EXPIRATION, FRAME_BYTES, PRIORITY, PRIORITY_MAX, Header
+from fjm2.messages.header import (
+    CONNECTION_ID,
+    EXPIRATION,
+    FLAGS,
+    FRAME_BYTES,
+    PERSISTENT,
+    PRIORITY,
+    PRIORITY_MAX,
+    Header,
+)
 from fjm2.messages.selector import Selector
 
 from .losses.kinds import Gap, Loss
@@ -114,6 +123,8 @@ class Received(Protocol):
     @property
     def header(self) -> Header: ...
     @property
+    def sender_id(self) -> int: ...
+    @property
     def gap(self) -> Gap | None:
         """Reason why messages are missing before this one; None if none are."""
 
@@ -147,6 +158,7 @@ class Inbox:
 
     __slots__ = (
         "_bytes_max",
+        "_discarded",
         "_late",
         "_let_go_at",
         "_limit",
@@ -227,6 +239,8 @@ class Inbox:
         """Gaps in front of the messages that wait, by connection id and priority."""
         self._late: dict[tuple[int, int], Gap] = {}
         """Gaps behind the messages that wait."""
+        self._discarded: Counter[int] = Counter()
+        """PERSISTENT messages dropped since `take_discarded`, by sender. They may have been confirmed."""
         self._untold: dict[Loss, int] = {}
         """Messages lost since `take_losses`."""
 
@@ -296,6 +310,8 @@ class Inbox:
         _note(gaps, dropped.header, max(Loss.OVERFLOW.gap, dropped.gap or Loss.OVERFLOW.gap))
         self.release(dropped)
         self.messages_dropped += 1
+        if dropped.header[FLAGS] & PERSISTENT:
+            self._discarded[dropped.sender_id] += 1
         self.note_loss(Loss.OVERFLOW)
         return True
 
@@ -393,6 +409,11 @@ class Inbox:
     def take_losses(self, loss: Loss) -> int:
         """Return the number of messages lost in this way since the last call."""
         return self._untold.pop(loss, 0)
+
+    def take_discarded(self) -> Counter[int]:
+        """Return the number of PERSISTENT messages dropped since the last call, by sender."""
+        discarded, self._discarded = self._discarded, Counter()
+        return discarded
 
     def statistics(self) -> ConsumerStatistics:
         return ConsumerStatistics(

@@ -38,6 +38,8 @@ class Lane:
         """Receivers that flow control was told to wait for."""
         self.evicted: set[int] = set()
         """Receivers that did not answer in time. Flow control no longer waits for them."""
+        self.confirmed_by: set[int] = set()
+        """Known receivers that have confirmed something."""
         self.refreshed_at = 0.0
         """Time of the last refresh frame, in seconds of the loop's clock."""
         self.session = config.session(is_sender_only=number > 0, dscp=config.dscp or DSCP_OF_LANE[number])

@@ -12,6 +12,8 @@ from fjm2.norm import Sync
 
 from .awaited_receivers import AwaitedReceivers
 from .config import BusConfig
+from .discards.discards import Discards
+from .discards.notice import KIND as DISCARD_NOTICE
 from .lane import Lanes
 from .presence import Announcement, Announcer, Flag, PresenceTable, decode
 from .reports import BusReport, ClientIdDuplicated
@@ -56,6 +58,8 @@ class Membership:
     ) -> None:
         self.presence = presence
         self.receivers = AwaitedReceivers(lanes, presence, config.sender.flow, self.check_client_ids)
+        self.discards = Discards(lanes, presence, report)
+        """Notices of messages that were lost after their confirmation."""
         self._lanes = lanes
         self._router = router
         self._report = report
@@ -135,6 +139,7 @@ class Membership:
         """Forget peers that have been silent for too long, unless the bus was blocked and could not hear them. Call
         this every second."""
         now = self._loop.time()
+        self.discards.tell()
         if is_blocked:
             self.presence.renew(now)
         elif self.presence.expire(now):
@@ -147,7 +152,11 @@ class Membership:
         self.presence.renew(self._loop.time())
 
     def handle_command(self, node_id: int, content: bytes) -> None:
-        """Handle a command that a node sent: the announcement of one of its connections."""
+        """Handle a command that a node sent: the announcement of one of its connections, or a notice of losses."""
+        if content[:1] == bytes((DISCARD_NOTICE,)):
+            if not self.discards.hear(node_id, content):
+                self.presence.stats.announcements_refused += 1
+            return
         announcement = decode(content)
         if announcement is None:
             self.presence.stats.announcements_refused += 1

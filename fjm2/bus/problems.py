@@ -26,6 +26,8 @@ ADVICE: Final = {
     "unconfirmed": "they may or may not have the messages: `fjm2 top` shows if they are still there",
     "listener_failed": "catch the exception in the listener: the message is not delivered again",
     "client_id_in_use": "give every connection a client_id of its own",
+    "sender_impersonated": "find out who sends from that address; the sender goes on, and nothing is lost",
+    "lost_after_confirmation": "send it again what matters; the log of that program tells why it loses messages",
     "subscriber_evicted": "it has left or hangs: check that host; it may come back by itself",
     "subscriber_full": "let its application take messages faster, or drop some: overflow, or block_s there",
     "subscriber_ready": "nothing to do: this sender does not wait for it any more",

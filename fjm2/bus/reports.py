@@ -9,6 +9,8 @@ BusReport
 ├── SubscriberEvicted     a receiver was silent, and is not waited for any more
 ├── SubscriberFull        a receiver is full, and our sender waits for it
 ├── SubscriberReady       a receiver that was full takes messages again, or is gone
+├── Impersonation         messages in a sender's name were refused
+├── LostAfterConfirmation a subscriber lost messages that it may have confirmed before
 ├── NotConfirmed          the bus closed before everything was sent and confirmed
 ├── NodeIdCollision       another node uses our node id
 ├── ClientIdDuplicated    another connection uses one of our client ids
@@ -24,7 +26,7 @@ from fjm2.base.quantities import counted
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import InvalidClientIDError, JMSError
 from fjm2.norm import Address
-from fjm2.norm.events import LossReason
+from fjm2.norm.events import Doubt, LossReason
 
 from .errors import BusError, MessagesLostError, UnconfirmedError
 from .losses.names import PeerName, Remedy, listed
@@ -257,6 +259,48 @@ class SubscriberReady(BusReport):
 
     def error(self) -> JMSError:
         return BusError(str(self), "subscriber_ready")
+
+
+@dataclass(frozen=True, slots=True)
+class Impersonation(BusReport):
+    """Messages in the name of a sender were refused, because what the sender itself sends contradicts them."""
+
+    sender_id: int
+    lane: int | None
+    name: PeerName
+    """Name of the sender, not of the node that the messages came from."""
+    address: Address
+    """Address that the refused messages came from. It can be forged."""
+    doubt: Doubt
+
+    def __str__(self) -> str:
+        host, port = self.address
+        return f"messages from {host} port {port} in the name of {self.name} were refused: {self.doubt.value}"
+
+    def error(self) -> JMSError:
+        return BusError(str(self), "sender_impersonated")
+
+
+@dataclass(frozen=True, slots=True)
+class LostAfterConfirmation(BusReport):
+    """A subscriber lost messages of ours, and has confirmed these or others."""
+
+    node_id: int
+    lane: int
+    name: PeerName
+    messages: int | None
+    """Number of messages lost, as far as they could be counted; None if they could not."""
+    size: int | None
+    """Number of bytes lost, as far as they could be counted; None if they could not."""
+
+    def __str__(self) -> str:
+        counts = [counted(self.messages, "message")] if self.messages else []
+        counts += [counted(self.size, "byte")] if self.size else []
+        lost = " and ".join(counts) or "messages"
+        return Remedy.LOST.after(f"{self.name} lost {lost} that it may have confirmed before")
+
+    def error(self) -> JMSError:
+        return BusError(str(self), "lost_after_confirmation")
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,4 +177,6 @@ class Subscriptions:
             case _:
                 self._bus.stats.messages_dropped += count
                 self.messages_dropped += count
+                for sender_id, discarded in inbox.take_discarded().items():
+                    self._bus.membership.discards.note(sender_id, discarded)
                 self._report(MessagesDroppedError(inbox.destination, count))

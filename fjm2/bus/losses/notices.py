@@ -16,11 +16,11 @@ from fjm2.bus.reports import (
     TransactionDropped,
 )
 from fjm2.bus.router import Router
-from fjm2.norm.events import LossReason, ObjectLost, ObjectsMissed, SenderVanished, StreamLost
+from fjm2.norm.events import LossReason, ObjectLost, ObjectsMissed, SenderVanished, StreamGapOpened, StreamLost
 
 from .kinds import Loss
 
-LossEvent = StreamLost | ObjectLost | ObjectsMissed | SenderVanished
+LossEvent = StreamLost | StreamGapOpened | ObjectLost | ObjectsMissed | SenderVanished
 
 _GOING = (LossReason.SENDER_GONE, LossReason.SENDER_RESTARTED, LossReason.CLOSED)
 """Reasons of losses that SenderVanished follows, or the end of this bus."""
@@ -50,6 +50,10 @@ class LossNotices:
         self._quiet_until: dict[int, int] = {}
         """Tick at which more of a sender may be reported, by sender."""
         self._ticks = 0
+        self.on_lost: Callable[[int, int, int], None] = lambda _sender, _messages, _bytes: None
+        """Called with a sender, and the numbers of messages and bytes that were lost; 0 if unknown."""
+        self._open_gaps: set[tuple[int, int]] = set()
+        """Sender and object id of streams with a reported gap whose length is not known yet."""
 
     def note(self, event: LossEvent) -> None:
         """Mark and report a loss."""
@@ -59,6 +63,9 @@ class LossNotices:
                     self._unread = sender
                 else:
                     self._note_bytes(event)
+            case StreamGapOpened(sender, stream, start, reason):
+                self._note_bytes(StreamLost(sender, stream, start, start, reason))
+                self._open_gaps.add((sender, stream))
             case ObjectLost(sender, reason=reason):
                 if reason not in _GOING:
                     self._note_streams(sender, 1)
@@ -66,6 +73,7 @@ class LossNotices:
                 self._note_streams(sender, count)
             case SenderVanished(sender, reason):
                 details = self._details(sender)
+                self._open_gaps = {gap for gap in self._open_gaps if gap[0] != sender}
                 is_lost = self.router.forget(sender, self._unread == sender)
                 self._unread = None
                 if is_lost:
@@ -75,17 +83,24 @@ class LossNotices:
         sender, size = lost.sender_id, lost.end - lost.start
         details = self._details(sender, lost.object_id, size)
         self.router.note_gap(sender, lost.object_id, size)
+        self.on_lost(sender, 0, size)
+        if (sender, lost.object_id) in self._open_gaps:
+            self._open_gaps.remove((sender, lost.object_id))
+            return  # reported when it opened
         end = lost.end if size else None
         self._report(BytesLost(sender, self._lane_of(sender), lost.start, end, lost.reason, details))
 
     def _note_streams(self, sender: int, count: int) -> None:
         details = self._details(sender)
         self.router.note_missed(sender)
+        self.on_lost(sender, 0, 0)
         self._report(StreamsMissed(sender, self._lane_of(sender), count, details))
 
     def note_transaction(self, report: BusReport) -> None:
         """Report a transaction that the router dropped, with the name of its sender."""
         if isinstance(report, TransactionDropped) and report.senders:
+            for sender in report.senders:
+                self.on_lost(sender, report.received, 0)
             report = replace(report, details=self._details(min(report.senders)))
         self._report(report)
 
@@ -98,6 +113,7 @@ class LossNotices:
         for (sender, loss), count in self.router.table.take_skips().items():
             if self.router.table.has_messages(sender) or self._lane_of(sender) is not None:
                 self._skips[sender, loss] += count
+                self.on_lost(sender, count, 0)
         for (sender, loss), count in list(self._skips.items()):
             if self._ticks >= self._quiet_until.get(sender, 0):
                 del self._skips[sender, loss]

@@ -17,7 +17,7 @@ from fjm2.bus.reports import BusReport, BytesLost, MessagesUnreadable, SenderLos
 from fjm2.jms import MessagesLostError, Topic
 from fjm2.messages.frame import FrameWriter, Parts
 from fjm2.messages.header import KIND, Transaction
-from fjm2.norm.events import LossReason, ObjectLost, ObjectsMissed, SenderVanished, StreamLost
+from fjm2.norm.events import LossReason, ObjectLost, ObjectsMissed, SenderVanished, StreamGapOpened, StreamLost
 
 ROOT = Path(__file__).parents[3]
 GONE, SQUELCHED = LossReason.SENDER_GONE, LossReason.SQUELCHED
@@ -101,6 +101,26 @@ def test_lost_bytes_are_told_in_peoples_words() -> None:
     assert error.until is not None
     assert before - 5 < error.since <= before <= error.until <= time.time()
     assert (report.sender_id, report.start, report.end, report.lane) == (SENDER, start, start + size, 0)
+
+
+def test_a_gap_is_told_when_it_opens_and_only_then() -> None:
+    watched = Watched()
+    lost: list[tuple[int, int, int]] = []
+    watched.notices.on_lost = lambda *numbers: lost.append(numbers)
+    frame = message("a")
+    watched.bench.take([frame])
+    place = sum(map(len, frame))
+    watched.notices.note(StreamGapOpened(SENDER, STREAM, place, SQUELCHED))
+    report = watched.report
+    assert isinstance(report, BytesLost)
+    assert (report.start, report.end) == (place, None)
+    watched.notices.note(StreamLost(SENDER, STREAM, place, place + 500, SQUELCHED))
+    assert watched.reports == [report]
+    watched.bench.take([message("b"), message("c")])
+    assert watched.subscriber.gaps == [False, True, False]
+    assert lost == [(SENDER, 0, 0), (SENDER, 0, 500)]
+    watched.notices.note(StreamLost(SENDER, STREAM, place + 900, place + 1_000, SQUELCHED))
+    assert len(watched.reports) == 2
 
 
 def test_the_time_span_begins_when_the_sender_was_last_heard(monkeypatch: pytest.MonkeyPatch) -> None:
