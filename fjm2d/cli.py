@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from rich.console import Console
 
 from fjm2 import __version__
 from fjm2.base import logs
+from fjm2.base.tables import Column, Row, print_table
 from fjm2.errors import ConfigError
 from fjm2.norm.net.udp_socket import check_platform
 
@@ -184,6 +186,31 @@ def _ask(url: str) -> dict[str, Any]:
     return found
 
 
+_GROUP_COLUMNS = (
+    Column("GROUP"),
+    Column("WANTED HERE"),
+    Column("NODES HERE", 1),
+    Column("BEYOND", 2),
+    Column("WANTED BY", is_text=True),
+)
+_PEER_COLUMNS = (
+    Column("PEER", is_text=True),
+    Column("STATE"),
+    Column("ROLE", 6),
+    Column("ADDRESS", 5),
+    Column("RTT"),
+    Column("LOSS OUT", 2),
+    Column("LOSS IN", 2),
+    Column("RATE", 3),
+    Column("QUEUE", 4),
+    Column("SENDS", 1),
+    Column("RECEIVES", 1),
+    Column("SENT", 7),
+    Column("RECEIVED", 7),
+    Column("DROPS"),
+)
+
+
 def _show_status(status: dict[str, Any]) -> None:
     role = "forwards" if status["is_forwarder"] else "stands by"
     mates = f", with {', '.join(status['mates'])} on the same LAN" if status["mates"] else ""
@@ -195,13 +222,20 @@ def _show_status(status: dict[str, Any]) -> None:
         state = "answers" if admin["is_reached"] else f"is away ({admin['problem'] or 'not asked yet'})"
         click.echo(f"The node list {state}; version {admin['list_version']}.")
     _show_peers(status["peers"])
-    click.echo(f"\n{'GROUP':24} {'WANTED HERE':12} {'NODES HERE':>10} {'BEYOND':>7}  WANTED BY")
-    for group in status["groups"]:
-        wanted = "yes" if group["is_wanted_here"] else "no"
-        beyond = ", ".join(group["wanted_by"]) or "-"
-        click.echo(
-            f"{group['group']:24} {wanted:12} {group['nodes_on_lan']:10} {group['nodes_behind_peers']:7}  {beyond}"
+    groups = [
+        Row(
+            (
+                group["group"],
+                "yes" if group["is_wanted_here"] else "no",
+                f"{group['nodes_on_lan']:,}",
+                f"{group['nodes_behind_peers']:,}",
+                ", ".join(group["wanted_by"]) or "-",
+            )
         )
+        for group in status["groups"]
+    ]
+    click.echo()
+    print_table(Console(), _GROUP_COLUMNS, groups)
     for group in status["groups"]:
         if any(group["drops"].values()):
             click.echo(f"dropped of {group['group']}: {_reasons(group['drops'])}")
@@ -211,17 +245,19 @@ def _show_status(status: dict[str, Any]) -> None:
 
 
 def _show_peers(peers: list[dict[str, Any]]) -> None:
-    head = f"{'STATE':10} {'ROLE':9} {'ADDRESS':24} {'RTT':>9} {'LOSS OUT':>8} {'IN':>6} {'RATE':>13} {'QUEUE':>8}"
-    click.echo(f"\n{'PEER':20} {head} {'SENDS':>13} {'RECEIVES':>13} {'SENT':>8} {'RECEIVED':>8} {'DROPS':>6}")
+    rows: list[Row] = []
     for peer in peers:
         rtt = "-" if peer["rtt_ms"] is None else f"{peer['rtt_ms']:.1f} ms"
         role = "-" if peer["state"] != "up" else "forwards" if peer["is_forwarder"] else "stands by"
-        click.echo(
-            f"{peer['name'][:20]:20} {peer['state']:10} {role:9} {peer['address'] or '-':24} {rtt:>9} "
-            f"{peer['loss_sent']:8.1%} {peer['loss_received']:6.1%} {_rate(peer):>13} {_bytes(peer['queue_bytes']):>8} "
-            f"{_bits(peer['sent_bps']):>13} {_bits(peer['received_bps']):>13} "
-            f"{_bytes(peer['bytes_sent']):>8} {_bytes(peer['bytes_received']):>8} {sum(peer['drops'].values()):6}"
+        cells = (
+            *(peer["name"], peer["state"], role, peer["address"] or "-", rtt),
+            *(f"{peer['loss_sent']:.1%}", f"{peer['loss_received']:.1%}", _rate(peer), _bytes(peer["queue_bytes"])),
+            *(_bits(peer["sent_bps"]), _bits(peer["received_bps"])),
+            *(_bytes(peer["bytes_sent"]), _bytes(peer["bytes_received"]), f"{sum(peer['drops'].values()):,}"),
         )
+        rows.append(Row(cells))
+    click.echo()
+    print_table(Console(), _PEER_COLUMNS, rows)
     for peer in peers:
         if peer["drops"]:
             click.echo(f"dropped of {peer['name']}: {_reasons(peer['drops'])}")

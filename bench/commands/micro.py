@@ -5,8 +5,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
+from rich.box import HEAVY_HEAD
 from rich.console import Console
-from rich.table import Table
+
+from fjm2.base.tables import Column, Row, print_table
 
 from ..micro import consumers, fec, jms, wire
 
@@ -61,19 +63,29 @@ def _tunnel_costs(repeat: int) -> "list[TunnelCost]":
 
 
 def _print_sessions(console: Console, costs: list[consumers.ConsumersCost]) -> None:
-    table = Table(title="A session with consumers of different topics")
-    for column in ("consumers", "us a message", "to one", "us to create a consumer", "us to close it"):
-        table.add_column(column, justify="right")
-    for cost in costs:
-        figures = (f"{cost.us:.2f}", f"{cost.ratio:.2f} x", f"{cost.create_us:.1f}", f"{cost.close_us:.1f}")
-        table.add_row(f"{cost.consumers:,}", *figures)
-    console.print(table)
+    title = "A session with consumers of different topics"
+    columns = (
+        Column("consumers"),
+        Column("us a message"),
+        Column("to one", 1),
+        Column("us to create a consumer", 2),
+        Column("us to close it", 3),
+    )
+    rows = [
+        Row(
+            (
+                f"{cost.consumers:,}",
+                f"{cost.us:.2f}",
+                f"{cost.ratio:.2f} x",
+                f"{cost.create_us:.1f}",
+                f"{cost.close_us:.1f}",
+            )
+        )
+        for cost in costs
+    ]
+    print_table(console, columns, rows, title=title, box=HEAVY_HEAD)
 
 
 def _print_costs(console: Console, title: str, unit: str, costs: list[tuple[str, float]]) -> None:
-    table = Table(title=title)
-    table.add_column("step")
-    table.add_column(unit, justify="right")
-    for step, us in costs:
-        table.add_row(step, f"{us:.2f}")
-    console.print(table)
+    rows = [Row((step, f"{us:.2f}")) for step, us in costs]
+    print_table(console, (Column("step", is_text=True), Column(unit)), rows, title=title, box=HEAVY_HEAD)

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
+from rich.box import HEAVY_HEAD
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
+from fjm2.base import tables
+from fjm2.base.tables import Column, Row
 from fjm2.norm.core.config import Fec
 
 from ..scaling.simulation import RECEIVERS, ScaleRow, run
@@ -20,34 +22,58 @@ from ..scaling.simulation import RECEIVERS, ScaleRow, run
 
 def print_table(rows: Sequence[ScaleRow], console: Console) -> None:
     """Print the rows as tables."""
-    asked = Table(title="NACKs and repairs")
-    for title in ("receivers", "NACKs", "suppressed", "cycles", "first cycle", "expected", "RFC 5401", "repairs"):
-        asked.add_column(title, justify="right")
-    done = Table(title="Completion")
-    for title in ("receivers", "complete", "median s", "p99 s", "max s", "kB each", "run s"):
-        done.add_column(title, justify="right")
-    for row in rows:
-        asked.add_row(
-            f"{row.receivers:,}",
-            f"{row.nacks_sent:,}",
-            f"{row.suppression:.1%}",
-            f"{row.cycles}",
-            f"{row.nacks_first_cycle}",
-            f"{row.expected_first_cycle:.1f}",
-            f"{row.expected_by_rfc:.1f}",
-            f"{row.repair_segments:,}",
+    asked = [
+        Row(
+            (
+                f"{row.receivers:,}",
+                f"{row.nacks_sent:,}",
+                f"{row.suppression:.1%}",
+                f"{row.cycles}",
+                f"{row.nacks_first_cycle}",
+                f"{row.expected_first_cycle:.1f}",
+                f"{row.expected_by_rfc:.1f}",
+                f"{row.repair_segments:,}",
+            )
         )
-        done.add_row(
-            f"{row.receivers:,}",
-            f"{row.completed:,}",
-            f"{row.completion_median_s:.3f}",
-            f"{row.completion_p99_s:.3f}",
-            f"{row.completion_max_s:.3f}",
-            "-" if row.bytes_per_receiver is None else f"{row.bytes_per_receiver / 1000:.1f}",
-            f"{row.run_s:.1f}",
+        for row in rows
+    ]
+    done = [
+        Row(
+            (
+                f"{row.receivers:,}",
+                f"{row.completed:,}",
+                f"{row.completion_median_s:.3f}",
+                f"{row.completion_p99_s:.3f}",
+                f"{row.completion_max_s:.3f}",
+                "-" if row.bytes_per_receiver is None else f"{row.bytes_per_receiver / 1000:.1f}",
+                f"{row.run_s:.1f}",
+            )
         )
-    console.print(asked)
-    console.print(done)
+        for row in rows
+    ]
+    tables.print_table(console, _ASKED, asked, title="NACKs and repairs", box=HEAVY_HEAD)
+    tables.print_table(console, _DONE, done, title="Completion", box=HEAVY_HEAD)
+
+
+_ASKED = (
+    Column("receivers"),
+    Column("NACKs"),
+    Column("suppressed", 1),
+    Column("cycles", 5),
+    Column("first cycle", 2),
+    Column("expected", 3),
+    Column("RFC 5401", 4),
+    Column("repairs"),
+)
+_DONE = (
+    Column("receivers"),
+    Column("complete"),
+    Column("median s", 2),
+    Column("p99 s", 1),
+    Column("max s"),
+    Column("kB each", 3),
+    Column("run s", 4),
+)
 
 
 def plot(rows: Sequence[ScaleRow], path: str, title: str) -> None:

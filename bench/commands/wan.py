@@ -4,12 +4,13 @@ import json
 from dataclasses import asdict
 
 import click
+from rich.box import HEAVY_HEAD
 from rich.console import Console
-from rich.table import Table
 
+from fjm2.base.tables import Column, Row, print_table
 from fjm2.commands.support.common import run as run_to_its_end
 
-from ..comparison.wan import THREADS, WanError, WanPlan, WanRow, measure_ways, rows_of
+from ..comparison.wan import WanError, WanPlan, WanRow, measure_ways, rows_of
 from ..networks import namespaces
 from ..networks.gateways import GatewayError
 
@@ -63,18 +64,27 @@ async def _compare(plan: WanPlan, repeat: int, as_json: bool) -> int:
 
 
 def _print(rows: list[WanRow], plan: WanPlan) -> None:
-    table = Table(title=f"From LAN to LAN, messages of {plan.size} B")
-    for head in ("through", "Gbit/s", "x plain", "gateways' CPU s/GB", "round trip p50 us", "p99 us", "added p50 us"):
-        is_name = head == "through"
-        table.add_column(head, justify="left" if is_name else "right", min_width=len(THREADS) if is_name else None)
-    for row in rows:
-        table.add_row(
-            row.system,
-            f"{row.gbit_per_s:.3f}",
-            "" if row.of_plain is None else f"{row.of_plain:.1f}",
-            f"{row.gateway_cpu_s_per_gb:.2f}",
-            f"{row.p50_us:.0f}",
-            f"{row.p99_us:.0f}",
-            "" if row.added_p50_us is None else f"{row.added_p50_us:.0f}",
+    columns = (
+        Column("through", is_text=True),
+        Column("Gbit/s"),
+        Column("x plain", 3),
+        Column("gateways' CPU s/GB", 4),
+        Column("round trip p50 us", 1),
+        Column("p99 us", 2),
+        Column("added p50 us", 5),
+    )
+    lines = [
+        Row(
+            (
+                row.system,
+                f"{row.gbit_per_s:.3f}",
+                "" if row.of_plain is None else f"{row.of_plain:.1f}",
+                f"{row.gateway_cpu_s_per_gb:.2f}",
+                f"{row.p50_us:.0f}",
+                f"{row.p99_us:.0f}",
+                "" if row.added_p50_us is None else f"{row.added_p50_us:.0f}",
+            )
         )
-    Console().print(table)
+        for row in rows
+    ]
+    print_table(Console(), columns, lines, title=f"From LAN to LAN, messages of {plan.size} B", box=HEAVY_HEAD)

@@ -4,10 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from rich.box import HEAVY_HEAD
 from rich.console import Console
-from rich.table import Table
 
+from fjm2.base import tables
 from fjm2.base.quantities import counted
+from fjm2.base.tables import Column
+from fjm2.base.tables import Row as TableRow
 
 from ..peers import RAW
 from .plan import ComparisonPlan
@@ -91,24 +94,30 @@ def _lost(trial: Trial) -> float:
 
 def print_table(plan: ComparisonPlan, rows: Sequence[Row], missing: Mapping[str, str]) -> None:
     console = Console()
-    if not console.is_terminal:
-        console.width = _PAGE_COLUMNS
-    table = Table(title=_title(plan), caption=f"median of {plan.repeat}; /system: as many times as much as there")
     figures = ("messages/s", "Gbit/s", "CPU s/GB") if plan.round_trips is None else ("p50 us", "p99 us", "p99.9 us")
     systems = [system for system in plan.systems if system not in missing]
     # Compare with each of the others as long as there is room, or else with the system named first.
     compared = systems if 1 < len(systems) <= _RATIO_COLUMNS else systems[: len(systems) - 1][:1]
     versus = [f"/{system}" for system in compared]
-    for heading in ("bytes", "to", "system", *figures, *versus, "spread", "remarks"):
-        table.add_column(heading, justify="left" if heading in ("system", "remarks") else "right")
+    columns = (
+        Column("bytes"),
+        Column("to"),
+        Column("system", is_text=True),
+        *(Column(figure, rank) for rank, figure in enumerate(figures)),
+        *(Column(system, 4) for system in versus),
+        Column("spread", 5),
+        Column("remarks", 3, is_text=True),
+    )
+    lines: list[TableRow] = []
     before: tuple[int, int] | None = None
     for row in sorted(rows, key=lambda row: (row.fanout, row.size, plan.systems.index(row.system))):
-        if before not in (None, (row.size, row.fanout)):
-            table.add_section()
+        is_next = before not in (None, (row.size, row.fanout))
         before = (row.size, row.fanout)
         ratios = [f"{row.ratios[name]:.2f}" if name in row.ratios else "" for name in compared]
-        table.add_row(str(row.size), str(row.fanout), row.system, *_figures(row), *ratios, _spread(row), _remarks(row))
-    console.print(table)
+        cells = (str(row.size), str(row.fanout), row.system, *_figures(row), *ratios, _spread(row), _remarks(row))
+        lines.append(TableRow(cells, begins_section=is_next))
+    caption = f"median of {plan.repeat}; /system: as many times as much as there"
+    tables.print_table(console, columns, lines, title=_title(plan), caption=caption, box=HEAVY_HEAD)
     for system, lack in missing.items():
         console.print(f"{system}: {lack}", highlight=False)
 

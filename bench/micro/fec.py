@@ -14,9 +14,12 @@ from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.box import HEAVY_HEAD
 from rich.console import Console
-from rich.table import Table
 
+from fjm2.base import tables
+from fjm2.base.tables import Column
+from fjm2.base.tables import Row as TableRow
 from fjm2.norm.core.fec import ReedSolomon
 
 SYMBOL_BYTES = 1400
@@ -94,16 +97,19 @@ def missing() -> list[str]:
 
 def print_table(rows: list[Row], console: Console | None = None) -> None:
     """Print a line for each task and a column for each coder."""
-    table = Table(title="Reed-Solomon, MB/s of source data (ratio to zfec)", caption=_caption())
-    for heading in ("task", "k", "p", "blocks"):
-        table.add_column(heading, justify="left" if heading == "task" else "right")
     peers = list(dict.fromkeys(row.peer for row in rows))
-    for peer in peers:
-        table.add_column(peer, justify="right")
+    columns = (
+        Column("task", is_text=True),
+        *(Column(heading) for heading in ("k", "p", "blocks")),
+        *(Column(peer, rank) for rank, peer in enumerate(peers)),
+    )
     found = {(row.peer, row.task, row.k, row.p, row.blocks): row for row in rows}
-    for task in dict.fromkeys((row.task, row.k, row.p, row.blocks) for row in rows):
-        table.add_row(*map(str, task), *(_cell(found.get((peer, *task))) for peer in peers))
-    (console or Console()).print(table)
+    lines = [
+        TableRow((*map(str, task), *(_cell(found.get((peer, *task))) for peer in peers)))
+        for task in dict.fromkeys((row.task, row.k, row.p, row.blocks) for row in rows)
+    ]
+    title = "Reed-Solomon, MB/s of source data (ratio to zfec)"
+    tables.print_table(console or Console(), columns, lines, title=title, caption=_caption(), box=HEAVY_HEAD)
 
 
 def _cell(row: Row | None) -> str:

@@ -12,12 +12,11 @@ from typing import IO, Any, BinaryIO
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-from rich.table import Table
 
 from fjm2.base.errors import ConfigError, FJM2Error
 from fjm2.base.quantities import counted
+from fjm2.base.tables import Column, Row, print_table
 from fjm2.traces import Labels, TraceWriter
 from fjm2.traces.capture import CaptureSampler
 from fjm2.traces.lines import encode
@@ -223,26 +222,32 @@ _COLUMNS = (
     ("msg/s out", "messages_sent", 1.0),
     ("msg/s in", "messages_received", 1.0),
 )
+_TABLE = (
+    Column("series", is_text=True),
+    Column("seconds", 4),
+    *(Column(title, 1 if title.startswith("msg") else 0) for title, _, _ in _COLUMNS),
+    Column("repairs", 2),
+    Column("NACKs", 3),
+    Column("lost"),
+    Column("missing", 5),
+)
 _TOTALS = ("repair_segments_sent", "nacks_sent", "nacks_received", "objects_lost", "messages_lost")
 
 
 def _print(summary: TraceSummary) -> None:
     console = Console()
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("series", no_wrap=True)
-    for name in ("seconds", *(column[0] for column in _COLUMNS), "repairs", "NACKs", "lost", "missing"):
-        table.add_column(name, justify="right")
+    rows: list[Row] = []
     shown = None
     for (run, node, source), one in sorted(summary.series.items()):
         if (run, node) != shown:
             shown = run, node
-            table.add_row(f"[bold]{escape(run)}[/] {escape(node)}")
+            rows.append(Row([f"{run} {node}"], is_heading=True))
         rates = [f"{one.rate(counter) * factor:,.1f}" for _, counter, factor in _COLUMNS]
         repairs, sent, received, objects, messages = (int(one.counters[name]) for name in _TOTALS)
         totals = (repairs, sent + received, objects + messages, one.samples_missing)
-        table.add_row(f"  {escape(source)}", f"{one.seconds:,.1f}", *rates, *(f"{number:,}" for number in totals))
-    if summary.series:
-        console.print(table)
+        rows.append(Row([f"  {source}", f"{one.seconds:,.1f}", *rates, *(f"{number:,}" for number in totals)]))
+    if rows:
+        print_table(console, _TABLE, rows)
     console.print(
         f"{counted(summary.files, 'file')}, {counted(summary.lines, 'line')}, "
         f"{counted(len(summary.results), 'result')}",
