@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fjm2.commands.support.common import run
+from fjm2.commands.support.common import Duration, run
 from fjm2.errors import ConfigError
 from fjm2.uri import BusConfig
 
@@ -130,9 +130,7 @@ def _preset_option(name: str, text: str) -> Callable[[Callable[..., None]], Call
     type=click.FloatRange(0, 0.5),
     help="Probability that a packet is lost on arrival.",
 )
-@click.option(
-    "--seconds", default=2.0, show_default=True, type=click.FloatRange(0.1, 600), help="Duration of each run."
-)
+@click.option("--seconds", default="2s", show_default=True, type=Duration(0.1, 600), help="Duration of each run.")
 @click.option(
     "--repeat", default=3, show_default=True, type=click.IntRange(1, 99), help="Number of runs; medians are reported."
 )

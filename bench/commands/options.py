@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from fjm2.base.quantities import duration_text
 from fjm2.commands.support.bus_options import BusUri
+from fjm2.commands.support.common import Duration
 from fjm2.errors import ConfigError
 
 from ..layers import LAYERS
@@ -83,22 +85,20 @@ def size_option(default: int) -> Callable[[_F], _F]:
     )
 
 
-def timeout_option(default: float, text: str = "Give up after this many seconds.") -> Callable[[_F], _F]:
+def timeout_option(default: float, text: str = "Give up after this time.") -> Callable[[_F], _F]:
     return click.option(
         "--timeout",
         "timeout_s",
-        default=default,
+        default=duration_text(default),
         show_default=True,
-        type=click.FloatRange(min=0, min_open=True),
+        type=Duration(is_low_open=True),
         help=text,
     )
 
 
 def how_much_options(function: _F) -> _F:
     """Add the options --count and --seconds to a command."""
-    function = click.option(
-        "--seconds", type=click.FloatRange(min=0, min_open=True), help="Send for this many seconds."
-    )(function)
+    function = click.option("--seconds", type=Duration(is_low_open=True), help="Send for this time.")(function)
     return click.option("--count", type=click.IntRange(min=1), help="Send this many messages.")(function)
 
 

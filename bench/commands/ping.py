@@ -43,7 +43,7 @@ def ping(layer: str, uri: str, size: int, count: int, warm_up: int, timeout_s: f
 @click.command()
 @layer_option
 @uri_option
-@timeout_option(60.0, "End after this many seconds in any case.")
+@timeout_option(60.0, "End after this time in any case.")
 @json_option
 def echo(layer: str, uri: str, timeout_s: float, as_json: bool) -> None:
     """Send back what `fjm2-bench ping` sends until it ends.

@@ -8,6 +8,7 @@ from rich.box import HEAVY_HEAD
 from rich.console import Console
 
 from fjm2.base.tables import Column, Row, print_table
+from fjm2.commands.support.common import Duration
 from fjm2.commands.support.common import run as run_to_its_end
 
 from ..comparison.wan import WanError, WanPlan, WanRow, measure_ways, rows_of
@@ -20,7 +21,7 @@ from ..networks.gateways import GatewayError
     "--layer", default="jms", show_default=True, type=click.Choice(["jms", "norm"]), help="The API to go through."
 )
 @click.option("--size", default=8192, show_default=True, type=click.IntRange(64, 1 << 24), help="Bytes of a message.")
-@click.option("--seconds", default=2.0, show_default=True, type=click.FloatRange(0.2, 60), help="Duration of each run.")
+@click.option("--seconds", default="2s", show_default=True, type=Duration(0.2, 60), help="Duration of each run.")
 @click.option(
     "--round-trips",
     default=1000,

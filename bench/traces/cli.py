@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fjm2.base.missing_extras import lack_of
-from fjm2.base.quantities import counted
-from fjm2.commands.support.common import INTERRUPTED
+from fjm2.base.quantities import counted, duration_text
+from fjm2.commands.support.common import INTERRUPTED, Duration
 from fjm2.errors import FJM2Error
 
 from .files import SETTLE_S
@@ -117,10 +117,10 @@ def _reporting_errors(function: _F) -> _F:
 @click.argument("warehouse", type=_WAREHOUSE)
 @click.option(
     "--settle",
-    default=SETTLE_S,
+    default=duration_text(SETTLE_S),
     show_default=True,
-    type=click.FloatRange(min=0),
-    help="Read captures, and incomplete last lines, only if the file has not changed for this many seconds.",
+    type=Duration(),
+    help="Read captures, and incomplete last lines, only if the file has not changed for this long.",
 )
 @spark_options
 @_reporting_errors
@@ -176,13 +176,13 @@ def aggregate(warehouse: Path, anew: bool, quiet: bool, **spark_args: Any) -> No
 @click.argument("warehouse", type=_WAREHOUSE)
 @click.option(
     "--every",
-    default=10.0,
+    default="10s",
     show_default=True,
-    type=click.FloatRange(min=0),
-    help="Seconds between batches.",
+    type=Duration(),
+    help="Time between batches.",
 )
 @click.option("--once", is_flag=True, help="Read what there is, then exit.")
-@click.option("--settle", default=SETTLE_S, show_default=True, type=click.FloatRange(min=0), help="As for ingest.")
+@click.option("--settle", default=duration_text(SETTLE_S), show_default=True, type=Duration(), help="As for ingest.")
 @click.option(
     "--batch-mib", default=256, show_default=True, type=click.IntRange(min=1), help="Approximate size of a batch."
 )

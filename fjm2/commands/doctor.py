@@ -18,7 +18,7 @@ from fjm2.doctor import Finding, Listener, Scene, Verdict, examine, exit_code, l
 from fjm2.norm.net.udp_socket import check_platform
 
 from .support.bus_options import BusUri
-from .support.common import INTERRUPTED, Number, is_quiet
+from .support.common import INTERRUPTED, Duration, is_quiet
 
 _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAULT: "red", Verdict.UNKNOWN: "blue"}
 
@@ -45,15 +45,13 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAULT: "red"
 @click.option(
     "--watch",
     "watch_s",
-    type=Number(1, 86_400),
-    metavar="SECONDS",
-    help="With --probe: watch for this long whether multicast stops. 300 detects switches that forget members.",
+    type=Duration(1, 86_400),
+    help="With --probe: watch for this long whether multicast stops. 5min detects switches that forget members.",
 )
 @click.option(
     "--timeout",
     "timeout_s",
-    type=Number(0, min_open=True),
-    metavar="SECONDS",
+    type=Duration(is_low_open=True),
     help="With --listen: end after this time.  [default: until Ctrl-C]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")

@@ -31,7 +31,7 @@ from fjm2.norm.events import (
     StreamReceived,
 )
 
-from .support.common import Number, is_quiet, run, session_options
+from .support.common import Duration, is_quiet, run, session_options
 
 LINGER_S = 1.0
 """Seconds for which the receiver still answers after the last object, so that the sender gets its confirmations and can
@@ -52,7 +52,7 @@ finish."""
     help="Where to begin: the current object, the beginning of its stream, or all that the sender still holds.",
 )
 @click.option("--count", type=click.IntRange(min=1), help="End after this many objects.  [default: at Ctrl-C]")
-@click.option("--timeout", type=Number(min=0, min_open=True), help="End after this many seconds in any case.")
+@click.option("--timeout", type=Duration(is_low_open=True), help="End after this time in any case.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one when ready, one at the end.")
 def recv(
     group: str,

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from fjm2.norm import Fec, SenderConfig, Session
 from fjm2.norm.events import FileFailed, InterfaceLost, InterfaceRestored, NodeIdCollided
 
-from .support.common import is_quiet, run, session_options
+from .support.common import Duration, is_quiet, run, session_options
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
@@ -51,7 +51,9 @@ class NodeIds(click.ParamType[tuple[int, ...]]):
 )
 @click.option("--rate", default=100e6, show_default=True, help="Bits per second; 0 for no limit.")
 @click.option("--cc", is_flag=True, help="Congestion control (NORM-CC); --rate is then the upper limit.")
-@click.option("--grtt", default=0.01, show_default=True, help="First estimate of the round-trip time, in seconds.")
+@click.option(
+    "--grtt", default="10ms", show_default=True, type=Duration(), help="First estimate of the round-trip time."
+)
 @click.option("--ack-from", type=NodeIds(), default=(), help="Wait for these nodes to confirm the end.")
 @click.option("--data", multiple=True, type=_FILE, help="Send the bytes of a file as a DATA object (repeatable).")
 @click.option("--file", "files", multiple=True, type=_FILE, help="Send a FILE object with its name (repeatable).")

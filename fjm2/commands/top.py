@@ -15,7 +15,7 @@ from rich.live import Live
 
 from fjm2.jms import Topic
 
-from .support.common import Number, run
+from .support.common import Duration, run
 from .support.live_view import Onlooker, duration_option, open_onlooker, topic_option, uri_option
 from .support.screen import draw
 from .support.streams import write
@@ -32,10 +32,9 @@ _RESIZE_CHECK_S = 0.1
 @click.option(
     "--interval",
     "interval_s",
-    default=1.0,
+    default="1s",
     show_default=True,
-    type=Number(0.1, 3600),
-    metavar="SECONDS",
+    type=Duration(0.1, 3600),
     help="Time between two screens, or lines of JSON. Rates refer to it.",
 )
 @click.option("--once", is_flag=True, help="Listen for a while, print everything, and end.")

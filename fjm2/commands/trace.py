@@ -22,7 +22,7 @@ from fjm2.traces.capture import CaptureSampler
 from fjm2.traces.lines import encode
 from fjm2.traces.summary import SeriesSummary, TraceSummary, summarize, trace_files
 
-from .support.common import INTERRUPTED, Number, is_quiet
+from .support.common import INTERRUPTED, Duration, is_quiet
 
 _UNBOUNDED_BYTES = 1 << 60  # no limit: the trace of a capture drops nothing
 _GZIP = b"\x1f\x8b"
@@ -57,7 +57,9 @@ def trace() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Directory for traces.",
 )
-@click.option("--interval", default=0.1, show_default=True, type=Number(0.001, 3600), help="Seconds between samples.")
+@click.option(
+    "--interval", default="100ms", show_default=True, type=Duration(0.001, 3600), help="Time between samples."
+)
 @click.option("--port", "ports", multiple=True, type=click.IntRange(1, 65_535), help="Only this UDP port (repeatable).")
 @click.option("--run", help="Name of the run.  [default: name of the file]")
 @click.option("--node", default="capture", show_default=True, help="Name of the place of the capture.")

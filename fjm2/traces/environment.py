@@ -6,6 +6,7 @@ from typing import Final
 
 from fjm2.base.errors import ConfigError
 from fjm2.base.logs import Log
+from fjm2.base.quantities import seconds_of
 from fjm2.base.readings import DIRECTORY_VARIABLE, Counted
 
 from .labels import Labels
@@ -56,12 +57,12 @@ def _interval_s() -> float:
     if not text:
         return INTERVAL_S
     try:
-        interval_s = float(text)
+        interval_s = seconds_of(text)
         check_interval(INTERVAL_VARIABLE, interval_s)
     except ConfigError as error:
         _refuse(INTERVAL_VARIABLE, f"{error}; using {INTERVAL_S} seconds")
-    except ValueError:
-        _refuse(INTERVAL_VARIABLE, f"{INTERVAL_VARIABLE}={text!r}: expected seconds; using {INTERVAL_S}")
+    except ValueError as error:
+        _refuse(INTERVAL_VARIABLE, f"{INTERVAL_VARIABLE}={text!r}: {error}; using {INTERVAL_S} s")
     else:
         return interval_s
     return INTERVAL_S

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from fjm2.base.errors import ConfigError, FJM2Error
+from fjm2.base.quantities import duration_text
 from fjm2.bus.config import DEFAULT_GROUP, DEFAULT_PORT, BusConfig
 from fjm2.jms import (
     Byte,
@@ -22,7 +23,7 @@ from fjm2.jms import (
     Topic,
 )
 
-from .common import Number
+from .common import Duration
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 Property = tuple[str, Any]
@@ -176,8 +177,7 @@ def message_options(function: _F) -> _F:
             click.option(
                 "--time-to-live",
                 "time_to_live_s",
-                type=Number(0.001, 1e9),
-                metavar="SECONDS",
+                type=Duration(0.001, 1e9),
                 help="Do not deliver it when it is older.  [default: for ever]",
             ),
             click.option(
@@ -216,9 +216,8 @@ def timeout_option(text: str, default: float | None = None) -> Callable[[_F], _F
     return click.option(
         "--timeout",
         "timeout_s",
-        type=Number(min=0, min_open=True),
-        metavar="SECONDS",
-        default=default,
+        type=Duration(is_low_open=True),
+        default=None if default is None else duration_text(default),
         show_default=default is not None,
         help=text,
     )

@@ -13,6 +13,7 @@ import click
 
 from fjm2.base.errors import FJM2Error
 from fjm2.base.interrupts import end_at_interrupts
+from fjm2.base.quantities import duration_text, seconds_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 INTERRUPTED = 130  # the exit code of programs that Ctrl-C ends: 128 + SIGINT
@@ -28,6 +29,30 @@ class Number(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value} is not a number", param, ctx)
         return number
+
+
+class Duration(click.ParamType[float]):
+    """A duration within bounds, as seconds: `500ms`, `5s`, `2min`, `1h`, or a bare number, which is in seconds."""
+
+    name = "DURATION"
+
+    def __init__(self, low_s: float = 0.0, high_s: float = math.inf, *, is_low_open: bool = False) -> None:
+        self._low_s, self._high_s, self._is_low_open = low_s, high_s, is_low_open
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = seconds_of(str(value))
+        except ValueError as error:
+            self.fail(f"{value}: {error}", param, ctx)
+        if not self._low_s <= seconds <= self._high_s or (self._is_low_open and seconds == self._low_s):
+            self.fail(f"{value}: expected {self._bounds()}", param, ctx)
+        return seconds
+
+    def _bounds(self) -> str:
+        low = duration_text(self._low_s)
+        if math.isinf(self._high_s):
+            return f"more than {low}" if self._is_low_open else f"{low} or more"
+        return f"{low} to {duration_text(self._high_s)}"
 
 
 def open_standard_streams() -> None:

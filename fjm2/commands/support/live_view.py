@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from fjm2.base.quantities import duration_text
 from fjm2.bus.config import BusConfig
 from fjm2.bus.presence import INTERVAL_S
 from fjm2.jms import Topic
@@ -18,7 +19,7 @@ from fjm2.watch.bus import OnFrame
 
 from .bus_link import say
 from .bus_options import BusUri, TopicName
-from .common import Number, is_quiet
+from .common import Duration, is_quiet
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 DURATION_S: Final = 1.2 * INTERVAL_S + 1
@@ -52,9 +53,8 @@ def duration_option(text: str) -> Callable[[_F], _F]:
     return click.option(
         "--duration",
         "duration_s",
-        type=Number(0.1, 86_400),
-        metavar="SECONDS",
-        default=DURATION_S,
+        type=Duration(0.1, 86_400),
+        default=duration_text(DURATION_S),
         show_default=True,
         help=text,
     )

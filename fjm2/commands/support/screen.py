@@ -204,9 +204,20 @@ def draw(report: BusReport, place: str, width: int, height: int | None = None, i
     sizes = [len(section.rows) for section in sections]
     if height is not None:
         sizes = fit(sizes, height - len(head) - len(sections))
+    head = [_shortened(line, width) for line in head]
     for line in head:
         line.no_wrap, line.overflow = True, "ellipsis"
     return Group(*head, *(section.draw(width, size) for section, size in zip(sections, sizes, strict=True)))
+
+
+def _shortened(line: Text, width: int) -> Text:
+    """Leave out the last parts of a line that is too long, so that no figure is cut."""
+    while line.cell_len > width:
+        end = max(line.plain.rfind("  "), line.plain.rfind(", "))
+        if end <= 0:
+            break
+        line = line[:end]
+    return line
 
 
 def draw_topics(report: BusReport, width: int) -> RenderableType:

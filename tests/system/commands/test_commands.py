@@ -400,7 +400,7 @@ MISTAKES = [
     ("recv --out DIR/out --interface 192.0.2.77", "interface='192.0.2.77': expected the name or the IPv4 address of"),
     ("recv --out DIR/out --group 0.0.0.0", "group='0.0.0.0': expected the IPv4 or IPv6 address of a group or a peer"),
     ("recv --out DIR/out --count 0", "Invalid value for '--count': 0 is not in the range x>=1."),
-    ("recv --out DIR/out --timeout 0", "Invalid value for '--timeout': 0.0 is not in the range x>0."),
+    ("recv --out DIR/out --timeout 0", "Invalid value for '--timeout': 0: expected more than 0s"),
     ("recv --out DIR/out --sync none", "Invalid value for '--sync': 'none' is not one of 'current', 'stream', 'all'."),
     ("recv", "Missing option '--out'."),
 ]

@@ -412,7 +412,7 @@ MISTAKES = [
     ("sub t --overflow burst", "Invalid value for '--overflow': 'burst' is not one of 'block', 'drop_oldest'"),
     ("sub t --count 0", "Invalid value for '--count': 0 is not in the range x>=1."),
     ("request t", "Missing argument 'BODY'."),
-    ("request t x --timeout 0", "Invalid value for '--timeout': 0.0 is not in the range x>0."),
+    ("request t x --timeout 0", "Invalid value for '--timeout': 0: expected more than 0s"),
     ("reply t", "expected exactly one of BODY, --echo and --command"),
     ("reply t x --echo", "expected exactly one of BODY, --echo and --command"),
     ("reply t --command '", '--command "\'": No closing quotation'),

@@ -403,7 +403,7 @@ def test_captures_come_packed_or_from_a_pipe(tmp_path: Path) -> None:
         (("--pcap", "/nowhere"), "/nowhere: No such file"),
         (("--pcap", __file__), "not a packet capture: expected pcap or pcapng"),
         (("--pcap", VECTORS / "cc-on.pcap", "--run", "a/b"), "run='a/b': expected 1 to 128 letters"),
-        (("--pcap", VECTORS / "cc-on.pcap", "--interval", "0"), "0.001<=x<=3600"),
+        (("--pcap", VECTORS / "cc-on.pcap", "--interval", "0"), "expected 1ms to 1h"),
         (("--pcap", VECTORS / "cc-on.pcap", "--to", "/proc/traces"), "cannot be written"),
     ],
 )

@@ -1,5 +1,6 @@
 """Tests of the screen of `fjm2 top`, and of what it leaves out in a small terminal."""
 
+import re
 from io import StringIO
 from typing import Literal
 
@@ -43,6 +44,12 @@ def test_the_awaited_receiver_is_shown_in_any_terminal(width: int, height: int) 
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
     assert lines[2].startswith("slowest receiver: desk-0")
+
+
+def test_no_figure_is_cut() -> None:
+    report = busy_bus(30).report(6.9)
+    for width in range(30, 200):
+        assert not [line for line in shown(report, width, 200) if re.search(r"[0-9][.,0-9]*[a-zA-Z%]*…", line)], width
 
 
 def test_a_given_up_receiver_is_highlighted() -> None:
