@@ -1,4 +1,4 @@
-"""Counts and durations as people write and read them, for all commands, messages and settings."""
+"""Counts, durations and excerpts as people write and read them, for all commands, messages and settings."""
 
 import math
 import re
@@ -36,6 +36,12 @@ def duration_text(seconds: float) -> str:
         if amount >= 1 and math.isclose(amount, round(amount), rel_tol=1e-9):
             return f"{round(amount)}{unit}"
     return f"{seconds:g}s"
+
+
+def shortened(text: str, characters_max: int) -> str:
+    """Return a text on one line, cut to a length. Strangers may have written it, and it may be long."""
+    some = text if len(text) <= characters_max else f"{text[:characters_max]}..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in some)
 
 
 def counted(number: int, noun: str) -> str:

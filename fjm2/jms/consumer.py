@@ -6,6 +6,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, get_origin, overload
 
+from fjm2.base.quantities import counted, shortened
 from fjm2.bus.inbox import Inbox, MessageListener
 from fjm2.bus.statistics import ConsumerStatistics
 from fjm2.messages.destination import Destination
@@ -15,6 +16,8 @@ from fjm2.messages.message import Message
 from .dispatcher import Dispatcher
 
 _T = TypeVar("_T")
+_SELECTOR_CHARACTERS_MAX = 60
+"""Length to which `repr` cuts a selector."""
 _M = TypeVar("_M", bound=Message)
 
 
@@ -97,7 +100,15 @@ class MessageConsumer:
         return self._inbox.statistics()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.destination}{', closed' if self._inbox.is_closed else ''}>"
+        inbox, selector = self._inbox, self.message_selector
+        state = (
+            "" if selector is None else f"where {shortened(selector, _SELECTOR_CHARACTERS_MAX)}",
+            "with a listener" if inbox.listener is not None else "",
+            f"{counted(inbox.held, 'message')} waiting" if inbox.held else "",
+            "full" if inbox.is_full else "",
+            "closed" if inbox.is_closed else "",
+        )
+        return f"<{type(self).__name__} of {self.destination}{''.join(f', {word}' for word in state if word)}>"
 
     async def ready(self) -> None:
         """Wait until the known senders know of this consumer, and it has caught up with them."""

@@ -55,7 +55,9 @@ class ConnectionFactory:
         return self._config.to_uri()
 
     def __repr__(self) -> str:
-        return f"ConnectionFactory({self.uri!r})"
+        from fjm2.bus.bus import BUS_DEFAULTS
+
+        return f"ConnectionFactory({self._config.to_uri(BUS_DEFAULTS)!r})"
 
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:  # noqa: ARG002
         """Create a connection, to be opened by `await` or `async with`. User and password are ignored."""

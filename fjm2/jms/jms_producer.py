@@ -226,6 +226,9 @@ class AnyJMSProducer(MessageDefaults):
         self._outbox = outbox
         self._async_listener: CompletionListener | None = None
 
+    def __repr__(self) -> str:
+        return f"<JMSProducer to any destination{self._state()}>"
+
     def _frame(
         self,
         dest: Destination,

@@ -11,6 +11,7 @@ from typing import Any, Self, TypedDict
 from weakref import ref
 
 from fjm2.base.logs import Log
+from fjm2.base.quantities import counted, duration_text
 from fjm2.bus.completions import CompletionListener
 from fjm2.bus.publication import Outbox, Post
 from fjm2.bus.statistics import ProducerStatistics
@@ -120,6 +121,16 @@ class SendOptions:
     def statistics(self) -> ProducerStatistics:
         """Return counters since the producer was created."""
         return ProducerStatistics(messages_sent=self._sent, sends_waited=self._waits, waited_s=self._waited_s)
+
+    def _state(self) -> str:
+        """Return the number of messages sent and the options that are not the default, for `repr`."""
+        options = (
+            counted(self._sent, "message") + " sent" if self._sent else "",
+            "" if self._flags & PERSISTENT else "NON_PERSISTENT",
+            "" if self._priority == DEFAULT_PRIORITY else f"priority {self._priority}",
+            f"time to live {duration_text(self._time_to_live / 1000)}" if self._time_to_live else "",
+        )
+        return "".join(f", {option}" for option in options if option)
 
     def _note_setter(self) -> None:
         """Log a warning if two running tasks, or threads, have set options: each would send with those of the other.
@@ -244,7 +255,8 @@ class AnyProducer(SendOptions):
         return self._destination
 
     def __repr__(self) -> str:
-        return f"<MessageProducer to {self._destination or 'any'}{', closed' if self._is_closed else ''}>"
+        destination = self._destination or "any destination"
+        return f"<MessageProducer to {destination}{self._state()}{', closed' if self._is_closed else ''}>"
 
     def _frame(
         self,

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import Final, NoReturn, Self
 
+from fjm2.base.quantities import counted
 from fjm2.bus.inbox import Inbox, Overflow, settings_with
 from fjm2.bus.statistics import SessionStatistics
 from fjm2.messages.destination import (
@@ -218,8 +219,17 @@ class Session(MessageFactory):
         return self._core.mode
 
     def __repr__(self) -> str:
-        closed = ", closed" if self._core.is_closing else ""
-        return f"<Session {self.acknowledge_mode.name}{closed} of {self._core.endpoint.name}>"
+        core = self._core
+        consumers, uncommitted = len(core.dispatcher.inboxes), core.outbox.uncommitted
+        state = (
+            counted(consumers, "consumer") if consumers else "",
+            f"{counted(uncommitted, 'message')} uncommitted" if uncommitted else "",
+            "closed" if core.is_closing else "",
+        )
+        return (
+            f"<Session {self.acknowledge_mode.name} of {core.endpoint.name}"
+            f"{''.join(f', {word}' for word in state if word)}>"
+        )
 
     def _check_usable(self) -> ObjectCodec:
         return self._core.check_usable()

@@ -3,10 +3,13 @@
 import re
 import struct
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
+
+from fjm2.base.quantities import counted
 
 from .errors import MessageEOFError, MessageFormatError, NullValueError
 from .header import Kind
+from .message import UNREAD
 from .sequential import SequentialMessage
 from .types import (
     Byte,
@@ -57,6 +60,10 @@ def decode_modified_utf8(data: bytes) -> str:
     return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
 
 
+_PREVIEW_BYTES_MAX: Final = 20
+"""Bytes of the body that `repr` shows. Each takes up to four characters."""
+
+
 class BytesMessage(SequentialMessage):
     """A message whose body is bytes. It is write-only when new, and read-only once received or `reset`.
 
@@ -71,6 +78,12 @@ class BytesMessage(SequentialMessage):
     def body_length(self) -> int:
         """Length of the whole body in bytes, independent of the position."""
         return len(self._readable())
+
+    def _preview(self) -> str:
+        body = self._encoded_body if self._body is UNREAD else self._body
+        data = bytes(body[:_PREVIEW_BYTES_MAX]) if body else b""
+        size = len(body) if body else 0
+        return f"{data!r}... of {counted(size, 'byte')}" if size > len(data) else repr(data)
 
     def read_boolean(self) -> bool:
         """Read a boolean from one byte: 0 is False, anything else is True."""

@@ -1,7 +1,10 @@
 """A message whose body is a mapping of names to typed values."""
 
 from collections.abc import Iterator, Mapping
-from typing import cast
+from itertools import islice
+from typing import Final, cast
+
+from fjm2.base.quantities import counted, shortened
 
 from .errors import MessageFormatError
 from .header import Kind
@@ -31,6 +34,19 @@ from .types import (
     to_stored_string,
 )
 from .values import decode_value, encode_value
+
+_PREVIEW_ITEMS_MAX: Final = 5
+"""Items that `repr` shows."""
+_PREVIEW_BYTES_MAX: Final = 1 << 16
+"""Longest received body that is decoded for `repr`. Of a longer one, only the size is shown."""
+_EXCERPT_MAX: Final = 20
+"""Characters or bytes of an item that `repr` shows."""
+
+
+def _excerpt(value: Value) -> str:
+    if isinstance(value, str | bytes) and len(value) > _EXCERPT_MAX:
+        return f"{value[:_EXCERPT_MAX]!r}..."
+    return repr(value)
 
 
 class MapMessage(Message, Mapping[str, Value]):
@@ -187,6 +203,13 @@ class MapMessage(Message, Mapping[str, Value]):
 
     def _is_nothing(self, body: object) -> bool:
         return not body
+
+    def _preview(self) -> str:
+        if self._body is UNREAD and self._encoded_body is not None and len(self._encoded_body) > _PREVIEW_BYTES_MAX:
+            return f"a map of {counted(len(self._encoded_body), 'byte')}"
+        items = self._items()
+        some = [f"{shortened(name, 20)}={_excerpt(value)}" for name, value in islice(items.items(), _PREVIEW_ITEMS_MAX)]
+        return f"{', '.join(some)}, ... of {counted(len(items), 'item')}" if len(items) > len(some) else ", ".join(some)
 
     def _load_body(self) -> None:
         if self._body is UNREAD and self._encoded_body is not None:

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, get_origin, overload
 
 from fjm2.base.done import DONE
+from fjm2.base.quantities import shortened
 
 from .client_headers import ClientHeaders
 from .delivery import DEFAULT_DELIVERY_MODE, DEFAULT_PRIORITY, DeliveryMode
@@ -75,6 +76,9 @@ from .types import (
     to_stored_property,
     to_stored_string,
 )
+
+_SHOWN_CHARACTERS_MAX: Final = 60
+"""Length of an excerpt in `repr`, so that a message fits a line of a log."""
 
 _T = TypeVar("_T")
 _Acknowledge = Callable[[], Awaitable[None]]
@@ -468,7 +472,27 @@ class Message:
         return DONE if self._acknowledge is None else self._acknowledge()
 
     def __repr__(self) -> str:
-        return f"<{_name_of(self)} {self.message_id}>"
+        """Return type, id, destination, names of properties and the beginning of the body. Nothing in it is long."""
+        told = [_name_of(self), shortened(self.message_id or "without id", _SHOWN_CHARACTERS_MAX)]
+        try:
+            if self.destination is not None:
+                told.append(f"to {shortened(str(self.destination), _SHOWN_CHARACTERS_MAX)}")
+            names = [shortened(name, 30) for name in sorted(self.property_names() - {DELIVERY_COUNT})]
+            if names:
+                told.append(f"with {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}")
+            if self._delivery_count > 1:
+                told.append(f"delivery {self._delivery_count}")
+            body = self._preview()
+        except MessageFormatError as error:
+            body = f"unreadable: {shortened(str(error), _SHOWN_CHARACTERS_MAX)}"
+        return f"<{' '.join(told)}{body and ': '}{body}>"
+
+    def _preview(self) -> str:
+        """Return the beginning of the body as text, or an empty text if there is no body. Decode no more of it.
+
+        Raise MessageFormatError if the body is malformed.
+        """
+        return ""
 
 
 _CLASSES: dict[int, type[Message]] = {Kind.MESSAGE: Message}

@@ -2,6 +2,8 @@
 
 import builtins
 
+from fjm2.base.quantities import counted
+
 from .header import FLAGS, NULL_BODY, Kind
 from .message import UNREAD, Message
 from .object_codec import SAFE_CODEC, ObjectCodec
@@ -44,6 +46,10 @@ class ObjectMessage(Message):
 
     def _get_body(self) -> builtins.object:
         return self.object
+
+    def _preview(self) -> str:
+        encoded = self._encode_body()  # not decoded: a pickle would run code
+        return "no object" if encoded is None else f"an object of {counted(len(encoded), 'byte')}"
 
     def _load_body(self) -> None:
         self._encode_body()

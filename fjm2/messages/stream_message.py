@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from fjm2.base.quantities import counted
+
 from .errors import MessageEOFError, MessageFormatError
 from .header import Kind
+from .message import UNREAD
 from .sequential import SequentialMessage
 from .types import (
     Byte,
@@ -67,6 +70,9 @@ class StreamMessage(SequentialMessage):
         """Make the body readable, and begin at the first value."""
         super().reset()
         self._prepare()
+
+    def _preview(self) -> str:
+        return f"values of {counted(len((self._encoded_body if self._body is UNREAD else self._body) or b''), 'byte')}"
 
     def read_boolean(self) -> bool:
         """Return the next value as a boolean. Raise MessageFormatError if it cannot be converted."""

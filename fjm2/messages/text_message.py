@@ -1,10 +1,16 @@
 """A message whose body is text."""
 
-from typing import cast
+from typing import Final, cast
+
+from fjm2.base.quantities import counted
 
 from .header import FLAGS, NULL_BODY, Kind
 from .message import UNREAD, Message
 from .types import decode_text, encode_text, to_stored_string
+
+_PREVIEW_CHARACTERS_MAX: Final = 60
+_PREVIEW_BYTES_MAX: Final = 4 * _PREVIEW_CHARACTERS_MAX
+"""Bytes that hold so many characters, whatever they are. No more of a received text is decoded for `repr`."""
 
 
 class TextMessage(Message):
@@ -34,6 +40,18 @@ class TextMessage(Message):
 
     def _get_body(self) -> str | None:
         return self.text
+
+    def _preview(self) -> str:
+        body, encoded = self._body, self._encoded_body
+        if body is UNREAD and encoded is not None and len(encoded) > _PREVIEW_BYTES_MAX:
+            start = encoded[:_PREVIEW_BYTES_MAX].decode(errors="ignore")
+            return f"{start[:_PREVIEW_CHARACTERS_MAX]!r}... of {counted(len(encoded), 'byte')}"
+        text = self.text
+        if text is None:
+            return "no text"
+        if len(text) <= _PREVIEW_CHARACTERS_MAX:
+            return repr(text)
+        return f"{text[:_PREVIEW_CHARACTERS_MAX]!r}... of {counted(len(text), 'character')}"
 
     def _load_body(self) -> None:
         if self._body is UNREAD and self._encoded_body is not None and self._header is not None:

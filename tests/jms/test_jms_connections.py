@@ -371,17 +371,22 @@ async def test_objects_have_informative_representations(api: Api) -> None:
     told = [repr(one) for one in inner]
     assert told[0].startswith("<Connection 'desk-7' to fjm2://239.192.57.40:")
     assert told[0].endswith(", open>")
+    assert "rate" not in told[0]  # only what differs from the defaults of a bus
     assert told[1:] == [
-        "<Session AUTO_ACKNOWLEDGE of desk-7>",
+        "<Session AUTO_ACKNOWLEDGE of desk-7, 1 consumer>",
         f"<MessageProducer to {TOPIC}>",
         f"<MessageConsumer of {TOPIC}>",
     ]
+    producer.inner.priority, producer.inner.time_to_live = 7, 5000
+    await producer.send(await session.create_text_message("one"))
+    assert repr(producer.inner) == f"<MessageProducer to {TOPIC}, 1 message sent, priority 7, time to live 5s>"
+    await eventually(lambda: repr(consumer.inner) == f"<MessageConsumer of {TOPIC}, 1 message waiting>")
     await connection.close()
     assert [repr(one) for one in inner[:2]] == [
         told[0].replace("open>", "closed>"),
-        "<Session AUTO_ACKNOWLEDGE, closed of desk-7>",
+        "<Session AUTO_ACKNOWLEDGE of desk-7, closed>",
     ]
-    assert repr(consumer.inner) == f"<MessageConsumer of {TOPIC}, closed>"
+    assert repr(consumer.inner) == f"<MessageConsumer of {TOPIC}, 1 message waiting, closed>"
 
 
 @pytest.mark.parametrize("api", [Blocking], indirect=True)  # asyncio needs no threads
