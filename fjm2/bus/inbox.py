@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias
 
 from fjm2.base.errors import ConfigError
 from fjm2.base.quantities import seconds_of
-from fjm2.messages.destination import Destination
+from fjm2.messages.destination import Destination, TopicPattern
 from fjm2.messages.header import (
     CONNECTION_ID,
     EXPIRATION,
@@ -176,6 +176,7 @@ class Inbox:
         "is_full",
         "left_out",
         "listener",
+        "message_destination",
         "messages_dropped",
         "messages_received",
         "on_full",
@@ -199,6 +200,8 @@ class Inbox:
         on_full: Callable[["Inbox", Loss | None], None],
     ) -> None:
         self.destination = destination
+        self.message_destination = None if isinstance(destination, TopicPattern) else destination
+        """Destination of all messages of the inbox; None if messages have to tell."""
         self.selector = selector
         self.left_out = left_out
         """Id of a connection whose messages the consumer does not want, or None."""

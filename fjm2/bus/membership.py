@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import Final
 
-from fjm2.messages.destination import Destination, Topic
+from fjm2.messages.destination import Destination, Topic, is_pattern_hash
 from fjm2.messages.frame import FrameWriter
 from fjm2.messages.message import Message
 from fjm2.norm import Sync
@@ -96,8 +96,9 @@ class Membership:
             self._send_goodbye(connection_id)
 
     def subscribers(self, destination: Destination) -> int:
-        """Return the number of known connections that subscribe to a destination."""
-        ours = sum(destination.frame_hash in topics for _, topics in self._announced.values())
+        """Return the number of known connections that subscribe to a destination, or may do so by a pattern."""
+        place = destination.frame_hash
+        ours = sum(place in topics or any(map(is_pattern_hash, topics)) for _, topics in self._announced.values())
         return ours + self.presence.subscribers(destination.frame_hash)
 
     def name_subscribers(self, destination: Destination) -> str:
@@ -197,7 +198,9 @@ class Membership:
         flags = 0 if self._is_settled and self._is_in_sync(0.0) else Flag.ASKS
         for connection_id, (client_id, topics) in self._announced.items():
             valid_s = self.announcer.valid_s
-            announcement = Announcement(connection_id, lanes, client_id, frozenset(topics), flags, valid_s)
+            listed = frozenset(topic for topic in topics if not is_pattern_hash(topic))
+            wish = flags if len(listed) == len(topics) else flags | Flag.WANTS_ALL
+            announcement = Announcement(connection_id, lanes, client_id, listed, wish, valid_s)
             self._lanes.session.send_command(announcement.encode(self._announcement_bytes_max))
 
     def say_goodbye(self) -> None:

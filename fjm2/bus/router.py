@@ -24,13 +24,14 @@ from fjm2.messages.frame import (
     look_up,
     transaction_of,
 )
-from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, EXPIRATION, FLAGS, HEADER, IN_TRANSACTION, Header
+from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, EXPIRATION, FLAGS, HEADER, IN_TRANSACTION
 from fjm2.messages.selector import Selector
 from fjm2.norm.events import Event, StreamReceived
 
 from .losses.kinds import Gap, Loss
 from .losses.senders import Sender, SenderTable
 from .reports import BusReport
+from .routing.targets import Received, Subscription, Targets, TargetTable
 from .statistics import BusStats
 from .transactions import Transactions
 
@@ -41,60 +42,6 @@ _TURN_S: Final = 0.001
 _PLACE_MASK: Final = 0xFFFFFFFF
 """Mask of the 32 bits that a position in a stream has on the wire. Of a sender that comes back, no more bits are
 known."""
-
-
-class Received:
-    """A message as it was received. It is decoded by the session that it is delivered to."""
-
-    __slots__ = ("body", "gap", "head", "header", "sender_id")
-
-    def __init__(self, head: bytes, body: bytes, header: Header, sender_id: int, gap: Gap | None) -> None:
-        self.head = head
-        """The frame without its body."""
-        self.body = body
-        self.header = header
-        self.sender_id = sender_id
-        """Node id of the lane that sent the message, or of our first lane if this process published it."""
-        self.gap = gap
-        """Reason why messages of this sender are missing before it, for this subscription; None if none are."""
-
-    @property
-    def has_gap(self) -> bool:
-        return self.gap is not None
-
-    def behind(self, gap: Gap) -> "Received":
-        """Return this message with a gap before it."""
-        return Received(self.head, self.body, self.header, self.sender_id, max(gap, self.gap or gap))
-
-
-class Subscription(Protocol):
-    """A receiver of messages. Must be hashable by identity."""
-
-    @property
-    def destination(self) -> Destination: ...
-    @property
-    def selector(self) -> Selector | None: ...
-    @property
-    def left_out(self) -> int | None:
-        """Id of a connection whose messages the subscription does not want, or None."""
-
-    @property
-    def is_full(self) -> bool:
-        """True while the subscription has no room for more messages. It calls `Router.resume` once it has room
-        again."""
-
-    @property
-    def held(self) -> int:
-        """Number of messages that wait in the subscription, plus those taken from it and not acknowledged."""
-
-    @property
-    def held_bytes(self) -> int: ...
-
-    def deliver(self, received: Received, /) -> None:
-        """Accept a message from the router. Must not raise or wait."""
-
-    def miss(self, header: Header, loss: Loss, /) -> None:
-        """Note that it does not get a message that it wants. Must not raise or wait."""
 
 
 class RunTap(Protocol):
@@ -110,19 +57,6 @@ class RunTap(Protocol):
         `sender_id` is the node id of the lane. Frames are views of a larger buffer: slice what is to be kept.
         """
 
-
-class Target:
-    """A destination and its subscriptions."""
-
-    __slots__ = ("destination", "subscriptions")
-
-    def __init__(self, destination: Destination, subscriptions: tuple[Subscription, ...]) -> None:
-        self.destination = destination
-        self.subscriptions = subscriptions
-
-
-Targets = tuple[Target, ...]
-"""Destinations with the same hash."""
 
 _Part = tuple[Frame, Sender]
 
@@ -144,10 +78,11 @@ class Router:
         """Call `on_resume` when the last full subscription has room again."""
         self._stats = BusStats() if stats is None else stats
         self.transactions: Transactions[_Part] = Transactions(self._release, report, on_drop=self._note_dropped)
-        self.by_hash: Final[dict[int, Targets]] = {}
+        self.targets: Final = TargetTable(self._stats)
+        self.by_hash: Final = self.targets.by_hash
         """Subscriptions by the hash of their destination. Empty if this process subscribes to nothing."""
         self.hand_out = self._route
-        """Function called with the frames of each run: `_route`, or `_route_tapped` while there are taps."""
+        """Function called with the frames of each run: `_route`; `_route_slowly` while there are taps or patterns."""
         self._on_resume = on_resume
         self._held_bytes_max = held_bytes_max
         self._clock = clock
@@ -171,29 +106,14 @@ class Router:
 
     def add(self, subscription: Subscription) -> None:
         """Deliver to a subscription from the next message on."""
-        destination = subscription.destination
-        targets = self.by_hash.get(destination.frame_hash, ())
-        same = next((target for target in targets if target.destination == destination), None)
-        others = tuple(target for target in targets if target is not same)
-        subscriptions = (*(same.subscriptions if same else ()), subscription)
-        self.by_hash[destination.frame_hash] = (*others, Target(destination, subscriptions))
+        self.targets.add(subscription)
+        self._choose_route()
         self.table.join(subscription)
 
     def remove(self, subscription: Subscription) -> None:
         """Stop delivering to a subscription. Calling this twice does no harm."""
-        place = subscription.destination.frame_hash
-        kept = []
-        for target in self.by_hash.get(place, ()):
-            subscriptions = target.subscriptions
-            if subscription in subscriptions:
-                index = subscriptions.index(subscription)
-                subscriptions = subscriptions[:index] + subscriptions[index + 1 :]
-            if subscriptions:
-                kept.append(Target(target.destination, subscriptions))
-        if kept:
-            self.by_hash[place] = tuple(kept)
-        else:
-            self.by_hash.pop(place, None)
+        self.targets.remove(subscription)
+        self._choose_route()
         self.table.leave(subscription, self._own)
         if subscription in self._full:
             self._keep_full(one for one in self._full if one is not subscription)
@@ -221,18 +141,21 @@ class Router:
     @property
     def subscriptions(self) -> list[Subscription]:
         """All subscriptions."""
-        return [one for targets in list(self.by_hash.values()) for target in targets for one in target.subscriptions]
+        return self.targets.subscriptions
 
     def add_tap(self, tap: RunTap) -> None:
         """Pass the frames of every run to a tap, from the next run on, before subscriptions get them."""
         self._taps = (*self._taps, tap)
-        self.hand_out = self._route_tapped
+        self._choose_route()
 
     def remove_tap(self, tap: RunTap) -> None:
         """Stop passing frames to a tap. Calling this twice does no harm."""
         self._taps = tuple(one for one in self._taps if one is not tap)
-        if not self._taps:
-            self.hand_out = self._route
+        self._choose_route()
+
+    def _choose_route(self) -> None:
+        """Choose the function for frames, because taps or subscriptions have changed."""
+        self.hand_out = self._route_slowly if self._taps or self.targets.has_patterns else self._route
 
     def receive(self, run: StreamReceived) -> None:
         """Read the next bytes of a stream, and deliver the messages that end in them."""
@@ -319,6 +242,8 @@ class Router:
             return False
         head, body = parts
         targets = self.by_hash.get(destination.frame_hash)
+        if self.targets.has_patterns and not destination.kind_flags:
+            targets = self.targets.of_topic(destination.encoded_name)
         in_transaction = head[FLAGS] & IN_TRANSACTION
         if targets is None and not in_transaction:
             return False
@@ -344,11 +269,22 @@ class Router:
                 deliver(frame, targets, sender)
         sender.latest = header
 
-    def _route_tapped(self, frames: list[Frame], sender: Sender) -> None:
+    def _route_slowly(self, frames: list[Frame], sender: Sender) -> None:
+        """Do the same as `_route` if there are taps or patterns."""
         found = [frame for frame in frames if frame[4] is not SKIPPED_HEADER]
         for tap in self._taps if found else ():
             tap.take_run(sender.node_id, found)
-        self._route(frames, sender)
+        if not self.targets.has_patterns:
+            self._route(frames, sender)
+            return
+        for frame in frames:
+            header = frame[4]
+            targets = self.targets.of_frame(frame)
+            if header[FLAGS] & IN_TRANSACTION:
+                self._hold_part(frame, targets, sender)
+            elif targets is not None:
+                self._deliver(frame, targets, sender)
+        sender.latest = header
 
     def _deliver(self, frame: Frame, targets: Targets, sender: Sender) -> None:
         buffer, start, body, end, header = frame
@@ -429,7 +365,7 @@ class Router:
     def _release(self, part: _Part) -> None:
         """Deliver a message of a transaction that is complete."""
         frame, sender = part
-        targets = self.by_hash.get(frame[4][DESTINATION_HASH])
+        targets = self.targets.of_frame(frame)
         if targets is not None:
             self._deliver(frame, targets, sender)
 

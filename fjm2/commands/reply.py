@@ -13,10 +13,10 @@ import click
 
 from fjm2.base.errors import FJM2Error
 from fjm2.base.quantities import counted
-from fjm2.jms import BytesMessage, Destination, Message, MessageConsumer, TextMessage, Topic
+from fjm2.jms import BytesMessage, Destination, Message, MessageConsumer, TextMessage, Topic, TopicPattern
 
 from .support.bus_link import BusLink, open_bus_link, say
-from .support.bus_options import SelectorText, TopicName, bus_options, timeout_option
+from .support.bus_options import SelectorText, TopicNames, bus_options, timeout_option
 from .support.common import run
 from .support.rendering import body_bytes, describe_error
 
@@ -27,7 +27,7 @@ Answer = Callable[[bytes, int], Awaitable[bytes | None]]
 
 
 @click.command()
-@click.argument("topic", type=TopicName())
+@click.argument("topic", type=TopicNames())
 @click.argument("body", required=False)
 @click.option("--echo", is_flag=True, help="Reply with the request's own body.")
 @click.option("--command", metavar="COMMAND", help="Reply with its output, given the body of the request as input.")
@@ -37,7 +37,7 @@ Answer = Callable[[bytes, int], Awaitable[bytes | None]]
 @bus_options
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def reply(
-    topic: Topic,
+    topic: Topic | TopicPattern,
     body: str | None,
     echo: bool,
     command: str | None,
@@ -106,7 +106,7 @@ def _output_of(command: str) -> Answer:
 
 
 async def _reply(
-    topic: Topic,
+    topic: Topic | TopicPattern,
     answer: Answer,
     selector: str | None,
     count: int | None,

@@ -6,17 +6,17 @@ from time import monotonic
 import click
 
 from fjm2.base.quantities import counted
-from fjm2.jms import Overflow, Topic
+from fjm2.jms import Overflow, Topic, TopicPattern
 
 from .support.bus_link import open_bus_link, say
-from .support.bus_options import SelectorText, TopicName, bus_options, output_options, timeout_option
+from .support.bus_options import SelectorText, TopicNames, bus_options, output_options, timeout_option
 from .support.common import run
 from .support.receiving import Printer, abandon_stdout
 from .support.rendering import formatter_for
 
 
 @click.command()
-@click.argument("topic", type=TopicName())
+@click.argument("topic", type=TopicNames())
 @click.option(
     "--selector", type=SelectorText(), metavar="SELECTOR", help='Print only matching messages, such as "price > 5".'
 )
@@ -33,7 +33,7 @@ from .support.rendering import formatter_for
 @bus_options
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def sub(
-    topic: Topic,
+    topic: Topic | TopicPattern,
     selector: str | None,
     count: int | None,
     timeout_s: float | None,
@@ -45,7 +45,7 @@ def sub(
     client_id: str | None,
     quiet: bool,
 ) -> None:
-    """Print the messages of TOPIC.
+    """Print the messages of TOPIC, or of all topics that match a pattern.
 
     Text and bytes are printed unchanged, maps, streams and objects as JSON. The exit code is 1 if messages were lost
     or dropped, or fewer than --count arrived.
@@ -53,13 +53,14 @@ def sub(
     \b
     Example: fjm2 sub prices --selector "symbol = 'ABC' AND price > 17"
              fjm2 sub prices --json --count 10
+             fjm2 sub "prices.>" --headers
     """
     show = formatter_for(as_json, with_headers, no_newline)
     run(_sub(topic, selector, count, timeout_s, Printer(show), overflow, uri, client_id, quiet))
 
 
 async def _sub(
-    topic: Topic,
+    topic: Topic | TopicPattern,
     selector: str | None,
     count: int | None,
     timeout_s: float | None,

@@ -14,13 +14,14 @@ import click
 from fjm2.base.errors import FJM2Error
 from fjm2.base.logs import one_line
 from fjm2.base.quantities import counted
-from fjm2.jms import Message, Selector, Topic
-from fjm2.messages.frame import Frame, is_sent_to, look_up
-from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH
+from fjm2.jms import Message, Selector, Topic, TopicPattern
+from fjm2.messages.destination import KIND_FLAGS
+from fjm2.messages.frame import Frame, is_sent_to, look_up, name_of
+from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, FLAGS
 from fjm2.messages.message import open_message
 
 from .support.bus_link import say
-from .support.bus_options import SelectorText, TopicName, timeout_option
+from .support.bus_options import SelectorText, TopicNames, timeout_option
 from .support.common import run
 from .support.live_view import Onlooker, open_onlooker, uri_option
 from .support.receiving import abandon_stdout
@@ -39,7 +40,7 @@ _CHECK_S: Final = 1.0  # seconds between two lines about missed messages
 class TailQueue:
     """Messages that wait for the output. Messages without room are dropped and counted."""
 
-    def __init__(self, topic: Topic | None, selector: Selector | None) -> None:
+    def __init__(self, topic: Topic | TopicPattern | None, selector: Selector | None) -> None:
         self.dropped = 0
         self.unreadable = 0
         self._topic = topic
@@ -63,9 +64,7 @@ class TailQueue:
 
     def _is_wanted(self, frame: Frame) -> bool:
         buffer, start, _, _, header = frame
-        topic = self._topic
-        is_other = topic is not None and header[DESTINATION_HASH] != topic.frame_hash
-        if is_other or (topic is not None and not is_sent_to(buffer, start, header, topic)):
+        if self._topic is not None and not self._is_topic(frame, self._topic):
             return False
         if self._selector is None:
             return True
@@ -73,6 +72,16 @@ class TailQueue:
             return self._selector.evaluate(partial(look_up, buffer, start, header))
         except FJM2Error:
             self.unreadable += 1
+            return False
+
+    @staticmethod
+    def _is_topic(frame: Frame, topic: Topic | TopicPattern) -> bool:
+        buffer, start, _, _, header = frame
+        if isinstance(topic, Topic):
+            return header[DESTINATION_HASH] == topic.frame_hash and is_sent_to(buffer, start, header, topic)
+        try:
+            return not header[FLAGS] & KIND_FLAGS and topic.matches(name_of(buffer, start, header))
+        except FJM2Error:
             return False
 
     async def next(self) -> tuple[Message, int]:
@@ -92,7 +101,7 @@ class TailQueue:
 
 
 @click.command()
-@click.argument("topic", type=TopicName(), required=False)
+@click.argument("topic", type=TopicNames(), required=False)
 @click.option("--all", "is_all", is_flag=True, help="Follow all topics, queues and temporary destinations.")
 @click.option(
     "--selector", type=SelectorText(), metavar="SELECTOR", help='Follow only matching messages, such as "price > 5".'
@@ -103,7 +112,7 @@ class TailQueue:
 @uri_option
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def tail(
-    topic: Topic | None,
+    topic: Topic | TopicPattern | None,
     is_all: bool,
     selector: str | None,
     count: int | None,
@@ -112,7 +121,7 @@ def tail(
     uri: str,
     quiet: bool,
 ) -> None:
-    """Follow the messages of TOPIC, or of the whole bus, one short line each.
+    """Follow the messages of TOPIC, of all topics that match a pattern, or of the whole bus, one short line each.
 
     Unlike `fjm2 sub`, it is an onlooker: it sends nothing, so that no publisher waits for it, and nothing is repaired
     for it. Missed messages, and those that the output was too slow for, are reported. Messages are shown as they pass,
@@ -124,6 +133,7 @@ def tail(
     Example: fjm2 tail prices.eu
              fjm2 tail --all --json --timeout 10
              fjm2 tail orders --selector "amount > 1000"
+             fjm2 tail "prices.>"
     """
     if (topic is None) == (not is_all):
         raise click.UsageError("expected either TOPIC or --all")
@@ -131,7 +141,7 @@ def tail(
 
 
 async def _tail(
-    topic: Topic | None,
+    topic: Topic | TopicPattern | None,
     selector: str | None,
     count: int | None,
     timeout_s: float | None,
@@ -141,7 +151,7 @@ async def _tail(
 ) -> int:
     queue = TailQueue(topic, None if selector is None else Selector(selector))
     async with open_onlooker(uri, on_frame=queue.add) as onlooker:
-        follower = _Follower(onlooker, queue, as_json, topic is None)
+        follower = _Follower(onlooker, queue, as_json, not isinstance(topic, Topic))
         began_at = monotonic()
         if not quiet:
             say(f"watching {'the whole bus' if topic is None else topic}")
@@ -164,13 +174,13 @@ async def _tail(
 class _Follower:
     """Writes messages to standard output."""
 
-    def __init__(self, onlooker: Onlooker, queue: TailQueue, as_json: bool, is_all: bool) -> None:
+    def __init__(self, onlooker: Onlooker, queue: TailQueue, as_json: bool, shows_topic: bool) -> None:
         self.messages = 0
         self.is_gapped = False
         self._watch = onlooker.watch
         self._queue = queue
         self._json = formatter_for(True, False, False) if as_json else None
-        self._is_all = is_all
+        self._shows_topic = shows_topic
         self._told = (0, 0)
         self._looked_at = 0.0
 
@@ -217,7 +227,7 @@ class _Follower:
 
     def _short(self, message: Message, publisher: str) -> bytes:
         told = [_moment(message.timestamp)]
-        if self._is_all:
+        if self._shows_topic:
             destination = message.destination
             told.append(destination.name if type(destination) is Topic else str(destination))
         told += [publisher, body_bytes(message).decode(errors="backslashreplace")]

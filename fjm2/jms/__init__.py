@@ -26,7 +26,7 @@ from fjm2.messages.delivery import (
     DEFAULT_TIME_TO_LIVE,
     DeliveryMode,
 )
-from fjm2.messages.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from fjm2.messages.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic, TopicPattern
 from fjm2.messages.errors import (
     IllegalStateError,
     InvalidClientIDError,
@@ -141,6 +141,7 @@ __all__ = [
     "TemporaryTopic",
     "TextMessage",
     "Topic",
+    "TopicPattern",
     "TopicRequestor",
     "TransactionInProgressError",
     "TransactionRolledBackError",

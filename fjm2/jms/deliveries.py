@@ -60,7 +60,7 @@ class Opener:
             received.header,
             delivery.count,
             self.acknowledge_hook,
-            delivery.inbox.destination,
+            delivery.inbox.message_destination,
         )
         if received.header[KIND] == _OBJECT:
             cast(ObjectMessage, message).codec = self._codec

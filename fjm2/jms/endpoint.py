@@ -13,7 +13,7 @@ from fjm2.bus.problems import log_problem
 from fjm2.bus.publication import Gate, GatedPublication, Outbox, Publication
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.bus.subscriptions import Subscriptions
-from fjm2.messages.destination import QUEUE_FLAG, TEMPORARY_FLAG, Destination
+from fjm2.messages.destination import QUEUE_FLAG, TEMPORARY_FLAG, Destination, TopicPattern, not_sendable
 from fjm2.messages.errors import IllegalStateError
 from fjm2.messages.frame import FrameWriter
 
@@ -91,6 +91,8 @@ class Endpoint:
 
     def check_sendable(self, destination: Destination) -> None:
         """Raise JMSError if nothing can be sent to a destination."""
+        if isinstance(destination, TopicPattern):
+            raise not_sendable(destination)
         if destination.kind_flags == QUEUE_FLAG:
             refuse("queues", destination)
         if destination.kind_flags & TEMPORARY_FLAG:

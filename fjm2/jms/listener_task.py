@@ -160,7 +160,7 @@ class ListenerTask:
     async def _run_new(self, inbox: Inbox, listener: Any, end: float) -> None:
         """Deliver new messages of a session that acknowledges them by itself. This is the short way, which most
         messages take."""
-        pop, release, destination = inbox.pop, inbox.release, inbox.destination
+        pop, release, destination = inbox.pop, inbox.release, inbox.message_destination
         hook = self._opener.acknowledge_hook
         # Looking for one message more costs a consumer that has just one as much as that message.
         count = _BATCH_MESSAGES_MAX if inbox.is_shared else min(inbox.held, _BATCH_MESSAGES_MAX)

@@ -1,11 +1,19 @@
-"""Destinations of messages: topics and queues. They are frozen and hashable. Two are equal if kind and name are."""
+"""Destinations of messages: topics and queues, and patterns of topics.
 
+They are frozen and hashable. Two are equal if kind and name are.
+"""
+
+import logging
 import re
 import zlib
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar
+
+from fjm2.base.logs import Log
 
 from .errors import InvalidDestinationError
+
+log = Log("fjm2.jms")
 
 NAME_BYTES_MAX = 0xFFFF  # a frame has 16 bits for the length
 
@@ -13,6 +21,15 @@ NAME_BYTES_MAX = 0xFFFF  # a frame has 16 bits for the length
 QUEUE_FLAG = 32
 TEMPORARY_FLAG = 64
 KIND_FLAGS = QUEUE_FLAG | TEMPORARY_FLAG
+PATTERN_FLAG = 128
+"""Kind of a pattern, which no frame carries."""
+_NO_HASH_BIT = 1 << 32
+"""Bit above those of a hash in a frame."""
+
+_LEVEL = re.compile(r"(?:^|[./])[^./]*")
+"""One level of a name, with the separator before it. A level may be empty."""
+_OWN_LEVEL: Final = "FJM2"
+"""First level of topics that buses send to one another. Only patterns that begin with it match them."""
 
 _SCHEMES = re.compile(r"^(temp-)?(topic|queue)://+")
 """Schemes that other providers write before a name."""
@@ -101,11 +118,16 @@ def not_a_destination(value: object, kind: type[Destination] | None = None) -> I
 
 
 class Topic(Destination):
-    """A destination whose messages go to every subscription."""
+    """A destination whose messages go to every subscription. For several topics at once, see `TopicPattern`."""
 
     __slots__ = ()
     kind_flags = 0
     _SCHEME = "topic"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        if ("*" in name or ">" in name) and not self.kind_flags:
+            _tell_wildcards(name)
 
     @property
     def topic_name(self) -> str:
@@ -124,6 +146,168 @@ class Queue(Destination):
     def queue_name(self) -> str:
         """The same as `name`."""
         return self.name
+
+
+class TopicPattern(Destination):
+    """The topics whose names match a pattern, to consume from.
+
+    `*` stands for one level of a name, and `>` at the end for one or more. A `.` or a `/` separates levels, and has to
+    be the same in the name: "prices.*" matches "prices.eur", but neither "prices.eur.spot" nor "prices/eur". Nothing
+    can be sent to a pattern.
+    """
+
+    __slots__ = ("levels",)
+    kind_flags = PATTERN_FLAG
+    _SCHEME = "topic"
+
+    levels: tuple[str, ...]
+    """Levels of the pattern, each with the separator before it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        levels = tuple(_LEVEL.findall(name))
+        for number, level in enumerate(levels):
+            word = level[number > 0 :]
+            if ("*" in word or ">" in word) and word not in ("*", ">"):
+                raise InvalidDestinationError(
+                    f"{self!r}: the level {word!r} has more than a wildcard: expected '*' or '>' alone"
+                )
+            if word == ">" and number < len(levels) - 1:
+                raise InvalidDestinationError(
+                    f"{self!r}: expected '>' at the end only, as it matches all further levels"
+                )
+        object.__setattr__(self, "levels", levels)
+        # No frame has such a hash: a topic of the same name is another destination.
+        object.__setattr__(self, "frame_hash", self.frame_hash | _NO_HASH_BIT)
+
+    def matches(self, topic: Topic | str) -> bool:
+        """Return True if a topic, or the topic of a name, matches. Temporary topics do not."""
+        if not isinstance(topic, str):
+            return topic.kind_flags == Topic.kind_flags and self.matches(topic.name)
+        found: PatternTable[None] = PatternTable()
+        found.add(self, None)
+        return bool(found.find(topic))
+
+
+_TOLD_MAX: Final = 1024
+"""Greatest number of names that are told: a program that has more has heard of it."""
+_told: set[str] = set()
+
+
+def _tell_wildcards(name: str) -> None:
+    """Warn once of a topic whose name looks like a pattern."""
+    if name in _told or len(_told) >= _TOLD_MAX:
+        return
+    _told.add(name)
+    try:
+        TopicPattern(name)
+        pattern = name
+    except InvalidDestinationError:
+        pattern = "prices.>"
+    text = (
+        f"{called(Topic, name)} is one topic, of this very name: to consume from all topics that match a pattern, use "
+    )
+    log.tell(logging.WARNING, "wildcard_in_topic", text + called(TopicPattern, pattern), about=name)
+
+
+def not_sendable(pattern: TopicPattern) -> InvalidDestinationError:
+    """Return the error for a pattern where one destination is expected."""
+    return InvalidDestinationError(f"{pattern!r} is a pattern, to consume from: expected one topic to send to")
+
+
+def is_pattern_hash(frame_hash: int) -> bool:
+    """Return True if a `frame_hash` is that of a pattern."""
+    return bool(frame_hash & _NO_HASH_BIT)
+
+
+_T = TypeVar("_T")
+
+
+class _Node(Generic[_T]):
+    """The items of all patterns that have the same levels so far."""
+
+    __slots__ = ("children", "ends", "rests")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[_T]] = {}
+        """Nodes by the next level, `*` included."""
+        self.ends: list[_T] = []
+        """Items of the patterns that end here."""
+        self.rests: dict[str, list[_T]] = {}
+        """Items of the patterns that end with `>`, by the separator before it."""
+
+    def items(self, level: str | None) -> list[_T]:
+        """Return the items of the patterns that end here, or with a level `>`."""
+        return self.ends if level is None else self.rests.setdefault(level[:-1], [])
+
+    def __bool__(self) -> bool:
+        return bool(self.children or self.ends or self.rests)
+
+
+class PatternTable(Generic[_T]):
+    """Items by pattern. The time to find those that match depends on the patterns' levels, not on their number."""
+
+    def __init__(self) -> None:
+        self._root: _Node[_T] = _Node()
+
+    def __bool__(self) -> bool:
+        return bool(self._root)
+
+    def add(self, pattern: TopicPattern, item: _T) -> None:
+        """Add an item to a pattern."""
+        levels, rest = _split(pattern)
+        node = self._root
+        for level in levels:
+            node = node.children.setdefault(level, _Node())
+        node.items(rest).append(item)
+
+    def remove(self, pattern: TopicPattern, item: _T) -> None:
+        """Remove an item from a pattern. Calling this twice does no harm."""
+        levels, rest = _split(pattern)
+        path = [self._root]
+        for level in levels:
+            if level not in path[-1].children:
+                return
+            path.append(path[-1].children[level])
+        items = path[-1].items(rest)
+        if item in items:
+            items.remove(item)
+        if rest is not None and not items:
+            del path[-1].rests[rest[:-1]]
+        for level in reversed(levels):
+            if path.pop():
+                break
+            del path[-1].children[level]
+
+    def find(self, name: str) -> list[_T]:
+        """Return the items of all patterns that match the name of a topic."""
+        found: list[_T] = []
+        nodes = [self._root]
+        for place in _LEVEL.finditer(name):
+            level = place[0]
+            separator = level[:1] if level.startswith((".", "/")) else ""
+            if level == _OWN_LEVEL:
+                nodes = [child for node in nodes if (child := node.children.get(level)) is not None]
+                continue
+            following = []
+            for node in nodes:
+                found += node.rests.get(separator, ())
+                if level in node.children:
+                    following.append(node.children[level])
+                if level != separator + "*" and separator + "*" in node.children:
+                    following.append(node.children[separator + "*"])
+            if not following:
+                return found
+            nodes = following
+        for node in nodes:
+            found += node.ends
+        return found
+
+
+def _split(pattern: TopicPattern) -> tuple[tuple[str, ...], str | None]:
+    """Return the levels of a pattern without `>`, and the last level with its separator if it is `>`."""
+    levels = pattern.levels
+    return (levels[:-1], levels[-1]) if levels[-1][-1:] == ">" else (levels, None)
 
 
 class _Temporary(Destination):
@@ -178,6 +362,8 @@ _CLASSES: dict[int, type[Destination]] = {
     kind.kind_flags: kind for kind in (Topic, Queue, TemporaryTopic, TemporaryQueue)
 }
 _SEEN_MAX = 1024  # entries of a cache: more than a node sees, and a bound on forged names
+SEEN_BYTES_MAX: Final = 256
+"""Length of the longest name that is remembered, so that forged names take less than a megabyte."""
 _seen: dict[tuple[int, bytes], Destination] = {}
 
 
@@ -191,7 +377,18 @@ def destination_from(flags: int, encoded_name: bytes) -> Destination:
         name = encoded_name.decode()
     except UnicodeDecodeError:
         raise InvalidDestinationError("a destination name is not UTF-8") from None
-    if len(_seen) >= _SEEN_MAX:
-        _seen.clear()
-    made = _seen[key] = _CLASSES[key[0]](name)
+    made = _received(_CLASSES[key[0]], name)
+    if len(encoded_name) <= SEEN_BYTES_MAX:
+        if len(_seen) >= _SEEN_MAX:
+            _seen.clear()
+        _seen[key] = made
+    return made
+
+
+def _received(kind: type[Destination], name: str) -> Destination:
+    """Return a destination that is no program's own choice: nobody is warned of its name."""
+    if kind is not Topic:
+        return kind(name)
+    made = Topic.__new__(Topic)
+    Destination.__init__(made, name)
     return made

@@ -191,8 +191,19 @@ def _look_up_header(buffer: bytes, start: int, header: Header, name: str) -> Pro
         return message_id_of(header)
     if name == "JMSTimestamp":
         return 0 if header[FLAGS] & NO_TIMESTAMP else header[TIMESTAMP]
+    if name == "JMSDestination":
+        return name_of(buffer, start, header)
     client = ClientHeaders.decode(sections_of(buffer, header, start)) if header[SECTION_BYTES] else ClientHeaders()
     return client.type if name == "JMSType" else client.correlation_text
+
+
+def name_of(buffer: bytes, start: int, header: Header) -> str:
+    """Return the name of a frame's destination. Raise MessageFormatError if it is malformed."""
+    name_at = start + HEADER_BYTES
+    try:
+        return buffer[name_at : name_at + header[NAME_BYTES]].decode()
+    except UnicodeDecodeError:
+        raise MessageFormatError("a destination name is not UTF-8") from None
 
 
 def body_place(header: Header) -> int:

@@ -22,7 +22,7 @@ from fjm2.base.quantities import shortened
 
 from .client_headers import ClientHeaders
 from .delivery import DEFAULT_DELIVERY_MODE, DEFAULT_PRIORITY, DeliveryMode
-from .destination import Destination, destination_from, not_a_destination
+from .destination import Destination, TopicPattern, destination_from, not_a_destination, not_sendable
 from .errors import InvalidDestinationError, MessageFormatError, MessageNotWriteableError
 from .header import (
     EXPIRATION,
@@ -279,6 +279,8 @@ class Message:
     def reply_to(self, value: Destination | None) -> None:
         if value is not None and not isinstance(value, Destination):
             raise not_a_destination(value)
+        if isinstance(value, TopicPattern):
+            raise not_sendable(value)
         self._read_client().reply_to = value
 
     @property

@@ -69,6 +69,19 @@ def test_alarms_overtake_waiting_messages(listen: Listen, port: str) -> None:
     assert last == "3000 messages of bulk"
 
 
+def test_watchers_see_the_topics_that_match(listen: Listen, port: str) -> None:
+    rooms = ("kitchen", "cellar", "attic")
+    patterns = ("sensors/*/temperature", 6), ("sensors/cellar/>", 4), ("sensors/>", 12)
+    watchers = [
+        listen("jms_patterns.py", "--uri", uri_of(port), "--count", str(count), name) for name, count in patterns
+    ]
+    assert run("jms_patterns.py", "--uri", uri_of(port), "--measure", "2").stdout == "12 messages sent\n"
+    temperatures, cellar, everything = ([line.partition(":")[0] for line in lines_of(one)] for one in watchers)
+    assert temperatures == [f"sensors/{room}/temperature" for room in rooms] * 2
+    assert cellar == ["sensors/cellar/temperature", "sensors/cellar/humidity"] * 2
+    assert everything == [f"sensors/{room}/{kind}" for room in rooms for kind in ("temperature", "humidity")] * 2
+
+
 def test_chatters_see_others_but_not_their_own_messages(port: str) -> None:
     with Chatter(port, "Ann") as ann, Chatter(port, "Bob") as bob:
         ann.hears("* Bob is here")
@@ -114,6 +127,7 @@ def test_there_are_no_other_examples_of_jms() -> None:
     assert found == {
         "jms_chat.py",
         "jms_lanes.py",
+        "jms_patterns.py",
         "jms_publish.py",
         "jms_request.py",
         "jms_subscribe.py",

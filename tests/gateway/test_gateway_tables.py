@@ -11,7 +11,7 @@ from fjm2.norm.core.wire import (
     decode,
 )
 from fjm2d.forwarding.headers import application, application_content, head_of, parts_of
-from fjm2d.forwarding.interest import HINT_S, LanInterest, PeerInterest, Status
+from fjm2d.forwarding.interest import HINT_S, LanInterest, PeerInterest, Status, is_wish
 from fjm2d.forwarding.node_table import FORGET_S, HOLD_S, MOVE_S, NodeTable
 
 
@@ -145,6 +145,16 @@ def test_a_group_is_wanted_while_anyone_on_the_lan_subscribes() -> None:
     assert not interest.is_wanted
     assert interest.note(100, Announcement(1, flags=Flag.WANTS_ALL).encode(1000), 20.0)
     assert interest.note(100, Announcement(1, flags=Flag.GOODBYE).encode(1000), 21.0)
+    assert not interest.is_wanted
+
+
+def test_a_group_is_wanted_while_anyone_on_the_lan_subscribes_to_a_pattern() -> None:
+    interest = LanInterest(is_always=False)
+    pattern = Announcement(1, flags=Flag.WANTS_ALL, valid_s=15).encode(1400)
+    assert is_wish(pattern)
+    assert interest.note(7, pattern, 0.0)
+    assert interest.is_wanted
+    assert interest.note(7, Announcement(1, valid_s=15).encode(1400), 1.0)
     assert not interest.is_wanted
 
 

@@ -21,6 +21,7 @@ from fjm2.jms import (
     Selector,
     Short,
     Topic,
+    TopicPattern,
 )
 
 from .common import Duration
@@ -49,9 +50,32 @@ class TopicName(click.ParamType[Topic]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Topic:
         try:
-            return value if isinstance(value, Topic) else Topic(str(value))
+            topic = to_topic(value)
         except InvalidDestinationError as error:
             self.fail(str(error), param, ctx)
+        if isinstance(topic, TopicPattern):
+            self.fail(f"{str(value)!r} is a pattern: expected one topic", param, ctx)
+        return topic
+
+
+class TopicNames(click.ParamType[Topic | TopicPattern]):
+    """A topic, or a pattern of topics if the name has wildcards."""
+
+    name = "TOPIC"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Topic | TopicPattern:
+        try:
+            return to_topic(value)
+        except InvalidDestinationError as error:
+            self.fail(str(error), param, ctx)
+
+
+def to_topic(value: object) -> Topic | TopicPattern:
+    """Return the topic of a name or, if it has wildcards, the pattern."""
+    if isinstance(value, Topic | TopicPattern):
+        return value
+    name = str(value)
+    return TopicPattern(name) if "*" in name or ">" in name else Topic(name)
 
 
 class SelectorText(click.ParamType[str]):

@@ -9,8 +9,10 @@ from functools import lru_cache
 from unicodedata import category
 
 RESERVED = frozenset({"NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE", "NULL", "TRUE", "FALSE"})
-HEADERS = frozenset({"JMSDeliveryMode", "JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType"})
-"""Headers that a selector may use."""
+HEADERS = frozenset(
+    {"JMSDeliveryMode", "JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType", "JMSDestination"}
+)
+"""Headers that a selector may use. JMS does not allow JMSDestination; consumers of a pattern need it."""
 SET_ON_RECEIPT = frozenset({"JMSXDeliveryCount", "JMSXConsumerTXID", "JMSXRcvTimestamp"})
 """Properties that have no value yet at the time when messages are selected."""
 

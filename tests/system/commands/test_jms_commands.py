@@ -73,6 +73,26 @@ def test_a_message_reaches_all_subscribers(start: Start) -> None:
     assert other.end()[:2] == (1, b"")
 
 
+def test_a_pattern_is_subscribed_to(start: Start) -> None:
+    sub = start("sub", "prices.>", "--count", 2, "--json")
+    assert start("pub", "orders.eu", "no").end()[0] == 0
+    for topic in ("prices.eu", "prices.us.spot"):
+        code, _, err = start("pub", topic, topic).end()
+        assert (code, err.partition("; ")[2]) == (0, "1 subscriber\n")
+    code, out, _ = sub.end()
+    assert code == 0
+    assert [one["destination"] for one in objects(out)] == ["topic://prices.eu", "topic://prices.us.spot"]
+
+
+def test_nothing_is_published_to_a_pattern(uri: str) -> None:
+    result = CliRunner().invoke(main, ["pub", "prices.*", "a", "--uri", uri])
+    assert result.exit_code == 2
+    assert "'prices.*' is a pattern: expected one topic" in result.output
+    result = CliRunner().invoke(main, ["sub", "prices*", "--uri", uri])
+    assert result.exit_code == 2
+    assert "the level 'prices*' has more than a wildcard" in result.output
+
+
 def test_a_publisher_does_not_wait_for_absent_subscribers(start: Start) -> None:
     began_at = time.monotonic()
     code, _, err = start("pub", TOPIC, "hello").end()

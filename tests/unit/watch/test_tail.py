@@ -3,7 +3,7 @@
 from sightings import Node
 
 from fjm2.commands.tail import _WAITING_BYTES_MAX, TailQueue
-from fjm2.jms import Message, Queue, Selector, TextMessage, Topic
+from fjm2.jms import Message, Queue, Selector, TextMessage, Topic, TopicPattern
 from fjm2.messages.frame import FrameWriter
 from fjm2.messages.header import HEADER
 from fjm2.watch import BusWatch
@@ -41,6 +41,22 @@ def test_one_topic_is_followed_but_no_queue_of_the_same_name() -> None:
         queue.say(segment, 0.0)
     assert watch.report(1.0).messages == 9
     assert [str(one.destination) for one in shown(waiting)] == ["topic://prices"] * 3
+
+
+def test_the_topics_of_a_pattern_are_followed() -> None:
+    waiting = TailQueue(TopicPattern("prices.>"), None)
+    watch = BusWatch(now=0.0, on_frame=waiting.add)
+    for node_id, topic in ((5, "prices.eu"), (6, "prices"), (7, "prices.us.spot"), (8, "orders")):
+        Node(node_id, watch).publish(FEED, 1, 0.0, topic)
+    queue = Node(9, watch)
+    queue.write(FEED, 1, Queue("prices.eu"))
+    for segment in queue.segments():
+        queue.say(segment, 0.0)
+    assert [str(one.destination) for one in shown(waiting)] == ["topic://prices.eu", "topic://prices.us.spot"]
+    head, body = FrameWriter(FEED).write(TextMessage("a"), Topic("prices.eu"), 0, 4, 1)
+    broken = head.replace(b"prices.eu", b"prices.\xff\xff") + body
+    waiting.add((broken, 0, len(head), len(broken), HEADER.unpack_from(broken)), 5)
+    assert not len(waiting)
 
 
 def test_a_selector_filters_messages() -> None:

@@ -126,7 +126,7 @@ def refusal(text: str) -> InvalidSelectorError:
         ("a = 1 // b", 7, ", found /"),
         ("a = 1 # b", 6, "selectors have no comments"),
         # S9: headers
-        ("JMSDestination = 'x'", 0, "selectors cannot use this header"),
+        ("JMSRedelivered = TRUE", 0, "selectors cannot use this header"),
         ("a AND JMSReplyTo IS NULL", 6, "selectors cannot use this header"),
         ("JMSRedelivered", 0, "selectors cannot use this header"),
         ("JMSExpiration > 0", 0, "selectors cannot use this header"),

@@ -1,0 +1,1 @@
+"""Destinations of messages and the subscriptions to them."""

@@ -1,0 +1,175 @@
+"""Which subscriptions get the messages of a destination.
+
+Most frames need one look-up of a hash. With subscriptions to patterns of topics, they need one look-up of a name:
+patterns are matched once for each topic, and the result is remembered.
+"""
+
+from functools import lru_cache
+from typing import Final, Protocol
+
+from fjm2.messages.destination import (
+    KIND_FLAGS,
+    SEEN_BYTES_MAX,
+    Destination,
+    PatternTable,
+    Topic,
+    TopicPattern,
+    destination_from,
+)
+from fjm2.messages.errors import InvalidDestinationError
+from fjm2.messages.frame import SKIPPED_HEADER, Frame
+from fjm2.messages.header import DESTINATION_HASH, FLAGS, HEADER_BYTES, NAME_BYTES, Header
+from fjm2.messages.selector import Selector
+
+from ..losses.kinds import Gap, Loss
+from ..statistics import BusStats
+
+_NAMES_MAX: Final = 4096
+"""Greatest number of topics of which the patterns that match are remembered: more than a bus has in use at a time.
+Forged names take a few megabytes at most, because long ones are not remembered."""
+
+
+class Received:
+    """A message as it was received. It is decoded by the session that it is delivered to."""
+
+    __slots__ = ("body", "gap", "head", "header", "sender_id")
+
+    def __init__(self, head: bytes, body: bytes, header: Header, sender_id: int, gap: Gap | None) -> None:
+        self.head = head
+        """The frame without its body."""
+        self.body = body
+        self.header = header
+        self.sender_id = sender_id
+        """Node id of the lane that sent the message, or of our first lane if this process published it."""
+        self.gap = gap
+        """Reason why messages of this sender are missing before it, for this subscription; None if none are."""
+
+    @property
+    def has_gap(self) -> bool:
+        return self.gap is not None
+
+    def behind(self, gap: Gap) -> "Received":
+        """Return this message with a gap before it."""
+        return Received(self.head, self.body, self.header, self.sender_id, max(gap, self.gap or gap))
+
+
+class Subscription(Protocol):
+    """A receiver of messages. Must be hashable by identity."""
+
+    @property
+    def destination(self) -> Destination: ...
+    @property
+    def selector(self) -> Selector | None: ...
+    @property
+    def left_out(self) -> int | None:
+        """Id of a connection whose messages the subscription does not want, or None."""
+
+    @property
+    def is_full(self) -> bool:
+        """True while the subscription has no room for more messages. It calls `Router.resume` once it has room
+        again."""
+
+    @property
+    def held(self) -> int:
+        """Number of messages that wait in the subscription, plus those taken from it and not acknowledged."""
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def deliver(self, received: Received, /) -> None:
+        """Accept a message from the router. Must not raise or wait."""
+
+    def miss(self, header: Header, loss: Loss, /) -> None:
+        """Note that it does not get a message that it wants. Must not raise or wait."""
+
+
+class Target:
+    """A destination and its subscriptions."""
+
+    __slots__ = ("destination", "subscriptions")
+
+    def __init__(self, destination: Destination, subscriptions: tuple[Subscription, ...]) -> None:
+        self.destination = destination
+        self.subscriptions = subscriptions
+
+
+Targets = tuple[Target, ...]
+"""Destinations with the same hash."""
+
+
+class TargetTable:
+    """All subscriptions of a process, by destination."""
+
+    def __init__(self, stats: BusStats) -> None:
+        self.by_hash: Final[dict[int, Targets]] = {}
+        """Subscriptions by the hash of their destination, those to patterns included."""
+        self.has_patterns = False
+        """True if there are subscriptions to patterns. Frames then need `of_frame` instead of `by_hash`."""
+        self._stats = stats
+        self._patterns: PatternTable[Subscription] = PatternTable()
+        self._of_known_name = lru_cache(_NAMES_MAX)(self._of_name)
+
+    def add(self, subscription: Subscription) -> None:
+        """Add a subscription."""
+        destination = subscription.destination
+        targets = self.by_hash.get(destination.frame_hash, ())
+        same = next((target for target in targets if target.destination == destination), None)
+        others = tuple(target for target in targets if target is not same)
+        subscriptions = (*(same.subscriptions if same else ()), subscription)
+        self.by_hash[destination.frame_hash] = (*others, Target(destination, subscriptions))
+        if isinstance(destination, TopicPattern):
+            self._patterns.add(destination, subscription)
+        self._note_change()
+
+    def remove(self, subscription: Subscription) -> None:
+        """Remove a subscription. Calling this twice does no harm."""
+        destination = subscription.destination
+        kept = []
+        for target in self.by_hash.get(destination.frame_hash, ()):
+            subscriptions = target.subscriptions
+            if subscription in subscriptions:
+                index = subscriptions.index(subscription)
+                subscriptions = subscriptions[:index] + subscriptions[index + 1 :]
+            if subscriptions:
+                kept.append(Target(target.destination, subscriptions))
+        if kept:
+            self.by_hash[destination.frame_hash] = tuple(kept)
+        else:
+            self.by_hash.pop(destination.frame_hash, None)
+        if isinstance(destination, TopicPattern):
+            self._patterns.remove(destination, subscription)
+        self._note_change()
+
+    def _note_change(self) -> None:
+        self._of_known_name.cache_clear()
+        self.has_patterns = bool(self._patterns)
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """All subscriptions."""
+        return [one for targets in list(self.by_hash.values()) for target in targets for one in target.subscriptions]
+
+    def of_frame(self, frame: Frame) -> Targets | None:
+        """Return the destinations that a frame may go to, and their subscriptions. Patterns count as those topics that
+        match."""
+        buffer, start, _, _, header = frame
+        if not self.has_patterns or header[FLAGS] & KIND_FLAGS or header is SKIPPED_HEADER:
+            return self.by_hash.get(header[DESTINATION_HASH])
+        name_at = start + HEADER_BYTES
+        return self.of_topic(buffer[name_at : name_at + header[NAME_BYTES]])
+
+    def of_topic(self, name: bytes) -> Targets | None:
+        """Return a topic and its subscriptions, those to patterns included. Return None if there are none."""
+        try:
+            return self._of_known_name(name) if len(name) <= SEEN_BYTES_MAX else self._of_name(name)
+        except InvalidDestinationError:
+            self._stats.frames_malformed += 1
+            return None
+
+    def _of_name(self, name: bytes) -> Targets | None:
+        topic = destination_from(Topic.kind_flags, name)
+        named = (
+            target.subscriptions for target in self.by_hash.get(topic.frame_hash, ()) if target.destination == topic
+        )
+        subscriptions = (*next(named, ()), *self._patterns.find(topic.name))
+        return (Target(topic, subscriptions),) if subscriptions else None
