@@ -31,6 +31,7 @@ from fjm2.norm.core.wire import (
     RepairRequest,
     Report,
     Squelch,
+    Status,
     Unknown,
 )
 
@@ -73,6 +74,7 @@ def ftis(draw: Callable[[SearchStrategy[Any]], Any], fec_id: int) -> Fti:
 
 cc_feedbacks = st.builds(CcFeedback, cc_sequence=u16, flags=u8, rtt_q=u8, loss_q=u32, rate_q=u16)
 rates = st.builds(Rate, u16)
+statuses = st.builds(Status, flags=u16, progress=u32)
 
 
 def _whole_words(words: int) -> SearchStrategy[bytes]:
@@ -99,8 +101,8 @@ def extensions(fec_id: int | None = None) -> SearchStrategy[tuple[Extension, ...
 
     They include EXT_FTI only if the message has a FEC id, which decides the format of EXT_FTI.
     """
-    known = {CcFeedback.HET, Rate.HET, Auth.HET}
-    kinds: list[SearchStrategy[Any]] = [cc_feedbacks, rates, auths]
+    known = {CcFeedback.HET, Rate.HET, Auth.HET, Status.HET}
+    kinds: list[SearchStrategy[Any]] = [cc_feedbacks, rates, auths, statuses]
     if fec_id is not None:
         known.add(Fti.HET)
         kinds.append(ftis(fec_id))

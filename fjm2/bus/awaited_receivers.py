@@ -53,9 +53,9 @@ class AwaitedReceivers:
         known = frozenset(peer.node_id for peer in self._presence.peers)
         for lane in self._lanes.with_streams:
             subscribers = self.subscribers_of(lane)
-            lane.evicted &= known
+            lane.evicted &= known & lane.session.evicted_receivers
             lane.confirmed_by &= known
-            named = subscribers - lane.evicted
+            named = subscribers - lane.evicted - lane.session.stalled_receivers
             if self._loop.time() < self._distrust_until:
                 named &= lane.named | lane.session.receivers
             joined = lane.session.receivers - lane.named - (known - subscribers)
@@ -63,7 +63,10 @@ class AwaitedReceivers:
             lane.session.set_receivers(named | joined, known - subscribers)
 
     def note_announced(self, node_id: int) -> None:
-        """Wait again for an evicted receiver that has announced itself. Only `flow=named` relies on announcements."""
+        """Wait for an evicted receiver again: it has announced itself. Only `flow=named` relies on announcements.
+
+        One that made no progress must show some before.
+        """
         if self._flow is Flow.NAMED:
             for lane in self._lanes.all:
                 lane.evicted.discard(node_id)

@@ -138,6 +138,7 @@ class Bus:
         _open_buses[self._loop].pop(self.config, None)
         self.lanes.begin_closing()
         self.membership.say_goodbye()
+        self.lanes.session.stop_answering()
         deadline = deadline or CloseDeadline(self, _STILL_S)
         subscribers_of = self.membership.receivers.subscribers_of
         try:
@@ -254,9 +255,9 @@ class Bus:
                     self.losses.note(event)
             case StreamEnded(sender, stream):
                 self.router.end(sender, stream)
-            case ReceiverEvicted(node):
+            case ReceiverEvicted(node, reason):
                 self.membership.receivers.note_evicted(lane, node)
-                self.reporter.report(SubscriberEvicted(node, lane.number, self.names.of(node)))
+                self.reporter.report(SubscriberEvicted(node, lane.number, self.names.of(node), reason))
             case SenderImpersonated(sender, address, doubt):
                 found = self.presence.lane_of(sender)
                 number = None if found is None else found[0]

@@ -72,7 +72,7 @@ class LaneConfirmation:
             nodes &= outcome.failed
             nodes &= self._subscribers_of(lane)  # a receiver that said goodbye need not confirm
             self.confirmations += before - len(nodes)
-            if self._loop.time() >= deadline or nodes <= lane.evicted:
+            if self._loop.time() >= deadline or nodes <= lane.session.evicted_receivers:
                 break
             await asyncio.sleep(_RETRY_S)
 

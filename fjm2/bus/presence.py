@@ -54,6 +54,12 @@ _EXPIRE_INTERVAL_S: Final = 1.0
 """Shortest interval at which a full table looks for expired peers, so that a flood of newcomers costs little time."""
 
 
+_DEPARTED_S: Final = 2.0
+"""How long a connection that said goodbye is not believed to be there: earlier announcements may arrive late."""
+_DEPARTED_MAX: Final = 1024
+"""Most goodbyes remembered: anyone can invent them."""
+
+
 class Flag(IntFlag):
     GOODBYE = 1
     WANTS_ALL = 2
@@ -143,6 +149,8 @@ class PresenceTable:
         self._peers: dict[int, Peer] = {}
         self._peers_max = peers_max
         self._topics_max = topics_max
+        self._departed: dict[tuple[int, int], float] = {}
+        """Connection and node of the last goodbyes, and until when each is remembered, oldest first."""
         self._topics = 0
         self._expired_at = -_EXPIRE_INTERVAL_S
 
@@ -166,7 +174,10 @@ class PresenceTable:
             self.stats.announcements_refused += 1  # another node speaks for this connection
             return False
         if announcement.flags & Flag.GOODBYE:
+            self._remember_departed((connection_id, node_id), now)
             return self._forget(connection_id)
+        if self._departed.get((connection_id, node_id), now) > now:
+            return False
         if peer is None or peer.node_id != node_id:
             self._forget(connection_id)
             if len(self._peers) >= self._peers_max and not self._make_room(now):
@@ -174,6 +185,13 @@ class PresenceTable:
                 return False
             peer = self._peers[connection_id] = Peer(node_id, announcement)
         return self._note(peer, announcement, now)
+
+    def _remember_departed(self, key: tuple[int, int], now: float) -> None:
+        departed = self._departed
+        departed.pop(key, None)
+        departed[key] = now + _DEPARTED_S
+        while len(departed) > _DEPARTED_MAX or next(iter(departed.values())) <= now:
+            del departed[next(iter(departed))]
 
     def _note(self, peer: Peer, announcement: Announcement, now: float) -> bool:
         topics = array("L", sorted(announcement.topics))

@@ -6,7 +6,7 @@ BusReport
 ├── SenderLost            a sender is gone, and had not finished its streams
 ├── MessagesUnreadable    messages of a sender could not be read, and were skipped
 ├── TransactionDropped    a transaction did not become complete
-├── SubscriberEvicted     a receiver was silent, and is not waited for any more
+├── SubscriberEvicted     a receiver held us up in vain, and is not waited for any more
 ├── SubscriberFull        a receiver is full, and our sender waits for it
 ├── SubscriberReady       a receiver that was full takes messages again, or is gone
 ├── Impersonation         messages in a sender's name were refused
@@ -26,7 +26,7 @@ from fjm2.base.quantities import counted
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import InvalidClientIDError, JMSError
 from fjm2.norm import Address
-from fjm2.norm.events import Doubt, LossReason
+from fjm2.norm.events import Doubt, EvictionReason, LossReason
 
 from .errors import BusError, MessagesLostError, UnconfirmedError
 from .losses.names import PeerName, Remedy, listed
@@ -204,11 +204,12 @@ class TransactionDropped(BusReport):
 
 @dataclass(frozen=True, slots=True)
 class SubscriberEvicted(BusReport):
-    """A receiver was silent for too long. Our sender does not wait for it any more."""
+    """A receiver held our sender up in vain. Our sender does not wait for it any more."""
 
     node_id: int
     lane: int
     name: PeerName
+    reason: EvictionReason = EvictionReason.SILENT
 
     @property
     def client_id(self) -> str | None:
@@ -216,7 +217,8 @@ class SubscriberEvicted(BusReport):
         return next(iter(self.name.client_ids), None)
 
     def __str__(self) -> str:
-        return Remedy.UNCONFIRMED.after(f"{self.name} is silent, and is not waited for any more")
+        did = "is silent" if self.reason is EvictionReason.SILENT else "answers, but makes no progress"
+        return Remedy.UNCONFIRMED.after(f"{self.name} {did}, and is not waited for any more")
 
     def error(self) -> JMSError:
         return BusError(str(self), "subscriber_evicted")

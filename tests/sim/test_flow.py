@@ -13,7 +13,7 @@ from fjm2.norm.core.quantize import quantize_loss, quantize_rate, quantize_rtt
 from fjm2.norm.core.timers import time_of_wire, wire_time
 from fjm2.norm.core.train import Train
 from fjm2.norm.core.wire import Ack, AckType, CcFeedback, CcFlag, CongestionControl, MessageType, decode
-from fjm2.norm.events import ObjectCompleted, ObjectPurged, ReceiverEvicted, StreamLost
+from fjm2.norm.events import EvictionReason, ObjectCompleted, ObjectPurged, ReceiverEvicted, StreamLost
 from fjm2.norm.sim import Network, Node
 
 PAYLOAD = Random(3).randbytes(2_000_000)
@@ -131,10 +131,13 @@ def test_dead_receiver_is_evicted_and_the_rest_go_on() -> None:
     pub.engine.set_receivers(frozenset({alive.node_id, dead.node_id}), net.now)
     net.at(0.05, dead.crash)
     pub.write(PAYLOAD)
-    net.run(until=0.9)
+    net.run(until=0.2)
     assert alive.received != PAYLOAD
-    assert net.run_until(lambda: alive.received == PAYLOAD, deadline=30.0)
-    assert pub.events(ReceiverEvicted) == [ReceiverEvicted(dead.node_id)]
+    assert net.run_until(lambda: alive.received == PAYLOAD, deadline=1.0)
+    assert pub.engine.silent_receivers == {dead.node_id}
+    assert not pub.events(ReceiverEvicted)
+    net.run(until=3.0)
+    assert pub.events(ReceiverEvicted) == [ReceiverEvicted(dead.node_id, EvictionReason.SILENT)]
     assert pub.engine.receivers == {alive.node_id}
     assert not alive.events(StreamLost)
 
@@ -144,19 +147,20 @@ def test_evicted_receivers_are_remembered_until_they_return_or_leave() -> None:
     pub.engine.set_receivers(frozenset({sub.node_id, 98, 99}), net.now)
     pub.write(PAYLOAD)
     assert net.run_until(lambda: sub.received == PAYLOAD, deadline=60.0)
+    net.run(until=net.now + 3.0)
     assert pub.engine.evicted_receivers == {98, 99}
-    pub.engine.forget_receiver(98, net.now)
+    pub.forget_receiver(98)
     assert pub.engine.evicted_receivers == {99}
-    pub.engine.set_receivers(frozenset({99}), net.now)
+    pub.set_receivers([99])
     assert pub.engine.evicted_receivers == set()
 
 
 def test_receivers_that_left_are_not_waited_for() -> None:
-    net, pub, sub = pair(Flow.NAMED, ack_timeout_s=1000.0)
+    net, pub, sub = pair(Flow.NAMED, ack_timeout_s=1000.0, patience_s=1000.0)
     pub.engine.set_receivers(frozenset({sub.node_id, 99}), net.now)
     pub.write(PAYLOAD)
     assert not net.run_until(lambda: sub.received == PAYLOAD, deadline=5.0)
-    pub.engine.forget_receiver(99, net.now)
+    pub.forget_receiver(99)
     assert net.run_until(lambda: sub.received == PAYLOAD, deadline=10.0)
     assert not pub.events(ReceiverEvicted)
     assert pub.engine.receivers == {sub.node_id}
@@ -309,13 +313,13 @@ def test_names_made_up_hold_the_sender_up_less_and_less() -> None:
 
     net.at(0.2, lie)
     pub.write(PAYLOAD * 20)
-    for step in range(300):
+    for step in range(290):
         before = sub.stats.bytes_received
         net.run(until=0.1 * step)
         moving.append(sub.stats.bytes_received - before > 50_000)
     assert not sub.events(StreamLost)
     assert moving[:30].count(False) > 10  # the first ones are believed
-    assert moving.count(False) < 80
+    assert moving.count(False) < 40
     assert all(moving[180:])
     assert sub.node_id in pub.engine.receivers
 
@@ -335,7 +339,7 @@ def test_a_newcomer_has_to_confirm_something_in_the_end() -> None:
 
     net.at(0.1, lie)
     assert net.run_until(lambda: sub.received == PAYLOAD, deadline=8.0)
-    assert pub.events(ReceiverEvicted) == [ReceiverEvicted(4711)]
+    assert pub.events(ReceiverEvicted) == [ReceiverEvicted(4711, EvictionReason.NO_PROGRESS)]
 
 
 def test_true_receivers_that_come_later_join() -> None:

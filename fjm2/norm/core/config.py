@@ -71,9 +71,11 @@ class SenderConfig:
     flow: Flow = Flow.MAX
     """Receivers that the sender waits for: all that answer (min), those the application names (named), none (max)."""
     window_bytes: int = 32 << 20
-    """Most bytes that the sender may be ahead of the slowest receiver that it waits for."""
+    """How far the sender may be ahead of the slowest receiver that it waits for, in bytes."""
+    patience_s: float = 0.2
+    """Silence in seconds after which others go on without a receiver. It is waited for again as soon as it answers."""
     ack_timeout_s: float = 5.0
-    """Seconds of silence after which the sender stops waiting for a receiver."""
+    """Silence in seconds after which a receiver is given up and reported."""
     cc: bool = False
     """Congestion control of RFC 5740 (TFMCC). `rate_bps` is then only an upper bound."""
     grtt_s: float = 0.01
@@ -93,7 +95,9 @@ class SenderConfig:
     cache_bytes: int = 256 << 20
     """Most bytes held for repair in memory. Files do not count."""
     stream_bytes: int = 16 << 20
-    """Size of a stream's buffer in bytes. It holds data that can be repaired, and data that wait to be sent."""
+    """How much of a stream may be unconfirmed, or wait to be sent, in bytes."""
+    repair_bytes: int = 64 << 20
+    """How much of a stream is kept beyond that, for receivers that were silent for a while. Unused with `flow=max`."""
 
     def __post_init__(self) -> None:
         is_rs = self.fec is Fec.RS
@@ -107,6 +111,7 @@ class SenderConfig:
         rate = self.rate_bps
         _check(rate is None or 1_000 <= rate <= 1e12, "rate_bps", rate, "1e3 to 1e12, or None")
         _check(self.window_bytes >= 2 * self.segment_bytes, "window_bytes", self.window_bytes, "two segments or more")
+        _check(self.patience_s > 0, "patience_s", self.patience_s, "more than 0")
         _check(self.ack_timeout_s > 0, "ack_timeout_s", self.ack_timeout_s, "more than 0")
         _check(1e-6 <= self.grtt_min_s <= self.grtt_max_s <= 1000, "grtt_min_s", self.grtt_min_s, "1e-6 to grtt_max_s")
         bounds = f"{self.grtt_min_s} to {self.grtt_max_s}"
@@ -117,13 +122,27 @@ class SenderConfig:
         _check(1 <= self.cache_objects <= 0x4000, "cache_objects", self.cache_objects, "1 to 16384")
         _check(self.cache_bytes >= 1 << 16, "cache_bytes", self.cache_bytes, "65536 or more")
         _check(self.stream_bytes >= 1, "stream_bytes", self.stream_bytes, "1 or more")
+        _check(self.repair_bytes >= 0, "repair_bytes", self.repair_bytes, "0 or more")
 
     @property
     def stream_blocks(self) -> int:
-        """Number of blocks in a stream's buffer: as many as fit, but at least 4, to send and repair at once."""
-        blocks = self.stream_bytes // (self.segment_bytes * self.block_segments)
-        block_bits = 16 if self.fec is Fec.NOCODE else 24
-        return min(max(blocks, 4), 1 << (block_bits - 2))  # well below the number at which block numbers wrap
+        """Number of blocks that may be unconfirmed: all that fit, but enough to send some while others are repaired."""
+        return min(max(self.stream_bytes // self._block_bytes, 4), self._ring_blocks_max)
+
+    @property
+    def history_blocks(self) -> int:
+        """Number of blocks that are kept beyond those."""
+        kept = 0 if self.flow is Flow.MAX else self.repair_bytes // self._block_bytes
+        return min(kept, self._ring_blocks_max - self.stream_blocks)
+
+    @property
+    def _block_bytes(self) -> int:
+        return self.segment_bytes * self.block_segments
+
+    @property
+    def _ring_blocks_max(self) -> int:
+        """Most blocks in a stream's buffer: well below the number at which block numbers wrap."""
+        return 1 << ((16 if self.fec is Fec.NOCODE else 24) - 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +160,9 @@ class ReceiverConfig:
     object_bytes_max: int = 1 << 30
     """Size in bytes of the largest object accepted in memory. It cannot exceed `total_bytes_max`."""
     file_bytes_max: int = 1 << 40
-    """Size in bytes of the largest file accepted on disk."""
-    stream_bytes_max: int = 32 << 20
-    """Most bytes of a stream that are kept while earlier bytes are missing; less if the sender's buffer is smaller."""
+    """Larger files are refused."""
+    stream_bytes_max: int = 128 << 20
+    """Most bytes of a stream kept while earlier ones are missing. A sender with a smaller buffer gets less."""
     total_bytes_max: int = 2 << 30
     """Most bytes of memory for the objects of all senders together."""
     objects_max: int = 256

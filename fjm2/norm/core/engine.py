@@ -39,8 +39,7 @@ class Engine:
         """Counters since the engine was made."""
         self.own_address: Address | None = None
         """Address that our own datagrams come from when they are looped back; None if it is not known."""
-        self.is_paused = False
-        """True while the caller, who sets it, takes no events. Data are dropped then, and requested again later."""
+        self._is_paused = False
         self._group = group
         self._events: deque[Event] = deque()
         feedback = FeedbackQueue(group, self.stats)
@@ -54,6 +53,7 @@ class Engine:
             self._events.append,
             feedback.add,
             group_is_multicast,
+            is_silent=config.receiver is not None and config.receiver.silent,
         )
         self._sender = Sender(
             config.node_id, config.sender, group, random, self.stats, self._events.append, group_is_multicast
@@ -64,6 +64,18 @@ class Engine:
         self._relevant_part = self._receivers.relevant_part
         self._collisions = CollisionDetector()
 
+    @property
+    def is_paused(self) -> bool:
+        """Set by the caller while events are not taken. Data are dropped then, and requested again later.
+
+        Senders are told that this node is full, so that they wait for it.
+        """
+        return self._is_paused
+
+    @is_paused.setter
+    def is_paused(self, is_paused: bool) -> None:
+        self._is_paused = self._context.is_full = is_paused
+
     # Inputs.
 
     def receive_train(self, train: Train, now: float, by_unicast: bool = False) -> None:
@@ -73,7 +85,7 @@ class Engine:
             return
         self.stats.datagrams_received += train.count
         self.stats.bytes_received += train.data.size
-        if not self.is_paused and self._receive_in_order(train, now):
+        if not self._is_paused and self._receive_in_order(train, now):
             return
         relevant = self._relevant_part(train, now)
         if relevant is None:
@@ -83,7 +95,7 @@ class Engine:
                 if part.header.message.source_id == self.config.node_id:
                     self._receive_own(part.header.message, train.address, now)
                 else:
-                    self._receivers.receive_run(part, train.address, now, self.is_paused)
+                    self._receivers.receive_run(part, train.address, now, self._is_paused)
                 continue
             try:
                 message = decode(part)
@@ -97,7 +109,7 @@ class Engine:
         if self._sender.timers.next_at <= now:
             self._sender.handle_timeout(now)
         if self._receivers.next_at <= now:
-            self._receivers.handle_timeout(now, self.is_paused)
+            self._receivers.handle_timeout(now, self._is_paused)
 
     # Outputs.
 
@@ -178,6 +190,21 @@ class Engine:
         """Nodes that flow control gave up waiting for, and that have neither come back nor left."""
         return self._sender.window.acking_set.evicted
 
+    @property
+    def stalled_receivers(self) -> frozenset[int]:
+        """Those of `evicted_receivers` that answered but made no progress, and have shown none since."""
+        return self._sender.window.acking_set.stalled
+
+    @property
+    def full_receivers(self) -> frozenset[int]:
+        """Nodes that flow control waits for, and that say that their application takes nothing."""
+        return self._sender.window.acking_set.full
+
+    @property
+    def silent_receivers(self) -> frozenset[int]:
+        """Nodes that have fallen silent, so that others go on without them. What they lack is kept for a while."""
+        return frozenset(self._sender.window.acking_set.aside)
+
     def set_sync(self, sync: Sync) -> None:
         """Set where reception of new streams begins. Do not pass `Sync.ALL`, which cannot be undone."""
         self._context.config = replace(self._context.config, sync=sync)
@@ -185,6 +212,10 @@ class Engine:
     def send_command(self, content: bytes, is_robust: bool, now: float) -> None:
         """Send a short message that belongs to no object. If `is_robust`, it is sent several times."""
         self._sender.send_command(content, is_robust, now)
+
+    def stop_answering(self) -> None:
+        """Send nothing more to remote senders: this node has told them that it leaves."""
+        self._context.is_silent = True
 
     def leave(self) -> None:
         """Tell the group that this node's sender leaves. After that, the sender sends nothing."""
@@ -240,7 +271,7 @@ class Engine:
         elif message.source_id == node_id:
             self._receive_own(message, address, now)
         elif isinstance(message, FromSender):
-            self._receivers.receive(message, address, now, self.is_paused)
+            self._receivers.receive(message, address, now, self._is_paused)
         elif message.sender_id == node_id:
             self._sender.receive_feedback(message, now, by_unicast)
         else:

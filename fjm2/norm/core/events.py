@@ -17,6 +17,7 @@ __all__ = [
     "CommandSent",
     "Doubt",
     "Event",
+    "EvictionReason",
     "FileFailed",
     "GrttUpdated",
     "InfoReceived",
@@ -30,6 +31,8 @@ __all__ = [
     "ObjectPurged",
     "ObjectsMissed",
     "ReceiverEvicted",
+    "ReceiverFull",
+    "ReceiverReady",
     "SenderAppeared",
     "SenderEvent",
     "SenderImpersonated",
@@ -68,6 +71,13 @@ class Doubt(Enum):
     FAR_AHEAD = "they were about data far ahead, while the sender went on where it was"
     GOODBYE = "they said goodbye, while the sender went on"
     SQUELCH = "they gave up data that the sender still repaired"
+
+
+class EvictionReason(Enum):
+    """Reason why flow control gave a receiver up."""
+
+    SILENT = "it said nothing"
+    NO_PROGRESS = "it answered, but made no progress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +310,25 @@ class WatermarkCompleted(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReceiverEvicted(Event):
-    """Flow control stopped waiting for a receiver that was silent for too long."""
+    """Flow control stopped waiting for a receiver that held the sender up in vain."""
+
+    node_id: int
+    """Node id of the receiver."""
+    reason: EvictionReason = EvictionReason.SILENT
+    """Reason of the eviction."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverFull(Event):
+    """A receiver holds the sender up because its application takes nothing at the moment. It is waited for."""
+
+    node_id: int
+    """Node id of the receiver."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverReady(Event):
+    """A receiver that was full takes data again."""
 
     node_id: int
     """Node id of the receiver."""

@@ -19,6 +19,10 @@ class RemoteSender:
     """Time at which the sender's last message arrived."""
     data_at: float
     """Time at which the sender's last message about objects arrived."""
+    data_bytes: int = 0
+    """Bytes of objects received from it, repetitions included."""
+    stale_bytes: int = 0
+    """Bytes among these that were there already, or could not be used."""
     grtt_s: float = 0.25
     backoff_factor: int = 4
     group_size: int = 1000
@@ -35,6 +39,11 @@ class RemoteSender:
         self.grtt_s = rtt_of(message.grtt_q)
         self.backoff_factor = message.backoff
         self.group_size = group_size_of(message.gsize_q)
+
+    @property
+    def progress(self) -> int:
+        """Bytes of objects that were new when they arrived, as an EXT_STATUS carries them."""
+        return (self.data_bytes - self.stale_bytes) & 0xFFFFFFFF
 
     def note_probe(self, probe: CongestionControl, now: float) -> None:
         """Remember when a probe was sent and received, so that answers can echo it."""

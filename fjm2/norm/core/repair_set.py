@@ -28,6 +28,15 @@ class RepairSet:
         self.info |= other.info
         return len(self) - before
 
+    def limit(self, count: int) -> None:
+        """Keep only the first `count` segments, and no parity."""
+        self.parity.clear()
+        for start, end in self.segments:
+            if end - start >= count:
+                self.segments.remove(start + count, self.segments.last + 1)
+                return
+            count -= end - start
+
     def clear(self) -> None:
         """Remove everything."""
         self.segments.clear()

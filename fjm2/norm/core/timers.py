@@ -29,6 +29,8 @@ class Timer(IntEnum):
     """Receiver: the time at which to request missing data of a silent sender, although no FLUSH has arrived."""
     ACK = auto()
     """Receiver: the time of the delayed answer to a watermark."""
+    ALIVE = auto()
+    """Receiver: the time to show that it lives although it cannot confirm a watermark yet."""
     FEEDBACK = auto()
     """Receiver: the time of the delayed answer to a CMD(CC)."""
     INACTIVE = auto()

@@ -227,7 +227,10 @@ class Session:
         self._engine.set_receivers(frozenset(nodes), self._driver.now(), frozenset(strangers))
 
     def forget_receiver(self, node: int) -> None:
-        """Stop waiting for a node that has said goodbye, in flow control and in watermarks."""
+        """Stop waiting for a node that has said goodbye, in flow control and in watermarks.
+
+        Its last answers do not bring it back. Name it with `set_receivers` to wait for it again.
+        """
         self._engine.forget_receiver(node, self._driver.now())
         self._driver.wake()
 
@@ -243,8 +246,27 @@ class Session:
 
     @property
     def evicted_receivers(self) -> frozenset[int]:
-        """Receivers that flow control gave up because they were silent for too long, and that did not come back."""
+        """Receivers that flow control gave up because they held the sender up in vain, and that did not come back."""
         return self._engine.evicted_receivers
+
+    @property
+    def stalled_receivers(self) -> frozenset[int]:
+        """Those of `evicted_receivers` that answered but made no progress, and have shown none since."""
+        return self._engine.stalled_receivers
+
+    @property
+    def full_receivers(self) -> frozenset[int]:
+        """Receivers that flow control waits for, and that say that their application takes nothing."""
+        return self._engine.full_receivers
+
+    @property
+    def silent_receivers(self) -> frozenset[int]:
+        """Receivers that have fallen silent, so that others go on without them. What they lack is kept for a while."""
+        return self._engine.silent_receivers
+
+    def stop_answering(self) -> None:
+        """Request and confirm nothing any more: this node has told others that it leaves."""
+        self._engine.stop_answering()
 
     def cancel(self, object_id: int) -> None:
         """Stop sending an object. Receivers that miss parts of it are told that it is gone."""

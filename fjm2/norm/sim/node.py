@@ -283,8 +283,15 @@ class Node(Place):
 
     def watermark(self, nodes: Sequence["Node | int"]) -> int:
         """Ask nodes to confirm everything that was sent, and return the watermark's number."""
-        ids = [node if isinstance(node, int) else node.node_id for node in nodes]
-        return self._command(lambda engine, now: engine.watermark(ids, now))
+        return self._command(lambda engine, now: engine.watermark(sorted(_ids(nodes)), now))
+
+    def set_receivers(self, nodes: Sequence["Node | int"], strangers: Sequence["Node | int"] = ()) -> None:
+        """Let flow control wait for these nodes, and never for strangers."""
+        self._command(lambda engine, now: engine.set_receivers(_ids(nodes), now, _ids(strangers)))
+
+    def forget_receiver(self, node: "Node | int") -> None:
+        """Stop waiting for a node that has said goodbye."""
+        self._command(lambda engine, now: engine.forget_receiver(min(_ids([node])), now))
 
     def command(self, content: bytes, is_robust: bool = False) -> None:
         """Send a CMD(APPLICATION)."""
@@ -391,3 +398,7 @@ class Node(Place):
         if self._world.now < self._wake_at:
             self._wake_at = self._world.now
             self._world.wake(self, self._wake_at)
+
+
+def _ids(nodes: Sequence[Node | int]) -> frozenset[int]:
+    return frozenset(node if isinstance(node, int) else node.node_id for node in nodes)

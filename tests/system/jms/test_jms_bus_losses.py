@@ -138,6 +138,7 @@ def test_a_dead_subscriber_is_waited_for_only_so_long(port: int) -> None:
                 async with asyncio.timeout(5):
                     await flood(sending, 3_000)
                     await subscriber.until(3_000)
+                await soon(lambda: sending.reports)
                 (report,) = sending.reports
                 assert isinstance(report, SubscriberEvicted)
                 assert (report.node_id, report.lane) == (dead_id, 0)

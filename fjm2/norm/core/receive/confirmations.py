@@ -18,6 +18,12 @@ _PENDING_MAX = 4
 """Most watermarks that are confirmed as soon as possible. Older watermarks are confirmed when the sender asks again."""
 
 
+_DELAYED_MAX = 16
+"""Watermarks whose confirmation waits for the end of a delay. Older ones are confirmed when the sender asks again."""
+_ALIVE_INTERVAL_S = 0.05
+"""Shortest time between two messages of a receiver that only show that it lives: a few in the patience of a sender."""
+
+
 @dataclass(slots=True)
 class PendingConfirmation:
     """The objects that must arrive before a watermark can be confirmed."""
@@ -42,7 +48,7 @@ class PendingConfirmation:
 class Confirmations:
     """Watermarks of one sender that wait for missing data, and the watermark whose confirmation is delayed."""
 
-    __slots__ = ("_context", "_delayed", "_feedback", "_inventory", "_remote", "_timers", "pending")
+    __slots__ = ("_context", "_delayed", "_feedback", "_inventory", "_owed", "_remote", "_timers", "pending")
 
     def __init__(
         self,
@@ -59,8 +65,10 @@ class Confirmations:
         self._feedback = feedback
         self.pending: dict[Position, PendingConfirmation] = {}
         """Watermarks before which something is missing, oldest first."""
-        self._delayed: Position | None = None
-        """The last watermark that is to be confirmed after a random delay."""
+        self._owed: Position | None = None
+        """The last watermark that this node was asked to confirm and has not confirmed."""
+        self._delayed: dict[Position, None] = {}
+        """Watermarks that are to be confirmed after a random delay, oldest first."""
 
     def prepare(self, position: Position, count: int, end: int, node_count: int) -> None:
         """Note what is missing before a watermark that `node_count` nodes must confirm. Later losses do not matter."""
@@ -76,13 +84,39 @@ class Confirmations:
         open_items = self._inventory.window.open
         for position in [at for at, confirmation in self.pending.items() if confirmation.is_due(open_items)]:
             confirmation = self.pending.pop(position)
-            self._delayed = position
             if not confirmation.is_crowd:
-                self._feedback.ack(AckType.FLUSH, position, now)
-            elif not self._timers.is_set(Timer.ACK):
+                self._confirm(position, now)
+                continue
+            self._delayed[position] = None
+            if len(self._delayed) > _DELAYED_MAX:
+                del self._delayed[next(iter(self._delayed))]
+            if not self._timers.is_set(Timer.ACK):
                 self._timers.set(Timer.ACK, now + self._context.random.uniform(0.0, self._remote.grtt_s))
 
+    def _confirm(self, position: Position, now: float) -> None:
+        if position == self._owed:
+            self._owed = None
+        self._feedback.ack(AckType.FLUSH, position, now)
+
     def send_delayed(self, now: float) -> None:
-        """Confirm the latest delayed watermark. Call this when the delay is over."""
-        if self._delayed is not None:
-            self._feedback.ack(AckType.FLUSH, self._delayed, now)
+        """Confirm the watermarks whose delay is over."""
+        for position in self._delayed:
+            self._confirm(position, now)
+        self._delayed.clear()
+
+    def show_life_soon(self, position: Position, node_count: int, now: float) -> None:
+        """Show the sender that this receiver lives if, in a moment, it can still not confirm a watermark.
+
+        It may be silent because others request what it lacks, or because its application takes nothing. `node_count`
+        nodes are asked.
+        """
+        self._owed = position
+        if not self._timers.is_set(Timer.ALIVE):
+            is_crowd = self._context.group_is_multicast and node_count > ACKS_AT_ONCE_MAX
+            spread_s = self._context.random.uniform(0.0, _ALIVE_INTERVAL_S) if is_crowd else 0.0
+            self._timers.set(Timer.ALIVE, now + _ALIVE_INTERVAL_S + spread_s)
+
+    def show_life(self, now: float) -> None:
+        """Answer as if to a probe, unless this receiver has said anything a moment ago."""
+        if self._owed is not None and now - self._feedback.sent_at >= _ALIVE_INTERVAL_S:
+            self._feedback.ack(AckType.CC, b"", now)

@@ -28,6 +28,10 @@ class ReceiverContext:
     group_is_multicast: bool
     disputes: Disputes = field(init=False)
     """Reports of false messages in the names of senders."""
+    is_silent: bool = False
+    """True if nothing is to be sent to remote senders: so it was set, or this node has said goodbye."""
+    is_full: bool = False
+    """True while the application takes nothing, so that what arrives is dropped."""
     used_bytes: int = 0
     """Memory of all objects that are being received, in bytes."""
 

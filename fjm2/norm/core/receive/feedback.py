@@ -8,8 +8,9 @@ import numpy as np
 from fjm2.norm.core.congestion import CcResponder
 from fjm2.norm.core.remote_sender import RemoteSender
 from fjm2.norm.core.stats import Drop, Stats
+from fjm2.norm.core.timers import NEVER
 from fjm2.norm.core.train import Address, Train
-from fjm2.norm.core.wire import Ack, CcFeedback, Message, Nack, Position, RepairRequest
+from fjm2.norm.core.wire import Ack, Extension, Message, Nack, Position, RepairRequest, Status, StatusFlag
 
 from .context import ReceiverContext
 
@@ -47,34 +48,36 @@ class FeedbackFields(TypedDict):
     instance_id: int
     grtt_response_s: int
     grtt_response_us: int
-    extensions: tuple[CcFeedback, ...]
+    extensions: tuple[Extension, ...]
 
 
 class FeedbackSender:
     """Output of NACKs and ACKs to one remote sender. It sends nothing if the settings make the receiver silent."""
 
-    __slots__ = ("_cc", "_context", "_is_silent", "_is_unicast", "_remote")
+    __slots__ = ("_cc", "_context", "_is_unicast", "_remote", "sent_at")
 
     def __init__(self, context: ReceiverContext, remote: RemoteSender, cc: CcResponder) -> None:
         self._context = context
         self._remote = remote
         self._cc = cc
-        self._is_silent = context.config.silent
         self._is_unicast = context.config.unicast_nack or not context.group_is_multicast
+        self.sent_at = -NEVER
+        """Time when anything was last sent."""
 
     def nack(self, requests: tuple[RepairRequest, ...], now: float) -> None:
         """Request repairs."""
-        if not self._is_silent:
+        if not self._context.is_silent:
             self._context.stats.nacks_sent += 1
-            self._send(Nack(**self._fields(now), requests=requests))
+            self._send(Nack(**self._fields(now), requests=requests), now)
 
     def ack(self, ack_type: int, content: bytes | Position, now: float) -> None:
         """Acknowledge a probe or a watermark."""
-        if not self._is_silent:
+        if not self._context.is_silent:
             self._context.stats.acks_sent += 1
-            self._send(Ack(**self._fields(now), ack_type=ack_type, content=content))
+            self._send(Ack(**self._fields(now), ack_type=ack_type, content=content), now)
 
     def _fields(self, now: float) -> FeedbackFields:
+        status = Status(flags=StatusFlag.FULL if self._context.is_full else 0, progress=self._remote.progress)
         response_s, response_us = self._remote.grtt_response(now)
         return {
             "source_id": self._context.node_id,
@@ -82,8 +85,9 @@ class FeedbackSender:
             "instance_id": self._remote.instance_id,
             "grtt_response_s": response_s,
             "grtt_response_us": response_us,
-            "extensions": (self._cc.feedback(),) if self._cc.is_reporting else (),
+            "extensions": (self._cc.feedback(), status) if self._cc.is_reporting else (status,),
         }
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: Message, now: float) -> None:
+        self.sent_at = now
         self._context.send(message, self._remote.address if self._is_unicast else None)

@@ -82,6 +82,8 @@ class IncomingObject(ABC):
         """Parts that other receivers requested since our back-off began."""
         self._requested = RecentRepairs()
         """Ranges whose gaps were all requested a moment ago."""
+        self.taken = 0
+        """Number of symbols that were new when they came, without those that `append` has taken."""
         self.symbol_bytes = symbol_bytes
         """Length of a full symbol in bytes: that of a segment, and in a stream also that of the stream header."""
         self.accounted_bytes = 0
@@ -154,7 +156,9 @@ class IncomingObject(ABC):
         end = first + self.layout.partition.block_length(block)
         if row >= self._parity.count or end <= self.first_wanted or self.received.covers(first, end):
             return
-        if not self._parity.add(block, row, payload):
+        if self._parity.add(block, row, payload):
+            self.taken += 1
+        else:
             self._stats.duplicate_segments_received += 1
         self._repair(block)
 
@@ -372,6 +376,7 @@ class IncomingData(IncomingObject):
         if first < end:
             fresh = sum(stop - start for start, stop in self.received.gaps(first, end))
             self._segment_count += fresh
+            self.taken += fresh
             self._stats.duplicate_segments_received += end - first - fresh
             if fresh:
                 self.received.add(first, end)

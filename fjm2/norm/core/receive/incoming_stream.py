@@ -187,6 +187,7 @@ class IncomingStream(IncomingObject):
             return
         is_next = first == self.next_index and self.received.end_of(first) == first
         if is_next and not self.has_parity and not any(self.received.within(first, end)):
+            self.taken += count
             self.received.add(first, end)
             if len(payloads):
                 self._deliver(payloads)
@@ -226,6 +227,7 @@ class IncomingStream(IncomingObject):
         fresh = list(self.received.gaps(max(first, self.next_index), end))
         count = sum(stop - start for start, stop in fresh)
         self._stats.duplicate_segments_received += end - first - count
+        self.taken += count
         self._ring.store(fresh, first, rows)
         for start, stop in fresh:
             self.received.add(start, stop)

@@ -58,7 +58,7 @@ _LEAVE_S = 0.25
 """Silence after a goodbye that confirms it: longer than the pauses of a sender that is at work."""
 _LATE_S = 0.02
 """Messages that come this soon after a goodbye were overtaken by it."""
-_REQUESTS = (Timer.BACKOFF, Timer.ACK, Timer.FEEDBACK, Timer.SELF_CHECK)
+_REQUESTS = (Timer.BACKOFF, Timer.ACK, Timer.ALIVE, Timer.FEEDBACK, Timer.SELF_CHECK)
 """Timers of messages to a sender. A sender that said goodbye gets none."""
 _NO_TAIL = np.empty(0, np.uint8)
 
@@ -79,8 +79,6 @@ class Receiver:
         self.remote = RemoteSender(message.source_id, message.instance_id, address, now, now, began_at=began_at)
         self.remote.update(message)
         self.timers = TimerTable()
-        self.data_bytes = 0
-        """Bytes of object data received, repetitions included."""
         self.is_proven = False
         """True if the sender has proved useful: an object arrived completely, or at least a lot of data arrived."""
         self._context = context
@@ -170,12 +168,14 @@ class Receiver:
         try:
             is_plain = item.first_wanted == first and item.append(payloads, tail)
             if not is_plain:
+                taken = item.taken
                 item.receive(first, payloads, tail)
+                self._note_stale(item, taken, size)
         except (OSError, MemoryError):
             return False  # the general path meets the same error, and handles it
         self._cc.note_data(matched.first_sequence, matched.last_sequence, segments, size, now)
         self._nack_scheduler.credit_bytes += size
-        self.data_bytes += size
+        remote.data_bytes += size
         self._inventory.see(item, first + segments, is_flush=False)
         remote.heard_at = remote.data_at = now
         self._self_checks_left = _SELF_CHECKS_MAX
@@ -195,7 +195,9 @@ class Receiver:
         size = run.payloads.size + run.tail.size
         self._cc.note_data(int(sequences[0]), int(sequences[-1]), run.count, size, now)
         self._nack_scheduler.credit_bytes += size
-        self.data_bytes += size
+        remote = self.remote
+        remote.data_bytes += size
+        remote.stale_bytes += size  # until it has proved to be new
         fti = run.header.fti
         is_wide = fti is not None and fti.field_bits == 16
         pid = payload_id_format(header.fec_id, 16 if is_wide else 8)
@@ -215,6 +217,7 @@ class Receiver:
         pid = item.layout.format
         symbols = payload_ids & ((1 << pid.symbol_bits) - 1)
         blocks = payload_ids >> (pid.symbol_bits + pid.length_bits) & ((1 << pid.block_bits) - 1)
+        taken = item.taken
         if not self._start_stream(item, blocks, symbols):
             return
         try:
@@ -223,10 +226,16 @@ class Receiver:
             self._context.stats.drop(Drop.NO_MEMORY, run.count)
             self._inventory.lose(count, LossReason.FAILED)
             return
+        remote.stale_bytes -= size
+        self._note_stale(item, taken, size)
         self._nack_scheduler.message_bytes = item.fti.segment_bytes
         self._after_data(count, item, now)
         if count in self._window.open and not self.timers.is_set(Timer.LEAVE):
             self._expect_next(run.header, item, count)
+
+    def _note_stale(self, item: IncomingObject, taken: int, size: int) -> None:
+        """Note how many of `size` bytes were not new, if the object had taken so many symbols before they came."""
+        self.remote.stale_bytes += max(size - (item.taken - taken) * item.symbol_bytes, 0)
 
     def _expect_next(self, header: RunHeader, item: IncomingObject, count: int) -> None:
         """Expect the next train to continue an object."""
@@ -338,7 +347,9 @@ class Receiver:
             end = end or item.askable_end
         self._nack_scheduler.check(now)
         if is_asked and not (isinstance(item, IncomingStream) and item.is_given_up(end)):
-            self._confirmations.prepare(flush.position, count, end, len(flush.acking_nodes))
+            node_count = len(flush.acking_nodes)
+            self._confirmations.prepare(flush.position, count, end, node_count)
+            self._confirmations.show_life_soon(flush.position, node_count, now)
             self._confirmations.send_due(now)
         self._arm_self_check(now)
 
@@ -379,9 +390,16 @@ class Receiver:
 
     # Timers.
 
-    def handle_timeout(self, now: float) -> bool:
-        """Act on every timer that has expired. Return False if the sender must be given up."""
+    def handle_timeout(self, now: float, is_paused: bool) -> bool:
+        """Act on every timer that has expired. Return False if the sender must be given up.
+
+        While paused, only show the sender that this receiver lives. Repairs would be dropped when they arrive.
+        """
         timers = self.timers
+        if is_paused:
+            if not timers.is_set(Timer.LEAVE):
+                self._answer(now)
+            return True
         leave_at = timers.deadline(Timer.LEAVE)
         if leave_at <= now:
             self._check_goodbye(now)
@@ -393,11 +411,7 @@ class Receiver:
                     timers.set(timer, leave_at)
         if timers.expire(Timer.BACKOFF, now):
             self._nack_scheduler.end_phase(now)
-        if timers.expire(Timer.ACK, now):
-            self._confirmations.send_delayed(now)
-        if timers.expire(Timer.FEEDBACK, now) and self._cc.due_at is not None:
-            self._cc.answer(now)
-            self._feedback.ack(AckType.CC, b"", now)
+        self._answer(now)
         if timers.expire(Timer.SELF_CHECK, now):
             self._self_check(now)
         if timers.expire(Timer.INACTIVE, now):
@@ -406,6 +420,17 @@ class Receiver:
                 return False
             timers.set(Timer.INACTIVE, silent_until)
         return True
+
+    def _answer(self, now: float) -> None:
+        """Send the answers that are due."""
+        timers = self.timers
+        if timers.expire(Timer.ACK, now):
+            self._confirmations.send_delayed(now)
+        if timers.expire(Timer.FEEDBACK, now) and self._cc.due_at is not None:
+            self._cc.answer(now)
+            self._feedback.ack(AckType.CC, b"", now)
+        if timers.expire(Timer.ALIVE, now):
+            self._confirmations.show_life(now)
 
     def shed(self) -> None:
         """Give up all objects, to free memory for those of other senders."""
@@ -441,7 +466,7 @@ class Receiver:
         """Complete an object after data for it have arrived, if nothing is missing. Confirm or request what is due."""
         self.remote.data_at = now
         self._self_checks_left = _SELF_CHECKS_MAX
-        self.is_proven |= item.is_useful or self.data_bytes >= _PROOF_BYTES
+        self.is_proven |= item.is_useful or self.remote.data_bytes >= _PROOF_BYTES
         self._inventory.account(item)
         if item.is_complete:
             self._inventory.complete(count, item)

@@ -55,7 +55,7 @@ _EVICTION_INTERVAL_S = 0.01
 _SILENT_SHARE = 0.25
 """Share of `inactivity_s` after which a silent sender may be replaced by a new one."""
 _PAUSE_CHECK_S = 0.01
-"""Interval in seconds at which timers check, while reception is paused, if the pause is over."""
+"""While reception is paused, how often timers are looked at: those that request repairs wait until it goes on."""
 
 
 class ReceiverTable:
@@ -211,27 +211,23 @@ class ReceiverTable:
         receiver.overhear(message)
 
     def handle_timeout(self, now: float, is_paused: bool) -> None:
-        """Act on all expired timers of receivers. While reception is paused, put them off.
-
-        During a pause, repairs would be dropped on arrival, so it makes no sense to request them.
-        """
-        if is_paused:
-            self.next_at = now + _PAUSE_CHECK_S
-            return
+        """Act on all timers of receivers that have expired. While paused, they only show senders that they live."""
         for node_id, receiver in list(self._by_id.items()):
             if receiver.timers.next_at > now:
                 continue
-            has_left = receiver.timers.deadline(Timer.LEAVE) <= now
-            if not receiver.handle_timeout(now):
+            has_left = not is_paused and receiver.timers.deadline(Timer.LEAVE) <= now
+            if not receiver.handle_timeout(now, is_paused):
                 resume_at = self._remove(node_id, LossReason.SENDER_GONE)
                 if has_left:
                     self._remember(receiver.remote, resume_at, Doubt.GOODBYE, now)
-        if self._claims:
+        if self._claims and not is_paused:
             for claim in self._claims.take_due(self._remote_of, now):
                 self._believe(claim, now)
         self.next_at = min((receiver.timers.next_at for receiver in self._by_id.values()), default=NEVER)
         if self._claims:
             self.next_at = min(self.next_at, self._claims.next_at(self._remote_of))
+        if is_paused:
+            self.next_at = max(self.next_at, now + _PAUSE_CHECK_S)
 
     # Senders come and go.
 

@@ -32,6 +32,11 @@ class SendCache:
         """Transport id of the next object."""
         self._emit = emit
 
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that fit without purging anything."""
+        return self._config.cache_bytes - self._bytes
+
     def get(self, object_id: int) -> SendObject | None:
         """Return an object, or None if it is not held."""
         return self._objects.get(object_id)

@@ -110,6 +110,11 @@ class SendObject(ABC):
         return 0
 
     @property
+    def first_recent(self) -> int:
+        """Index of the first source segment that is sent to a receiver that has heard nothing of the object."""
+        return self.first_held
+
+    @property
     def has_data(self) -> bool:
         """True if there is, or was, anything to send."""
         return self.sendable > 0 or self.info is not None
@@ -239,17 +244,23 @@ class SendStream(SendObject):
 
     flags = ObjectFlag.STREAM
 
-    def __init__(self, object_id: int, info: bytes | None, config: SenderConfig, header: Data) -> None:
+    def __init__(
+        self, object_id: int, info: bytes | None, config: SenderConfig, header: Data, ring_blocks: int
+    ) -> None:
         super().__init__(object_id, info, config)
         self.partition: StreamPartition = StreamPartition(config.block_segments)
-        self.ring = StreamRing(config.segment_bytes, config.stream_blocks * config.block_segments, header)
+        self.ring = StreamRing(config.segment_bytes, ring_blocks * config.block_segments, header)
+        self._ahead_segments = min(config.stream_blocks, ring_blocks) * config.block_segments
+        """Segments that may be unconfirmed or unsent. The rest of the ring is history, for receivers that were away."""
         self.is_flushed = False
         """True if everything written is to be sent, even if it fills no train."""
         self._train_segments = max(1, min(TRAIN_SEGMENTS_MAX, MADE_TRAIN_BYTES_MAX // self.ring.row_bytes))
         self.is_room_wanted = False
         """True if a writer found no room, and must be told when there is some."""
         self.confirmed_index: int | None = None
-        """Index of the first segment that a receiver in the acking set may still need; None if the set is empty."""
+        """First segment that a receiver in the acking set may still need; None if the set is empty."""
+        self._held_index: int | None = None
+        """First segment that a receiver may lack that was away and has come back; None if there is none."""
 
     @property
     def sendable(self) -> int:
@@ -262,25 +273,41 @@ class SendStream(SendObject):
         return self.ring.first
 
     @property
+    def first_recent(self) -> int:
+        return max(self.ring.first, self.next_index - self._ahead_segments)
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Most bytes that can be unconfirmed or wait to be sent."""
+        return self._ahead_segments * self.ring.segment_bytes
+
+    @property
     def memory_bytes(self) -> int:
         return self.ring.buffer.size
 
     @property
     def fti(self) -> Fti:
-        return stream_fti(self.config)
+        return stream_fti(self.config, self.ring.rows // self.config.block_segments)
 
     @property
     def room(self) -> int:
         """Number of bytes that can be written now.
 
-        Unconfirmed segments are kept. If nobody confirms, half of the ring is for segments that wait to be sent, and
-        half for segments that can be repaired.
+        Unconfirmed segments are kept. If nobody confirms, half of what may be unconfirmed is for segments that wait to
+        be sent.
         """
         if self.ring.is_ended:
             return 0
         if self.confirmed_index is None:
-            return self.ring.room(self.next_index + self.ring.rows // 2)
-        return self.ring.room(self.confirmed_index + self.ring.rows - 1)
+            return self.ring.room(self.next_index + self._ahead_segments // 2)
+        limit = self.confirmed_index + self._ahead_segments - 1
+        if self._held_index is not None:
+            limit = min(limit, self._held_index + self.ring.rows - 1)
+        return self.ring.room(limit)
+
+    def hold(self, index: int | None) -> None:
+        """Keep all segments from an index on, as far as they are still there; None ends that."""
+        self._held_index = None if index is None else max(index, self.ring.first)
 
     def flush(self) -> None:
         """Let everything written so far be sent, even if it does not fill a segment or a train."""
@@ -296,7 +323,7 @@ class SendStream(SendObject):
 
     def source_rows(self, first: int, count: int, sequence: int, payload_ids: NDArray[np.unsignedinteger]) -> Rows:
         # Segments must not be overwritten before they have gone out, so several trains at once may cover only a part.
-        row, count, data = self.ring.train(first, min(count, max(self._train_segments, self.ring.rows // 4)))
+        row, count, data = self.ring.train(first, min(count, max(self._train_segments, self._ahead_segments // 4)))
         self.ring.stamp.stamp(sequence, payload_ids[:count], row)
         return Rows(data, self.ring.row_bytes, count)
 
@@ -315,9 +342,9 @@ class SendStream(SendObject):
         return self.ring.symbols(self.partition.first_segment(block), self.config.block_segments)
 
 
-def stream_fti(config: SenderConfig) -> Fti:
-    """Return the FTI of every stream of a sender. The object size in it is that of the stream's buffer."""
-    return _fti(config.stream_blocks * config.block_segments * config.segment_bytes, config)
+def stream_fti(config: SenderConfig, ring_blocks: int) -> Fti:
+    """Return the FTI of a stream. The object size in it is that of the stream's buffer."""
+    return _fti(ring_blocks * config.block_segments * config.segment_bytes, config)
 
 
 def _fti(object_bytes: int, config: SenderConfig) -> Fti:

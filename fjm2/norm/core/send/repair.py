@@ -24,6 +24,12 @@ _FRAGMENTS_MAX = 1 << 13
 requests the rest later."""
 
 
+_STALLED_INTERVAL_S = 1.0
+"""Shortest time between two NACKs that are served of all receivers that were given up because they made no progress."""
+_STALLED_SEGMENTS = 64
+"""Segments of such a NACK that are repaired: enough to see if they arrive now, and little of the rate."""
+
+
 def _is_fragmented(repairs: RepairSet) -> bool:
     return repairs.segments.range_count + len(repairs.parity) >= _FRAGMENTS_MAX
 
@@ -60,13 +66,24 @@ class RepairQueue:
         self._is_squelch_wanted = False
         self._squelched_until = 0.0
         self._is_immediate = config.parity_segments == 0
+        self._stalled_until = 0.0
+        """Time before which nothing is repaired for receivers that make no progress."""
         self.reopened: list[SendObject] = []
         """Objects of which the last NACK requested parts that were not requested before."""
 
     # Requests come in.
 
-    def add(self, nack: Nack, now: float) -> int:
-        """Note what a NACK requests. Return the number of parts in it that were not requested before."""
+    def add(self, nack: Nack, now: float, is_stalled: bool = False) -> int:
+        """Note what a NACK requests, and return how many segments of it are new.
+
+        If the receiver was given up because it made no progress, little is repaired: the others need the rate.
+        """
+        self.reopened = []
+        if is_stalled:
+            if now < self._stalled_until:
+                self._stats.drop(Drop.RATE_LIMITED)
+                return 0
+            self._stalled_until = now + _STALLED_INTERVAL_S
         requested: dict[SendObject, RepairSet] = {}
         work_left = _WORK_MAX + len(self._cache)
         for request in read_requests(nack.requests):
@@ -74,9 +91,10 @@ class RepairQueue:
             if work_left <= 0:
                 self._stats.drop(Drop.RATE_LIMITED)
                 break
-        self.reopened = []
         total = 0
         for item, parts in requested.items():
+            if is_stalled:
+                parts.limit(_STALLED_SEGMENTS)
             if self._is_immediate:
                 fresh = self._repair_at_once(item, parts, now)
             elif self._phase is RepairPhase.HOLDING_OFF:
@@ -113,7 +131,7 @@ class RepairQueue:
             if is_info_requested and item.info is not None:
                 parts.info = True
             if is_whole:
-                parts.segments.add(item.first_held, item.next_index)
+                parts.segments.add(item.first_recent, item.next_index)
             elif level and not self._read_symbols(request, item, parts):
                 self._stats.drop(Drop.BAD_POSITION)
         return 1 + len(held)

@@ -10,8 +10,8 @@ from fjm2.norm.core.train import Train
 
 from .commands import BuildMessage
 from .context import SenderContext
-from .flow_control import FlowControl
-from .flow_window import FlowWindow
+from .flow.flow_control import FlowControl
+from .flow.flow_window import FlowWindow
 from .flusher import Flusher
 from .objects import SendObject, SendStream
 from .repair import RepairQueue

@@ -13,13 +13,13 @@ from fjm2.norm.core.events import Event
 from fjm2.norm.core.stats import Drop, Stats
 from fjm2.norm.core.timers import Timer, TimerTable
 from fjm2.norm.core.train import Address
-from fjm2.norm.core.wire import Ack, AckType, FromReceiver, Nack, Position
+from fjm2.norm.core.wire import Ack, AckType, FromReceiver, Nack, Position, Status, StatusFlag
 
 from .cache import SendCache
 from .commands import CommandQueue
 from .context import SenderContext
-from .flow_control import FlowControl
-from .flow_window import FlowWindow
+from .flow.flow_control import FlowControl
+from .flow.flow_window import FlowWindow
 from .flusher import Flusher
 from .objects import SendData, SendObject, SendStream, stream_fti
 from .repair import RepairQueue
@@ -83,10 +83,18 @@ class Sender:
     def open_stream(self, info: bytes | None, now: float) -> int:
         """Begin a stream, and return its transport id."""
         object_id = self.cache.next_id
-        header = self._trains.data_header(object_id, SendStream.flags, stream_fti(self._config))
-        stream = SendStream(object_id, self._checked(info), self._config, header)
+        blocks = self._ring_blocks()
+        header = self._trains.data_header(object_id, SendStream.flags, stream_fti(self._config, blocks))
+        stream = SendStream(object_id, self._checked(info), self._config, header, blocks)
         stream.confirmed_index = 0 if self.window.is_holding else None
         return self._add(stream, now)
+
+    def _ring_blocks(self) -> int:
+        """Return the number of blocks that a new stream's buffer holds: with history, as far as the cache has room."""
+        config = self._config
+        block_bytes = config.segment_bytes * config.block_segments
+        left = max(self.cache.free_bytes // block_bytes - config.stream_blocks, 0)
+        return config.stream_blocks + min(config.history_blocks, left)
 
     def write(self, object_id: int, data: memoryview, marks: Sequence[int]) -> int:
         """Append to a stream as many bytes as there is room for, and return their number.
@@ -165,9 +173,11 @@ class Sender:
         self.cache.note_change()
         self._stats.nacks_received += 1
         is_answer = self.timing.note_feedback(nack, now)
-        fresh = self._repair_queue.add(nack, now)
-        self.window.size.note_requested(fresh)
-        self.flow_control.note_heard(nack.source_id, is_answer, now)
+        fresh = self._repair_queue.add(nack, now, self.window.acking_set.is_stalled(nack.source_id))
+        self._note_heard(nack, is_answer, now)
+        if nack.requests and nack.requests[0].items:
+            self.flow_control.note_missing(nack.source_id, nack.requests[0].items[0], now)
+        self.window.note_requested(nack.source_id, fresh)
         for item in self._repair_queue.reopened:
             self._flusher.renew(item)
         if self._repair_queue.is_squelch_due(now, 2 * self.timing.grtt_s):
@@ -182,10 +192,19 @@ class Sender:
     def _receive_ack(self, ack: Ack, now: float) -> None:
         self.cache.note_change()
         self._stats.acks_received += 1
-        self.flow_control.note_heard(ack.source_id, self.timing.note_feedback(ack, now), now)
+        self._note_heard(ack, self.timing.note_feedback(ack, now), now)
         if ack.ack_type == AckType.FLUSH and isinstance(ack.content, Position):
             self._flusher.confirm(ack.source_id, ack.content, now)
             self.flow_control.confirm(ack.source_id, ack.content, now)
+
+    def _note_heard(self, message: FromReceiver, is_answer: bool, now: float) -> None:
+        """Note that a receiver is alive, and what it says of itself."""
+        status = next((each for each in message.extensions if isinstance(each, Status)), None)
+        if status is not None:
+            sent_bytes = self._stats.payload_bytes_sent
+            self.window.acking_set.note_counter(message.source_id, status.progress, sent_bytes, now)
+        is_full = None if status is None else bool(status.flags & StatusFlag.FULL)
+        self.flow_control.note_heard(message.source_id, is_answer, is_full, now)
 
     # Timers.
 
@@ -200,8 +219,9 @@ class Sender:
             self._commands.advertise(now)
         if timers.expire(Timer.FLUSH, now):
             self._flusher.act(now, not self._scheduler.is_sending and not self._repair_queue.is_busy)
+        due_at = timers.deadline(Timer.WINDOW)
         if timers.expire(Timer.WINDOW, now):
-            self.flow_control.check(now)
+            self.flow_control.check(now, now - due_at)
         if timers.expire(Timer.PROBE, now):
             self._commands.add_probe(now, self._scheduler.is_sending)
         if timers.expire(Timer.COMMAND, now):

@@ -16,6 +16,10 @@ STREAM_END_CODE = 0
 """Message-start field of the segment without data that ends a stream."""
 
 
+_TRIM_SEGMENTS = 1024
+"""Short segments that may be remembered after they were overwritten: each removal moves the rest of the list."""
+
+
 class StreamRing:
     """Segments of a stream, from the oldest that can be repaired to the one being filled.
 
@@ -173,5 +177,5 @@ class StreamRing:
     def _advance(self, count: int) -> None:
         self.closed += count
         self.first = max(self.first, self.closed - self.rows + 1)
-        if self._short and self._short.first < self.first:
+        if self._short and self._short.first < self.first - _TRIM_SEGMENTS:
             self._short.remove(self._short.first, self.first)

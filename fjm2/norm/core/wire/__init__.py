@@ -13,9 +13,10 @@ from .codes import (
     ObjectFlag,
     RepairFlag,
     RepairForm,
+    StatusFlag,
 )
 from .data import STREAM_HEADER, DataReader, DataRun, HeaderStamp, RunHeader, stream_fields
-from .extensions import Auth, CcFeedback, Extension, Fti, Rate, Unknown
+from .extensions import Auth, CcFeedback, Extension, Fti, Rate, Status, Unknown
 from .messages import (
     Ack,
     AckRequest,
@@ -82,6 +83,8 @@ __all__ = [
     "Report",
     "RunHeader",
     "Squelch",
+    "Status",
+    "StatusFlag",
     "Unknown",
     "decode",
     "payload_id_format",

@@ -80,6 +80,13 @@ class CcFlag(IntFlag):
     LIMIT = 0x20  # libnorm only
 
 
+class StatusFlag(IntFlag):
+    """Flags of a receiver in an EXT_STATUS, an extension of FJM2."""
+
+    FULL = 0x0001
+    """Its application takes nothing at the moment. What arrives is dropped, and requested again later."""
+
+
 class FecId(IntEnum):
     """FEC Encoding IDs that are supported here."""
 

@@ -128,6 +128,32 @@ class CcFeedback:
 _RATE = struct.Struct(">BBH")
 
 
+_STATUS = struct.Struct(">BBHI")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """EXT_STATUS, an extension of FJM2: what a receiver says of itself in NACK and ACK. Other programs skip it."""
+
+    HET: ClassVar[int] = 102
+
+    flags: int
+    """`StatusFlag`s. Others are reserved: receivers send 0, and senders ignore them."""
+    progress: int
+    """Bytes of objects that were new when they arrived from this sender, modulo 2**32."""
+
+    def encode(self) -> bytes:
+        return _STATUS.pack(self.HET, 2, self.flags, self.progress)
+
+    @classmethod
+    def decode(cls, data: bytes, offset: int, words: int) -> "Status":
+        """Decode the extension at `offset`, which lies within the header. Raise WireError if its length is wrong."""
+        if words != 2:
+            raise WireError(f"EXT_STATUS of {words} words, expected 2", offset + 1)
+        _, _, flags, progress = _STATUS.unpack_from(data, offset)
+        return cls(flags=flags, progress=progress)
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
     """EXT_RATE: the sender's rate, in a CMD(CC). Receivers of libnorm answer a probe only if it has this extension."""
@@ -198,6 +224,8 @@ def decode_extensions(data: bytes, start: int, end: int, fec_id: int | None) -> 
 def _decode_one(data: bytes, offset: int, words: int, het: int, fec_id: int | None) -> Extension:
     if het == Fti.HET and fec_id is not None:
         return Fti.decode(data, offset, words, fec_id)
+    if het == Status.HET:
+        return Status.decode(data, offset, words)
     if het == CcFeedback.HET:
         return CcFeedback.decode(data, offset, words)
     if het == Rate.HET:

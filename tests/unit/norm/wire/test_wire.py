@@ -36,6 +36,7 @@ from fjm2.norm.core.wire import (
     RepairRequest,
     Report,
     Squelch,
+    Status,
     Unknown,
     decode,
     payload_id_format,
@@ -81,7 +82,12 @@ def test_fti_of_each_fec_id_survives_a_round_trip(fec_id: FecId, data: st.DataOb
 
 @given(
     st.lists(
-        strategies.cc_feedbacks | strategies.rates | strategies.auths | strategies.unknowns({1, 3, 128}), max_size=6
+        strategies.cc_feedbacks
+        | strategies.rates
+        | strategies.auths
+        | strategies.statuses
+        | strategies.unknowns({1, 3, 102, 128}),
+        max_size=6,
     )
 )
 def test_extensions_survive_a_round_trip_in_order(extensions: list[Extension]) -> None:
@@ -192,6 +198,16 @@ def test_payload_ids_without_a_known_format_are_a_key_error(fec_id: int, field_b
             "1509 0000 00000003 00000001 1092 02 00 6afd43a0 000ceced 03 03 0000 20 94 0000 6cc4 f74e"
             "05 00 0001 000000 05",
         ),
+        (
+            Ack(
+                **RECEIVER,
+                ack_type=1,
+                grtt_response_s=0x6AFD43A0,
+                grtt_response_us=0x000CECED,
+                extensions=(Status(flags=1, progress=0xFEDCBA98),),
+            ),
+            "1508 0000 00000002 00000001 1092 01 00 6afd43a0 000ceced 66 02 0001 fedcba98",
+        ),
         (Report(source_id=7, sequence=9, content=b"ab"), "1602 0009 00000007 6162"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Message) else "",
@@ -248,6 +264,11 @@ FAULTS: dict[str, tuple[str, str, int]] = {
         f"1107 0000 {CMD} 00 81 0000 40 03 00000000012c 0400 40 00",
         "EXT_FTI of 3 words, expected 4 for FEC id 129",
         17,
+    ),
+    "EXT_STATUS too short": (
+        "1507 0000 00000002 00000001 1092 0100 00000000 00000000 66 01 0001",
+        "EXT_STATUS of 1 words, expected 2",
+        25,
     ),
     "EXT_CC too long": (
         f"1308 0000 {CMD} 05 000000 03 04 0000 00000000 00000000 00000000",
@@ -380,6 +401,8 @@ BAD_EXTENSIONS: dict[str, Extension] = {
     "FTI's parity": Fti(fec_id=2, object_bytes=0, segment_bytes=0, block_segments=0, parity_segments=1 << 16),
     "EXT_CC's loss": CcFeedback(cc_sequence=0, flags=0, rtt_q=0, loss_q=1 << 32, rate_q=0),
     "EXT_CC's rtt_q": CcFeedback(cc_sequence=0, flags=0, rtt_q=256, loss_q=0, rate_q=0),
+    "EXT_STATUS's progress": Status(flags=0, progress=1 << 32),
+    "EXT_STATUS's flags": Status(flags=1 << 16, progress=0),
     "EXT_RATE's rate": Rate(1 << 16),
     "type beyond a byte": Unknown(256, bytes(3)),
     "negative type": Unknown(-1, bytes(2)),

@@ -79,6 +79,10 @@ class WindowSize:
         """Count segments that receivers requested again."""
         self._repairs += count
 
+    def pass_over(self, sent: int) -> None:
+        """Learn nothing from a mark that a silent receiver delayed. `sent` is the total sent so far."""
+        self._repairs, self._sent_before = 0, sent
+
     def resize(self, confirmed: int, sent: int, took_s: float) -> int:
         """Adapt the size after a mark was confirmed, and return the new size.
 

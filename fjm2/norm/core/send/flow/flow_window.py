@@ -9,6 +9,7 @@ within their buffers.
 from dataclasses import dataclass
 
 from fjm2.norm.core.config import Flow, SenderConfig
+from fjm2.norm.core.events import EvictionReason
 from fjm2.norm.core.timers import NEVER
 from fjm2.norm.core.wire import Position
 
@@ -16,7 +17,9 @@ from .acking_set import AckingSet
 from .window_size import WindowSize
 
 _MARKS_PER_WINDOW = 3
-"""Number of marks in one window: enough that one is always in flight, few enough that answers cost little."""
+"""Marks in one window: enough that one is always in flight, few enough that answers cost little."""
+_REQUESTS_MIN = 3
+"""Requests that a silent member leaves unanswered before it is set aside: single datagrams get lost."""
 
 
 @dataclass(slots=True)
@@ -31,6 +34,10 @@ class Mark:
     streams: dict[int, int]
     """Index of the first segment that had not been sent yet, for each open stream by its object id."""
     asked_at: float
+    requests: int = 0
+    """Number of times that members were asked to confirm it."""
+    is_disturbed: bool = False
+    """True if a member fell silent or came back meanwhile, so that the time it took tells nothing of the network."""
 
 
 class FlowWindow:
@@ -40,8 +47,8 @@ class FlowWindow:
         self._strategy = config.flow
         self._timeout_s = config.ack_timeout_s
         self.acking_set = AckingSet(config)
-        """Receivers that the sender waits for."""
-        self._members = self.acking_set.heard_at
+        """The receivers that are waited for."""
+        self._members = self.acking_set.members
         self.size = WindowSize(config)
         """Size of the window, and the measurements that it depends on."""
         self._segments = self.size.segments
@@ -49,7 +56,11 @@ class FlowWindow:
         self.sent = 0
         """Number of segments sent, of all objects. Segments sent again do not count."""
         self.confirmed = 0
-        """Number of segments that all members have confirmed."""
+        """Segments that all members have confirmed, without those that are set aside."""
+        self.held: int | None = None
+        """Segments that all had confirmed that came back after a silence and have not caught up; None if there are
+        none. What was sent later is kept for them.
+        """
         self._answers_by: float | None = None
         """Deadline of the first answers: None until set, and NEVER once the sender no longer waits for them."""
         self.mark: Mark | None = None
@@ -81,8 +92,10 @@ class FlowWindow:
         return frozenset() if self.mark is None else frozenset(self.mark.waiting)
 
     def has_confirmed(self, sent_mark: int) -> bool:
-        """Return True if no member may still need any of the first `sent_mark` segments that were sent."""
-        return not self.is_active or sent_mark <= self.confirmed
+        """Return True if no member may still need what had been sent when `sent` was `sent_mark`."""
+        if not self.is_active:
+            return True
+        return sent_mark <= (self.confirmed if self.held is None else min(self.held, self.confirmed))
 
     def room(self, now: float, answers_s: float) -> int:
         """Return the number of segments that may be sent now.
@@ -108,15 +121,14 @@ class FlowWindow:
         if self.mark is not None:
             self.mark.waiting &= nodes
 
-    def note_heard(self, node: int, is_answer: bool, now: float) -> bool:
-        """Note that a receiver is alive. Return True if it is the first receiver that the sender waits for."""
-        was_active = self.is_active
-        self.acking_set.note_heard(node, is_answer, now)
-        return self.is_active and not was_active
-
     def note_sent(self, count: int) -> None:
         """Count segments sent for the first time."""
         self.sent += count
+
+    def note_requested(self, node: int, count: int) -> None:
+        """Count segments that a receiver requested again. What it lacks since it was away was not lost just now."""
+        if node not in self.acking_set.behind:
+            self.size.note_requested(count)
 
     def is_mark_due(self, is_idle: bool) -> bool:
         """Return True if it is time to mark what has been sent."""
@@ -124,13 +136,19 @@ class FlowWindow:
             return False
         ahead = self.sent - self.confirmed
         if ahead <= 0:
-            return False  # the comparison below would be True: a third of the smallest window is 0 segments
-        return is_idle or ahead >= self._segments // _MARKS_PER_WINDOW or self.acking_set.has_newcomers
+            return False  # a third of the smallest window is no segment at all
+        return is_idle or ahead >= self._segments // _MARKS_PER_WINDOW or bool(self.acking_set.behind)
 
     def set_mark(self, position: Position, streams: dict[int, int], now: float) -> Mark:
-        """Set a mark after everything sent so far, and return it. `position` is that of the last segment sent."""
-        self.mark = Mark(position, self.sent, set(self._members), streams, now)
+        """Mark what has been sent so far."""
+        acking_set = self.acking_set
+        waiting = set(self._members) - acking_set.aside or set(self._members)
+        self.mark = Mark(position, self.sent, waiting, streams, now, is_disturbed=self.held is not None)
         return self.mark
+
+    def is_marked(self, position: Position) -> bool:
+        """Return True if a position is that of the current mark."""
+        return self.mark is not None and position == self.mark.position
 
     def confirm(self, node: int, position: Position, now: float) -> Mark | None:
         """Note a confirmation. Return the mark if all members have confirmed it by now, else None."""
@@ -139,31 +157,80 @@ class FlowWindow:
             return None
         if node in mark.waiting:
             mark.waiting.discard(node)
-            self.acking_set.note_confirmed(node)
-        return self._complete_mark(now)
+            self.acking_set.note_caught_up(node)
+        return self.complete_mark(now)
 
     def forget(self, node: int, now: float) -> Mark | None:
-        """Stop waiting for a node that has left. Return the mark if all other members have confirmed it, else None."""
-        self.acking_set.remove(node)
+        """Stop waiting for a node that has left. Return the mark if its confirmation was the last one missing."""
+        self.acking_set.depart(node, now)
         if self.mark is not None:
             self.mark.waiting.discard(node)
-        return self._complete_mark(now)
+        return self.complete_mark(now)
 
-    def evict(self, now: float) -> tuple[list[int], Mark | None]:
-        """Evict the awaited members that are silent. Return their node ids, and the mark if it is complete now."""
+    def evict(self, now: float) -> list[tuple[int, EvictionReason]]:
+        """Evict members that are silent or make no progress. Return them, with the reason."""
+        acking_set, mark = self.acking_set, self.mark
+        if mark is not None and now - mark.asked_at < self._timeout_s and not (acking_set.behind or acking_set.aside):
+            return []
+        waiting = set[int]() if mark is None else mark.waiting
+        asked_at = now if mark is None else mark.asked_at
+        found = ((node, acking_set.reason_to_evict(node, asked_at, now)) for node in {*waiting, *acking_set.aside})
+        gone = [(node, reason) for node, reason in found if reason is not None]
+        acking_set.evict(gone, now)
+        waiting.difference_update(node for node, _ in gone)
+        return gone
+
+    def silent(self, patience_s: float, now: float) -> list[int]:
+        """Return the members whose silence holds up others.
+
+        While nobody else is there to be held up, there are none: nobody would gain if they lost data.
+        """
         mark = self.mark
-        if mark is None or (mark.waiting and now - mark.asked_at < self._timeout_s):
-            return [], None
-        gone = self.acking_set.evict_silent(mark.waiting, mark.asked_at, now)
-        mark.waiting.difference_update(gone)
-        return gone, self._complete_mark(now)
+        if mark is None or mark.requests < _REQUESTS_MIN or now - mark.asked_at < patience_s:
+            return []
+        members, aside, asked_at = self._members, self.acking_set.aside, mark.asked_at
+        silent = [
+            node
+            for node in mark.waiting
+            if node in aside or members[node].silence_s(asked_at, now) >= members[node].patience_s(patience_s, now)
+        ]
+        return silent if len(aside.union(silent)) < len(members) else []
 
-    def _complete_mark(self, now: float) -> Mark | None:
+    def set_aside(self, nodes: list[int], streams: dict[int, int]) -> None:
+        """Go on without members that are silent. `streams` tells which segments of each stream all have confirmed."""
+        mark = self.mark
+        assert mark is not None
+        for node in set(nodes) - self.acking_set.aside:
+            self.acking_set.set_aside(node, mark.asked_at, self.confirmed, streams)
+        mark.waiting.difference_update(nodes)
+        mark.is_disturbed = True
+
+    def take_back(self, node: int, now: float) -> None:
+        """Wait again for a member that was set aside, beginning with the current mark."""
+        self.acking_set.take_back(node, now)
+        if self.mark is not None:
+            self.mark.waiting.add(node)
+            self.mark.is_disturbed = True
+
+    def update_held(self) -> None:
+        """Update from which point on data must be kept for members that came back."""
+        self.held = min((member.kept_sent for member in self.acking_set.returned), default=None)
+
+    def excuse(self, late_s: float, now: float) -> None:
+        """Do not count a time in which this sender asked nothing, because it did not run."""
+        self.acking_set.excuse(late_s, now)
+        if self.mark is not None:
+            self.mark.asked_at = min(self.mark.asked_at + late_s, now)
+
+    def complete_mark(self, now: float) -> Mark | None:
         """Return the current mark, and resize the window, if all members have confirmed it."""
         mark = self.mark
         if mark is None or mark.waiting:
             return None
         self.mark = None
-        self._segments = self.size.resize(mark.sent - self.confirmed, self.sent, now - mark.asked_at)
+        if mark.is_disturbed:
+            self.size.pass_over(self.sent)
+        else:
+            self._segments = self.size.resize(mark.sent - self.confirmed, self.sent, now - mark.asked_at)
         self.confirmed = max(self.confirmed, mark.sent)
         return mark
