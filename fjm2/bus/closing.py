@@ -101,7 +101,7 @@ async def finish_lane(
     stream, session = lane.stream, lane.session
     assert stream is not None
     suspects: frozenset[int] = frozenset()
-    suspects_until = 0.0
+    suspects_until = deadline.until(_CONFIRMING_SHARE)
     try:
         with contextlib.suppress(TimeoutError):
             async with deadline.wait(_WRITING_SHARE):
@@ -114,6 +114,7 @@ async def finish_lane(
             await stream.close()
     except TimeoutError:
         return subscribers_of(lane), stream.pending_bytes
+    suspects |= session.silent_receivers
     nodes = subscribers_of(lane) - lane.evicted
     missing, suspected = set(nodes - suspects), set(nodes & suspects)
     with contextlib.suppress(TimeoutError):

@@ -64,7 +64,11 @@ class CommandQueue:
         self._timers.set(Timer.PROBE, now + self._timing.probe(now, is_sending))
 
     def add_application(self, content: bytes, repetitions: int, now: float) -> None:
-        """Queue a CMD(APPLICATION) that is sent `repetitions` times."""
+        """Queue a CMD(APPLICATION) that is sent `repetitions` times. Only repetitions wait for each other."""
+        if repetitions == 1:
+            self.pending.append(lambda common, _: Application(**common, content=content))
+            self._emit(CommandSent())
+            return
         self._repetitions.append((content, repetitions))
         if not self._timers.is_set(Timer.COMMAND):
             self._timers.set(Timer.COMMAND, now)
