@@ -40,6 +40,10 @@ class RemoteSender:
         self.backoff_factor = message.backoff
         self.group_size = group_size_of(message.gsize_q)
 
+    def note_stale(self, size: int, fresh_bytes: int) -> None:
+        """Note that of `size` bytes that arrived, `fresh_bytes` at most were new."""
+        self.stale_bytes += max(size - fresh_bytes, 0)
+
     @property
     def progress(self) -> int:
         """Bytes of objects that were new when they arrived, as an EXT_STATUS carries them."""

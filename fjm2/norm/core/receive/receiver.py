@@ -170,7 +170,7 @@ class Receiver:
             if not is_plain:
                 taken = item.taken
                 item.receive(first, payloads, tail)
-                self._note_stale(item, taken, size)
+                remote.note_stale(size, (item.taken - taken) * item.symbol_bytes)
         except (OSError, MemoryError):
             return False  # the general path meets the same error, and handles it
         self._cc.note_data(matched.first_sequence, matched.last_sequence, segments, size, now)
@@ -227,15 +227,11 @@ class Receiver:
             self._inventory.lose(count, LossReason.FAILED)
             return
         remote.stale_bytes -= size
-        self._note_stale(item, taken, size)
+        remote.note_stale(size, (item.taken - taken) * item.symbol_bytes)
         self._nack_scheduler.message_bytes = item.fti.segment_bytes
         self._after_data(count, item, now)
         if count in self._window.open and not self.timers.is_set(Timer.LEAVE):
             self._expect_next(run.header, item, count)
-
-    def _note_stale(self, item: IncomingObject, taken: int, size: int) -> None:
-        """Note how many of `size` bytes were not new, if the object had taken so many symbols before they came."""
-        self.remote.stale_bytes += max(size - (item.taken - taken) * item.symbol_bytes, 0)
 
     def _expect_next(self, header: RunHeader, item: IncomingObject, count: int) -> None:
         """Expect the next train to continue an object."""
@@ -396,11 +392,9 @@ class Receiver:
         While paused, only show the sender that this receiver lives. Repairs would be dropped when they arrive.
         """
         timers = self.timers
-        if is_paused:
-            if not timers.is_set(Timer.LEAVE):
-                self._answer(now)
-            return True
         leave_at = timers.deadline(Timer.LEAVE)
+        if is_paused and timers.is_set(Timer.LEAVE):
+            return True
         if leave_at <= now:
             self._check_goodbye(now)
             if timers.expire(Timer.LEAVE, now):
@@ -409,9 +403,17 @@ class Receiver:
             for timer in _REQUESTS:
                 if timers.deadline(timer) <= now:
                     timers.set(timer, leave_at)
+        if timers.expire(Timer.ACK, now):
+            self._confirmations.send_delayed(now)
+        if timers.expire(Timer.FEEDBACK, now) and self._cc.due_at is not None:
+            self._cc.answer(now)
+            self._feedback.ack(AckType.CC, b"", now)
+        if timers.expire(Timer.ALIVE, now):
+            self._confirmations.show_life(now)
+        if is_paused:
+            return True
         if timers.expire(Timer.BACKOFF, now):
             self._nack_scheduler.end_phase(now)
-        self._answer(now)
         if timers.expire(Timer.SELF_CHECK, now):
             self._self_check(now)
         if timers.expire(Timer.INACTIVE, now):
@@ -420,17 +422,6 @@ class Receiver:
                 return False
             timers.set(Timer.INACTIVE, silent_until)
         return True
-
-    def _answer(self, now: float) -> None:
-        """Send the answers that are due."""
-        timers = self.timers
-        if timers.expire(Timer.ACK, now):
-            self._confirmations.send_delayed(now)
-        if timers.expire(Timer.FEEDBACK, now) and self._cc.due_at is not None:
-            self._cc.answer(now)
-            self._feedback.ack(AckType.CC, b"", now)
-        if timers.expire(Timer.ALIVE, now):
-            self._confirmations.show_life(now)
 
     def shed(self) -> None:
         """Give up all objects, to free memory for those of other senders."""
