@@ -75,6 +75,9 @@ counters: $(INSTALLED)  ## write the lists of counters into dataclasses and docu
 map: $(INSTALLED)  ## write the table of layers into docs/dev/map.md
 	$(PY) tests/unit/test_layers.py
 
+project: $(INSTALLED)  ## write the addresses in project.toml into README, docs and metadata
+	$(PY) tests/unit/test_project.py
+
 changelog: $(INSTALLED)  ## gather docs/changes into CHANGELOG.md
 	$(PY) docs/changes/gather.py
 

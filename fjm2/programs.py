@@ -21,7 +21,7 @@ MODULES: Final[Mapping[str, str]] = {
 }
 """Module that has the function `main` of each program, by the program's name."""
 _EXTRAS: Final = {"fjm2admin": "admin", "fjm2-bench": "bench", "fjm2d": "gateway"}
-"""Extra of the package `fjm2` that each program needs, as in `pip install 'fjm2[gateway]'`."""
+"""Extra of the package `fjm2` that each program needs, as in `pip install '.[gateway]'`."""
 _INTERRUPTED: Final = 130
 """Exit status of a program that Ctrl-C ended: 128 plus the number of SIGINT."""
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from fjm2.base import tables
+from fjm2.base.missing_extras import install_text
 from fjm2.base.tables import Column, Row
 from fjm2.norm.core.config import Fec
 
@@ -152,7 +153,7 @@ def scale(
     Example: fjm2-bench scale --receivers 10,100,1000 --shared --plot scale.png
     """
     if plot_path is not None and importlib.util.find_spec("matplotlib") is None:
-        raise click.UsageError("--plot needs matplotlib: pip install 'fjm2[bench]'")
+        raise click.UsageError(f"--plot needs matplotlib: {install_text('bench')}")
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
         task = progress.add_task("receivers", total=sum(receivers))
         rows = run(

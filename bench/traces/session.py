@@ -33,7 +33,7 @@ _EXECUTOR_S = 120.0
 _POLL_S = 0.2
 _ENDING_S = 0.5
 """Longest wait for a virtual machine that is about to end."""
-_WORKERS_NEED = ". Workers need what pip install 'fjm2[spark]' installs; PYSPARK_PYTHON says which Python they run"
+_WORKERS_NEED = ". Workers need what the extra spark of FJM2 installs; PYSPARK_PYTHON says which Python they run"
 _QUIET = """\
 rootLogger.level = error
 logger.start.name = org.apache.spark.api.python.PythonGatewayServer

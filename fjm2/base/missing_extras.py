@@ -20,7 +20,12 @@ def lack_of(error: ImportError, program: str, extra: str) -> str:
         raise error
     if name in _NOT_ON_WINDOWS:
         return f"{program} needs {name}, which Python lacks on {sys.platform}: run it on Linux or macOS, or in WSL 2"
-    return f"{program} needs {name}: pip install 'fjm2[{extra}]'"
+    return f"{program} needs {name}: {install_text(extra)}"
+
+
+def install_text(extra: str) -> str:
+    """Return how to install an extra. FJM2 is installed from a clone or a wheel: no package index has it."""
+    return f"pip install '.[{extra}]' in a clone of FJM2, or pip install 'FILE.whl[{extra}]' with its wheel"
 
 
 def end_for_lack_of(error: ImportError, program: str, extra: str) -> NoReturn:

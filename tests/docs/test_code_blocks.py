@@ -270,7 +270,7 @@ def test_only_our_own_commands_are_run(line: str) -> None:
         "FJM2_URI='fjm2://' fjm2-bench run --nothing > said",
         "make nonsense",
         "make bench PLAM=--full",
-        "pip install 'fjm2[everything]'",
+        "pip install '.[everything]'",
         "python examples/nothing.py",
         "sudo install -m 644 packaging/systemd/nothing.service /etc/systemd/system/",
         "frobnicate",

@@ -270,7 +270,7 @@ if {is_missing}:
     try:
         ConnectionFactory("fjm2://", telemetry=True)
     except ConfigError as error:
-        assert "pip install 'fjm2[otel]'" in str(error), error
+        assert "pip install '.[otel]'" in str(error), error
     else:
         raise SystemExit("not refused")
 else:

@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from reader import follow
 
 from fjm2 import __version__
+from fjm2.base.missing_extras import install_text
 
 PACKAGES = {"fjm2": "fjm2", "fjm2admin": "fjm2admin", "fjm2bench": "bench", "fjm2d": "fjm2d"}
 IMPORTS = {
@@ -130,7 +131,7 @@ def test_each_program_prints_its_version_or_the_missing_extra(installed: Environ
         done = installed.run(program, "--version")
         if program == "fjm2d":
             assert (done.returncode, done.stdout) == (1, "")
-            assert done.stderr == "Error: fjm2d needs cryptography: pip install 'fjm2[gateway]'\n"
+            assert done.stderr == f"Error: fjm2d needs cryptography: {install_text('gateway')}\n"
         else:
             assert (done.returncode, done.stdout, done.stderr) == (0, f"{program}, version {__version__}\n", "")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fjm2 import programs
+from fjm2.base.missing_extras import install_text
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60.0
@@ -56,7 +57,10 @@ fjm2.programs.fjm2d()
 def test_a_library_that_only_some_commands_need_is_missed_in_a_line(tmp_path: Path) -> None:
     argv = (sys.executable, "-W", "error", "-c", LACKS_HTTPX, "run", "--config", str(tmp_path / "fjm2d.toml"))
     done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S)
-    assert (done.returncode, done.stderr) == (1, "Error: fjm2d needs httpx: pip install 'fjm2[gateway]'\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"Error: fjm2d needs httpx: {install_text('gateway')}\n",
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")

@@ -9,7 +9,7 @@ import pytest
 try:
     from pyspark.sql import SparkSession
 except ImportError:
-    pytest.skip("pyspark is not installed (pip install 'fjm2[spark]')", allow_module_level=True)
+    pytest.skip("pyspark is not installed (pip install '.[spark]')", allow_module_level=True)
 if shutil.which("java") is None:
     pytest.skip("Java is not installed", allow_module_level=True)
 

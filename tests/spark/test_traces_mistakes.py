@@ -104,7 +104,7 @@ def test_damaged_state_is_named(tmp_path: Path, name: str) -> None:
         (
             'Job aborted: Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n'
             "ModuleNotFoundError: No module named 'pyarrow'\n\n\tat a.b(C.java:1)",
-            "ModuleNotFoundError: No module named 'pyarrow'. Workers need what pip install 'fjm2[spark]' installs; "
+            "ModuleNotFoundError: No module named 'pyarrow'. Workers need what the extra spark of FJM2 installs; "
             "PYSPARK_PYTHON says which Python they run",
         ),
     ],
