@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final
 
-from .base.interrupts import end_at_interrupts
+from .base.interrupts import INTERRUPTED, end_at_interrupts, leaving_at_interrupts
 from .base.missing_extras import end_for_lack_of
 
 MODULES: Final[Mapping[str, str]] = {
@@ -22,19 +22,19 @@ MODULES: Final[Mapping[str, str]] = {
 """Module that has the function `main` of each program, by the program's name."""
 _EXTRAS: Final = {"fjm2admin": "admin", "fjm2-bench": "bench", "fjm2d": "gateway"}
 """Extra of the package `fjm2` that each program needs, as in `pip install '.[gateway]'`."""
-_INTERRUPTED: Final = 130
-"""Exit status of a program that Ctrl-C ended: 128 plus the number of SIGINT."""
 
 
 def _start(name: str) -> None:
     try:
         try:
-            import_module(MODULES[name]).main(prog_name=name)
+            with leaving_at_interrupts():
+                program = import_module(MODULES[name])
+            program.main(prog_name=name)
         finally:
             end_at_interrupts()
     except KeyboardInterrupt:
         end_at_interrupts()
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
     except ImportError as error:
         if name not in _EXTRAS:
             raise

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from fjm2 import __version__
 from fjm2.base import logs
+from fjm2.base.interrupts import end_at_interrupts, leaving_at_interrupts
 from fjm2.base.tables import Column, Row, print_table
 from fjm2.errors import ConfigError
 from fjm2.norm.net.udp_socket import check_platform
@@ -79,7 +80,8 @@ def run(path: Path | None) -> None:
              fjm2d run --config site.toml
              FJM2D_LAN_INTERFACE=eth1 FJM2D_WAN_RATE=50mbit fjm2d run --config site.toml
     """
-    from .service import Service  # slow to import, and the other commands do not need it
+    with leaving_at_interrupts():
+        from .service import Service  # slow to import, and the other commands do not need it
 
     path = _found(path)
     with _errors_shown():
@@ -88,8 +90,13 @@ def run(path: Path | None) -> None:
         keys = KeyPair.load(config.key_file)
         configuration.check_own_key(path, config, keys.public)
         logs.set_up("fjm2d", config.log.level, config.log.format)
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(Service(path, config, keys).run())
+        running = Service(path, config, keys).run()
+        try:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                runner.run(running)
+            end_at_interrupts()
+        finally:
+            running.close()  # Ctrl-C may have come before it began
 
 
 @main.command()

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-from fjm2.commands.support.common import INTERRUPTED
+from fjm2.base.interrupts import INTERRUPTED
 
 from ..peers import RAW, SYSTEMS, load
 from ..peers.base import PeerOptions, PeerTimeoutError

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fjm2.base.interrupts import INTERRUPTED
 from fjm2.base.missing_extras import lack_of
 from fjm2.base.quantities import counted, duration_text
-from fjm2.commands.support.common import INTERRUPTED, Duration
+from fjm2.commands.support.common import Duration
 from fjm2.errors import FJM2Error
 
 from .files import SETTLE_S

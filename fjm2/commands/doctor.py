@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.status import Status
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.interrupts import INTERRUPTED
 from fjm2.base.quantities import counted
 from fjm2.bus.config import BusConfig
 from fjm2.doctor import Finding, Listener, Scene, Verdict, examine, exit_code, look, probe
 from fjm2.norm.net.udp_socket import check_platform
 
 from .support.bus_options import BusUri
-from .support.common import INTERRUPTED, Duration, is_quiet
+from .support.common import Duration, is_quiet
 
 _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAULT: "red", Verdict.UNKNOWN: "blue"}
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from fjm2.base.errors import ConfigError, FJM2Error
+from fjm2.base.interrupts import INTERRUPTED
 from fjm2.base.quantities import counted
 from fjm2.base.tables import Column, Row, print_table
 from fjm2.traces import Labels, TraceWriter
@@ -22,7 +23,7 @@ from fjm2.traces.capture import CaptureSampler
 from fjm2.traces.lines import encode
 from fjm2.traces.summary import SeriesSummary, TraceSummary, summarize, trace_files
 
-from .support.common import INTERRUPTED, Duration, is_quiet
+from .support.common import Duration, is_quiet
 
 _UNBOUNDED_BYTES = 1 << 60  # no limit: the trace of a capture drops nothing
 _GZIP = b"\x1f\x8b"

@@ -145,9 +145,12 @@ NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
 PYSPARK = {"_accumulatorServer", "_gateway", "_jsc"}
 """Private names of PySpark, which are the only way from Python to Spark's virtual machine."""
 
+OS = {"_exit"}
+"""Public function of the module os that begins with an underscore."""
+
 
 def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__") and name not in NAMED_TUPLE | PYSPARK
+    return name.startswith("_") and not name.startswith("__") and name not in NAMED_TUPLE | PYSPARK | OS
 
 
 def test_docstrings_and_comments_open_with_a_noun_or_a_verb() -> None:

@@ -12,11 +12,10 @@ from typing import Any, TypeVar
 import click
 
 from fjm2.base.errors import FJM2Error
-from fjm2.base.interrupts import end_at_interrupts
+from fjm2.base.interrupts import INTERRUPTED, end_at_interrupts
 from fjm2.base.quantities import duration_text, seconds_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-INTERRUPTED = 130  # the exit code of programs that Ctrl-C ends: 128 + SIGINT
 
 
 class Number(click.FloatRange):

@@ -5,6 +5,8 @@ from importlib import import_module
 
 import click
 
+from fjm2.base.interrupts import leaving_at_interrupts
+
 
 class LazyCommands(MutableMapping[str, click.Command]):
     """Mapping from names to commands. A command is imported from its module, where it has the same name, on first
@@ -16,7 +18,8 @@ class LazyCommands(MutableMapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         found = self._found[name]
         if isinstance(found, str):
-            command: click.Command = getattr(import_module(found), name)
+            with leaving_at_interrupts():
+                command: click.Command = getattr(import_module(found), name)
             self._found[name] = found = command
         return found
 

@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "pub": ("fjm2", "pub", "prices", "--count", "1000000000", "--rate", "2000"),
     "a pub that ends": ("fjm2", "pub", "prices", "17.5"),
     "top": ("fjm2", "top", "--json", "--interval", "0.1"),
-    "tail": ("fjm2", "tail"),
+    "tail": ("fjm2", "tail", "--all"),
     "fjm2d": ("fjm2d", "run", "--config", "fjm2d.toml"),
     "fjm2-bench": ("fjm2-bench", "--help"),
 }
@@ -36,12 +36,13 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 def spawn(program: tuple[str, ...], port: int, folder: Path) -> subprocess.Popen[str]:
     name, *arguments = program
-    code = f"import fjm2.programs; fjm2.programs.{name.replace('-', '_')}()"
+    # Python itself prints a traceback if Ctrl-C comes before that.
+    code = f"import fjm2.programs; print(flush=True); fjm2.programs.{name.replace('-', '_')}()"
     uri = f"fjm2://239.192.57.95:{port}?interface=127.0.0.1&ttl=0"
     return subprocess.Popen(
         (sys.executable, "-X", "dev", "-W", "ignore::ResourceWarning", "-c", code, *arguments),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
@@ -63,6 +64,8 @@ def test_ctrl_c_at_any_moment_ends_a_program_quietly(name: str, endings: int, po
         after_s = random.uniform(0.0, LONGEST_S)
         process = spawn(COMMANDS[name], port, tmp_path)
         try:
+            assert process.stdout is not None
+            process.stdout.readline()
             time.sleep(after_s)
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=DEADLINE_S)
@@ -78,12 +81,11 @@ AT_THE_END = """
 import atexit, os, signal, sys
 import fjm2.programs
 
-class Late:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)
-        sum(range(1000))
+@atexit.register
+def late():
+    os.kill(os.getpid(), signal.SIGINT)
+    sum(range(1000))
 
-late = Late()
 sys.argv = ["fjm2", "--version"]
 fjm2.programs.fjm2()
 """
