@@ -113,7 +113,7 @@ def _verdict(now: float) -> Column:
     of_all, of_samples = _missing(("v", "kind", "t", *REQUIRED_LABELS)), _missing(("seq", "dt", "c", "g"))
     return _first(
         [
-            *((sf.col("fault") == fault, fault, None) for fault in ("unreadable", "oversize", "utf8")),
+            *((sf.col("fault") == fault, fault, None) for fault in ("unreadable", "no_norm", "oversize", "utf8")),
             (sf.trim("text", sf.lit(" \t\r\n")) == "", "empty", None),
             (line.isNull(), _why_unparsed(), None),
             (line.v != VERSION, "version", line.v.cast("string")),

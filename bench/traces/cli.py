@@ -23,7 +23,7 @@ from fjm2.base.quantities import counted, duration_text
 from fjm2.commands.support.common import Duration
 from fjm2.errors import FJM2Error
 
-from .files import SETTLE_S
+from .files import SETTLE_S, find
 from .warehouse import Warehouse, WarehouseError
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .scale import Scaled
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_LINKS_SHOWN_MAX = 10
+"""Most symbolic links that are named one by one."""
 _MEMORY_MIN_MIB = 512
 """Spark needs about this much to start."""
 _ENDED = "its process has ended, perhaps killed for lack of memory: try another --memory"
@@ -202,6 +204,7 @@ def stream(
     """
     _check_present(folder)
     store = Warehouse(warehouse)
+    _tell_links(find(folder, {}, settle, bytes_max=0).links)
     with _spark(**spark_args) as spark, store.streamed():
         from .stream import stream as run
 
@@ -370,6 +373,14 @@ def _tell(result: "Ingested", seconds: float | None = None) -> None:
         click.echo(f"  for later, as it may still be written to: {path}", err=True)
     for path in result.shrunk:
         click.echo(f"  left out, as it is shorter than what was read of it: {path}", err=True)
+    _tell_links(result.links)
+
+
+def _tell_links(links: list[str]) -> None:
+    for path in links[:_LINKS_SHOWN_MAX]:
+        click.echo(f"  skipped, as it is a symbolic link: {path}", err=True)
+    if len(links) > _LINKS_SHOWN_MAX:
+        click.echo(f"  skipped in all: {counted(len(links), 'symbolic link')}", err=True)
 
 
 def _progress(text: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from .lines import TO_ITS_END, Split, encode_splits, is_capture, is_packed, open_file
+from .lines import TO_ITS_END, Split, encode_splits, is_capture, is_packed, open_file, open_here
 
 TASK_BYTES: Final = 64 << 20
 """Approximate size of a task. Larger files are shared by several tasks."""
@@ -63,12 +63,18 @@ class Found:
     """Files with a part that is left for later, as it may still be written to."""
     shrunk: list[str] = field(default_factory=list)
     """Files that are shorter than the part that was read of them."""
+    links: list[str] = field(default_factory=list)
+    """Symbolic links to files or folders, which are not followed."""
 
 
 def find(folder: str | os.PathLike[str], done: Done, settle_s: float, bytes_max: int | None = None) -> Found:
-    """Find new parts of the files below a folder, or of one file: about `bytes_max` bytes, but at least one part."""
+    """Find new parts of the files below a folder, or of one file: about `bytes_max` bytes, but at least one part.
+
+    The folder itself may be a symbolic link; those inside are not followed. Otherwise who writes traces could have any
+    file read that we may read, and bad lines keep their text.
+    """
     found = Found()
-    for path in _paths(Path(folder).absolute()):
+    for path in _paths(Path(folder).absolute(), found.links):
         if bytes_max is not None and found.bytes >= bytes_max:
             found.left = True
             break
@@ -93,18 +99,26 @@ def tasks(splits: Iterable[Split]) -> list[str]:
     return [encode_splits(group) for group in packed]
 
 
-def _paths(folder: Path) -> list[str]:
-    """Return all trace files, sorted. Leave out a packed file if it exists unpacked as well."""
+def _paths(folder: Path, links: list[str]) -> list[str]:
+    """Return all trace files, sorted, and note links. Leave out a packed file if it exists unpacked as well."""
     if folder.is_file():
-        return [str(folder)]
-    files = {str(path) for path in _walk(folder) if _name(path).endswith(_ENDINGS)}
+        return [str(folder.resolve())]
+    files = set(_walk(folder, links))
     return sorted(file for file in files if not (is_packed(file) and _name(file) in files))
 
 
-def _walk(folder: Path) -> Iterator[str]:
+def _walk(folder: Path, links: list[str]) -> Iterator[str]:
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
-        yield from (os.path.join(parent, name) for name in names if not name.startswith((".", "_")))
+        links += (path for name in folders if os.path.islink(path := os.path.join(parent, name)))
+        for name in names:
+            path = os.path.join(parent, name)
+            if name.startswith((".", "_")) or not _name(name).endswith(_ENDINGS):
+                continue
+            if os.path.islink(path):
+                links.append(path)
+            else:
+                yield path
 
 
 def _name(path: str) -> str:
@@ -112,7 +126,7 @@ def _name(path: str) -> str:
 
 
 def _find_in(path: str, done: Done, settle_s: float, found: Found) -> None:
-    name, status = _name(path), os.stat(path)
+    name, status = _name(path), os.lstat(path)
     known = Known(*done[name]) if name in done else NOTHING
     if known.end >= TO_ITS_END or not status.st_size:
         return
@@ -153,7 +167,7 @@ def _head_check(path: str, count: int) -> int:
 
 def _last_line_end(path: str, start: int, size: int) -> int:
     """Return the position after the last newline, or `start` if there is none."""
-    with open(path, "rb") as file:
+    with open_here(path) as file:
         end = size
         while end > start:
             begin = max(start, end - _TAIL_BYTES)

@@ -35,6 +35,8 @@ class Ingested:
     """Number of bad lines by reason."""
     pending: list[str] = field(default_factory=list)
     shrunk: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    """Symbolic links, which were not followed."""
 
     @property
     def lines(self) -> int:
@@ -54,7 +56,8 @@ def ingest(
         claim(warehouse, "ingest")
         done: Done = warehouse.read(FILES, {})
         found = find(folder, done, settle_s)
-        result = Ingested(None, len(found.splits), found.bytes, pending=found.pending, shrunk=found.shrunk)
+        result = Ingested(None, len(found.splits), found.bytes)
+        result.pending, result.shrunk, result.links = found.pending, found.shrunk, found.links
         if not found.splits:
             return result
         number = 1 + max((int(batch.removeprefix("batch-")) for batch in batches(warehouse)), default=0)

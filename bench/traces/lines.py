@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, Self, cast
 
 import numpy as np
 
+from fjm2.base.errors import CaptureError
+from fjm2.base.quantities import counted
 from fjm2.errors import FJM2Error
 
 from .schema import LINE_BYTES_MAX
@@ -85,7 +87,9 @@ def lines_of(split: Split) -> Iterator[Lines]:
                 yield lines
     except (OSError, EOFError, zlib.error, FJM2Error) as error:
         data = str(error).encode()
-        yield Lines(data, np.array([0, len(data)]), reached, "unreadable")
+        yield Lines(
+            data, np.array([0, len(data)]), reached, "no_norm" if isinstance(error, _NoNormError) else "unreadable"
+        )
 
 
 def is_packed(file: str) -> bool:
@@ -110,11 +114,16 @@ def open_file(file: str) -> Readable:
     return _CaptureLines(file, raw) if is_capture(file) else raw
 
 
+def open_here(file: str) -> BufferedReader:
+    """Open a file, but no symbolic link: who writes traces must not choose which other files are read."""
+    return open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW))
+
+
 def _opened(file: str) -> "BufferedReader | _Unpacked":
     if is_packed(file):
         return _Unpacked(file)
     try:
-        return open(file, "rb")
+        return open_here(file)
     except FileNotFoundError:
         if not os.path.exists(f"{file}.gz"):
             raise
@@ -125,7 +134,8 @@ class _Unpacked:
     """A gzip file that returns all that can be unpacked before it raises an error."""
 
     def __init__(self, file: str) -> None:
-        self._file = gzip.open(file)  # noqa: SIM115
+        self._raw = open_here(file)
+        self._file = gzip.GzipFile(fileobj=self._raw)
         self._error: Exception | None = None
         self.seek = self._file.seek
         self.readline = self._file.readline
@@ -149,19 +159,28 @@ class _Unpacked:
 
     def __exit__(self, *error: object) -> None:
         self._file.close()
+        self._raw.close()
+
+
+class _NoNormError(FJM2Error):
+    """A capture has no NORM traffic."""
 
 
 class _CaptureLines:
-    """A packet capture, read as the lines of JSON that a recorder would have written."""
+    """A packet capture, read as the lines of JSON that a recorder would have written.
+
+    After the last line, reading raises an error if the capture breaks off or has no NORM traffic: it may have no line.
+    """
 
     def __init__(self, file: str, raw: Readable) -> None:
         from fjm2.record import Labels
-        from fjm2.traces.capture import samples_of
+        from fjm2.traces.capture import CaptureSampler
 
         self._raw = raw
         run, node = names_of(file)
         labels = Labels(run=run, node=node, system="fjm2", layer="norm", role="capture")
-        self._samples = samples_of(cast(BinaryIO, raw), labels, CAPTURE_INTERVAL_S)
+        self._sampler = CaptureSampler(cast(BinaryIO, raw), labels, CAPTURE_INTERVAL_S)
+        self._samples = self._sampler.samples()
         self._rest = b""
 
     def read(self, count: int) -> bytes:
@@ -171,7 +190,20 @@ class _CaptureLines:
             size += len(parts[-1])
         data = b"".join(parts)
         self._rest = data[count:]
+        if not data:
+            self._check()
         return data[:count]
+
+    def _check(self) -> None:
+        """Raise an error if the capture, which was read to its end, is not a whole capture of NORM traffic."""
+        if self._sampler.problem:
+            raise CaptureError(self._sampler.problem)
+        if not self._sampler.senders:
+            drops = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in self._sampler.drops.most_common())
+            packets = self._sampler.packets
+            raise _NoNormError(
+                f"no NORM datagram in {counted(packets, 'packet')}: {drops}" if packets else "no packets"
+            )
 
     def __enter__(self) -> Self:
         return self

@@ -99,6 +99,7 @@ TABLES: Final = {"rows": SAMPLE_COLUMNS, "results": RESULT_COLUMNS, "bad": BAD_C
 
 REASONS: Final = {
     "unreadable": "the file, or the rest of it, cannot be read",
+    "no_norm": "a capture without NORM traffic",
     "oversize": "a line of more than 64 KiB",
     "utf8": "no UTF-8",
     "empty": "a line without anything",
