@@ -29,10 +29,10 @@ def content_of(message: Message, kind: type[_T]) -> _T:
     if issubclass(get_origin(kind) or kind, Message):
         if isinstance(message, kind):
             return message
-        raise MessageFormatError(f"{message!r} from {message.destination}: expected a {kind.__name__}")
+        raise MessageFormatError(f"{message!r}: expected a {kind.__name__}")
     body = message.get_body(kind)
     if body is None and kind is not object:
-        raise MessageFormatError(f"{message!r} from {message.destination} has no body: expected a {kind.__name__}")
+        raise MessageFormatError(f"{message!r} has no body: expected a {kind.__name__}")
     return cast(_T, body)
 
 

@@ -53,7 +53,7 @@ class JMSContext(MessageFactory):
         self._sender: JMSProducer | None = None
         """Producer of `send`. Nobody sets its options."""
         self._auto_start = True
-        self._is_closed = False
+        self._is_closing = self._is_closed = False
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._open().__await__()
@@ -86,18 +86,26 @@ class JMSContext(MessageFactory):
         return made
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Close the session and, if no other context uses it, the connection. See `Connection.close`."""
-        if self._is_closed or self._session is None:
+        """Close the session and, if no other context uses it, the connection. See `Connection.close`.
+
+        The listener that runs meanwhile may use the context to its end.
+        """
+        if self._is_closing:
+            return
+        if self._session is None:
             self._is_closed = True
             return
         core = session_core_of(self._session)
         core.check_may_close()
-        self._is_closed = True
-        if self._shared.users == 1:
-            core.endpoint.begin_closing(timeout)
+        self._is_closing = True
+        try:
+            if self._shared.users == 1:
+                core.endpoint.begin_closing(timeout)
+            await self._session.close()
+        finally:
+            self._is_closed = True
         if self._replies is not None:
             await self._replies.close()
-        await self._session.close()
         self._shared.users -= 1
         if not self._shared.users:
             await self._shared.connection.close()

@@ -51,6 +51,7 @@ GOES_ON = (
     r"(fjm2d|fjm2admin) run\b(?!.*--check)",
     r"python examples/(web_app|jms_chat|notebook)",
     r"python examples/jms_worker.py --threads",
+    r"python (examples/app_service|prices|web)\.py",
     r"curl .*quotes --data",
 )
 """Patterns of commands that run until Ctrl-C."""
@@ -74,6 +75,8 @@ SAID = {
     ("docs/quickstart.md", "Without asyncio"): ["good evening\ngood night\n"],
     ("docs/jms.md", "Receiving"): ["something happened"],
     ("docs/jms.md", "Transactions"): ["take 10 from A\ngive 10 to B\n"],
+    ("docs/app.md", "Applications"): ["topic://prices.eur ABC 17.25", "", "GOOD MORNING"],
+    ("docs/app.md", "Start and stop"): ["", "", '{"ABC":12.5}'],
     ("docs/norm.md", "Sending and receiving objects"): ["b'temperature': 14 bytes from node", ""],
     ("docs/norm.md", "Streams and message marks"): ["1000 lines", ""],
     ("docs/norm.md", "Acknowledgement"): ["it is here", "confirmed by {2}, no answer from {3}"],
@@ -84,6 +87,7 @@ SAID = {
     ("docs/examples.md", "Workers"): ["", "job 7: done by thread"],
     ("docs/examples.md", "Priorities"): ["alarm 4 overtook", "4000 messages handed over"],
     ("docs/examples.md", "Transactions"): ["rolled back: bad coffee"],
+    ("docs/examples.md", "A service made of functions"): ["", "20 messages sent", "ABC: {'price': "],
     ("docs/examples.md", "A web application"): ["", '"price": 12.5', ""],
     ("docs/examples.md", "A notebook"): ["the first: ", "20 messages sent"],
     ("docs/examples.md", "Files"): ["README.md: ", "LICENSE: ", "2 hosts have it all"],

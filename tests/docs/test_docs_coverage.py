@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "api"
 PUBLIC = {
     *("fjm2", "fjm2.errors", "fjm2.uri", "fjm2.jms", "fjm2.jms.blocking", "fjm2.norm", "fjm2.norm.events"),
+    *("fjm2.app", "fjm2.app.blocking"),
     *("fjm2.norm.sim", "fjm2.record", "fjm2.metrics", "fjm2.telemetry", "fjm2.watch", "fjm2.doctor"),
 }
 

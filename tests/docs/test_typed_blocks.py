@@ -18,7 +18,19 @@ import pytest
 from doc_blocks import BLOCKS, ROOT, Block
 
 TYPED_WRONGLY = """
+from fjm2.app import App
 from fjm2.jms import JMSConsumer, TextMessage
+
+app = App("fjm2://")
+
+
+@app.listener("upper")
+def upper(text: str) -> str:
+    return text.upper()
+
+
+upper(5)
+app.context.send("prices", 1)
 
 
 async def use(consumer: JMSConsumer) -> None:
@@ -33,7 +45,7 @@ async def use(consumer: JMSConsumer) -> None:
 def wants_bytes(body: bytes) -> None: ...
 """
 """A program with a mistake in each of these lines, which both checkers must find."""
-WRONG_LINES = {6, 9, 10, 11}
+WRONG_LINES = {13, 14, 18, 21, 22, 23}
 
 
 def programs() -> Iterator[tuple[Block, str]]:

@@ -5,11 +5,11 @@ import time
 from typing import Any
 
 import pytest
-from adapter import Api, Asyncio, eventually
+from adapter import QUIET_S, WAIT_S, Api, Asyncio, eventually, listener
 
 from fjm2.jms import BytesMessage, Topic, UnconfirmedError
 
-TOPIC = Topic("closing")
+TOPIC, OTHER = Topic("closing"), Topic("closing.other")
 MESSAGES, BYTES = 150, 1000
 RATE_BPS = 1_000_000
 SENDING_S = MESSAGES * BYTES * 8 / RATE_BPS
@@ -106,3 +106,29 @@ async def test_a_cancelled_close_ends_at_once_and_reports_losses(api: Api) -> No
         await closing
     assert time.monotonic() - began < STILL_S
     await eventually(lambda: slow.errors)
+
+
+async def test_a_listener_uses_its_context_to_its_end_while_the_context_closes(api: Api) -> None:
+    context, others = await api.context(), await api.context()
+    heard = await others.create_consumer(OTHER)
+    await heard.ready()
+    begun, go_on, errors = asyncio.Event(), asyncio.Event(), list[Exception]()
+    loop = asyncio.get_running_loop()
+
+    async def forward(message: Any) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        await eventually(go_on.is_set)
+        try:
+            await context.send(OTHER, message)
+        except Exception as error:
+            errors.append(error)
+
+    (await context.create_consumer(TOPIC)).message_listener = listener(api, forward)
+    await others.send(TOPIC, "a")
+    await begun.wait()
+    closing = asyncio.create_task(context.close())
+    await asyncio.sleep(QUIET_S)
+    go_on.set()
+    await closing
+    assert errors == []
+    assert await heard.receive_body(str, WAIT_S) == "a"

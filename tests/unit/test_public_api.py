@@ -23,6 +23,8 @@ import pytest
 LISTED = Path(__file__).with_name("public_api.txt")
 MODULES = (
     "fjm2",
+    "fjm2.app",
+    "fjm2.app.blocking",
     "fjm2.doctor",
     "fjm2.errors",
     "fjm2.jms",
