@@ -4,7 +4,7 @@ There are two clocks: `now` is monotonic seconds, and decides states; wall-clock
 """
 
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,6 +12,7 @@ from enum import StrEnum
 from fjm2.base.quantities import counted
 
 from ..errors import Refusal
+from .look_alikes import looks_of
 from .measures import Meter
 
 NAME_MAX = 64
@@ -104,6 +105,7 @@ class Registry:
         self._of_token: Counter[str] = Counter()
         self._nodes: dict[str, Node] = {}
         self._ids: dict[str, str] = {}
+        self._names_by_look: defaultdict[str, set[str]] = defaultdict(set)
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -124,6 +126,11 @@ class Registry:
         node_id = self._ids.get(name)
         return None if node_id is None else self._nodes[node_id]
 
+    def look_alike(self, name: str) -> str | None:
+        """Return the name of a node that people would take for this name; None if there is none."""
+        found = {other for look in looks_of(name) for other in self._names_by_look.get(look, ())} - {name}
+        return min(found, default=None)
+
     def conflicting(self, profile: Profile) -> list[Node]:
         """Return the nodes with the same name or the same id, which a node of this profile would replace."""
         found = {node.id: node for node in (self.named(profile.name), self.find(profile.id)) if node is not None}
@@ -133,7 +140,9 @@ class Registry:
         """Raise Refusal if there is no room for another node of this token in place of the replaced ones."""
         gone = list(replaced)
         if len(self._nodes) >= self._nodes_max and not gone:
-            text = f"the list is full with {counted(self._nodes_max, 'node')}: remove some, or raise nodes_max"
+            text = (
+                f"with {counted(self._nodes_max, 'node')}, no more can be registered: remove some, or raise nodes_max"
+            )
             raise Refusal(503, "full", text, 60)
         if self._of_token[token_id] - sum(node.token_id == token_id for node in gone) >= self._nodes_per_token:
             text = (
@@ -147,6 +156,8 @@ class Registry:
             self.remove(other.id)
         self._nodes[node.id] = node
         self._ids[node.profile.name] = node.id
+        for look in looks_of(node.profile.name):
+            self._names_by_look[look].add(node.profile.name)
         self._of_token[node.token_id] += 1
 
     def remove(self, node_id: str) -> Node | None:
@@ -154,6 +165,10 @@ class Registry:
         node = self._nodes.pop(node_id, None)
         if node is not None:
             del self._ids[node.profile.name]
+            for look in looks_of(node.profile.name):
+                self._names_by_look[look].discard(node.profile.name)
+                if not self._names_by_look[look]:
+                    del self._names_by_look[look]
             self._of_token[node.token_id] -= 1
             if not self._of_token[node.token_id]:
                 del self._of_token[node.token_id]

@@ -1,5 +1,7 @@
 """Rules about which token may register, replace, speak for, and remove which node."""
 
+from collections.abc import Iterable
+
 from ..errors import Refusal
 from .nodes import Node, Profile, Registry
 from .tokens import Scope, Token, TokenBook
@@ -24,6 +26,17 @@ class Permissions:
             named = self._nodes.named(name)
             if named is None or named.token_id != token.id:
                 raise Refusal(409, "taken", f"there is a token for just the node {name!r}: use that one")
+
+    def check_look(self, profile: Profile, replaced: Iterable[Node]) -> None:
+        """Refuse a new name that people would take for the name of another node, other than those to be replaced."""
+        names = {other.profile.name for other in replaced}
+        other = self._nodes.look_alike(profile.name)
+        if other is not None and profile.name not in names and other not in names:
+            raise Refusal(
+                409,
+                "look_alike",
+                f"the name {profile.name!r} looks like {other!r}, which is registered: choose another",
+            )
 
     def check_replacement(self, token: Token, other: Node, profile: Profile) -> None:
         """Refuse a token that may not replace a node by one of this profile.

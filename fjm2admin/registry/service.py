@@ -21,6 +21,7 @@ from ..web.limits import ConcurrencyLimit
 from ..web.live import TICK_S, Live
 from .announcements import Announcements
 from .file_follower import FileFollower
+from .file_health import CHECK_S, FileHealth
 from .measures import Point
 from .members import Measured, Members
 from .nodes import Node, Profile, Registry, Silences
@@ -57,9 +58,8 @@ class Service:
         )
         self.waits = ConcurrencyLimit(config.waits_max, config.waits_per_token)
         self.streams = ConcurrencyLimit(config.streams_max, config.streams_per_token)
-        self.fault: str | None = None
-        """Reason why the service cannot use its file; None if it can."""
         self._writer = Writer(store)
+        self._health = FileHealth(self._writer)
         self._pending = PendingWrites()
         self._permissions = Permissions(self.tokens, self.nodes)
         self._announcements = Announcements(self.nodes, self.tokens, advertise_from)
@@ -77,6 +77,7 @@ class Service:
         for every_s, work in (
             (min(TICK_S, self.config.stale_s / 4), self._age),
             (TICK_S, self._write_behind),
+            (CHECK_S, self._health.check),
             (_THIN_OUT_S, self._thin_out),
             (self.config.advert_every_s, self._advertise),
         ):
@@ -96,6 +97,11 @@ class Service:
         await self._write_behind()
         await self._writer.close()
         self._announcements.close()
+
+    @property
+    def fault(self) -> str | None:
+        """Reason why the service cannot use its file; None if it can."""
+        return self._health.fault
 
     @property
     def feed(self) -> ListFeed:
@@ -135,6 +141,7 @@ class Service:
         others = self.nodes.conflicting(profile)
         for other in others:
             self._permissions.check_replacement(token, other, profile)
+        self._permissions.check_look(profile, others)
         self.nodes.check_room(token.id, others)
         same = next((other for other in others if other.id == profile.id), None)
         if same is not None and (same.profile, same.token_id) == (profile, token.id):
@@ -213,17 +220,9 @@ class Service:
             await self._follower.follow()
         except StoreError as error:
             self._pending.put_back(batch)
-            self._note_fault(str(error))
+            self._health.note_write(str(error))
         else:
-            self._note_fault(None)
-
-    def _note_fault(self, fault: str | None) -> None:
-        if fault != self.fault:
-            self.fault = fault
-            if fault:
-                log.error("store_failed", error=fault)
-            else:
-                log.info("store_works_again")
+            self._health.note_write(None)
 
     async def _thin_out(self) -> None:
         now = time()

@@ -9,12 +9,14 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+from urllib.parse import quote
 
 from ..errors import StoreError
+from .look_alikes import looks_of
 from .measures import STEP_S, Point
 from .nodes import Profile
 from .tokens import Scope, Token
@@ -41,6 +43,10 @@ CREATE INDEX history_by_age ON history (step_s, at);
 """
 _BUSY_S = 5.0
 """Longest wait for another process that writes. Every write takes milliseconds."""
+
+
+_CHECK_BUSY_S = 0.2
+"""Longest wait of a check for another process that writes. A busy file is no fault."""
 
 
 class Tier(NamedTuple):
@@ -107,7 +113,9 @@ class Store:
             raise StoreError(f"{path}: no such file; fjm2admin run creates it, --data or FJM2ADMIN_DATA names another")
         with self._errors():
             # Only the owner may read the hashes of tokens. SQLite gives its other files the same mode.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._identity = _identity_of(os.fstat(descriptor))
+            os.close(descriptor)
             self._connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -150,6 +158,24 @@ class Store:
                 self._connection.rollback()
                 raise
 
+    def check(self) -> None:
+        """Read the file and its log as another process would, with nothing in memory.
+
+        Raise StoreError if they cannot be read, or if another file has taken the place of this one.
+        """
+        with self._errors():
+            if _identity_of(os.stat(self.path)) != self._identity:
+                raise StoreError(f"{self.path}: is another file than the one that was opened: restart fjm2admin")
+            # SQLite opens the file: to close a descriptor of ours would drop SQLite's locks in this process.
+            uri = f"file:{quote(str(self.path.absolute()))}?mode=ro"
+            with closing(sqlite3.connect(uri, uri=True, timeout=_CHECK_BUSY_S)) as connection:
+                try:
+                    for table in ("settings", "tokens", "nodes"):
+                        connection.execute(f"SELECT * FROM {table} LIMIT 1").fetchone()
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                        raise
+
     def changes_by_others(self) -> int:
         """Return a number that changes when another process changes the file."""
         with self._errors():
@@ -168,12 +194,12 @@ class Store:
     def add_token(self, token: Token) -> None:
         """Add a token. Raise StoreError if a live token has the same name."""
         with self._changing():
-            taken = self._connection.execute(
-                "SELECT 1 FROM tokens WHERE name = ? AND revoked_at IS NULL", (token.name,)
-            ).fetchone()
+            rows = self._connection.execute("SELECT name FROM tokens WHERE revoked_at IS NULL ORDER BY name")
+            taken = sorted((name for (name,) in rows if looks_of(name) & looks_of(token.name)), key=token.name.__ne__)
             if taken:
+                alike = "" if taken[0] == token.name else f", which looks like {token.name!r}"
                 raise StoreError(
-                    f"there is a token named {token.name!r}: choose another name, or revoke that one first"
+                    f"there is a token named {taken[0]!r}{alike}: choose another name, or revoke that one first"
                 )
             row = (token.id, token.name, token.scope.value, token.node, token.digest, token.created_at, None, None)
             self._connection.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
@@ -294,6 +320,10 @@ class Store:
             " FROM history WHERE step_s = :fine AND at >= :since GROUP BY node_id, slot",
             {"fine": fine.step_s, "coarse": coarse.step_s, "since": since},
         )
+
+
+def _identity_of(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _profile(row: tuple[Any, ...]) -> Profile:

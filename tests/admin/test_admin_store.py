@@ -14,15 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import httpx
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from load import run_load
-from running import ROOT, Admin, run, until
+from running import ROOT, Admin, Gateway, run, until
 
 from fjm2admin.cli import main
 from fjm2admin.errors import Refusal, StoreError
+from fjm2admin.registry.look_alikes import looks_of
 from fjm2admin.registry.measures import STEP_S, LinkSample, Meter, Point
 from fjm2admin.registry.nodes import Node, Profile, Registry, Silences, State
 from fjm2admin.registry.store import TIERS, Lock, Seen, Store, StoredNode
@@ -328,3 +330,98 @@ def test_nodes_are_listed_with_their_states(data: Path, silent_s: float, state: 
     assert ("No service has written" in listed.stderr) == bool(away_s)
     (entry,) = json.loads(run(data, "nodes", "--json").stdout)
     assert entry["state"] == state
+
+
+def test_health_tells_of_noise_in_the_file_within_two_seconds(start: Callable[..., Admin]) -> None:
+    """The pages in the service's memory are good, so that its own reads and writes go on for a while."""
+    admin = start()
+    with Gateway(admin.url, admin.token("paris")) as gateway:
+        gateway.register()
+        registered_at = time.time()
+        store = Store(admin.data)
+        until(lambda: store.saved_at() > registered_at, 5, "nothing to write")
+        store.close()
+        assert httpx.get(f"{admin.url}/healthz").status_code == 200
+        for path in (admin.data, admin.data.with_name(f"{admin.data.name}-wal")):
+            with path.open("r+b") as file:
+                file.write(Random(57).randbytes(path.stat().st_size))
+        took_s = until(lambda: httpx.get(f"{admin.url}/healthz").status_code == 503, 5, "noticed")
+        assert took_s < 2.5
+        assert httpx.get(f"{admin.url}/healthz").json() == {"status": "failing", "reason": "store"}
+
+
+def test_health_tells_of_a_file_that_was_replaced(start: Callable[..., Admin], tmp_path: Path) -> None:
+    admin = start()
+    with Gateway(admin.url, admin.token("london")) as gateway:
+        assert gateway.register().is_success
+    admin.data.rename(tmp_path / "elsewhere")
+    took_s = until(lambda: httpx.get(f"{admin.url}/healthz").status_code == 503, 5, "noticed")
+    assert took_s < 2.5
+    (tmp_path / "elsewhere").rename(admin.data)
+    until(lambda: httpx.get(f"{admin.url}/healthz").status_code == 200, 5, "healthy again")
+
+
+def test_a_check_costs_little_and_waits_for_nobody(data: Path) -> None:
+    store = Store(data)
+    for number in range(100):
+        store.save_node(stored(profile(f"n{number}", f"{number:08x}", f"key{number}")))
+    began = time.process_time()
+    for _ in range(100):
+        store.check()
+    assert (time.process_time() - began) / 100 < 0.01  # of a core, once a second
+    other = sqlite3.connect(data, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    store.check()
+    other.rollback()
+    other.close()
+    store.save_node(stored(profile("after", "000000ff", "after")))  # its own locks are still there
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("Paris", "paris"),
+        ("p\u0430ris", "paris"),
+        ("\uff50\uff41\uff52\uff49\uff53", "paris"),
+        ("\u0420ARIS", "paris"),
+        ("\u043c\u043e\u0441\u043a\u0432\u0430", "\u041c\u043e\u0441\u043a\u0432\u0430"),
+        ("Stra\u00dfe", "STRASSE"),
+    ],
+)
+def test_names_that_look_alike_are_noticed(name: str, other: str) -> None:
+    assert looks_of(name) & looks_of(other)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("paris", "paris-2"), ("node-1", "node-l"), ("o", "0"), ("p\u00e2ris", "paris")]
+)
+def test_names_that_differ_are_not(name: str, other: str) -> None:
+    assert not looks_of(name) & looks_of(other)
+
+
+def test_a_name_that_looks_like_another_is_refused(admin: Admin) -> None:
+    token = admin.token("all")
+    with Gateway(admin.url, token) as paris:
+        assert paris.register().is_success
+        for name in ("Paris", "p\u0430ris", "\uff50\uff41\uff52\uff49\uff53"):
+            with Gateway(admin.url, token, name) as other:
+                answer = other.register()
+            assert (answer.status_code, answer.json()["code"]) == (409, "look_alike"), name
+            assert (
+                answer.json()["message"] == f"the name {name!r} looks like 'paris', which is registered: choose another"
+            )
+        assert paris.register().is_success
+        with Gateway(admin.url, token, "london") as other:
+            assert other.register().is_success
+    done = run(admin.data, "token", "create", "--name", "ALL")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is a token named 'all', which looks like 'ALL': choose another name" in done.stderr
+
+
+def test_a_node_may_change_the_case_of_its_own_name(admin: Admin) -> None:
+    with Gateway(admin.url, admin.token("all")) as gateway:
+        gateway.register()
+        gateway.profile["name"] = "Paris"
+        assert gateway.register().is_success
+        gateway.until_listed(lambda nodes: list(nodes) == ["Paris"])
