@@ -132,7 +132,8 @@ class MessageConsumer:
         """Return the next message, or None after `timeout` seconds, or if the consumer is closed.
 
         With a class, raise MessageFormatError if the message is of another class. In AUTO_ACKNOWLEDGE and
-        DUPS_OK_ACKNOWLEDGE mode, the next call gets that message again.
+        DUPS_OK_ACKNOWLEDGE mode, the next call gets that message again. Consumers of one session may receive at the
+        same time, each in its own task.
         """
         if type is not None and not isinstance(type, builtins.type):
             type, timeout = None, type  # noqa: A001 - receive(5)

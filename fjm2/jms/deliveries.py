@@ -148,6 +148,21 @@ class Deliveries:
         for delivery in unacknowledged:
             delivery.inbox.release(delivery.received)
 
+    @property
+    def unacknowledged(self) -> list[Delivery]:
+        """Tracked messages, in order."""
+        return list(self._unacknowledged)
+
+    def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
+        """Release messages, unless they are not tracked any more."""
+        done = set(deliveries)
+        unacknowledged, self._unacknowledged = self._unacknowledged, []
+        for delivery in unacknowledged:
+            if delivery in done:
+                delivery.inbox.release(delivery.received)
+            else:
+                self._unacknowledged.append(delivery)
+
     def recover(self) -> set[Inbox]:
         """Put back all messages that are not acknowledged, in order. Return the inboxes concerned."""
         unacknowledged = [*self._looped.values(), *self._unacknowledged]

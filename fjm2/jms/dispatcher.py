@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Final
 
 from fjm2.base.done import DONE
@@ -36,7 +37,8 @@ MOVES: Final = {
 
 
 class Dispatcher:
-    """Hands messages to the consumers of one session: to one receive, or one listener, at a time."""
+    """Hands messages to the consumers of one session: to receives, one for each consumer, or to one listener at a
+    time."""
 
     def __init__(
         self, mode: SessionMode, codec: ObjectCodec, redeliveries_max: int, report: Callable[[Exception], None]
@@ -53,16 +55,18 @@ class Dispatcher:
         end."""
         self.listeners: Final = ListenerTask(self, self.opener, self.deliveries, report, self._changed.set)
         self._ready: Final = self.listeners.ready
+        self.has_threads = False
+        """True if threads use the session. JMS then allows only one receive at a time."""
         self._state = DispatcherState.OPEN
-        self._receiving_at: Inbox | None = None
-        """Inbox that a receive waits at, or None."""
+        self._receiving: dict[Inbox, asyncio.Event] = {}
+        """Inboxes that a receive waits at, and the event that wakes it."""
 
     def start(self) -> None:
         """Deliver messages from now on. Calling this twice does no harm."""
         self.listeners.is_started = True
         self.listeners.wake()
-        if self._receiving_at is not None:
-            self._wake(self._receiving_at)
+        for arrived in self._receiving.values():
+            arrived.set()
 
     async def stop(self) -> None:
         """Stop delivering messages, and wait for the running listener. Waiting receives go on waiting."""
@@ -87,7 +91,7 @@ class Dispatcher:
         self.listeners.begin_ending()
         self.begin_closing()
         self.listeners.wake()
-        while self.listeners.running is not None or self._receiving_at is not None:
+        while self.listeners.running is not None or self._receiving:
             await self._next_change()
         await self.listeners.ended()
         self._move_to(DispatcherState.CLOSED)
@@ -111,7 +115,7 @@ class Dispatcher:
         del self.inboxes[inbox]
         self._ready.remove(inbox)
         self._wake(inbox)
-        while (self.listeners.running is inbox and not self.listeners.is_current()) or self._receiving_at is inbox:
+        while (self.listeners.running is inbox and not self.listeners.is_current()) or inbox in self._receiving:
             await self._next_change()
 
     def check_open(self) -> None:
@@ -156,7 +160,7 @@ class Dispatcher:
 
     def listen(self, inbox: Inbox, listener: Any) -> None:
         """Set the listener of an inbox, which is called from the next message on. None removes it."""
-        if listener is not None and self._receiving_at is not None:
+        if listener is not None and self._receiving:
             raise IllegalStateError(
                 f"a receive is waiting on this session, which cannot have a listener as well: {_ANOTHER}"
             )
@@ -171,7 +175,12 @@ class Dispatcher:
         self.check_open()
         if inbox.is_closed:
             raise IllegalStateError("the consumer is closed: create another one")
-        if self._receiving_at is not None:
+        if inbox in self._receiving:
+            raise IllegalStateError(
+                f"another receive is waiting at this consumer of {inbox.destination}, which can have only one:"
+                " create a consumer for each task"
+            )
+        if self._receiving and self.has_threads:
             raise IllegalStateError(f"another receive is waiting on this session, which can have only one: {_ANOTHER}")
         if self._ready.has_listener:
             raise IllegalStateError(f"receive: the session has a message listener: {_ANOTHER}")
@@ -181,9 +190,8 @@ class Dispatcher:
         return await self._wait(inbox, timeout_s)
 
     async def _wait(self, inbox: Inbox, timeout_s: float | None) -> Delivery | None:
-        arrived = asyncio.Event()
+        arrived = self._receiving[inbox] = asyncio.Event()
         inbox.wake = arrived.set
-        self._receiving_at = inbox
         try:
             async with asyncio.timeout(timeout_s):
                 while not inbox.is_closed:
@@ -195,7 +203,8 @@ class Dispatcher:
         except TimeoutError:
             pass
         finally:
-            inbox.wake = self._receiving_at = None
+            inbox.wake = None
+            del self._receiving[inbox]
             self._changed.set()
         return None
 
@@ -214,6 +223,11 @@ class Dispatcher:
     def acknowledge_all(self) -> None:
         """Acknowledge everything delivered so far."""
         self.deliveries.acknowledge_all()
+
+    def begin_commit(self) -> Callable[[], None]:
+        """Return a function that acknowledges what was delivered until now, for a commit that waits. Other tasks may
+        receive meanwhile: what they get belongs to the next transaction."""
+        return partial(self.deliveries.acknowledge, self.deliveries.unacknowledged)
 
     def recover(self) -> None:
         """Redeliver messages, beginning with the first one that is not acknowledged."""

@@ -151,12 +151,13 @@ class SessionCore:
         self.check_transacted("commit")
         self.outbox.check_not_in_callback("commit")
         await self.outbox.completions.drained()
+        acknowledge = self.dispatcher.begin_commit()
         try:
             number = await self.outbox.commit()
         except TransactionRolledBackError:
             self.dispatcher.recover()
             raise
-        self.dispatcher.acknowledge_all()
+        acknowledge()
         if number is not None:
             await self.outbox.completions.confirm(number)
 
