@@ -59,6 +59,8 @@ class Engine:
             config.node_id, config.sender, group, random, self.stats, self._events.append, group_is_multicast
         )
         self._receivers = ReceiverTable(self._context, config.receiver is not None)
+        self.silence_s = self._receivers.silence_s
+        """Returns the time since a remote sender was heard; see `ReceiverTable.silence_s`."""
         # Bound once: these two run for every train.
         self._receive_in_order = self._receivers.receive_in_order
         self._relevant_part = self._receivers.relevant_part

@@ -11,7 +11,7 @@ from fjm2.base.errors import NormError
 from fjm2.base.readings import Reading, register_counted, unregister_counted
 from fjm2.norm.core.config import Flow, ReceiverConfig, SenderConfig, SessionConfig, Sync
 from fjm2.norm.core.engine import Engine
-from fjm2.norm.core.events import Event, StreamReceived, WatermarkCompleted
+from fjm2.norm.core.events import Event, SenderEvent, StreamReceived, WatermarkCompleted
 from fjm2.norm.core.receive.incoming_object import ObjectProgress
 from fjm2.norm.core.send.sources import FileSource, MemorySource
 from fjm2.norm.core.stats import Stats
@@ -300,6 +300,12 @@ class Session:
     def incoming(self) -> tuple[ObjectProgress, ...]:
         """Progress of the objects that are being received now, streams excluded."""
         return self._engine.incoming if self._state is _State.OPEN else ()
+
+    def is_silent(self, sender_id: int, for_s: float) -> bool:
+        """Return True if nothing was heard of a remote sender for `for_s` seconds, and no event of it waits."""
+        if self._state is not _State.OPEN or self._engine.silence_s(sender_id, self._driver.now()) < for_s:
+            return False
+        return not any(isinstance(one, SenderEvent) and one.sender_id == sender_id for one in self._events.waiting)
 
     def set_sync(self, sync: Sync) -> None:
         """Choose where reception of streams not known yet begins: at the current data, or at the stream's beginning."""

@@ -97,6 +97,11 @@ class ReceiverTable:
         """Node ids of the known senders."""
         return tuple(self._by_id)
 
+    def silence_s(self, node_id: int, now: float) -> float:
+        """Return the time since a sender was heard, in seconds; infinite if it is not known."""
+        receiver = self._by_id.get(node_id)
+        return NEVER if receiver is None else now - receiver.remote.heard_at
+
     def incoming(self) -> Iterator[ObjectProgress]:
         """Yield the progress of all objects that are being received."""
         return (progress for receiver in self._by_id.values() for progress in receiver.incoming())
