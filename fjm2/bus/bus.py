@@ -36,6 +36,8 @@ from fjm2.norm.events import (
 from .closing import CloseDeadline, finish_lane
 from .config import BusConfig
 from .confirmation import LaneConfirmation
+from .files.file_folder import FileFolder
+from .files.incoming_files import IncomingFiles
 from .lane import Lane, Lanes
 from .losses.names import PeerNames
 from .losses.notices import LossNotices
@@ -93,15 +95,19 @@ class Bus:
         self.lanes = Lanes(config, self._handle)
         self.presence = PresenceTable(stats=self.stats)
         self.losses = LossNotices(self.presence, self.reporter.report)
-        told = self.losses.note_transaction
-        self.router = Router(self.lanes.session.node_id, told, on_resume=self._resume, stats=self.stats)
+        told = self.losses.note_dropped
+        folder = FileFolder(config.files_directory, config.files_bytes_max)
+        files = IncomingFiles(folder, told)
+        self.router = Router(self.lanes.session.node_id, told, on_resume=self._resume, files=files, stats=self.stats)
+        self.router.table.on_skip = self.losses.note_skip
         self.losses.router = self.router
         self.membership = Membership(config, self.lanes, self.router, self.presence, self.reporter.report)
-        self.losses.on_lost = self.membership.discards.note
+        self.losses.on_lost = self.membership.discards.note_undelivered
         receivers = self.membership.receivers
         self._confirmation = LaneConfirmation(self.lanes, receivers.subscribers_of, config.sender.ack_timeout_s)
         self.publisher = Publisher(self.lanes, self.router, self._announce_lanes, receivers.update_soon)
         """Part of publishing that all connections share. Each connection also has a `Publication` of its own."""
+        self.membership.discards.on_heard = self.publisher.note_discarded
         self._intake = Intake(self._loop, self.lanes.session.take, self.router, self._handle_first)
         self.lanes.session.on_events = self._intake.take_now
         self._tick_handle: asyncio.TimerHandle | None = None
@@ -136,6 +142,7 @@ class Bus:
         if self._users > 0 or not self.lanes.is_open:
             return None
         _open_buses[self._loop].pop(self.config, None)
+        self.membership.discards.tell()
         self.lanes.begin_closing()
         self.membership.say_goodbye()
         self.lanes.session.stop_answering()
@@ -172,6 +179,8 @@ class Bus:
             self._tick_handle.cancel()
         self.membership.close()
         self.publisher.resume()
+        if self.router.files is not None:
+            self.router.files.close()
         await self.lanes.close()
         unregister_counted(self)
 
@@ -289,8 +298,10 @@ class Bus:
             self._announce_lanes()
 
     def _tick(self) -> None:
+        late_s = 0.0 if self._tick_handle is None else max(self._loop.time() - self._tick_handle.when(), 0.0)
         self._tick_handle = self._loop.call_later(_TICK_S, self._tick)
-        self.router.check()
+        unheard_s = late_s + _TICK_S if self.router.is_blocked else late_s
+        self.router.check(self.membership.is_silent, unheard_s)
         self.losses.tick()
         self.membership.tick(self.router.is_blocked)
 

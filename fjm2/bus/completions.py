@@ -21,13 +21,15 @@ class Receipt:
     All messages of a transaction share one receipt.
     """
 
-    __slots__ = ("number", "stored")
+    __slots__ = ("number", "sent", "stored")
 
     def __init__(self) -> None:
         self.number: int | None = None
         """Number by which `Confirmation` knows the message; None if the message is not PERSISTENT."""
         self.stored: list[asyncio.Future[None]] = []
         """Futures that the `Gate` returned for the messages."""
+        self.sent: asyncio.Future[JMSError | None] | None = None
+        """Future of a file: done when its last part is sent, with the error that prevented that, or None."""
 
 
 class CompletionListener(Protocol):
@@ -110,6 +112,11 @@ class Completions(Callbacks):
 
     async def _outcome(self, receipt: Receipt, place: int) -> JMSError | None:
         try:
+            if receipt.sent is not None:
+                async with self._limit(math.inf):
+                    error = await asyncio.shield(receipt.sent)
+                if error is not None:
+                    return error
             for stored in receipt.stored:
                 async with self._limit():
                     error = await _error_of(stored)
@@ -129,10 +136,11 @@ class Completions(Callbacks):
             return JMSError(f"the message may not have been sent: {failure}", linked_exception=failure)
         return None
 
-    def _limit(self) -> asyncio.Timeout:
+    def _limit(self, timeout_s: float | None = None) -> asyncio.Timeout:
         """Return a time limit for waiting for an outcome. `close` shortens it."""
-        until = self._loop.time() + self._timeout_s
-        self._waiting = asyncio.timeout_at(min(until, self._closes_at))
+        until = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
+        until = min(until, self._closes_at)
+        self._waiting = asyncio.timeout_at(None if until == math.inf else until)
         return self._waiting
 
     async def close(self, limit: AbstractAsyncContextManager[None]) -> None:

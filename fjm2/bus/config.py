@@ -4,6 +4,7 @@ The names in the query are the fields of BusConfig, SenderConfig and ReceiverCon
 """
 
 import math
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -66,6 +67,10 @@ class BusConfig:
     loopback: bool = True
     """True if programs on this host receive what is sent. With False, a busy sender does not receive its own
     datagrams."""
+    files_directory: str | None = None
+    """Folder for files that are received as bodies of messages, until they are saved. None leaves it to the system."""
+    files_bytes_max: int = 16 << 30
+    """Most bytes on disk of files that are being received, or belong to messages that are in use."""
     sender: SenderConfig = field(default_factory=SenderConfig)
     """Settings for sending."""
     receiver: ReceiverConfig = field(default_factory=ReceiverConfig)
@@ -74,6 +79,11 @@ class BusConfig:
     def __post_init__(self) -> None:
         # UdpConfig checks the bounds. A scope can only be checked on the host that it is meant for.
         UdpConfig(group=self.group, port=self.port, interface=self.interface, ttl=self.ttl, dscp=self.dscp)
+        directory = self.files_directory
+        if directory is not None and not os.path.isdir(directory):
+            raise ConfigError(f"files_directory={directory}: expected an existing directory")
+        if self.files_bytes_max < 0:
+            raise ConfigError(f"files_bytes_max={self.files_bytes_max}: expected 0 or more")
 
     @classmethod
     def from_uri(cls, text: str, defaults: Self | None = None) -> Self:

@@ -81,13 +81,18 @@ class Confirmation:
     """Outcomes of the PERSISTENT messages of a connection, by the numbers that `Publication` gives them."""
 
     __slots__ = (
+        "__weakref__",
         "_asked",
         "_bus",
+        "_discarded_upto",
+        "_discarders",
         "_done",
+        "_latest_discarder",
         "_report",
         "_task",
         "_waiters",
         "accepted",
+        "discards",
         "is_running",
         "unasked",
     )
@@ -101,6 +106,13 @@ class Confirmation:
         reported."""
         self.is_running = False
         """True while a task asks for confirmations."""
+        self.discards = 0
+        """Notices of subscribers that discarded messages."""
+        self._discarders: set[int] = set()
+        """Subscribers that discarded messages of which the outcome was open."""
+        self._discarded_upto = 0
+        """Number up to which their notices may concern messages."""
+        self._latest_discarder = 0
         self._bus = bus
         self._report = report
         self._done = 0
@@ -113,6 +125,19 @@ class Confirmation:
     def pending(self) -> int:
         """Number of messages whose outcome is open."""
         return self.accepted - self._done
+
+    def note_discarded(self, node_id: int) -> None:
+        """Note that a subscriber discarded messages. What is not final yet fails, even if it is confirmed."""
+        self.discards += 1
+        self._latest_discarder = node_id
+        if self.pending:
+            self._discarders.add(node_id)
+            self._discarded_upto = self.accepted
+
+    def doubt_latest(self) -> None:
+        """Let the latest message fail: a notice came after it was begun, and before it was accepted."""
+        self._discarders.add(self._latest_discarder)
+        self._discarded_upto = self.accepted
 
     def start(self) -> None:
         """Start a task that asks for confirmations until all accepted messages have an outcome.
@@ -162,14 +187,22 @@ class Confirmation:
                 async with asyncio.timeout(_PAUSE_S):
                     await self._asked.wait()
 
+    def _take_discarders(self, upto: int) -> frozenset[int]:
+        """Return the subscribers that discarded messages up to a number. Remember them for later messages."""
+        found = frozenset(self._discarders)
+        if self._discarded_upto <= upto:
+            self._discarders.clear()
+        return found
+
     async def _run_round(self) -> None:
         upto, unasked = self.accepted, self.unasked
         self.unasked = 0
         error: JMSError | None = None
         try:
             missing = await self._bus.confirmed()
-            if missing:
-                error = unconfirmed(missing, self._bus.names)
+            discarders = self._take_discarders(upto)
+            if missing or discarders:
+                error = unconfirmed(missing | discarders, self._bus.names, len(discarders))
         except Exception as failure:
             error = UnconfirmedError(f"persistent messages could not be confirmed: {failure}")
             error.__cause__ = failure
@@ -184,10 +217,12 @@ class Confirmation:
                 future.set_result(error)
 
 
-def unconfirmed(nodes: frozenset[int], names: PeerNames) -> UnconfirmedError:
-    """Return the exception for persistent messages that these nodes did not confirm."""
+def unconfirmed(nodes: frozenset[int], names: PeerNames, discarders: int = 0) -> UnconfirmedError:
+    """Return the exception for persistent messages that these nodes did not confirm, or, some of them, discarded."""
     missing = names.all_of(nodes)
     text = f"{counted(len(nodes), 'subscriber')} did not confirm persistent messages: {listed(missing)}"
+    if discarders:
+        text += f"; {discarders} of them discarded some"
     return UnconfirmedError(Remedy.UNCONFIRMED.after(text), nodes, subscribers=tuple(map(str, missing)))
 
 

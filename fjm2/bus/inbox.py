@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias
 from fjm2.base.errors import ConfigError
 from fjm2.base.quantities import seconds_of
 from fjm2.messages.destination import Destination, TopicPattern
+from fjm2.messages.files.file_message import ProgressListener
 from fjm2.messages.header import (
     CONNECTION_ID,
     EXPIRATION,
@@ -180,6 +181,7 @@ class Inbox:
         "messages_dropped",
         "messages_received",
         "on_full",
+        "on_progress",
         "on_room",
         "selector",
         "settings",
@@ -222,6 +224,8 @@ class Inbox:
         self.held = 0
         """Number of messages in the inbox, plus those taken and not acknowledged."""
         self.held_bytes = 0
+        self.on_progress: ProgressListener | None = None
+        """Function that is called while files are received for the inbox."""
         self.messages_received = 0
         self.messages_dropped = 0
         self.handled = 0

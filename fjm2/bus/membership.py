@@ -18,6 +18,7 @@ from .lane import Lanes
 from .presence import Announcement, Announcer, Flag, PresenceTable, decode
 from .reports import BusReport, ClientIdDuplicated
 from .router import Router
+from .transactions import SILENT_S
 
 _LISTEN_S: Final = 0.25
 """Time after the opening of a bus by which nearly all other connections have answered. Answers are spread over 0.1
@@ -147,6 +148,14 @@ class Membership:
             self.receivers.update_soon()
         if self._is_in_sync(_SETTLED_AFTER_S) or now - self._opened_at >= _SETTLED_AT_LAST_S:
             self._settle()
+
+    def is_silent(self, sender_id: int) -> bool:
+        """Return True if nothing was heard of a sender for `SILENT_S`, nor of other lanes of its process."""
+        if sender_id == self._lanes.session.node_id:
+            return False
+        found = self.presence.lane_of(sender_id)
+        nodes = {sender_id} if found is None else {sender_id, found[1].node_id, *found[1].lanes} - {0}
+        return all(self._lanes.session.is_silent(node, SILENT_S) for node in nodes)
 
     def renew(self) -> None:
         """Begin the lifetime of all peers anew, because they could not be heard for a while."""

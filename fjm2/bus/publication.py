@@ -11,24 +11,36 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from time import time_ns
-from typing import TYPE_CHECKING, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
+from weakref import WeakSet
 
 from fjm2.base.errors import NormError
+from fjm2.base.quantities import counted
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import (
     IllegalStateError,
+    JMSError,
     ResourceAllocationError,
     TransactionRolledBackError,
 )
+from fjm2.messages.files.file_message import FileBody, FileMessage
 from fjm2.messages.foreign import adopt, stamp_foreign
-from fjm2.messages.frame import FrameWriter, Parts, seal
-from fjm2.messages.header import PERSISTENT, Transaction
-from fjm2.messages.message import Message
+from fjm2.messages.frame import (
+    TRANSACTION_BYTES,
+    TRANSACTION_BYTES_MAX,
+    TRANSACTION_PART_BYTES,
+    FrameWriter,
+    Parts,
+    seal,
+)
+from fjm2.messages.header import PERSISTENT, TRANSACTION_SECTION_BYTES, Transaction
+from fjm2.messages.message import PLAIN_CLASSES, Message
 from fjm2.messages.object_codec import ObjectCodec
 
 from .completions import CompletionListener, Completions, Receipt, wait_until_stored
 from .confirmation import Confirmation
 from .errors import UnconfirmedError
+from .files.file_transfer import FileTransfer
 
 if TYPE_CHECKING:
     from fjm2.norm import OutgoingStream
@@ -75,6 +87,16 @@ class Publisher:
         self._on_lane_opened = on_lane_opened
         self._on_topic_added = on_topic_added
         self._has_room = asyncio.Event()
+        self._confirmations: WeakSet[Confirmation] = WeakSet()
+
+    def add_confirmation(self, confirmation: Confirmation) -> None:
+        """Tell the confirmation of a connection what subscribers discard, as long as the connection lives."""
+        self._confirmations.add(confirmation)
+
+    def note_discarded(self, node_id: int) -> None:
+        """Note that a subscriber discarded messages of this bus."""
+        for confirmation in list(self._confirmations):
+            confirmation.note_discarded(node_id)
 
     def open_lane(self, lane: "Lane", destination: Destination) -> "OutgoingStream":
         """Open a lane for its first message. Raise NormError if that is not possible."""
@@ -136,6 +158,7 @@ class Publication:
     def __init__(self, publisher: Publisher, confirmation: Confirmation) -> None:
         self._publisher = publisher
         self._confirmation = confirmation
+        publisher.add_confirmation(confirmation)
         self._lane_of_priority = publisher.lanes.of_priority
         self._subscribed = publisher.router.by_hash
         self._deliver = publisher.router.publish
@@ -179,9 +202,23 @@ class Publication:
         self._transactions += 1
         return self._transactions
 
-    def accept_transaction(self) -> int:
-        """Return the number by which `Confirmation` knows a transaction that was published as a whole."""
+    @property
+    def discards(self) -> int:
+        """Number of notices of subscribers that discarded messages."""
+        return self._confirmation.discards
+
+    def doubt_since(self, discards: int) -> None:
+        """Let the latest message fail if there were more notices than this when it was begun."""
+        if self._confirmation.discards != discards:
+            self._confirmation.doubt_latest()
+
+    def accept_transaction(self, discards: int) -> int:
+        """Return the number by which `Confirmation` knows a transaction that was published as a whole.
+
+        `discards` is the number of notices before it was published.
+        """
         self._confirmation.accepted += 1
+        self.doubt_since(discards)
         if not self._confirmation.is_running:
             self._confirmation.start()
         return self._confirmation.accepted
@@ -215,6 +252,22 @@ async def _wait_for_both(waiting: Awaitable[None] | None, stored: "asyncio.Futur
     await wait_until_stored(stored)
 
 
+async def _run(transfer: FileTransfer, flags: int, receipt: Receipt, sent: "asyncio.Future[JMSError | None]") -> None:
+    """Send a file whose outcome is awaited elsewhere, too."""
+    error: JMSError | None = None
+    try:
+        await transfer.run(flags, receipt)
+    except JMSError as failure:
+        error = failure
+        raise
+    except BaseException as failure:
+        error = JMSError(f"the file was not sent as a whole: {failure!r}")
+        raise
+    finally:
+        if not sent.done():
+            sent.set_result(error)
+
+
 class Outbox:
     """The sending half of a session."""
 
@@ -236,6 +289,10 @@ class Outbox:
         """Outcomes of asynchronous sends."""
         self._pending: list[Post] | None = [] if is_transacted else None
         """Messages of the open transaction; None if the session is not transacted."""
+        self._pending_bytes = TRANSACTION_BYTES
+        """Memory of the open transaction at a receiver."""
+        self._frames = 0
+        """Messages counted to it."""
         self._publication = publication
         self._publish = publication.publish
         self._write = writer.write
@@ -243,8 +300,7 @@ class Outbox:
 
     def frame(self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int) -> Post:
         """Return the message as a frame to be sent, and set the headers that a send sets."""
-        if self.is_closed:
-            raise IllegalStateError("the session is closed: create another one")
+        self._check_open()
         if destination.kind_flags:
             self._check_destination(destination)
         now = time_ns() // 1_000_000
@@ -255,14 +311,30 @@ class Outbox:
             copy = adopt(message, self.codec)
             parts = self._write(copy, destination, flags, priority, now, expiration)
             stamp_foreign(message, copy)
+        if self._pending is not None:
+            if isinstance(message, FileMessage):
+                raise IllegalStateError("a file cannot be part of a transaction: send it in another session")
+            self._reserve(parts)
         return destination, priority, parts, flags
 
+    def _reserve(self, parts: Parts) -> None:
+        """Count a message to the open transaction. Raise ResourceAllocationError if receivers would not hold it."""
+        size = self._pending_bytes + TRANSACTION_PART_BYTES + len(parts[0]) + TRANSACTION_SECTION_BYTES + len(parts[1])
+        if size > TRANSACTION_BYTES_MAX:
+            raise ResourceAllocationError(
+                f"a transaction of {counted(self._frames + 1, 'message')} and {counted(size, 'byte')} cannot be sent: "
+                f"expected at most {TRANSACTION_BYTES_MAX}, headers included; this message is not part of it: "
+                "commit the others first"
+            )
+        self._pending_bytes = size
+        self._frames += 1
+
     def send(
-        self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int
+        self, message: Any, destination: Destination, flags: int, priority: int, time_to_live: int
     ) -> Awaitable[None] | None:
         """Frame a message, then publish it or keep it for the commit. If an awaitable is returned, await it before
         sending more."""
-        if self._pending is not None or self.is_closed or destination.kind_flags or not isinstance(message, Message):
+        if self._pending is not None or self.is_closed or destination.kind_flags or type(message) not in PLAIN_CLASSES:
             return self.put(self.frame(message, destination, flags, priority, time_to_live))
         now = time_ns() // 1_000_000
         expiration = now + time_to_live if time_to_live else 0
@@ -274,18 +346,35 @@ class Outbox:
         if self._pending is not None:
             self._pending.append(post)
             return None
+        if type(post[2][1]) is FileBody:
+            return self._transfer(post).run(post[3], None)
         return self._publish(*post)
+
+    def _transfer(self, post: Post) -> FileTransfer:
+        destination, priority, parts, _ = post
+        body = parts[1]
+        assert isinstance(body, FileBody)
+        return FileTransfer(self._publication, self._check_open, destination, priority, parts, body)
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise IllegalStateError("the session is closed: create another one")
 
     def put_async(
         self, post: Post, message: object, listener: CompletionListener | None
     ) -> tuple["asyncio.Future[None]", Awaitable[None] | None]:
         """Publish a message, or keep it for the commit. Return a future of its outcome, and what `put` returns."""
-        receipt, waiting = None, None
+        receipt: Receipt | None = None
+        waiting: Awaitable[None] | None = None
         if self._pending is not None:
             self._pending.append(post)
         else:
             receipt = Receipt()
-            waiting = self._publish(*post, receipt)
+            if type(post[2][1]) is FileBody:
+                receipt.sent = asyncio.get_running_loop().create_future()
+                waiting = _run(self._transfer(post), post[3], receipt, receipt.sent)
+            else:
+                waiting = self._publish(*post, receipt)
         return self.completions.add(receipt, message, listener), waiting
 
     async def close(self, limit: "contextlib.AbstractAsyncContextManager[None]") -> None:
@@ -310,7 +399,7 @@ class Outbox:
     def rollback(self) -> None:
         """Drop the messages of the open transaction."""
         if self._pending is not None:
-            self._pending = []
+            self._pending, self._pending_bytes, self._frames = [], TRANSACTION_BYTES, 0
 
     async def commit(self) -> int | None:
         """Publish the open transaction. Return its number in `Confirmation`, or None if no message is PERSISTENT.
@@ -318,8 +407,9 @@ class Outbox:
         Raise TransactionRolledBackError if nothing was sent, and UnconfirmedError if the outcome is in doubt. If the
         caller is cancelled, everything is sent all the same.
         """
-        posts, self._pending = self._pending or [], []
-        size, number = len(posts), self._publication.next_transaction()
+        posts = self._pending or []
+        self.rollback()
+        size, number, discards = len(posts), self._publication.next_transaction(), self._publication.discards
         receipt = Receipt()
         sent = 0
 
@@ -355,4 +445,6 @@ class Outbox:
             raise UnconfirmedError(
                 f"the transaction is in doubt, and some subscribers may have its messages: {failure}"
             ) from failure
-        return self._publication.accept_transaction() if any(flags & PERSISTENT for *_, flags in posts) else None
+        if not any(flags & PERSISTENT for *_, flags in posts):
+            return None
+        return self._publication.accept_transaction(discards)

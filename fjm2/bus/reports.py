@@ -6,6 +6,7 @@ BusReport
 ├── SenderLost            a sender is gone, and had not finished its streams
 ├── MessagesUnreadable    messages of a sender could not be read, and were skipped
 ├── TransactionDropped    a transaction did not become complete
+├── FileDropped           a file did not become whole
 ├── SubscriberEvicted     a receiver held us up in vain, and is not waited for any more
 ├── SubscriberFull        a receiver is full, and our sender waits for it
 ├── SubscriberReady       a receiver that was full takes messages again, or is gone
@@ -197,6 +198,32 @@ class TransactionDropped(BusReport):
         owner = f"connection {self.connection_id:016x}" if told is None else str(told.sender)
         parts = f"{self.received} of {counted(self.size, 'message')}"
         return Remedy.LOST.after(f"transaction {self.number} of {owner} was dropped with {parts}: {self.reason}")
+
+    def error(self) -> JMSError:
+        return MessagesLostError(str(self)) if self.details is None else self.details.error(str(self))
+
+
+@dataclass(frozen=True, slots=True)
+class FileDropped(BusReport):
+    """A file that a consumer here wants did not become whole. The part of it that arrived is deleted."""
+
+    sender_id: int
+    connection_id: int
+    name: str
+    size: int
+    received: int
+    """Bytes that had arrived."""
+    reason: str
+    is_cancelled: bool = False
+    """True if the sender said so."""
+    details: LossDetails | None = None
+    """Filled in by the bus, which knows names."""
+
+    def __str__(self) -> str:
+        told = self.details
+        owner = f"connection {self.connection_id:016x}" if told is None else str(told.sender)
+        parts = f"{self.received:,} of {counted(self.size, 'byte')}"
+        return Remedy.LOST.after(f"file {self.name!r} of {owner} was dropped with {parts}: {self.reason}")
 
     def error(self) -> JMSError:
         return MessagesLostError(str(self)) if self.details is None else self.details.error(str(self))

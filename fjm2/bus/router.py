@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.frame import (
-    DEFAULT_RECEIVED_BYTES_MAX,
+    FRAME_BYTES_MAX,
     SKIPPED_HEADER,
     Frame,
     FrameDrop,
@@ -24,10 +24,22 @@ from fjm2.messages.frame import (
     look_up,
     transaction_of,
 )
-from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, EXPIRATION, FLAGS, HEADER, IN_TRANSACTION
+from fjm2.messages.header import (
+    CONNECTION_ID,
+    DESTINATION_HASH,
+    EXPIRATION,
+    FILE,
+    FLAGS,
+    HEADER,
+    IN_TRANSACTION,
+    KIND,
+    NOT_WHOLE,
+    Header,
+)
 from fjm2.messages.selector import Selector
 from fjm2.norm.events import Event, StreamReceived
 
+from .files.incoming_files import IncomingFiles
 from .losses.kinds import Gap, Loss
 from .losses.senders import Sender, SenderTable
 from .reports import BusReport
@@ -35,8 +47,8 @@ from .routing.targets import Received, Subscription, Targets, TargetTable
 from .statistics import BusStats
 from .transactions import Transactions
 
-HELD_BYTES_MAX: Final = 256 << 20
-"""Greatest size of incomplete frames in all streams together: four frames of the greatest size that is received."""
+HELD_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
+"""Greatest size of incomplete frames in all streams together."""
 _TURN_S: Final = 0.001
 """Time for which events are taken before other tasks of the loop get their turn. Listeners get twice as much."""
 _PLACE_MASK: Final = 0xFFFFFFFF
@@ -70,14 +82,17 @@ class Router:
         report: Callable[[BusReport], None],
         *,
         on_resume: Callable[[], None] = lambda: None,
-        frame_bytes_max: int = DEFAULT_RECEIVED_BYTES_MAX,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
         held_bytes_max: int = HELD_BYTES_MAX,
+        files: IncomingFiles | None = None,
         clock: Callable[[], float] = monotonic,
         stats: BusStats | None = None,
     ) -> None:
-        """Call `on_resume` when the last full subscription has room again."""
+        """Call `on_resume` when the last full subscription has room again. Without `files`, no files are received."""
         self._stats = BusStats() if stats is None else stats
-        self.transactions: Transactions[_Part] = Transactions(self._release, report, on_drop=self._note_dropped)
+        self.table: Final = SenderTable(frame_bytes_max, time())
+        self.transactions: Transactions[_Part] = Transactions(self._release, report, on_drop=self.table.mark_dropped)
+        self.files: Final = files
         self.targets: Final = TargetTable(self._stats)
         self.by_hash: Final = self.targets.by_hash
         """Subscriptions by the hash of their destination. Empty if this process subscribes to nothing."""
@@ -88,7 +103,6 @@ class Router:
         self._clock = clock
         self._own = Sender(node_id)
         """Sender of messages that this process publishes."""
-        self.table: Final = SenderTable(frame_bytes_max, time())
         self._senders = self.table.senders
         self._full: dict[Subscription, None] = {}
         """Subscriptions that are full, in the order in which they became full."""
@@ -115,6 +129,8 @@ class Router:
         self.targets.remove(subscription)
         self._choose_route()
         self.table.leave(subscription, self._own)
+        if self.files is not None:
+            self.files.forget(subscription)
         if subscription in self._full:
             self._keep_full(one for one in self._full if one is not subscription)
 
@@ -202,6 +218,8 @@ class Router:
             stream.start += lost_bytes
         self.table.mark(sender, Loss.BYTES)
         self.transactions.note_gap(sender_id)
+        if self.files is not None:
+            self.files.note_gap(sender_id)
 
     def note_missed(self, sender_id: int) -> None:
         """Note that whole streams of a sender are lost."""
@@ -223,11 +241,24 @@ class Router:
         delivered again; if its connection continues as another sender, the first message shows a gap.
         """
         self.transactions.note_gone(sender_id)
+        if self.files is not None:
+            self.files.note_gone(sender_id)
         return self.table.forget(sender_id, has_unread)
 
-    def check(self) -> None:
-        """Drop transactions that will not become complete, and note who sends what. Call this every second or so."""
-        self.transactions.expire(self._clock())
+    def check(self, is_silent: Callable[[int], bool] = lambda _: False, unheard_s: float = 0.0) -> None:
+        """Drop transactions and files that will not become complete, and note who sends what. Call this every second.
+
+        `is_silent` returns True if nothing was heard of a sender for `SILENT_S`. `unheard_s` is the time since the
+        last call in which this process did not listen: it says nothing about others.
+        """
+        now = self._clock()
+        incomplete: Transactions[_Part] | IncomingFiles | None
+        for incomplete in (self.transactions, self.files):
+            if incomplete is None:
+                continue
+            if unheard_s:
+                incomplete.postpone(unheard_s)
+            incomplete.expire(now, is_silent)
         self.table.sample(time())
 
     @property
@@ -244,13 +275,13 @@ class Router:
         targets = self.by_hash.get(destination.frame_hash)
         if self.targets.has_patterns and not destination.kind_flags:
             targets = self.targets.of_topic(destination.encoded_name)
-        in_transaction = head[FLAGS] & IN_TRANSACTION
-        if targets is None and not in_transaction:
+        is_part = head[FLAGS] & NOT_WHOLE
+        if targets is None and not is_part:
             return False
         buffer = head + body
         frame: Frame = (buffer, 0, len(head), len(buffer), HEADER.unpack_from(head))
-        if in_transaction:
-            self._hold_part(frame, targets, self._own)
+        if is_part:
+            self._take_part(frame, targets, self._own)
         elif targets is not None:
             self._deliver(frame, targets, self._own)
         if not self._full or targets is None:
@@ -263,8 +294,8 @@ class Router:
         for frame in frames:
             header = frame[4]
             targets = wanted(header[DESTINATION_HASH])
-            if header[FLAGS] & IN_TRANSACTION:
-                self._hold_part(frame, targets, sender)
+            if header[FLAGS] & NOT_WHOLE:
+                self._take_part(frame, targets, sender)
             elif targets is not None:
                 deliver(frame, targets, sender)
         sender.latest = header
@@ -280,8 +311,8 @@ class Router:
         for frame in frames:
             header = frame[4]
             targets = self.targets.of_frame(frame)
-            if header[FLAGS] & IN_TRANSACTION:
-                self._hold_part(frame, targets, sender)
+            if header[FLAGS] & NOT_WHOLE:
+                self._take_part(frame, targets, sender)
             elif targets is not None:
                 self._deliver(frame, targets, sender)
         sender.latest = header
@@ -337,10 +368,36 @@ class Router:
             one.miss(header, Loss.UNSELECTABLE)
             return False
 
-    def _hold_part(self, frame: Frame, targets: Targets | None, sender: Sender) -> None:
-        """Hold a message of a transaction. A message that no subscription here wants still counts towards
-        completeness."""
+    def _deliver_file(
+        self, head: bytes, body: bytes, header: Header, sender: Sender, subscriptions: Iterable[Subscription]
+    ) -> None:
+        """Deliver a message with a file that is whole."""
+        is_expired = 0 < header[EXPIRATION] <= time() * 1000
+        self._stats.frames_expired += is_expired
+        for one in subscriptions:
+            if is_expired:
+                one.miss(header, Loss.EXPIRED)
+                continue
+            has_gap = sender.gaps is not None and self.table.take_gap(sender, one, header)
+            one.deliver(Received(head, body, header, sender.node_id, Gap.LOST if has_gap else None))
+            self._stats.deliveries += 1
+            if one.is_full:
+                self._full[one] = None
+
+    def _take_part(self, frame: Frame, targets: Targets | None, sender: Sender) -> None:
+        """Take a part of a file, or hold a message of a transaction.
+
+        A message that no subscription here wants still counts towards the completeness of its transaction.
+        """
         buffer, start, body, end, header = frame
+        if header[KIND] == FILE:
+            if self.files is not None:
+                self.files.take(frame, targets, sender, self._deliver_file)
+            return
+        if not header[FLAGS] & IN_TRANSACTION:
+            if targets is not None:
+                self._deliver(frame, targets, sender)
+            return
         if header is SKIPPED_HEADER:
             self.table.mark(sender, Loss.UNREADABLE)
             self.table.uncount_skip()
@@ -368,11 +425,6 @@ class Router:
         targets = self.targets.of_frame(frame)
         if targets is not None:
             self._deliver(frame, targets, sender)
-
-    def _note_dropped(self, parts: Iterable[_Part | None]) -> None:
-        """Mark the next message of the senders of a transaction that is dropped."""
-        for sender in {part[1] for part in parts if part is not None}:
-            self.table.mark(sender, Loss.TRANSACTION)
 
 
 class TaskLoop(Protocol):

@@ -118,8 +118,8 @@ class Subscriptions:
         return any(inbox.destination == destination for inbox in self.inboxes)
 
     def _on_full(self, inbox: Inbox, loss: Loss | None) -> None:
-        if loss is Loss.GIVEN_UP:
-            inbox.take_losses(loss)  # the listener's task has reported it
+        if loss in (Loss.GIVEN_UP, Loss.FILE):
+            inbox.take_losses(loss)  # the listener's task, or the bus, has reported it
         elif loss is not None:
             delay_s = _LET_GO_REPORTED_AFTER_S if inbox.is_let_go else _LOSSES_REPORTED_AFTER_S[loss]
             self._loop.call_later(delay_s, self._report_losses, inbox, loss)

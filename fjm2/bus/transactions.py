@@ -2,32 +2,30 @@
 
 A batch may be spread over several lanes, each a sender of its own. Batches of one connection that share a sender are
 released in the order of their numbers, which is that of their commits. A batch that cannot become complete is dropped
-and reported: if its senders are gone or bytes of theirs were lost, and nothing more came for a while; if nothing came
-for long; or if there is no memory for it.
+and reported: if its senders are gone or silent, or bytes of theirs were lost, and nothing more came for a while; if
+nothing came for long; or if there is no memory for it.
 """
 
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, Generic, TypeVar
 
+from fjm2.messages.frame import TRANSACTION_BYTES, TRANSACTION_BYTES_MAX, TRANSACTION_PART_BYTES
 from fjm2.messages.header import Transaction
 
 from .reports import BusReport, TransactionDropped
 
-BYTES_MAX: Final = 64 << 20
-"""Greatest memory of all incomplete batches together."""
-_PART_BYTES: Final = 128
-"""Estimated memory of a message besides its frame. A message that no subscriber here wants takes this much, too."""
-_BATCH_BYTES: Final = 1024
-"""Estimated memory of a batch besides its messages."""
+BYTES_MAX: Final = 4 * TRANSACTION_BYTES_MAX
+"""Greatest memory of all incomplete batches together. A few connections may commit at the same time."""
 _BATCHES_MAX: Final = 256
 """Greatest number of incomplete batches of one connection. FJM2 commits batches one after the other, so more are
 hostile or lost."""
 _DROPPED_ONE_IN: Final = 16
 """Share of the batches that is dropped at once when memory is short: 1 in 16. It takes time to find the largest
 batches."""
-_DOUBTFUL_S: Final = 5.0
-"""Time after the last message for which a batch is kept if its senders are gone or bytes of theirs were lost."""
+SILENT_S: Final = 5.0
+"""Time after the last message for which a batch is kept if its senders are gone, or silent for as long, or if bytes of
+theirs were lost. A sender in the middle of a transaction is heard several times a second."""
 _STALLED_S: Final = 60.0
 """Time after the last message for which any batch is kept."""
 _REMEMBERED_MAX: Final = 1024
@@ -40,6 +38,7 @@ class TransactionDrop(Enum):
     """Reasons to drop a batch."""
 
     SENDER_GONE = "its sender is gone"
+    SENDER_SILENT = "its sender is silent, and may be gone"
     BYTES_LOST = "bytes of its sender were lost"
     STALLED = "the rest did not come"
     NO_MEMORY = "there is no memory for more"
@@ -53,7 +52,7 @@ class _Batch(Generic[_Part]):
         self.size = size
         self.parts: dict[int, _Part | None] = {}
         """Parts by their place in the batch; None for a message that no subscriber here wants."""
-        self.bytes = _BATCH_BYTES
+        self.bytes = TRANSACTION_BYTES
         self.senders: set[int] = set()
         self.live: set[int] = set()
         """Senders that are not gone."""
@@ -64,15 +63,19 @@ class _Batch(Generic[_Part]):
     def is_complete(self) -> bool:
         return len(self.parts) == self.size
 
-    def overdue(self, now: float) -> TransactionDrop | None:
+    def overdue(self, now: float, is_silent: Callable[[int], bool]) -> TransactionDrop | None:
         """Return the reason to drop the batch now, or None to keep waiting."""
         if self.is_complete:
             return None
         silent_s = now - self.changed_at
-        if silent_s >= _DOUBTFUL_S and not self.live:
+        if silent_s < SILENT_S:
+            return None
+        if not self.live:
             return TransactionDrop.SENDER_GONE
-        if silent_s >= _DOUBTFUL_S and self.has_gap:
+        if self.has_gap:
             return TransactionDrop.BYTES_LOST
+        if all(map(is_silent, self.live)):
+            return TransactionDrop.SENDER_SILENT
         return TransactionDrop.STALLED if silent_s >= _STALLED_S else None
 
 
@@ -125,7 +128,7 @@ class Transactions(Generic[_Part]):
             self.refused += 1
             return
         batch.parts[transaction.place] = part
-        size = _PART_BYTES + part_bytes
+        size = TRANSACTION_PART_BYTES + part_bytes
         batch.bytes += size
         self.held_bytes += size
         batch.senders.add(sender)
@@ -148,10 +151,18 @@ class Transactions(Generic[_Part]):
         for batch in self._all():
             batch.live.discard(sender)
 
-    def expire(self, now: float) -> None:
-        """Drop batches that have waited long enough, and release batches that waited for them."""
+    def postpone(self, seconds: float) -> None:
+        """Let all batches wait for longer, because this process did not listen for so many seconds."""
         for batch in self._all():
-            reason = batch.overdue(now)
+            batch.changed_at += seconds
+
+    def expire(self, now: float, is_silent: Callable[[int], bool] = lambda _: False) -> None:
+        """Drop batches that have waited long enough, and release batches that waited for them.
+
+        `is_silent` returns True if nothing was heard of a sender for `SILENT_S`.
+        """
+        for batch in self._all():
+            reason = batch.overdue(now, is_silent)
             if reason is not None:
                 self._drop(batch, reason)
 

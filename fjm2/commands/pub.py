@@ -8,10 +8,18 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 
 from fjm2.base.quantities import counted
-from fjm2.jms import Topic
+from fjm2.jms import FileMessage, Topic
 
 from .support.bodies import NUMBER, STDIN, Bodies, MessageTemplate, Pace
 from .support.bus_link import BusLink, open_bus_link, say
@@ -25,8 +33,11 @@ _SIZE_BYTES = 1024  # size of a test message: usual for benchmarks, and fits one
 @click.argument("topic", type=TopicName())
 @click.argument("body", required=False)
 @click.option("--count", type=click.IntRange(min=1), help="Send this many messages.  [default: 1]")
-@click.option("--size", type=click.IntRange(1, 1 << 28), help=f"Bytes of a test message.  [default: {_SIZE_BYTES}]")
+@click.option("--size", type=click.IntRange(1, 60_000_000), help=f"Bytes of a test message.  [default: {_SIZE_BYTES}]")
 @click.option("--rate", type=Number(1e-6, 1e9), help="Messages a second.  [default: as fast as possible]")
+@click.option(
+    "--file", "path", type=click.Path(exists=True, dir_okay=False), help="Send this file, of any size, as one message."
+)
 @click.option("--whole", is_flag=True, help="Send all of standard input as one message, not one per line.")
 @message_options
 @bus_options
@@ -39,6 +50,7 @@ def pub(
     size: int | None,
     rate: float | None,
     whole: bool,
+    path: str | None,
     uri: str,
     client_id: str | None,
     timeout_s: float,
@@ -55,15 +67,23 @@ def pub(
     Example: fjm2 pub prices 17.25 -p symbol=ABC
              tail -f log | fjm2 pub logs -
              fjm2 pub test --count 100000 --size 512 --rate 5000
+             fjm2 pub images --file disk.img
     """
-    if body is None and count is None and size is None:
-        raise click.UsageError("expected BODY, or - for standard input, or --count or --size for test messages")
+    if path is not None and (body is not None or count is not None or size is not None or form["as_bytes"]):
+        raise click.UsageError("--file is not valid with BODY, --count, --size or --bytes")
+    if body is None and count is None and size is None and path is None:
+        raise click.UsageError(
+            "expected BODY, or - for standard input, or --count or --size for test messages, or --file"
+        )
     if body is not None and size is not None:
         raise click.UsageError("--size is only valid for test messages, without BODY")
     if body == STDIN and count is not None:
         raise click.UsageError("--count is not valid for standard input")
     if whole and body != STDIN:
         raise click.UsageError("--whole is only valid for standard input: fjm2 pub TOPIC - --whole")
+    if path is not None:
+        run(_pub_file(topic, path, MessageTemplate(**form), uri, client_id, timeout_s, quiet))
+        return
     bodies = Bodies(body, whole, count, size or _SIZE_BYTES)
     run(_pub(topic, bodies, MessageTemplate(**form), rate, uri, client_id, timeout_s, quiet))
 
@@ -94,6 +114,46 @@ async def _pub(
                 tally.subscribers = max(tally.subscribers, link.bus.subscribers(topic))
                 say(tally.summary(topic))
     return 1 if link.is_unconfirmed else 0
+
+
+async def _pub_file(
+    topic: Topic,
+    path: str,
+    form: MessageTemplate,
+    uri: str,
+    client_id: str | None,
+    timeout_s: float,
+    quiet: bool,
+) -> int:
+    async with open_bus_link(uri, client_id) as link:
+        await link.bus.ready()
+        tally = _Tally()
+        tally.subscribers = link.bus.subscribers(topic)
+        message = FileMessage(path)
+        form.stamp(message)
+        producer = link.session.create_producer(topic)
+        form.configure(producer)
+        with _file_progress(message, quiet or is_quiet(False)):
+            await producer.send(message)
+            if not form.non_persistent:
+                await link.confirmed(timeout_s)
+        tally.messages, tally.bytes = 1, message.size
+        if not quiet:
+            say(tally.summary(topic))
+    return 1 if link.is_unconfirmed else 0
+
+
+@contextmanager
+def _file_progress(message: FileMessage, is_hidden: bool) -> Iterator[None]:
+    """Show on the terminal how much of a file is sent."""
+    if is_hidden:
+        yield
+        return
+    columns = (TextColumn("sending"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=message.size)
+        message.on_progress = lambda progress: bar.update(task, completed=progress.done)
+        yield
 
 
 class _Tally:

@@ -12,7 +12,7 @@ from .support.bus_link import open_bus_link, say
 from .support.bus_options import SelectorText, TopicNames, bus_options, output_options, timeout_option
 from .support.common import run
 from .support.receiving import Printer, abandon_stdout
-from .support.rendering import formatter_for
+from .support.rendering import formatter_for, saving
 
 
 @click.command()
@@ -23,6 +23,12 @@ from .support.rendering import formatter_for
 @click.option("--count", type=click.IntRange(min=1), help="End after this many messages.  [default: at Ctrl-C]")
 @timeout_option("End after this time in any case.")
 @output_options
+@click.option(
+    "--save-to",
+    type=click.Path(exists=True, file_okay=False, writable=True),
+    metavar="DIR",
+    help="Keep received files in this folder, under their own names.",
+)
 @click.option(
     "--overflow",
     default=Overflow.BLOCK.value,
@@ -40,6 +46,7 @@ def sub(
     as_json: bool,
     with_headers: bool,
     no_newline: bool,
+    save_to: str | None,
     overflow: str,
     uri: str,
     client_id: str | None,
@@ -47,15 +54,19 @@ def sub(
 ) -> None:
     """Print the messages of TOPIC, or of all topics that match a pattern.
 
-    Text and bytes are printed unchanged, maps, streams and objects as JSON. The exit code is 1 if messages were lost
+    Text and bytes are printed unchanged, maps, streams and objects as JSON. Of files, name and size are printed;
+    --save-to keeps them. The exit code is 1 if messages were lost
     or dropped, or fewer than --count arrived.
 
     \b
     Example: fjm2 sub prices --selector "symbol = 'ABC' AND price > 17"
              fjm2 sub prices --json --count 10
              fjm2 sub "prices.>" --headers
+             fjm2 sub images --save-to downloads
     """
     show = formatter_for(as_json, with_headers, no_newline)
+    if save_to is not None:
+        show = saving(show, save_to)
     run(_sub(topic, selector, count, timeout_s, Printer(show), overflow, uri, client_id, quiet))
 
 

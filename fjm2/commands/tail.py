@@ -16,6 +16,7 @@ from fjm2.base.logs import one_line
 from fjm2.base.quantities import counted
 from fjm2.jms import Message, Selector, Topic, TopicPattern
 from fjm2.messages.destination import KIND_FLAGS
+from fjm2.messages.files.parts import is_later_part
 from fjm2.messages.frame import Frame, is_sent_to, look_up, name_of
 from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, FLAGS
 from fjm2.messages.message import open_message
@@ -52,7 +53,7 @@ class TailQueue:
     def add(self, frame: Frame, _sender_id: int) -> None:
         """Add the message of a frame, if topic and selector fit."""
         buffer, start, body, end, header = frame
-        if not self._is_wanted(frame):
+        if not self._is_wanted(frame) or is_later_part(buffer, start, header):
             return
         size = end - start + _FRAME_COST_BYTES
         if len(self._waiting) >= _WAITING_MAX or (self._bytes + size > _WAITING_BYTES_MAX and self._waiting):

@@ -46,6 +46,7 @@ from fjm2.messages.errors import (
     TransactionInProgressError,
     TransactionRolledBackError,
 )
+from fjm2.messages.files.file_message import FileMessage, FileProgress, ProgressListener
 from fjm2.messages.foreign import MessageProtocol
 from fjm2.messages.map_message import MapMessage
 from fjm2.messages.message import Message
@@ -89,6 +90,8 @@ __all__ = [
     "Destination",
     "Double",
     "ExceptionListener",
+    "FileMessage",
+    "FileProgress",
     "Float",
     "IllegalStateError",
     "Int",
@@ -125,6 +128,7 @@ __all__ = [
     "Overflow",
     "PickleCodec",
     "ProducerStatistics",
+    "ProgressListener",
     "Properties",
     "PropertyValue",
     "Queue",

@@ -11,6 +11,7 @@ from fjm2.bus.inbox import Inbox, MessageListener
 from fjm2.bus.statistics import ConsumerStatistics
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError
+from fjm2.messages.files.file_message import ProgressListener
 from fjm2.messages.message import Message
 
 from .dispatcher import Dispatcher
@@ -94,6 +95,15 @@ class MessageConsumer:
     def message_listener(self, listener: MessageListener | None) -> None:
         self._dispatcher.check_open()
         self._dispatcher.listen(self._inbox, listener)
+
+    @property
+    def on_progress(self) -> ProgressListener | None:
+        """Function called while files are received, several times a second. It must not wait."""
+        return self._inbox.on_progress
+
+    @on_progress.setter
+    def on_progress(self, listener: ProgressListener | None) -> None:
+        self._inbox.on_progress = listener
 
     def statistics(self) -> ConsumerStatistics:
         """Return counters since the consumer was created, and its present state."""

@@ -1,5 +1,6 @@
 """The producer of a context: options, headers and properties in a call chain, and bodies of any kind."""
 
+import os
 from collections.abc import Coroutine, Mapping
 from typing import Any, Self
 
@@ -9,6 +10,7 @@ from fjm2.messages.bytes_message import BytesMessage
 from fjm2.messages.delivery import DeliveryMode
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError
+from fjm2.messages.files.file_message import FileMessage
 from fjm2.messages.foreign import MessageProtocol, adopt, stamp_foreign
 from fjm2.messages.map_message import MapMessage
 from fjm2.messages.message import Message, put_property
@@ -46,6 +48,8 @@ def message_of(body: object, codec: ObjectCodec) -> Message:
         return made
     if isinstance(body, Mapping):
         return _mapping_message(body, codec)
+    if isinstance(body, os.PathLike):
+        return FileMessage(body)
     return ObjectMessage(body, codec)
 
 
@@ -328,7 +332,7 @@ class JMSProducer(AnyJMSProducer):
         reply_to: Destination | None = None,
         type: str | None = None,  # noqa: A002
     ) -> Coroutine[Any, Any, Self]:
-        """Send a message, or a body (str, bytes, mapping, None, or any other object) as a message of its kind.
+        """Send a message, or a body (str, bytes, mapping, path, None, or any other object) as a message of its kind.
 
         The producer's options, headers and properties override those of the message. The arguments override both, for
         this message alone. The message is sent as it and the producer are at the call, even if the coroutine returned

@@ -17,10 +17,12 @@ from .client_headers import ClientHeaders
 from .destination import KIND_FLAGS, Destination
 from .errors import JMSError, MessageFormatError
 from .header import (
+    FILE,
     FLAGS,
     FRAME_BYTES,
     HEADER,
     HEADER_BYTES,
+    IN_PARTS,
     IN_TRANSACTION,
     KIND,
     KIND_MAX,
@@ -50,10 +52,14 @@ from .properties import decode_properties, find_property
 from .selector.names import HEADERS
 from .types import PropertyValue
 
-FRAME_BYTES_MAX: Final = 256 << 20
-"""Size of the longest frame that is sent, in bytes. Receivers may accept less."""
-DEFAULT_RECEIVED_BYTES_MAX: Final = 64 << 20
-"""Size of the longest frame that a reader accepts by default. It bounds the memory that forged lengths can take."""
+FRAME_BYTES_MAX: Final = 64 << 20
+"""Size of the longest frame that is sent and accepted, in bytes. It bounds the memory that forged lengths can take."""
+TRANSACTION_BYTES_MAX: Final = FRAME_BYTES_MAX
+"""Size of the largest transaction that is sent, in bytes as receivers count them. They hold it until it is complete."""
+TRANSACTION_BYTES: Final = 1024
+"""Estimated memory of a transaction besides its messages."""
+TRANSACTION_PART_BYTES: Final = 128
+"""Estimated memory of a message of a transaction besides its frame, also of a message that no subscriber wants."""
 
 Parts = tuple[bytes, bytes]
 """A frame to be sent, in two parts: everything up to the body, and the body."""
@@ -65,6 +71,14 @@ SKIPPED_HEADER: Final[Header] = (VERSION, 0, IN_TRANSACTION, 0, 0, -1, 0, 0, 0, 
 """Header of `SKIPPED`. No destination has its hash. It counts as in a transaction, as those take the slow path."""
 SKIPPED: Final[Frame] = (b"", 0, 0, 0, SKIPPED_HEADER)
 """Stands among frames where a reader skipped something, if the reader `shows_skips`."""
+
+
+def too_large(frame_bytes: int) -> JMSError:
+    """Return the error of a message that no receiver would accept."""
+    return JMSError(
+        f"a message of {frame_bytes} bytes cannot be sent: expected at most {FRAME_BYTES_MAX}, headers included; "
+        "send a larger body as a file: create_file_message(path)"
+    )
 
 
 class FrameWriter:
@@ -105,7 +119,7 @@ class FrameWriter:
         name_bytes, property_bytes, section_bytes = len(name), len(properties), len(sections)
         frame_bytes = HEADER_BYTES + name_bytes + property_bytes + section_bytes + len(body)
         if frame_bytes > FRAME_BYTES_MAX:
-            raise JMSError(f"a message of {frame_bytes} bytes cannot be sent: expected at most {FRAME_BYTES_MAX}")
+            raise too_large(frame_bytes)
         self.number = number = self.number + 1
         header = (
             VERSION,
@@ -147,6 +161,8 @@ def with_properties(parts: Parts, change: Callable[[bytes], bytes]) -> Parts:
     properties = change(head[at:end])
     fields[FRAME_BYTES] += len(properties) - fields[PROPERTY_BYTES]
     fields[PROPERTY_BYTES] = len(properties)
+    if fields[FRAME_BYTES] > FRAME_BYTES_MAX:
+        raise too_large(fields[FRAME_BYTES])
     return HEADER.pack(*fields) + head[HEADER_BYTES:at] + properties + head[end:], body
 
 
@@ -261,7 +277,7 @@ class FrameReader:
         "frame_bytes_max",
     )
 
-    def __init__(self, frame_bytes_max: int = DEFAULT_RECEIVED_BYTES_MAX, shows_skips: bool = False) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, shows_skips: bool = False) -> None:
         self.frame_bytes_max = frame_bytes_max
         self.drops: Counter[FrameDrop] = Counter()
         self._shows_skips = shows_skips
@@ -316,7 +332,7 @@ class FrameReader:
                 or not name
                 or body > end
                 or length > longest
-            ):
+            ) and not (kind == FILE and self._is_part(header)):
                 at = self._skip(header, end, size) or shift + self._resume(marks, at + 1 - shift, size - shift)
                 self._show_skip(frames)
             elif end <= size:
@@ -355,6 +371,17 @@ class FrameReader:
         else:
             self.drops[FrameDrop.TOO_LARGE if is_too_large else FrameDrop.MALFORMED] += 1
         return end if header[FRAME_BYTES] >= HEADER_BYTES and not is_too_large and end <= size else 0
+
+    def _is_part(self, header: Header) -> bool:
+        """Return True if the header is that of a part of a file."""
+        version, _, flags, priority, length, _, name, properties, sections, _, _, _, _ = header
+        return (
+            version == VERSION
+            and bool(flags & IN_PARTS)
+            and priority <= PRIORITY_MAX
+            and name > 0
+            and HEADER_BYTES + name + properties + sections <= length <= self.frame_bytes_max
+        )
 
     def _show_skip(self, frames: list[Frame]) -> None:
         if self._shows_skips and (not frames or frames[-1] is not SKIPPED):

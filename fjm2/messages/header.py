@@ -32,6 +32,10 @@ NO_MESSAGE_ID: Final = 2
 NO_TIMESTAMP: Final = 4
 NULL_BODY: Final = 8
 IN_TRANSACTION: Final = 16
+IN_PARTS: Final = 128
+
+NOT_WHOLE: Final = IN_TRANSACTION | IN_PARTS
+"""Flags of frames that are not delivered by themselves."""
 
 PRIORITY_MAX: Final = 9  # Jakarta Messaging 3.1, 3.4.10
 
@@ -45,9 +49,13 @@ class Kind(IntEnum):
     MAP = 3
     STREAM = 4
     OBJECT = 5
+    FILE = 6
 
 
-KIND_MAX: Final = int(max(Kind))
+KIND_MAX: Final = int(Kind.OBJECT)
+"""Last kind whose messages are one frame each."""
+FILE: Final = int(Kind.FILE)
+"""Kind of messages that come in parts."""
 
 
 class Section(IntEnum):
@@ -64,6 +72,8 @@ class Section(IntEnum):
 _SECTION = struct.Struct("!BI")
 _DELAY = struct.Struct("!q")
 _TRANSACTION = struct.Struct("!QII")
+TRANSACTION_SECTION_BYTES: Final = _SECTION.size + _TRANSACTION.size
+"""Bytes that a frame grows by when it becomes a message of a transaction."""
 
 
 class Transaction(NamedTuple):

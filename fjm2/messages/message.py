@@ -175,6 +175,8 @@ class Message:
         if "_kind" in cls.__dict__:
             _CLASSES[cls._kind] = cls
             cls._kind_code = int(cls._kind)
+        if cls._kind <= Kind.OBJECT:
+            PLAIN_CLASSES.add(cls)
 
     @_Stamped
     def destination(self) -> Destination | None:
@@ -498,6 +500,8 @@ class Message:
 
 
 _CLASSES: dict[int, type[Message]] = {Kind.MESSAGE: Message}
+PLAIN_CLASSES: set[type] = {Message}
+"""Classes whose messages are one frame each: all but those of files."""
 _FIRST_WITH_MORE: Final = int(Kind.STREAM)
 
 

@@ -1,7 +1,10 @@
 """The `create_..._message` methods that sessions and contexts share."""
 
+import os
+
 from .bytes_message import BytesMessage
 from .destination import Queue, Topic
+from .files.file_message import FileMessage, ProgressListener
 from .map_message import MapMessage
 from .message import Message
 from .object_codec import ObjectCodec
@@ -45,6 +48,13 @@ class MessageFactory:
     def create_object_message(self, object: object = None) -> ObjectMessage:  # noqa: A002
         """Return a message whose body is an object, encoded by the connection's codec."""
         return ObjectMessage(object, self._check_usable())
+
+    def create_file_message(
+        self, path: str | os.PathLike[str] | None = None, on_progress: ProgressListener | None = None
+    ) -> FileMessage:
+        """Return a message whose body is a file of any size. `on_progress` is called while it is sent."""
+        self._check_usable()
+        return FileMessage(path, on_progress)
 
     def create_topic(self, name: str) -> Topic:
         """Return the topic with this name. Nothing is created on the network."""

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 from adapter import QUIET_S, WAIT_S, Api, eventually, listener, send_texts, texts
 
-from fjm2.jms import DeliveryMode, IllegalStateError, SessionMode, TextMessage, Topic, TransactionRolledBackError
+from fjm2.jms import (
+    BytesMessage,
+    DeliveryMode,
+    IllegalStateError,
+    JMSError,
+    ResourceAllocationError,
+    SessionMode,
+    TextMessage,
+    Topic,
+    TransactionRolledBackError,
+)
 
 TOPIC, OTHER = Topic("fjm2.transactions"), Topic("fjm2.transactions.other")
 TRANSACTED = SessionMode.SESSION_TRANSACTED
@@ -18,6 +28,12 @@ async def sessions(api: Api) -> tuple[Any, Any, Any]:
     connection = await api.connect()
     plain = await connection.create_session()
     return await connection.create_session(TRANSACTED), plain, await plain.create_consumer(TOPIC)
+
+
+def bytes_message(body: bytes) -> BytesMessage:
+    made = BytesMessage()
+    made.write_bytes(body)
+    return made
 
 
 async def test_x1_nothing_is_visible_before_the_commit(api: Api) -> None:
@@ -71,6 +87,36 @@ async def in_transaction(api: Api, session: Any, text: str, fails: bool = False)
         await session.inner.create_producer(TOPIC).send(TextMessage(text))
         if fails:
             raise ZeroDivisionError
+
+
+async def test_x1_what_receivers_would_not_hold_is_refused_at_the_send(api: Api) -> None:
+    session, _, consumer = await sessions(api)
+    producer = await session.create_producer(TOPIC)
+    body = bytes(30 << 20)
+    for _ in range(2):
+        await producer.send(bytes_message(body))
+    with pytest.raises(ResourceAllocationError, match=r"a transaction of 3 messages and 94,37.* at most 67108864"):
+        await producer.send(bytes_message(body))
+    await session.commit()
+    assert [len((await consumer.receive(WAIT_S)).get_body(bytes)) for _ in range(2)] == [len(body)] * 2
+    for end in (session.rollback, session.commit):  # either begins the next transaction anew
+        for _ in range(2):
+            await producer.send(bytes_message(body))
+        await end()
+    assert await consumer.receive(WAIT_S) is not None
+    assert await consumer.receive(WAIT_S) is not None
+    assert await consumer.receive(QUIET_S) is None
+
+
+async def test_x1_a_message_that_receivers_would_not_take_is_refused_at_the_send(api: Api) -> None:
+    session, plain, consumer = await sessions(api)
+    for sending in (session, plain):
+        producer = await sending.create_producer(TOPIC)
+        with pytest.raises(JMSError, match=r"a message of 67108.* bytes cannot be sent: expected at most 67108864"):
+            await producer.send(bytes_message(bytes(64 << 20)))
+        await producer.send(TextMessage("next"))
+    await session.commit()
+    assert await texts(consumer, 2) == ["next", "next"]
 
 
 @pytest.mark.parametrize("call", ["commit", "rollback"])

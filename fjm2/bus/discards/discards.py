@@ -28,15 +28,25 @@ class Discards:
         self._lanes = lanes
         self._presence = presence
         self._report = report
+        self.on_heard: Callable[[int], None] = lambda _: None
+        """Called with the node id of a subscriber whose consumers did not get messages of ours."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, tuple[int, int]] = {}
         """Messages and bytes lost and not told yet, by sender."""
+        self._undelivered: set[int] = set()
+        """Senders of which messages were lost before any consumer got them."""
         self._again: list[Notice] = []
         """Notices that are sent a second time: datagrams get lost."""
         self._number = 0
         self._sent_at = -_INTERVAL_S
         self._heard: OrderedDict[tuple[int, int], int] = OrderedDict()
         """Number of the last notice, by the node that sent it and our lane."""
+
+    def note_undelivered(self, sender_id: int, messages: int = 0, size: int = 0) -> None:
+        """Note messages that were lost before any consumer got them: they must not count as confirmed."""
+        if len(self._undelivered) < _SENDERS_MAX:
+            self._undelivered.add(sender_id)
+        self.note(sender_id, messages, size)
 
     def note(self, sender_id: int, messages: int = 0, size: int = 0) -> None:
         """Note that messages of a sender were lost here. Numbers are 0 if they are not known."""
@@ -58,20 +68,29 @@ class Discards:
         again, self._again = self._again, []
         for sender_id in list(self._waiting)[:_NOTICES_MAX]:
             self._number = (self._number + 1) & 0xFFFF
-            self._again.append(Notice(self._number, sender_id, *self._waiting.pop(sender_id)))
+            is_undelivered = sender_id in self._undelivered
+            self._undelivered.discard(sender_id)
+            self._again.append(Notice(self._number, sender_id, *self._waiting.pop(sender_id), is_undelivered))
         for notice in (*again, *self._again):
             self._lanes.session.send_command(notice.encode())
 
     def hear(self, node_id: int, content: bytes) -> bool:
         """Read the notice of a subscriber. Return False if it is malformed.
 
-        It is reported if that subscriber has confirmed something: otherwise the publisher knows as it is.
+        PERSISTENT messages that are not confirmed yet fail. The notice is reported if that subscriber has confirmed
+        something: otherwise the publisher knows as it is.
         """
         notice = decode(content)
         if notice is None:
             return False
         lane = next((lane for lane in self._lanes.with_streams if lane.node_id == notice.sender_id), None)
-        if lane is None or node_id not in lane.confirmed_by:
+        if lane is None:
+            return True
+        has_confirmed = node_id in lane.confirmed_by
+        is_failure = notice.is_undelivered and (
+            has_confirmed if lane.wants_all else node_id in self._presence.receivers(lane.topics)
+        )
+        if not (has_confirmed or is_failure):
             return True
         key = node_id, lane.number
         if self._heard.get(key) == notice.number:
@@ -80,6 +99,10 @@ class Discards:
         self._heard[key] = notice.number
         if len(self._heard) > _HEARD_MAX:
             self._heard.popitem(last=False)
+        if is_failure:
+            self.on_heard(node_id)
+        if not has_confirmed:
+            return True
         name = self._presence.names.of(node_id)
         messages, size = notice.lost_messages or None, notice.lost_bytes or None
         self._report(LostAfterConfirmation(node_id, lane.number, name, messages, size))

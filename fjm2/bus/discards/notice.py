@@ -2,10 +2,11 @@
 
 Big-endian:
 
-    u8 kind, 2 · u8 flags, 0 · u16 number of the notice · u32 node id of the publisher's lane
+    u8 kind, 2 · u8 flags · u16 number of the notice · u32 node id of the publisher's lane
     u32 messages lost, 0 if unknown · u64 bytes lost, 0 if unknown
 
-The first byte tells it from an announcement, whose version is 1.
+Flags: 1 some of the messages were never given to a consumer, so that they must not count as confirmed. The first byte
+tells a notice from an announcement, whose version is 1.
 """
 
 import struct
@@ -14,6 +15,7 @@ from typing import Final
 
 KIND: Final = 2
 """First byte of a notice."""
+_UNDELIVERED: Final = 1
 _NOTICE = struct.Struct("!BBHIIQ")
 _MESSAGES_MAX = (1 << 32) - 1
 _BYTES_MAX = (1 << 64) - 1
@@ -31,16 +33,20 @@ class Notice:
     """Messages lost as far as they could be counted."""
     lost_bytes: int = 0
     """Bytes lost as far as they could be counted."""
+    is_undelivered: bool = False
+    """True if some of the messages were never given to a consumer."""
 
     def encode(self) -> bytes:
         """Return its form on the wire."""
         messages, size = min(self.lost_messages, _MESSAGES_MAX), min(self.lost_bytes, _BYTES_MAX)
-        return _NOTICE.pack(KIND, 0, self.number & 0xFFFF, self.sender_id, messages, size)
+        return _NOTICE.pack(
+            KIND, _UNDELIVERED * self.is_undelivered, self.number & 0xFFFF, self.sender_id, messages, size
+        )
 
 
 def decode(content: bytes) -> Notice | None:
     """Return a notice, or None if `content` is malformed or something else. Later versions may append to it."""
     if len(content) < _NOTICE.size or content[0] != KIND:
         return None
-    _, _, number, sender_id, messages, size = _NOTICE.unpack_from(content)
-    return Notice(number, sender_id, messages, size)
+    _, flags, number, sender_id, messages, size = _NOTICE.unpack_from(content)
+    return Notice(number, sender_id, messages, size, bool(flags & _UNDELIVERED))

@@ -36,6 +36,8 @@ class Loss(Enum):
     """Incomplete messages of all senders took too much memory, or the sender had too many streams."""
     TRANSACTION = "transaction", Gap.LOST, "TransactionDropped"
     """A transaction did not become complete."""
+    FILE = "file", Gap.LOST, "FileDropped"
+    """A file did not become whole, or could not be stored."""
     UNSELECTABLE = "unselectable", Gap.LOST, "MessagesLostError"
     """The message's properties could not be read when the consumer's selector asked for them."""
     OVERFLOW = "overflow", Gap.DROPPED, "MessagesDroppedError"

@@ -9,6 +9,7 @@ from fjm2.bus.presence import PresenceTable
 from fjm2.bus.reports import (
     BusReport,
     BytesLost,
+    FileDropped,
     LossDetails,
     MessagesUnreadable,
     SenderLost,
@@ -96,13 +97,22 @@ class LossNotices:
         self.on_lost(sender, 0, 0)
         self._report(StreamsMissed(sender, self._lane_of(sender), count, details))
 
-    def note_transaction(self, report: BusReport) -> None:
-        """Report a transaction that the router dropped, with the name of its sender."""
+    def note_dropped(self, report: BusReport) -> None:
+        """Report a transaction or a file that the router dropped, with the name of its sender."""
         if isinstance(report, TransactionDropped) and report.senders:
             for sender in report.senders:
                 self.on_lost(sender, report.received, 0)
             report = replace(report, details=self._details(min(report.senders)))
+        elif isinstance(report, FileDropped):
+            if not report.is_cancelled:
+                self.on_lost(report.sender_id, 1, report.size)
+            report = replace(report, details=self._details(report.sender_id))
         self._report(report)
+
+    def note_skip(self, sender: int) -> None:
+        """Tell a sender at once that a message could not be read, before it is confirmed. `tick` tells of the next."""
+        if self.router.table.has_messages(sender) or self._lane_of(sender) is not None:
+            self.on_lost(sender, 1, 0)
 
     def tick(self) -> None:
         """Report what could not be read, at once and then every ten calls for each sender. Call this every second.
@@ -113,7 +123,8 @@ class LossNotices:
         for (sender, loss), count in self.router.table.take_skips().items():
             if self.router.table.has_messages(sender) or self._lane_of(sender) is not None:
                 self._skips[sender, loss] += count
-                self.on_lost(sender, count, 0)
+                if count > 1:
+                    self.on_lost(sender, count - 1, 0)  # `note_skip` has told of the first
         for (sender, loss), count in list(self._skips.items()):
             if self._ticks >= self._quiet_until.get(sender, 0):
                 del self._skips[sender, loss]

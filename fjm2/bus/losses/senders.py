@@ -9,6 +9,7 @@ message that is delivered, so that this message is flagged if the old stream was
 """
 
 from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
 from fjm2.bus.lane import LANE_OF_PRIORITY
@@ -163,6 +164,8 @@ class SenderTable:
         """Serial number of the latest subscription."""
         self._carriers: OrderedDict[tuple[int, int], Sender] = OrderedDict()
         """Senders by the connection and the lane that each was last seen to carry."""
+        self.on_skip: Callable[[int], None] = lambda _: None
+        """Called with a sender's node id at the first gap of a kind since `take_skips`."""
         self._unknown: OrderedDict[int, int] = OrderedDict()
         """Gaps of vanished senders of which no message was ever delivered, by node id: `PendingGaps.upto`."""
         self._sampled_at = now
@@ -256,6 +259,13 @@ class SenderTable:
         self._mark(sender, self._serial if upto is None else upto)
         if loss in (Loss.UNREADABLE, Loss.NO_MEMORY) and len(self._skips) < _SKIPS_MAX:
             self._skips[sender.node_id, loss] += 1
+            if self._skips[sender.node_id, loss] == 1:
+                self.on_skip(sender.node_id)
+
+    def mark_dropped(self, parts: Iterable[tuple[object, Sender] | None]) -> None:
+        """Mark the next message of the senders of a transaction that is dropped."""
+        for sender in {part[1] for part in parts if part is not None}:
+            self.mark(sender, Loss.TRANSACTION)
 
     def _mark(self, sender: Sender, upto: int) -> None:
         if sender.gaps is None:

@@ -44,11 +44,15 @@ class MessageTemplate:
         """Return a message with this body. Raise ClickException if a text message was asked for, but the body is not
         UTF-8."""
         made = self._empty(body)
-        for name, value in self.properties.items():
-            made.set_object_property(name, value)
-        made.type = self.jms_type
-        made.correlation_id = self.correlation_id
+        self.stamp(made)
         return made
+
+    def stamp(self, message: Message) -> None:
+        """Set headers and properties of a message."""
+        for name, value in self.properties.items():
+            message.set_object_property(name, value)
+        message.type = self.jms_type
+        message.correlation_id = self.correlation_id
 
     def _empty(self, body: bytes) -> Message:
         if self.as_bytes:

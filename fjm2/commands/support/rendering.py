@@ -1,8 +1,10 @@
 """Formats messages for people and programs: bodies, headers, JSON."""
 
 import base64
+import itertools
 import json
 import math
+import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,6 +15,7 @@ from fjm2.jms import (
     Byte,
     BytesMessage,
     Char,
+    FileMessage,
     Float,
     Long,
     MapMessage,
@@ -48,6 +51,7 @@ _KINDS = {
     MapMessage: "map",
     StreamMessage: "stream",
     ObjectMessage: "object",
+    FileMessage: "file",
     Message: "message",
 }
 
@@ -88,6 +92,8 @@ def _body(message: Message) -> Any:
             return _values(message)
         case ObjectMessage():
             return message.object
+        case FileMessage():
+            return {"name": message.name, "size": message.size} | ({"path": str(message.path)} if message.path else {})
         case MapMessage():
             return dict(message)
         case BytesMessage():
@@ -194,3 +200,26 @@ def _json_line(message: Message) -> bytes:
 
 def describe_error(error: FJM2Error, message: Message) -> str:
     return f"{message.message_id or 'a message without id'} cannot be read: {error}"
+
+
+def saving(show: Formatter, folder: str) -> Formatter:
+    """Return a formatter that keeps received files in a folder. Nothing there is overwritten."""
+
+    def save(message: Message) -> bytes:
+        if isinstance(message, FileMessage) and message.path is not None:
+            target = free_path(folder, message.name)
+            try:
+                message.save(target)
+            except OSError as error:
+                raise FJM2Error(f"it cannot be saved as {target}: {error}") from error
+        return show(message)
+
+    return save
+
+
+def free_path(folder: str, name: str) -> str:
+    """Return the path of a name in a folder, with a number before its extension if it is taken."""
+    stem, extension = os.path.splitext(name)
+    numbered = (f"{stem}-{number}{extension}" for number in itertools.count(2))
+    paths = (os.path.join(folder, one) for one in itertools.chain((name,), numbered))
+    return next(path for path in paths if not os.path.lexists(path))

@@ -9,6 +9,7 @@ from fjm2.jms import consumer as aio_consumer
 from fjm2.jms.consumer import typed_listener
 from fjm2.jms.listener_task import ThreadListener
 from fjm2.messages.destination import Destination
+from fjm2.messages.files.file_message import ProgressListener
 from fjm2.messages.message import Message
 
 from .closing import Closable
@@ -50,6 +51,15 @@ class MessageConsumer(Closable):
     @message_listener.setter
     def message_listener(self, listener: MessageListener | None) -> None:
         run(setattr, self._inner, "message_listener", listener and self._threads.listener_of(listener))
+
+    @property
+    def on_progress(self) -> ProgressListener | None:
+        """Function called while files are received, several times a second. It runs in the loop of FJM2."""
+        return self._inner.on_progress
+
+    @on_progress.setter
+    def on_progress(self, listener: ProgressListener | None) -> None:
+        self._inner.on_progress = listener
 
     def statistics(self) -> ConsumerStatistics:
         """Return the counters and the present state of the consumer."""

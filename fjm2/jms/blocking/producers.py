@@ -36,8 +36,8 @@ class MessageProducer(AnyProducer, Closable):
         full."""
         with self._threads.queue.lock:
             post = self._frame(message, dest, delivery_mode, priority, time_to_live)
-            self._threads.send(post, message, on_complete)
-        self._note_sent(self._threads.queue.wait_for_room())
+            waiting = self._threads.send(post, message, on_complete)
+        self._note_sent(self._threads.wait(waiting))
 
     def send_async(
         self,
@@ -85,13 +85,13 @@ class JMSProducer(AnyJMSProducer):
         reply_to: Destination | None = None,
         type: str | None = None,  # noqa: A002
     ) -> Self:
-        """Send a message, or a body as a message of its kind: str, bytes, mapping, None or any other object.
+        """Send a message, or a body as a message of its kind: str, bytes, mapping, path, None or any other object.
 
         The producer's options, headers and properties override those of the message. The arguments override both, for
         this message alone.
         """
         with self._threads.queue.lock:
             options = properties, delivery_mode, priority, time_to_live, delivery_delay, correlation_id, reply_to, type
-            self._threads.send(*self._frame(dest, body, *options), self._async_listener)
-        self._note_sent(self._threads.queue.wait_for_room())
+            waiting = self._threads.send(*self._frame(dest, body, *options), self._async_listener)
+        self._note_sent(self._threads.wait(waiting))
         return self

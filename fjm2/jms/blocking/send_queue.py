@@ -13,6 +13,7 @@ from fjm2.bus.completions import CompletionListener
 from fjm2.bus.errors import UnconfirmedError
 from fjm2.bus.publication import Outbox, Post
 from fjm2.messages.errors import IllegalStateError
+from fjm2.messages.files.file_message import FileBody
 from fjm2.messages.header import FRAME_BYTES, HEADER
 
 from .loop_thread import LOOP
@@ -49,6 +50,15 @@ class SendQueue:
         self._size += HEADER.unpack_from(post[2][0])[FRAME_BYTES]
         if self._task is None:
             self._task = LOOP.submit(self._forward())
+
+    def put_any(self, outbox: Outbox, post: Post) -> "FileSend | None":
+        """Queue a post like `put`. If it has a file, return what tells when the whole file is sent."""
+        if type(post[2][1]) is not FileBody:
+            self.put(outbox.put, post)
+            return None
+        sending = FileSend(outbox)
+        self.put(sending.put, post)
+        return sending
 
     def wait_for_room(self) -> float | None:
         """Wait until there is room. Return the seconds waited; None if there was room. The caller does not hold the
@@ -134,3 +144,30 @@ class PendingSend:
             self.outcome.set_result(None)
         else:
             self.outcome.set_exception(error)
+
+
+class FileSend:
+    """A send of a file. A thread waits for its end, and messages of other sessions need not."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.outcome: Future[None] = Future()
+        """Done when the whole file is sent, or could not be."""
+        self._outbox = outbox
+        self._task: asyncio.Task[None] | None = None
+
+    def put(self, post: Post) -> None:
+        self.outcome.set_running_or_notify_cancel()
+        self._task = asyncio.get_running_loop().create_task(self._run(post))
+
+    async def _run(self, post: Post) -> None:
+        try:
+            waiting = self._outbox.put(post)
+            if waiting is not None:
+                await waiting
+        except asyncio.CancelledError:
+            self.outcome.set_exception(IllegalStateError("the connection is closed"))
+            raise
+        except Exception as error:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(None)

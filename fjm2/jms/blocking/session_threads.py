@@ -45,12 +45,19 @@ class SessionThreads:
         await self.queue.drained(nullcontext())
         return await function(*arguments, **options)
 
-    def send(self, post: Post, message: Any, listener: CompletionListener | None) -> None:
-        """Queue a message. The caller holds the queue's lock."""
-        if listener is None:
-            self.queue.put(self.core.outbox.put, post)
-        else:
+    def send(self, post: Post, message: Any, listener: CompletionListener | None) -> Future[None] | None:
+        """Queue a message. The caller holds the queue's lock, and passes what is returned to `wait` without it."""
+        if listener is not None:
             self.send_async(post, message, listener)
+        elif (sending := self.queue.put_any(self.core.outbox, post)) is not None:
+            return sending.outcome
+        return None
+
+    def wait(self, sending: Future[None] | None) -> float | None:
+        """Wait for room, and for the end of a file. Return the seconds waited for room; None if there was room."""
+        if sending is not None:
+            sending.result()
+        return self.queue.wait_for_room()
 
     def send_async(self, post: Post, message: Any, listener: CompletionListener | None) -> Future[None]:
         """Queue a message, and return a future of its outcome. The caller holds the queue's lock."""

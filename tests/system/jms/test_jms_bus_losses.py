@@ -155,7 +155,7 @@ def test_a_dead_subscriber_is_waited_for_only_so_long(port: int) -> None:
 def test_a_publisher_that_dies_is_reported_and_its_transaction_dropped(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "_DOUBTFUL_S", 0.1)
+    monkeypatch.setattr(transactions, "SILENT_S", 0.1)
 
     async def main() -> None:
         async with node(port, inactivity_s=1.0) as receiving:

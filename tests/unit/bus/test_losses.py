@@ -279,7 +279,7 @@ def test_a_dropped_transaction_is_flagged_and_names_its_sender() -> None:
     watched = Watched()
     watched.name()
     bench = Bench(watched.subscriber)
-    bench.router.transactions._report = watched.notices.note_transaction
+    bench.router.transactions._report = watched.notices.note_dropped
     watched.notices.router = bench.router
     bench.take([message("1.0", transaction=Transaction(1, 0, 2))])
     bench.now += 60.0

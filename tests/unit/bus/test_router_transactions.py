@@ -129,6 +129,36 @@ def test_a_batch_that_does_not_go_on_is_dropped_some_time() -> None:
     assert dropped(bench.reports) == [(1, 1, TransactionDrop.STALLED.value)]
 
 
+def test_a_batch_whose_senders_are_silent_is_dropped_soon() -> None:
+    subscriber = Subscriber()
+    bench = Bench(subscriber)
+    bench.take([part(1, 0, 3), part(2, 0, 2)])
+    bench.take([part(1, 1, 3)], sender=OTHER)
+    silent: set[int] = set()
+    bench.now += 5.0
+    bench.router.check(silent.__contains__)
+    silent.add(SENDER)
+    bench.now -= 0.1
+    bench.router.check(silent.__contains__)
+    assert not bench.reports
+    bench.now += 0.1
+    bench.router.check(silent.__contains__)
+    assert dropped(bench.reports) == [(2, 1, TransactionDrop.SENDER_SILENT.value)]  # the first has a sender that lives
+    silent.add(OTHER)
+    bench.router.check(silent.__contains__)
+    assert dropped(bench.reports)[1:] == [(1, 2, TransactionDrop.SENDER_SILENT.value)]
+
+
+def test_time_in_which_nobody_listened_does_not_count() -> None:
+    bench = Bench(Subscriber())
+    bench.take([part(1, 0, 2)])
+    bench.now += 50.0
+    bench.router.check(lambda _: True, unheard_s=50.0)
+    bench.now += 4.9
+    bench.router.check(lambda _: True)
+    assert not bench.reports
+
+
 def test_later_parts_of_a_dropped_batch_begin_no_new_one() -> None:
     subscriber = Subscriber()
     bench = Bench(subscriber)

@@ -1,0 +1,1 @@
+"""Files as bodies of messages: sent in parts, and put together on disk."""
