@@ -305,7 +305,7 @@ def test_a_squelch_counts_when_the_sender_repeats_it() -> None:
     while len(victim.sent_of(Nack)) == nacks:
         victim.pass_time(0.1)
     squelch = fake.flush(1, 0, flavor=3)
-    assert victim.take(fake, squelch) == [StreamGapOpened(1, 0, 1, LossReason.SQUELCHED)]
+    assert victim.take(fake, squelch) == [StreamGapOpened(1, 0, 1, 90, LossReason.SQUELCHED)]
     assert victim.pass_time(5.0) == []
     lost, received = victim.take(fake, fake.data(0, 10, b"\0\1\0\0\0\0\0\x20z" + bytes(9), fti=ext, flags=0x20))
     assert lost == StreamLost(1, 0, 1, 32, LossReason.SQUELCHED)

@@ -53,8 +53,8 @@ class LossNotices:
         self._ticks = 0
         self.on_lost: Callable[[int, int, int], None] = lambda _sender, _messages, _bytes: None
         """Called with a sender, and the numbers of messages and bytes that were lost; 0 if unknown."""
-        self._open_gaps: set[tuple[int, int]] = set()
-        """Sender and object id of streams with a reported gap whose length is not known yet."""
+        self._open_gaps: dict[tuple[int, int], int] = {}
+        """Bytes reported of gaps whose end is not known yet, by sender and object id."""
 
     def note(self, event: LossEvent) -> None:
         """Mark and report a loss."""
@@ -64,9 +64,9 @@ class LossNotices:
                     self._unread = sender
                 else:
                     self._note_bytes(event)
-            case StreamGapOpened(sender, stream, start, reason):
-                self._note_bytes(StreamLost(sender, stream, start, start, reason))
-                self._open_gaps.add((sender, stream))
+            case StreamGapOpened(sender, stream, start, size):
+                self._tell_bytes(event, start, size)
+                self._open_gaps[sender, stream] = size
             case ObjectLost(sender, reason=reason):
                 if reason not in _GOING:
                     self._note_streams(sender, 1)
@@ -74,22 +74,29 @@ class LossNotices:
                 self._note_streams(sender, count)
             case SenderVanished(sender, reason):
                 details = self._details(sender)
-                self._open_gaps = {gap for gap in self._open_gaps if gap[0] != sender}
+                self._open_gaps = {place: size for place, size in self._open_gaps.items() if place[0] != sender}
                 is_lost = self.router.forget(sender, self._unread == sender)
                 self._unread = None
                 if is_lost:
                     self._report(SenderLost(sender, self._lane_of(sender), reason, details))
 
     def _note_bytes(self, lost: StreamLost) -> None:
-        sender, size = lost.sender_id, lost.end - lost.start
-        details = self._details(sender, lost.object_id, size)
-        self.router.note_gap(sender, lost.object_id, size)
+        """Mark and report lost bytes, but not those that were reported when the gap opened."""
+        place = lost.sender_id, lost.object_id
+        told = self._open_gaps.pop(place, None)
+        size = lost.end - lost.start - (told or 0)
+        if told is not None and size <= 0:
+            self.router.note_gap(*place, size)
+            return
+        self._tell_bytes(lost, lost.start + (told or 0), size)
+
+    def _tell_bytes(self, event: StreamLost | StreamGapOpened, start: int, size: int) -> None:
+        sender, stream = event.sender_id, event.object_id
+        details = self._details(sender, stream, size)
+        self.router.note_gap(sender, stream, size)
         self.on_lost(sender, 0, size)
-        if (sender, lost.object_id) in self._open_gaps:
-            self._open_gaps.remove((sender, lost.object_id))
-            return  # reported when it opened
-        end = lost.end if size else None
-        self._report(BytesLost(sender, self._lane_of(sender), lost.start, end, lost.reason, details))
+        end = start + size if size else None
+        self._report(BytesLost(sender, self._lane_of(sender), start, end, event.reason, details))
 
     def _note_streams(self, sender: int, count: int) -> None:
         details = self._details(sender)

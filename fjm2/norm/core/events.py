@@ -235,15 +235,18 @@ class StreamReceived(SenderEvent):
 
 @dataclass(frozen=True, slots=True)
 class StreamGapOpened(SenderEvent):
-    """Bytes of a stream were given up, and it is not known yet how many.
+    """Bytes of a stream were given up, and nothing has come after them yet.
 
-    `StreamLost` follows with the next bytes, or when the stream is given up.
+    `StreamLost` follows with the next bytes, or when the stream is given up. Only then is it certain how many they are,
+    and there may be more of them.
     """
 
     object_id: int
     """Transport id of the stream."""
     start: int
     """Offset of the first lost byte."""
+    size: int
+    """Number of lost bytes so far, if all of their segments were full."""
     reason: LossReason
     """Reason of the loss."""
 

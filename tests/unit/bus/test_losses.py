@@ -110,17 +110,25 @@ def test_a_gap_is_told_when_it_opens_and_only_then() -> None:
     frame = message("a")
     watched.bench.take([frame])
     place = sum(map(len, frame))
-    watched.notices.note(StreamGapOpened(SENDER, STREAM, place, SQUELCHED))
+    watched.notices.note(StreamGapOpened(SENDER, STREAM, place, 700, SQUELCHED))
     report = watched.report
     assert isinstance(report, BytesLost)
-    assert (report.start, report.end) == (place, None)
+    assert (report.start, report.end) == (place, place + 700)
     watched.notices.note(StreamLost(SENDER, STREAM, place, place + 500, SQUELCHED))
     assert watched.reports == [report]
     watched.bench.take([message("b"), message("c")])
     assert watched.subscriber.gaps == [False, True, False]
-    assert lost == [(SENDER, 0, 0), (SENDER, 0, 500)]
-    watched.notices.note(StreamLost(SENDER, STREAM, place + 900, place + 1_000, SQUELCHED))
-    assert len(watched.reports) == 2
+    assert lost == [(SENDER, 0, 700)]
+
+
+def test_a_gap_that_grows_after_it_was_told_is_told_again() -> None:
+    watched = Watched()
+    watched.bench.take([message("a")])
+    watched.notices.note(StreamGapOpened(SENDER, STREAM, 100, 500, SQUELCHED))
+    watched.notices.note(StreamLost(SENDER, STREAM, 100, 900, SQUELCHED))
+    watched.notices.note(StreamLost(SENDER, STREAM, 1_000, 1_200, SQUELCHED))
+    told = [(report.start, report.end) for report in watched.reports if isinstance(report, BytesLost)]
+    assert told == [(100, 600), (600, 900), (1_000, 1_200)]
 
 
 def test_the_time_span_begins_when_the_sender_was_last_heard(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ class StreamDelivery:
         "_emit",
         "_fields",
         "_gap_reason",
+        "_gap_segments",
         "_is_gap_announced",
         "_lengths",
         "_object_id",
@@ -78,6 +79,8 @@ class StreamDelivery:
         """Offset in the stream of the next byte to deliver."""
         self._gap_reason: LossReason | None = None
         """Reason of the gap before the next segment, whose offset will tell how much was lost."""
+        self._gap_segments = 0
+        """Number of segments in this gap."""
         self._is_gap_announced = False
         self._view(np.empty((0, _HEADER_BYTES), np.uint8))
 
@@ -102,21 +105,24 @@ class StreamDelivery:
         """True if the stream has been delivered to its end."""
         return self.state is DeliveryState.ENDED
 
-    def note_gap(self, reason: LossReason) -> None:
-        """Note that segments before the next one will not arrive."""
+    def note_gap(self, reason: LossReason, segments: int = 1) -> None:
+        """Note that segments before the next one will not come."""
         self._gap_reason = reason
+        self._gap_segments += segments
         self.is_contiguous = False
 
-    def announce_gap(self) -> None:
+    def announce_gap(self, segment_bytes: int) -> None:
         """Report that a gap has opened, unless it was reported, or nothing of the stream has been delivered."""
         if self._gap_reason is not None and self.is_open and not self._is_gap_announced:
             self._is_gap_announced = True
-            self._emit(StreamGapOpened(self._sender_id, self._object_id, self.offset, self._gap_reason))
+            size = self._gap_segments * segment_bytes
+            self._emit(StreamGapOpened(self._sender_id, self._object_id, self.offset, size, self._gap_reason))
 
     def go_back(self, offset: int) -> None:
         """Deliver again from an offset on: what was delivered after it was forged."""
         self.offset = offset
-        self.note_gap(LossReason.FORGED)
+        self._gap_segments = 0
+        self.note_gap(LossReason.FORGED, 0)
 
     def deliver(self, rows: NDArray[np.uint8]) -> None:
         """Deliver the segments in `rows`, one in each row."""
@@ -198,7 +204,7 @@ class StreamDelivery:
             start = self.offset
             self._stats.bytes_lost += max(offset - start, 0)
             self._emit(StreamLost(self._sender_id, self._object_id, start, max(offset, start), self._gap_reason))
-        self._gap_reason = None
+        self._gap_reason, self._gap_segments = None, 0
         self._is_gap_announced = False
         self.is_contiguous = True
         self.offset = offset

@@ -205,7 +205,7 @@ class IncomingStream(IncomingObject):
             if part_end > self.reach:
                 self.give_up(part_end - capacity, LossReason.OVERRUN)
             self._store(first + start, some, rest)
-        self._delivery.announce_gap()
+        self.announce_gap()
 
     def receive_parity(self, block: int, row: int, payload: NDArray[np.uint8]) -> None:
         if self.partition.first_segment(block) < self.reach:
@@ -261,15 +261,15 @@ class IncomingStream(IncomingObject):
                 self._deliver_waiting()
                 continue
             gap_end = next((stop for start, stop in self.received.gaps(self.next_index, until)), until)
+            self._delivery.note_gap(reason, gap_end - self.next_index)
             self.received.add(self.next_index, gap_end)
             self.next_index = self._whole_from = gap_end
-            self._delivery.note_gap(reason)
             self._stats.objects_lost += 1
         self._deliver_waiting()
 
     def announce_gap(self) -> None:
         """Tell the application of a gap whose end is not known yet."""
-        self._delivery.announce_gap()
+        self._delivery.announce_gap(self.fti.segment_bytes)
 
     def abandon(self, reason: LossReason) -> None:
         """Report that no more of the stream will arrive."""
