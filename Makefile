@@ -78,6 +78,9 @@ map: $(INSTALLED)  ## write the table of layers into docs/dev/map.md
 project: $(INSTALLED)  ## write the addresses in project.toml into README, docs and metadata
 	$(PY) tests/unit/test_project.py
 
+texts: $(INSTALLED)  ## list the texts of all exceptions anew, after a change of them that is meant
+	$(PY) tests/unit/test_error_catalog.py
+
 changelog: $(INSTALLED)  ## gather docs/changes into CHANGELOG.md
 	$(PY) docs/changes/gather.py
 

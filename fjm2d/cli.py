@@ -189,7 +189,7 @@ def _ask(url: str) -> dict[str, Any]:
     except OSError as error:
         raise GatewayError(f"no gateway answers at {url}: {getattr(error, 'reason', error)}") from None
     if not isinstance(found, dict) or "is_forwarder" not in found:
-        raise GatewayError(f"no gateway answers at {url}: it is something else")
+        raise GatewayError(f"what answers at {url} is no gateway: expected the place that status.listen names")
     return found
 
 

@@ -53,7 +53,7 @@ def adopt(message: object, codec: ObjectCodec = SAFE_CODEC) -> Message:
     if isinstance(message, Message):
         return message
     if not isinstance(message, MessageProtocol):
-        raise MessageFormatError(f"{type(message).__name__} is not a message")
+        raise MessageFormatError(f"{type(message).__name__} is not a message: expected a Message, as TextMessage(text)")
     copy = _copy_body(message, codec)
     copy.correlation_id = message.correlation_id
     copy.reply_to = message.reply_to if isinstance(message.reply_to, Destination) else None

@@ -51,7 +51,7 @@ def check_name(name: str, value: PropertyValue) -> None:
     if not isinstance(name, str) or not name:
         raise ValueError(f"{name!r} is not a property name: expected a non-empty string")
     if not is_identifier(name):
-        raise ValueError(f"{name!r} is not a property name: expected a Java identifier")
+        raise ValueError(f"{name!r} is not a property name: expected letters, digits, _ and $, with no digit first")
     if name.startswith("JMS"):
         _check_reserved(name, value)
         return
@@ -63,7 +63,7 @@ def check_name(name: str, value: PropertyValue) -> None:
 
 def _check_reserved(name: str, value: PropertyValue) -> None:
     if name not in _CLIENTS_OWN:
-        raise ValueError(f"{name} cannot be set by applications")
+        raise ValueError(f"{name} cannot be set by applications: expected a name that does not begin with JMS")
     if value is not None and type(value) is not _CLIENTS_OWN[name]:
         raise MessageFormatError(f"{name} expects a value of type {_CLIENTS_OWN[name].__name__}")
 

@@ -35,6 +35,22 @@ _DIGITS_MAX = 40
 _T = TypeVar("_T")
 
 
+_SHOWN_CHARACTERS_MAX = 60
+"""Length of a value in an error message. A body may have megabytes."""
+_SHOWN_BITS_MAX = 256
+"""Size of the largest integer that an error message shows. Python refuses to write those of more than 4300 digits."""
+
+
+def shown(value: object) -> str:
+    """Return a value as an error message shows it: the beginning, if it is long."""
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS_MAX:
+        return f"an int of {value.bit_length()} bits"
+    if isinstance(value, str | bytes | bytearray) and len(value) > _SHOWN_CHARACTERS_MAX:
+        return f"{value[:_SHOWN_CHARACTERS_MAX]!r}..."
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}..."
+
+
 class _Whole(int):
     """A signed integer of a fixed number of bits. Raises MessageFormatError if the value does not fit."""
 
@@ -43,9 +59,9 @@ class _Whole(int):
 
     def __new__(cls, value: int = 0) -> Self:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise MessageFormatError(f"{value!r} is not a whole number")
+            raise MessageFormatError(f"{shown(value)} is not a whole number")
         if not -(1 << cls.BITS - 1) <= value < 1 << cls.BITS - 1:
-            raise MessageFormatError(f"{value} does not fit a {cls.__name__} of {cls.BITS} bits")
+            raise MessageFormatError(f"{shown(value)} does not fit a {cls.__name__} of {cls.BITS} bits")
         return super().__new__(cls, value)
 
     def __repr__(self) -> str:
@@ -124,7 +140,7 @@ class Char(str):
 
     def __new__(cls, value: str) -> Self:
         if not isinstance(value, str) or len(value) != 1 or value > "\uffff":
-            raise MessageFormatError(f"{value!r} is not a single character up to U+FFFF")
+            raise MessageFormatError(f"{shown(value)} is not a single character up to U+FFFF")
         return super().__new__(cls, value)
 
     def __repr__(self) -> str:
@@ -144,16 +160,16 @@ Value: TypeAlias = PropertyValue | bytes
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise MessageFormatError(f"{value!r} is not a number")
+        raise MessageFormatError(f"{shown(value)} is not a number: expected an int or a float")
     try:
         return float(value)
     except OverflowError:
-        raise MessageFormatError(f"{value} is too large for a double") from None
+        raise MessageFormatError(f"{shown(value)} is too large for a double") from None
 
 
 def to_stored_boolean(value: bool) -> bool:
     if not isinstance(value, bool):
-        raise MessageFormatError(f"{value!r} is neither True nor False")
+        raise MessageFormatError(f"{shown(value)} is neither True nor False")
     return value
 
 
@@ -170,7 +186,7 @@ def to_stored_string(value: str | None) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise MessageFormatError(f"{value!r} is not a str")
+        raise MessageFormatError(f"{shown(value)} is not a str")
     if not value.isascii():
         encode_text(value)
     return value if type(value) is str else str.__str__(value)
@@ -359,11 +375,11 @@ def _java_text(value: float, shortest: str) -> str:
 
 
 def _null_number(_: None) -> Any:
-    raise NumberFormatError("null is not a number")
+    raise NumberFormatError("null is not a number: the property or item is not set")
 
 
 def _null_value(_: None) -> Any:
-    raise NullValueError("a value is null, or was never set")
+    raise NullValueError("a value is null, or was never set: expected one that is set")
 
 
 _NULL = type(None)

@@ -102,7 +102,7 @@ class Session:
     def open(self) -> None:
         """Open the session, as entering `async with` does. The loop must be running. Await `close()` afterwards."""
         if self._state is not _State.NEW:
-            raise NormError("a session opens once")
+            raise NormError("a session opens once: make another one")
         self._transport = UdpTransport(self.udp_config)
         group_is_multicast = self.udp_config.is_multicast
         self._engine = Engine(
@@ -216,7 +216,7 @@ class Session:
 
     def _known_receivers(self) -> frozenset[int]:
         if self.config.sender.flow is Flow.MAX:
-            raise NormError("nodes: expected, for with flow=max no receiver is known")
+            raise NormError("nodes: expected the node ids that have to confirm, as with flow=max no receiver is known")
         return self.receivers | self.evicted_receivers
 
     def set_receivers(self, nodes: Iterable[int], strangers: Iterable[int] = ()) -> None:

@@ -79,7 +79,7 @@ class Transmission:
         """Open a stream without waiting, and return its transport id. Raises NormError if there is no room."""
         self.check_open()
         if not self.engine.has_room(size):
-            raise NormError("the cache is full of objects that are still to be sent")
+            raise NormError("the cache is full of objects that are still to be sent: wait, or raise cache_objects")
         return self._open_stream(None)
 
     def _open_stream(self, info: bytes | None) -> int:

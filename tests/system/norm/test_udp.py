@@ -343,7 +343,7 @@ def test_ipv6_between_two(open_one: Open) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"group": "everyone"}, "group='everyone': expected the IPv4 or IPv6 address of a group or a peer"),
+        ({"group": "everyone"}, "group='everyone': expected the IPv4 or IPv6 address of a group or peer"),
         ({"group": "0.0.0.0"}, "group='0.0.0.0': expected the IPv4 or IPv6"),
         ({"port": 0}, "port=0: expected 1 to 65535"),
         ({"ttl": 256}, "ttl=256: expected 0 to 255"),

@@ -5,8 +5,21 @@ import pickle
 import pytest
 from passing import TOPIC, encode, passed, receive
 
-from fjm2.jms import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage, Topic
+from fjm2.jms import (
+    Byte,
+    BytesMessage,
+    Char,
+    Long,
+    MapMessage,
+    Message,
+    MessageFormatError,
+    ObjectMessage,
+    StreamMessage,
+    TextMessage,
+    Topic,
+)
 from fjm2.messages.message import UNREAD
+from fjm2.messages.types import to_stored_boolean, to_stored_double
 
 LENGTH_MAX = 450
 """Characters of the longest representation: a few lines of a log."""
@@ -96,3 +109,13 @@ def test_a_malformed_message_is_no_error() -> None:
     frame = bytearray(encode(TextMessage("abc")))
     frame[-1] = 0xFF
     assert repr(receive(bytes(frame))).endswith(": unreadable: a text is not UTF-8>")
+
+
+@pytest.mark.parametrize(
+    "value", [10**5000, -(10**5000), "x" * 10**7, b"x" * 10**7, [1] * 10**6], ids=lambda value: type(value).__name__
+)
+def test_an_error_shows_only_the_beginning_of_a_value(value: object) -> None:
+    for convert in (Byte, Long, Char, to_stored_double, to_stored_boolean):
+        with pytest.raises(MessageFormatError) as error:
+            convert(value)  # type: ignore[arg-type]
+        assert len(str(error.value)) < 200

@@ -77,7 +77,7 @@ class Sender:
         if source.size == 0 and info is None:
             raise ConfigError("an empty object: expected content or info")
         if not self.cache.has_room(source.memory_bytes):
-            raise NormError("the cache is full of objects that are still to be sent")
+            raise NormError("the cache is full of objects that are still to be sent: wait, or raise cache_objects")
         return self._add(SendData(self.cache.next_id, source, self._checked(info), self._config, is_file), now)
 
     def open_stream(self, info: bytes | None, now: float) -> int:
