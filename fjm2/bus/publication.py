@@ -343,6 +343,8 @@ class Outbox:
 
     def put(self, post: Post) -> Awaitable[None] | None:
         """Publish a message, or keep it for the commit. If an awaitable is returned, await it before sending more."""
+        if self.is_closed:  # since the message was framed
+            self._check_open()
         if self._pending is not None:
             self._pending.append(post)
             return None

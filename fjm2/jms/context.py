@@ -18,7 +18,7 @@ from fjm2.messages.object_codec import ObjectCodec
 from .connection import Connection, ConnectionCore, ExceptionListener, mode_of
 from .connection import core_of as connection_core_of
 from .consumer import JMSConsumer
-from .jms_producer import JMSProducer
+from .jms_producer import JMSProducer, named
 from .metadata import ConnectionMetaData
 from .producer import MessageOptions
 from .requestor import REQUEST_TIMEOUT_S, Replies, reply_options
@@ -347,6 +347,7 @@ class JMSContext(MessageFactory):
         return self._replies
 
 
+@named("JMSContext.send")
 async def _sent(sending: Coroutine[Any, Any, object]) -> None:
     await sending
 

@@ -1,8 +1,8 @@
 """The producer of a context: options, headers and properties in a call chain, and bodies of any kind."""
 
 import os
-from collections.abc import Coroutine, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Self, TypeVar
 
 from fjm2.bus.completions import CompletionListener
 from fjm2.bus.publication import Outbox, Post
@@ -20,6 +20,20 @@ from fjm2.messages.text_message import TextMessage
 from fjm2.messages.types import PropertyValue
 
 from .producer import SendOptions, check_delivery_delay, check_delivery_mode, check_destination
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def named(name: str) -> Callable[[_F], _F]:
+    """Name a coroutine function after the public method that returns its coroutines. Python's warning about a forgotten
+    `await` shows this name."""
+
+    def name_it(function: _F) -> _F:
+        function.__qualname__ = name
+        return function
+
+    return name_it
+
 
 _NEVER_FOREIGN = frozenset({str, bytes, bytearray, memoryview, dict, list, tuple, type(None), int, float, bool})
 """Types of bodies that are certainly no messages. To compare an object with a protocol takes longer than to send
@@ -342,6 +356,7 @@ class JMSProducer(AnyJMSProducer):
         post, message = self._frame(dest, body, *options)
         return self._put(post, message, self._async_listener)
 
+    @named("JMSProducer.send")
     async def _put(self, post: Post, message: Message, listener: CompletionListener | None) -> Self:
         if listener is None:
             waiting = self._outbox.put(post)

@@ -14,6 +14,7 @@ from fjm2.jms import (
     BytesMessage,
     ConnectionFactory,
     DeliveryMode,
+    IllegalStateError,
     InvalidDestinationError,
     JMSError,
     MapMessage,
@@ -293,6 +294,25 @@ async def test_a_send_is_as_the_producer_was_at_the_call(port: int) -> None:
             (1, 1, "first"),
             (2, 2, "second"),
         ]
+
+
+async def test_what_is_to_be_awaited_has_the_name_of_the_method(port: int) -> None:
+    uri = f"fjm2://239.192.57.40:{port}?interface=127.0.0.1&ttl=0"
+    async with ConnectionFactory(uri).create_context() as context:
+        for method in (context.create_producer().send, context.send):
+            sending = method(TOPIC, "sent")
+            assert sending.__qualname__ == method.__qualname__  # Python shows it if nobody awaits the coroutine
+            await sending
+
+
+async def test_a_send_that_is_awaited_after_the_close_is_refused(port: int) -> None:
+    uri = f"fjm2://239.192.57.40:{port}?interface=127.0.0.1&ttl=0"
+    async with ConnectionFactory(uri).create_context() as context:
+        other = context.create_context()
+        sending = other.send(TOPIC, "late")
+        await other.close()
+        with pytest.raises(IllegalStateError, match="the session is closed"):
+            await sending
 
 
 def shared(caplog: pytest.LogCaptureFixture) -> list[str]:
