@@ -80,6 +80,7 @@ project: $(INSTALLED)  ## write the addresses in project.toml into README, docs 
 
 texts: $(INSTALLED)  ## list the texts of all exceptions anew, after a change of them that is meant
 	$(PY) tests/unit/test_error_catalog.py
+	$(PY) tests/docs/test_error_texts.py
 
 changelog: $(INSTALLED)  ## gather docs/changes into CHANGELOG.md
 	$(PY) docs/changes/gather.py

@@ -202,7 +202,9 @@ def _content(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"
-        raise ConfigurationErrors([ConfigurationError(str(path), "file", problem, "a file that can be read")]) from None
+        raise ConfigurationErrors(
+            [ConfigurationError(str(path), "file", problem, "a file such as packaging/fjm2d.toml")]
+        ) from None
     except (ValueError, RecursionError) as error:  # also numbers too long, and lists too deep, for Python
         problem = f"is not TOML: {error}"
         raise ConfigurationErrors([ConfigurationError(str(path), "file", problem, "TOML 1.0 in UTF-8")]) from None

@@ -292,7 +292,8 @@ class Session(MessageFactory):
         self._check_subscription(topic, name, selector)
         if self._core.endpoint.client_id is None:
             raise IllegalStateError(
-                "an unshared durable subscription needs a client id: set client_id on the factory or the connection"
+                f"{topic}: an unshared durable subscription needs a client id, and a store, which this release does "
+                "not have: use create_consumer, which gets what is sent while it is open"
             )
         refuse("durable subscriptions", topic)
 

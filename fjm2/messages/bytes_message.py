@@ -194,7 +194,7 @@ class BytesMessage(SequentialMessage):
         """Write a string in modified UTF-8, preceded by its length in two bytes. The string may take at most 65,535
         bytes."""
         if not isinstance(value, str):
-            raise MessageFormatError(f"{shown(value)} is not a str")
+            raise MessageFormatError(f"{shown(value)} is not a text: expected a str")
         encoded = encode_modified_utf8(value)
         if len(encoded) > UTF_BYTES_MAX:
             raise MessageFormatError(f"a string of {len(encoded)} bytes: expected at most {UTF_BYTES_MAX}")

@@ -104,14 +104,13 @@ def called(kind: type[Destination], name: str) -> str:
 def not_a_destination(value: object, kind: type[Destination] | None = None) -> InvalidDestinationError:
     """Return the error for a value where a destination of some kind, by default a topic, is expected."""
     wanted = Topic if kind is None else kind
-    name = "prices"
-    if isinstance(value, Destination):
-        name = value.name
-    elif isinstance(value, str) and value:
-        name = _SCHEMES.sub("", value) or name
-    text = repr(value)
-    shown = text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}..."
-    call = called(wanted, name if len(name) <= _SHOWN_CHARACTERS_MAX else "prices")
+    text = value.name if isinstance(value, Destination) else value if isinstance(value, str) else ""
+    name = _SCHEMES.sub("", text)
+    is_known = 0 < len(name) <= _SHOWN_CHARACTERS_MAX
+    call = called(wanted, name) if is_known else f"one, such as {called(wanted, 'prices')}"
+    shown = repr(value)
+    if len(shown) > _SHOWN_CHARACTERS_MAX:
+        shown = f"{shown[:_SHOWN_CHARACTERS_MAX]}..."
     return InvalidDestinationError(
         f"{shown} is no {wanted.__name__.lower() if kind else 'destination'}: expected {call}"
     )

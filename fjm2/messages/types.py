@@ -61,7 +61,7 @@ class _Whole(int):
         if isinstance(value, bool) or not isinstance(value, int):
             raise MessageFormatError(f"{shown(value)} is not a whole number")
         if not -(1 << cls.BITS - 1) <= value < 1 << cls.BITS - 1:
-            raise MessageFormatError(f"{shown(value)} does not fit a {cls.__name__} of {cls.BITS} bits")
+            raise MessageFormatError(f"{shown(value)} does not fit into the {cls.BITS} bits of {cls.__name__}")
         return super().__new__(cls, value)
 
     def __repr__(self) -> str:
@@ -186,7 +186,7 @@ def to_stored_string(value: str | None) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise MessageFormatError(f"{shown(value)} is not a str")
+        raise MessageFormatError(f"{shown(value)} is not a text: expected a str")
     if not value.isascii():
         encode_text(value)
     return value if type(value) is str else str.__str__(value)

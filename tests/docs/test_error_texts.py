@@ -1,10 +1,16 @@
-"""Tests that messages quoted in docs/troubleshooting.md are those of the code, so that a search finds them."""
+"""Tests of what users are told.
+
+Messages quoted in docs/troubleshooting.md are those of the code, so that a search finds them. provoked_errors.txt has
+the answer to each of the common mistakes.
+"""
 
 import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
+import provocations
 from doc_blocks import ROOT
 
 SOURCES = ("fjm2", "fjm2d", "fjm2admin")
@@ -53,3 +59,36 @@ def test_quoted_messages_exist_in_the_code() -> None:
     messages = quoted()
     assert len(messages) > 40
     assert {message for message in messages if not texts().search(message)} <= OTHERS
+
+
+PROVOKED = Path(__file__).with_name("provoked_errors.txt")
+
+
+def provoked() -> str:
+    """Return what users are told of the mistakes in provocations.py."""
+    parts = ["# Mistakes, and what users are told of them. Written by `make texts`: read changes as a user.\n"]
+    for mistake, text in provocations.told():
+        parts.append("\n".join([f"\n{mistake}", *(f"    {line}" for line in text.splitlines()), ""]))
+    return "".join(parts)
+
+
+def test_mistakes_are_told_as_reviewed() -> None:
+    found = provoked()
+    assert "NO ERROR" not in found
+    print(found)
+    assert found == PROVOKED.read_text(), "run `make texts`, and read the difference as a user does"
+
+
+def test_texts_name_nothing_that_users_did_not_write() -> None:
+    """Defaults, internal names and None are no help."""
+    told = [line for line in PROVOKED.read_text().splitlines() if line.startswith("    ")]
+    assert not [
+        line
+        for line in told
+        if re.search(r"rate_bps=none|interface=None|flow=min|sync=current|<object |0x[0-9a-f]{8}", line)
+    ]
+    assert not [line for line in told if len(line) > 600]
+
+
+if __name__ == "__main__":
+    PROVOKED.write_text(provoked())

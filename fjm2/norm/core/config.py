@@ -109,7 +109,7 @@ class SenderConfig:
         auto = f"0 to parity_segments ({self.parity_segments})"
         _check(0 <= self.auto_parity <= self.parity_segments, "auto_parity", self.auto_parity, auto)
         rate = self.rate_bps
-        _check(rate is None or 1_000 <= rate <= 1e12, "rate_bps", rate, "1e3 to 1e12, or None")
+        _check(rate is None or 1_000 <= rate <= 1e12, "rate_bps", rate, "1e3 to 1e12 bits per second, or None")
         _check(self.window_bytes >= 2 * self.segment_bytes, "window_bytes", self.window_bytes, "two segments or more")
         _check(self.patience_s > 0, "patience_s", self.patience_s, "more than 0")
         _check(self.ack_timeout_s > 0, "ack_timeout_s", self.ack_timeout_s, "more than 0")

@@ -388,7 +388,7 @@ MISTAKES = [
     ("send --data FILE --parity 1", "parity_segments=1: expected 0, or fec=rs"),
     ("send --data FILE --block-size 256", "block_segments=256: expected 1 to 255"),
     ("send --data FILE --segment-size 5", "segment_bytes=5: expected 64 to 65000"),
-    ("send --data FILE --rate -1", "rate_bps=-1.0: expected 1e3 to 1e12, or None"),
+    ("send --data FILE --rate -1", "rate_bps=-1.0: expected 1e3 to 1e12 bits per second, or None"),
     ("send --data FILE --grtt 0", "grtt_min_s=0.0: expected 1e-6 to grtt_max_s"),
     ("send --data EMPTY", "an empty object: expected content or info"),
     ("send --data FILE --fec xor", "Invalid value for '--fec': 'xor' is not one of 'none', 'rs', 'nocode'."),
