@@ -1,0 +1,35 @@
+"""Promises hold while processes, networks and consumers are harmed: a few scenarios, and all in `make nightly`.
+
+`python tests/system/faults SCENARIO --seeds 0-99` runs more.
+"""
+
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+from scenarios import SCENARIOS, Scenario, run
+
+pytestmark = [pytest.mark.root, pytest.mark.calm, pytest.mark.usefixtures("require_root_and_netns")]
+
+NIGHTLY_SEEDS = 100
+REPRESENTATIVES = ("subscriber_killed", "publisher_killed", "cut_off", "dropping_consumer")
+"""Scenarios that run with one seed in `make test`: harm to each side, to the network, and by a consumer itself."""
+
+
+def cases() -> list[ParameterSet]:
+    """Return all scenarios with all seeds. Most are for `make nightly`."""
+    return [
+        pytest.param(
+            scenario,
+            seed,
+            id=f"{scenario.name}-{seed}",
+            marks=() if not seed and scenario.name in REPRESENTATIVES else pytest.mark.nightly,
+        )
+        for scenario in SCENARIOS
+        for seed in range(NIGHTLY_SEEDS)
+    ]
+
+
+@pytest.mark.parametrize(("scenario", "seed"), cases())
+def test_promises_hold_while_agents_are_harmed(scenario: Scenario, seed: int, tmp_path: Path) -> None:
+    assert run(scenario, seed, tmp_path).broken == []

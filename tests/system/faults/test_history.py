@@ -1,0 +1,72 @@
+"""The checker of histories finds each kind of broken promise."""
+
+from collections import defaultdict
+
+import pytest
+from history import Life, Range, Told, check
+
+PLACES = [("a", 4)]
+SEQUENCE = ("p", "a", 4)
+LOST = Told(2.0, "MessagesLostError", "messages of 'p' are lost")
+NAMED = Told(2.0, "BusError", "'s' is silent")
+
+
+def lives(
+    *ranges: tuple[int, int, bool], told: tuple[Told, ...] = (), publisher_told: tuple[Told, ...] = ()
+) -> list[Life]:
+    """Return a publisher of ten messages, and a subscriber that got these ranges of them."""
+    publisher = Life("p", "publish", 1, closing_at=2.0, is_closed=True, closed_at=2.5, began=[(1.0, 0, 10)], sent=10)
+    publisher.told += publisher_told
+    got = defaultdict(list, {SEQUENCE: [Range(1.5, *each) for each in ranges]})
+    subscriber = Life("s", "subscribe", 2, ready_at=0.5, closing_at=3.0, is_closed=True, closed_at=3.5, got=got)
+    subscriber.told += told
+    return [publisher, subscriber]
+
+
+def test_a_complete_history_is_fine() -> None:
+    verdict = check(lives((0, 4, False), (4, 10, False)), PLACES)
+    assert verdict.broken == []
+    assert verdict.losses == []
+
+
+@pytest.mark.parametrize(
+    ("ranges", "text"),
+    [
+        ([(0, 5, False), (4, 10, False)], "4 came again"),
+        ([(0, 5, False), (7, 10, False)], "7 has no gap flag"),
+        ([(2, 10, False)], "2 has no gap flag"),
+        ([(0, 12, False)], "11 was never sent"),
+    ],
+)
+def test_a_broken_sequence_is_found(ranges: list[tuple[int, int, bool]], text: str) -> None:
+    verdict = check(lives(*ranges, told=(LOST,), publisher_told=(NAMED,)), PLACES)
+    assert len(verdict.broken) == 1
+    assert text in verdict.broken[0]
+
+
+@pytest.mark.parametrize("ranges", [[(0, 5, False), (7, 10, True)], [(0, 9, False)], []])
+def test_a_loss_must_be_told_to_both(ranges: list[tuple[int, int, bool]]) -> None:
+    texts = check(lives(*ranges), PLACES).broken
+    assert [text.rpartition(": ")[2] for text in texts] == [
+        "the subscriber was not told",
+        "the publisher was not told",
+    ]
+    assert check(lives(*ranges, told=(LOST,), publisher_told=(NAMED,)), PLACES).broken == []
+
+
+def test_a_message_sent_before_the_subscriber_was_ready_may_be_missed() -> None:
+    publisher, subscriber = lives((4, 10, False))
+    publisher.began[:] = [(0.4, 0, 4), (1.0, 4, 6)]
+    assert check([publisher, subscriber], PLACES).broken == []
+
+
+def test_nobody_tells_a_killed_publisher() -> None:
+    publisher, subscriber = lives((0, 5, False), (7, 8, True), told=(LOST,))
+    publisher.sent, publisher.is_closed = None, False
+    assert check([publisher, subscriber], PLACES).broken == []
+
+
+def test_a_subscriber_that_leaves_early_does_not_miss_the_rest() -> None:
+    publisher, subscriber = lives((0, 5, False))
+    subscriber.closing_at = 2.2
+    assert check([publisher, subscriber], PLACES).broken == []
