@@ -5,7 +5,7 @@ from pathlib import Path
 
 from groups import PARITY, PAYLOAD, SMALL
 
-from fjm2.norm.core.config import ReceiverConfig, SenderConfig
+from fjm2.norm.core.config import Flow, ReceiverConfig, SenderConfig
 from fjm2.norm.events import (
     CommandReceived,
     CommandSent,
@@ -109,3 +109,19 @@ def test_grtt_grows_to_the_longest_round_trip(net: Network) -> None:
     pub.write(PAYLOAD)
     net.run(until=300.0)
     assert 0.3 <= pub.engine.grtt_s <= 0.55  # the estimate shrinks by a tenth when only the near node answers
+
+
+def test_a_round_trip_time_that_was_long_for_a_moment_is_forgotten_in_seconds() -> None:
+    """A burst of answers to a busy host makes them all late. Everybody's timers follow the estimate."""
+    net = Network(3, delay_s=0.002)
+    pub, subs = net.sender(SenderConfig(flow=Flow.MIN, rate_bps=1e6)), [net.receiver() for _ in range(10)]
+    pub.write(bytes(2_000_000))
+    link = net.link(net.hub, pub)
+    net.run(until=1.0)
+    link.shape(delay_s=0.8)
+    net.run(until=5.0)
+    assert pub.engine.grtt_s > 0.7
+    link.shape(delay_s=0.002)
+    net.run(until=15.0)
+    assert pub.engine.grtt_s < 0.1
+    assert pub.engine.receivers == {sub.node_id for sub in subs}

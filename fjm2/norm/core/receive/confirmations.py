@@ -14,6 +14,8 @@ from .inventory import Inventory
 ACKS_AT_ONCE_MAX = 8
 """Most nodes that confirm a watermark at once. If more are asked, they spread their answers over a round trip (RFC
 5740, 5.5.3)."""
+_ACK_SPREAD_S = 0.002
+"""Time in seconds that each of many nodes adds to the spread of their answers: a busy host handles several in it."""
 _PENDING_MAX = 4
 """Most watermarks that are confirmed as soon as possible. Older watermarks are confirmed when the sender asks again."""
 
@@ -30,8 +32,8 @@ class PendingConfirmation:
 
     missing: list[tuple[int, int]]
     """Count of each object that may lack something, and the segment index up to which the object must be complete."""
-    is_crowd: bool
-    """True if so many nodes are asked that they must spread their answers."""
+    spread_s: float
+    """Time over which the nodes that are asked spread their answers; 0 if they are few."""
 
     def is_due(self, open_items: dict[int, IncomingObject]) -> bool:
         """Return True if everything before the watermark has arrived or was given up."""
@@ -77,21 +79,22 @@ class Confirmations:
         if len(self.pending) >= _PENDING_MAX:
             del self.pending[next(iter(self.pending))]
         is_crowd = self._context.group_is_multicast and node_count > ACKS_AT_ONCE_MAX
-        self.pending[position] = PendingConfirmation(self._inventory.missing_to(count, end), is_crowd)
+        spread_s = min(self._remote.grtt_s, node_count * _ACK_SPREAD_S) if is_crowd else 0.0
+        self.pending[position] = PendingConfirmation(self._inventory.missing_to(count, end), spread_s)
 
     def send_due(self, now: float) -> None:
         """Confirm the watermarks before which nothing is missing any more, or schedule their confirmation."""
         open_items = self._inventory.window.open
         for position in [at for at, confirmation in self.pending.items() if confirmation.is_due(open_items)]:
             confirmation = self.pending.pop(position)
-            if not confirmation.is_crowd:
+            if not confirmation.spread_s:
                 self._confirm(position, now)
                 continue
             self._delayed[position] = None
             if len(self._delayed) > _DELAYED_MAX:
                 del self._delayed[next(iter(self._delayed))]
             if not self._timers.is_set(Timer.ACK):
-                self._timers.set(Timer.ACK, now + self._context.random.uniform(0.0, self._remote.grtt_s))
+                self._timers.set(Timer.ACK, now + self._context.random.uniform(0.0, confirmation.spread_s))
 
     def _confirm(self, position: Position, now: float) -> None:
         if position == self._owed:
@@ -113,10 +116,10 @@ class Confirmations:
         self._owed = position
         if not self._timers.is_set(Timer.ALIVE):
             is_crowd = self._context.group_is_multicast and node_count > ACKS_AT_ONCE_MAX
-            spread_s = self._context.random.uniform(0.0, _ALIVE_INTERVAL_S) if is_crowd else 0.0
+            spread_s = self._context.random.uniform(0.0, 2 * node_count * _ACK_SPREAD_S) if is_crowd else 0.0
             self._timers.set(Timer.ALIVE, now + _ALIVE_INTERVAL_S + spread_s)
 
     def show_life(self, now: float) -> None:
         """Answer as if to a probe, unless this receiver has said anything a moment ago."""
-        if self._owed is not None and now - self._feedback.sent_at >= _ALIVE_INTERVAL_S:
+        if self._owed is not None and not self._delayed and now - self._feedback.sent_at >= _ALIVE_INTERVAL_S:
             self._feedback.ack(AckType.CC, b"", now)

@@ -90,4 +90,6 @@ class FeedbackSender:
 
     def _send(self, message: Message, now: float) -> None:
         self.sent_at = now
+        if self._cc.is_reporting and self._cc.due_at is not None:
+            self._cc.answer(now)  # every message to the sender carries the report, and echoes the probe
         self._context.send(message, self._remote.address if self._is_unicast else None)

@@ -15,6 +15,11 @@ from .objects import SendObject, SendStream
 
 _STREAMS_MAX = 16
 """Most streams whose ends are flushed together with an object. Each stream costs one FLUSH."""
+_ANSWER_S = 0.002
+"""Time in seconds that the answer of each of many nodes may take. Asked sooner, they answer again before the first
+answers have been read, and a busy host is kept from ever reading them."""
+_AT_ONCE_MAX = 8
+"""Most nodes whose answers take no time to speak of."""
 _NODE_ID_BYTES = 4
 """Size in bytes of one entry in a FLUSH's list of acking nodes."""
 
@@ -160,13 +165,17 @@ class Flusher:
             nodes = watermark.ask(self._config.segment_bytes // _NODE_ID_BYTES)
             if not watermark.is_done:
                 self.send(watermark.position, nodes)
-                self._timers.set(Timer.FLUSH, now + 2 * self._timing.grtt_s)
+                self._timers.set(Timer.FLUSH, now + self.answers_s(len(nodes)))
                 return
             self._end_watermark(now)
         if is_idle and self._left:
             self._flush_ends()
         if self._left or self._watermarks:
             self._timers.set(Timer.FLUSH, now + 2 * self._timing.grtt_s)
+
+    def answers_s(self, node_count: int) -> float:
+        """Return the time in seconds that nodes are given to confirm before they are asked again."""
+        return max(2 * self._timing.grtt_s, node_count * _ANSWER_S if node_count > _AT_ONCE_MAX else 0.0)
 
     def send(self, position: Position, nodes: tuple[int, ...]) -> None:
         """Tell receivers that everything up to a position has been sent, and ask nodes to confirm it."""

@@ -1,12 +1,17 @@
 """Estimate of the group's greatest round-trip time, as the sender advertises it (RFC 5740, 5.5.1)."""
 
-from fjm2.norm.core.config import SenderConfig
+from fjm2.norm.core.config import Flow, SenderConfig
 from fjm2.norm.core.quantize import quantize_rtt
 
 _GROWTH_WEIGHT = 0.75
 """Weight of a sample that is longer than the estimate: a few such samples suffice to reach it."""
 _SHRINK_FACTOR = 0.9
 """Factor of the estimate after a probe without long answers: a lost answer must not shrink it at once."""
+_PERIOD_MIN_S = 1.0
+"""Shortest time after which an estimate that no answer came near is halved. Probes are rare while the estimate is long,
+and a burst of answers to a busy host must not slow the group down for minutes."""
+_PERIOD_RTTS = 2
+"""The same in round trips as estimated: receivers that are waited for answer more often than that."""
 _STRETCH_MAX = 4.0
 """Longest round-trip time that is believed of an answer, in multiples of the estimate. A longer one may be forged."""
 _BELIEVED_MIN_S = 0.05
@@ -18,21 +23,35 @@ _MESSAGE_OVERHEAD_BYTES = 44
 class Grtt:
     """Estimate of the GRTT. It grows at once with a longer sample, and shrinks step by step with shorter ones."""
 
-    __slots__ = ("_config", "_estimate_s", "_is_guess", "_peak_s", "believed_max_s")
+    __slots__ = ("_config", "_estimate_s", "_is_guess", "_peak_s", "_period_peak_s", "_period_until", "believed_max_s")
 
     def __init__(self, config: SenderConfig) -> None:
         self._config = config
         self._estimate_s = config.grtt_s
         self._is_guess = True
         self._peak_s = 0.0
+        self._period_peak_s = 0.0
+        """Longest sample since the last period ended."""
+        self._period_until = 0.0
         self.believed_max_s = max(_STRETCH_MAX * config.grtt_s, _BELIEVED_MIN_S)
         """Longest round-trip time that is believed until the next probe, in seconds."""
 
-    def sample(self, rtt_s: float) -> None:
+    def sample(self, rtt_s: float, now: float) -> None:
         """Add the round-trip time of one receiver."""
+        if now >= self._period_until and self._config.flow is not Flow.MAX:
+            self._end_period(now)
         self._peak_s = max(self._peak_s, rtt_s)
+        self._period_peak_s = max(self._period_peak_s, rtt_s)
         if rtt_s > self._estimate_s:
             self._estimate_s += _GROWTH_WEIGHT * (rtt_s - self._estimate_s)
+
+    def _end_period(self, now: float) -> None:
+        """Halve the estimate if no sample of the period that ends came near it."""
+        if 0.0 < self._period_peak_s < self._estimate_s / 2 and not self._is_guess:
+            self._estimate_s /= 2
+            self.believed_max_s = max(_STRETCH_MAX * self._estimate_s, _BELIEVED_MIN_S)
+        self._period_peak_s = 0.0
+        self._period_until = now + max(_PERIOD_MIN_S, _PERIOD_RTTS * self._estimate_s)
 
     def end_probe(self) -> None:
         """End a probe: shrink the estimate towards the probe's longest sample.

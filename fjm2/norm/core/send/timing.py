@@ -102,7 +102,7 @@ class Timing:
         """Process the round-trip time and the report in a message of a receiver. Return True if it answers a probe."""
         rtt_s = self._rtt_of(message, now)
         if rtt_s is not None:
-            self._grtt.sample(rtt_s)
+            self._grtt.sample(rtt_s, now)
             self._update()
         tfmcc = self._tfmcc
         if tfmcc is None:

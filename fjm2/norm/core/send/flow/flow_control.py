@@ -19,12 +19,16 @@ _FEW_NODES_MAX = 8
 """Most receivers that need no NACK back-off: so few NACKs at once do no harm, and losses are repaired sooner."""
 _IDLE_MIN_S = 0.01
 """Shortest wait before the end of the sent data is marked: lone messages need not be confirmed one by one."""
+_IDLE_MEMBER_S = 0.002
+"""Time that each member adds to that wait: every confirmation is read by all nodes of the group."""
 _NODE_ID_BYTES = 4
 """Size of one entry in a FLUSH's list of acking nodes."""
 _ROOM_SHARE = 8
 """A waiting writer is told once this part (1/8) of the ring is free, so that it does not wake for every segment."""
 _PATIENCE_GRTTS = 4
 """Shortest silence, in round trips, for which a receiver is set aside: it may answer when asked a second time."""
+_PATIENCE_MEMBER_S = 0.008
+"""The same for each member: many spread their answers over more time."""
 _STILL_ASK_S = 0.025
 """Shortest interval between requests once a receiver that holds the sender up has been asked for a while."""
 _ASIDE_ASK_S = 0.25
@@ -126,7 +130,8 @@ class FlowControl:
         if window.is_mark_due(is_idle) and item.next_index:
             self._set_mark(item, now)
         elif window.is_ahead and window.is_active and not self._timers.is_set(Timer.WINDOW):
-            self._timers.set(Timer.WINDOW, now + max(self._timing.grtt_s, _IDLE_MIN_S))
+            idle_s = max(_IDLE_MIN_S, len(self._acking_set.members) * _IDLE_MEMBER_S)
+            self._timers.set(Timer.WINDOW, now + max(self._timing.grtt_s, idle_s))
 
     def _set_mark(self, item: SendObject, now: float) -> None:
         streams = {stream.id: stream.next_index for stream in self._queue if isinstance(stream, SendStream)}
@@ -168,7 +173,8 @@ class FlowControl:
     def _set_aside(self, now: float) -> None:
         """Let others go on without members that are silent."""
         window, config = self._window, self._config
-        patience_s = min(max(config.patience_s, _PATIENCE_GRTTS * self._timing.grtt_s), config.ack_timeout_s)
+        least_s = max(_PATIENCE_GRTTS * self._timing.grtt_s, len(self._acking_set.members) * _PATIENCE_MEMBER_S)
+        patience_s = min(max(config.patience_s, least_s), config.ack_timeout_s)
         silent = window.silent(patience_s, now)
         if silent:
             window.set_aside(silent, self._kept_streams())
@@ -216,7 +222,8 @@ class FlowControl:
             self._ask(tuple(self._acking_set.stalled), mark.position)
         self._ask((*mark.waiting, *(self._acking_set.aside - mark.waiting)), mark.position)
         is_still = now - mark.asked_at > self._config.patience_s
-        self._timers.set(Timer.WINDOW, now + max(2 * self._timing.grtt_s, _STILL_ASK_S if is_still else 0.0))
+        wait_s = max(self._flusher.answers_s(len(mark.waiting)), _STILL_ASK_S if is_still else 0.0)
+        self._timers.set(Timer.WINDOW, now + wait_s)
 
     def _ask_newcomers(self) -> None:
         """Ask newcomers to confirm where they began. A slow one may take long to reach the mark."""
