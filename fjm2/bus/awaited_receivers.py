@@ -7,9 +7,12 @@ import asyncio
 from collections.abc import Callable
 
 from fjm2.norm import Flow
+from fjm2.norm.events import ReceiverFull, ReceiverReady
 
 from .lane import Lane, Lanes
 from .presence import PresenceTable
+from .reports import BusReport
+from .waiting.full_receivers import FullReceivers
 
 _UPDATE_AFTER_S = 0.02
 """Delay of an update after a change of presence. All changes within this time share one update."""
@@ -21,8 +24,17 @@ forged, and a forged receiver could stop the sender until it is evicted."""
 class AwaitedReceivers:
     """Tells the flow control of all lanes which receivers to wait for."""
 
-    def __init__(self, lanes: Lanes, presence: PresenceTable, flow: Flow, on_updated: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        lanes: Lanes,
+        presence: PresenceTable,
+        flow: Flow,
+        on_updated: Callable[[], None],
+        report: Callable[[BusReport], None],
+    ) -> None:
         """Call `on_updated` after each update that `update_soon` scheduled."""
+        self.full = FullReceivers(presence.names.of, report)
+        """Receivers that are full, and that all lanes wait for."""
         self._lanes = lanes
         self._presence = presence
         self._flow = flow
@@ -74,12 +86,25 @@ class AwaitedReceivers:
     def note_evicted(self, lane: Lane, node_id: int) -> None:
         """Stop waiting for a receiver that was silent for too long."""
         lane.evicted.add(node_id)
+        self.full.note_gone(node_id, self._loop.time())
         if self._flow is Flow.MIN:
             self._distrust_until = self._loop.time() + _DISTRUST_S
         self.update_soon()
 
+    def note_full(self, lane: Lane, event: ReceiverFull | ReceiverReady) -> None:
+        """Note that a receiver is full, or that it is full no longer."""
+        note = self.full.note_full if isinstance(event, ReceiverFull) else self.full.note_ready
+        note(lane.number, event.node_id, self._loop.time())
+
+    def tick(self) -> None:
+        """Report receivers that have been full for a while. Call this every second."""
+        lanes = self._lanes.with_streams
+        full = {(lane.number, node_id) for lane in lanes for node_id in lane.session.full_receivers}
+        self.full.tick(full, self._loop.time())
+
     def forget(self, node_id: int) -> None:
         """Stop waiting for a receiver that has left."""
+        self.full.note_gone(node_id, self._loop.time())
         for lane in self._lanes.with_streams:
             lane.session.forget_receiver(node_id)
 

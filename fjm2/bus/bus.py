@@ -25,6 +25,8 @@ from fjm2.norm.events import (
     ObjectLost,
     ObjectsMissed,
     ReceiverEvicted,
+    ReceiverFull,
+    ReceiverReady,
     SenderAppeared,
     SenderImpersonated,
     SenderVanished,
@@ -39,7 +41,6 @@ from .confirmation import LaneConfirmation
 from .files.file_folder import FileFolder
 from .files.incoming_files import IncomingFiles
 from .lane import Lane, Lanes
-from .losses.names import PeerNames
 from .losses.notices import LossNotices
 from .membership import Membership
 from .presence import PresenceTable
@@ -55,6 +56,7 @@ from .reports import (
 )
 from .router import Intake, Router
 from .statistics import BusStatistics, BusStats
+from .waiting.outages import Outages
 
 log = Log("fjm2.jms")
 
@@ -104,7 +106,9 @@ class Bus:
         self.membership = Membership(config, self.lanes, self.router, self.presence, self.reporter.report)
         self.losses.on_lost = self.membership.discards.note_undelivered
         receivers = self.membership.receivers
-        self._confirmation = LaneConfirmation(self.lanes, receivers.subscribers_of, config.sender.ack_timeout_s)
+        self._confirmation = LaneConfirmation(
+            self.lanes, receivers.subscribers_of, config.sender.ack_timeout_s, Outages(self.stats, self.presence.names)
+        )
         self.publisher = Publisher(self.lanes, self.router, self._announce_lanes, receivers.update_soon)
         """Part of publishing that all connections share. Each connection also has a `Publication` of its own."""
         self.membership.discards.on_heard = self.publisher.note_discarded
@@ -167,7 +171,7 @@ class Bus:
         unsent = sum(size for _, size in outcomes)
         if not nodes and not unsent:
             return None
-        report = NotConfirmed(nodes, unsent, self.names.all_of(nodes))
+        report = NotConfirmed(nodes, unsent, self.presence.names.all_of(nodes))
         if not self.reporter.has_listeners:
             text = f"{report}; close later, or give close_timeout_s more time"
             log.tell(logging.WARNING, "not_confirmed", text)
@@ -178,6 +182,7 @@ class Bus:
         if self._tick_handle is not None:
             self._tick_handle.cancel()
         self.membership.close()
+        self._confirmation.close()
         self.publisher.resume()
         if self.router.files is not None:
             self.router.files.close()
@@ -257,6 +262,7 @@ class Bus:
         match event:
             case CommandReceived(sender, content):
                 self.membership.handle_command(sender, content)
+                self.outages.note_heard(sender)
             case SenderAppeared(sender, _, address):
                 self.presence.names.note_host(sender, address[0])
             case StreamLost() | StreamGapOpened() | ObjectLost() | ObjectsMissed() | SenderVanished():
@@ -266,11 +272,14 @@ class Bus:
                 self.router.end(sender, stream)
             case ReceiverEvicted(node, reason):
                 self.membership.receivers.note_evicted(lane, node)
-                self.reporter.report(SubscriberEvicted(node, lane.number, self.names.of(node), reason))
+                self.reporter.report(SubscriberEvicted(node, lane.number, self.presence.names.of(node), reason))
+            case ReceiverFull() | ReceiverReady():
+                self.membership.receivers.note_full(lane, event)
             case SenderImpersonated(sender, address, doubt):
                 found = self.presence.lane_of(sender)
                 number = None if found is None else found[0]
-                self.reporter.report(Impersonation(sender, number, self.names.of(sender), address, doubt))
+                name = self.presence.names.of(sender)
+                self.reporter.report(Impersonation(sender, number, name, address, doubt))
             case NodeIdCollided(address):
                 self.note_collision(lane, address)
             case InterfaceLost(name) | InterfaceRestored(name):
@@ -303,6 +312,7 @@ class Bus:
         unheard_s = late_s + _TICK_S if self.router.is_blocked else late_s
         self.router.check(self.membership.is_silent, unheard_s)
         self.losses.tick()
+        self._confirmation.tick()
         self.membership.tick(self.router.is_blocked)
 
     @property
@@ -311,9 +321,9 @@ class Bus:
         return self.lanes.session.node_id
 
     @property
-    def names(self) -> PeerNames:
-        """Names of the nodes of this bus, for people."""
-        return self.presence.names
+    def outages(self) -> Outages:
+        """Subscribers that did not confirm in time, and that nobody waits for."""
+        return self._confirmation.outages
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -353,6 +363,8 @@ class Bus:
             peers=len(self.presence),
             messages_sent=sum(lane.messages_sent for lane in lanes.values()),
             frame_drops={reason.name.lower(): count for reason, count in self.router.drops.items()},
+            subscribers_down=len(self.outages.nodes),
+            subscribers_full=self.membership.receivers.full.count,
             transactions_held=len(self.router.transactions),
             consumers=len(subscriptions),
             consumers_full=sum(one.is_full for one in subscriptions),

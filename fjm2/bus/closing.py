@@ -115,7 +115,7 @@ async def finish_lane(
     except TimeoutError:
         return subscribers_of(lane), stream.pending_bytes
     suspects |= session.silent_receivers
-    nodes = subscribers_of(lane) - lane.evicted
+    nodes = subscribers_of(lane) - lane.evicted - confirmation.outages.nodes
     missing, suspected = set(nodes - suspects), set(nodes & suspects)
     with contextlib.suppress(TimeoutError):
         async with deadline.wait(_CONFIRMING_SHARE):

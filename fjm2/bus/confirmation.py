@@ -7,15 +7,15 @@ a caller waits for an outcome, rounds follow each other at once; otherwise there
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Awaitable, Callable
+from time import time
 from typing import TYPE_CHECKING, Protocol
 
-from fjm2.base.quantities import counted
+from fjm2.base.errors import ConfigError, NormError
 from fjm2.messages.errors import JMSError
 
 from .errors import UnconfirmedError
-from .losses.names import PeerNames, Remedy, listed
+from .waiting.outages import End, OutageReports, Outages, unconfirmed
 
 if TYPE_CHECKING:
     from .lane import Lane, Lanes
@@ -24,14 +24,16 @@ _PAUSE_S = 0.1
 """Pause between rounds that nobody waits for, so that they cost little."""
 _RETRY_S = 0.05
 """Pause before receivers that did not confirm are asked again: they may be busy, or still lack much."""
+_ASK_AGAIN_S = 0.5
+"""Time for which a subscriber that did not confirm, and is heard of again, is asked to confirm."""
 
 
 class Confirmable(Protocol):
     """The part of a bus that `Confirmation` uses."""
 
     @property
-    def names(self) -> PeerNames:
-        """Names of nodes, for people."""
+    def outages(self) -> Outages:
+        """Subscribers that nobody waits for."""
 
     def confirmed(self) -> Awaitable[frozenset[int]]:
         """Ask for confirmation of everything published so far, and return the node ids that did not confirm."""
@@ -41,40 +43,106 @@ class LaneConfirmation:
     """Asks the subscribers of lanes to confirm what was published."""
 
     def __init__(
-        self, lanes: "Lanes", subscribers_of: Callable[["Lane"], frozenset[int]], ack_timeout_s: float
+        self,
+        lanes: "Lanes",
+        subscribers_of: Callable[["Lane"], frozenset[int]],
+        ack_timeout_s: float,
+        outages: Outages,
     ) -> None:
         self.confirmations = 0
         """Confirmations received, one for each node and round."""
+        self.outages = outages
         self._lanes = lanes
         self._subscribers_of = subscribers_of
         self._ack_timeout_s = ack_timeout_s
         self._loop = asyncio.get_running_loop()
+        self._asking: asyncio.Task[None] | None = None
+        """Task that asks nodes again that did not confirm."""
 
     async def confirmed(self) -> frozenset[int]:
         """Ask the known subscribers of all lanes for confirmation. Return the node ids of those that did not confirm.
 
-        A subscriber has `ack_timeout_s` to answer.
+        A subscriber has `ack_timeout_s` to answer, not counting time in which it is full. If it does not, nobody waits
+        for it again until it confirms: it is among those returned, and in `outages`.
         """
-        deadline = self._loop.time() + self._ack_timeout_s
         asked = [(lane, set(self._subscribers_of(lane))) for lane in self._lanes.with_streams]
-        await asyncio.gather(*(self.confirm(lane, nodes, deadline) for lane, nodes in asked))
+        await asyncio.gather(*(self._confirm_in_time(lane, nodes) for lane, nodes in asked))
         return frozenset[int]().union(*(nodes for _, nodes in asked))
 
-    async def confirm(self, lane: "Lane", nodes: set[int], deadline: float = math.inf) -> None:
-        """Ask `nodes` for confirmation again and again, until all have confirmed or the deadline has passed.
+    async def _confirm_in_time(self, lane: "Lane", nodes: set[int]) -> None:
+        """Ask `nodes` until each has confirmed or begun an outage. Remove those that have confirmed from the set."""
+        awaited = nodes - self.outages.nodes
+        late = nodes - awaited
+        if lane.stream is not None and awaited:
+            await lane.stream.drain()
+        due_at = dict.fromkeys(awaited, self._loop.time() + self._ack_timeout_s)
+        while awaited:
+            await self._ask(lane, awaited)
+            now, full = self._loop.time(), lane.session.full_receivers
+            for node in list(awaited):
+                if node in full:
+                    due_at[node] = now + self._ack_timeout_s
+                elif now >= due_at[node] or node in self.outages.nodes or node in lane.session.evicted_receivers:
+                    self.outages.begin(node)
+                    awaited.discard(node)
+                    late.add(node)
+            if awaited:
+                await asyncio.sleep(_RETRY_S)
+        nodes &= late
+
+    async def confirm(self, lane: "Lane", nodes: set[int]) -> None:
+        """Ask `nodes` for confirmation again and again, until all have confirmed or were given up.
 
         Nodes that have confirmed are removed from the set, so that the others are known even if the call is cancelled.
         """
         while nodes:
-            before = len(nodes)
-            outcome = await lane.session.watermark(nodes)
-            lane.confirmed_by |= outcome.acked
-            nodes &= outcome.failed
-            nodes &= self._subscribers_of(lane)  # a receiver that said goodbye need not confirm
-            self.confirmations += before - len(nodes)
-            if self._loop.time() >= deadline or nodes <= lane.session.evicted_receivers:
+            await self._ask(lane, nodes)
+            if nodes <= lane.session.evicted_receivers:
                 break
             await asyncio.sleep(_RETRY_S)
+
+    async def _ask(self, lane: "Lane", nodes: set[int]) -> None:
+        """Ask `nodes` once. Those that have confirmed, or left, are removed from the set."""
+        before = len(nodes)
+        outcome = await lane.session.watermark(nodes)
+        lane.confirmed_by |= outcome.acked
+        nodes &= outcome.failed
+        nodes &= self._subscribers_of(lane)  # a receiver that said goodbye need not confirm
+        self.confirmations += before - len(nodes)
+
+    def tick(self) -> None:
+        """End outages of nodes that are gone, and ask those again that were heard of. Call this every second."""
+        outages, lanes = self.outages, self._lanes.with_streams
+        if not outages.nodes:
+            return
+        known = frozenset[int]().union(*(self._subscribers_of(lane) for lane in lanes))
+        outages.end(outages.nodes - known, End.GONE)
+        for lane in lanes:
+            for node in lane.session.receivers - lane.session.silent_receivers:
+                outages.note_heard(node)
+        if self._asking is None and (heard := outages.take_heard(self._loop.time())):
+            self._asking = self._loop.create_task(self._ask_again(heard))
+
+    async def _ask_again(self, nodes: set[int]) -> None:
+        """Ask nodes for a moment, and end the outages of those that confirm."""
+        late = [(lane, nodes & self._subscribers_of(lane)) for lane in self._lanes.with_streams]
+        until = self._loop.time() + _ASK_AGAIN_S
+        try:
+            while True:
+                await asyncio.gather(*(self._ask(lane, asked) for lane, asked in late if asked))
+                if self._loop.time() >= until or not any(asked for _, asked in late):
+                    break
+                await asyncio.sleep(_RETRY_S)
+            self.outages.end(nodes.difference(*(asked for _, asked in late)), End.BACK)
+        except (ConfigError, NormError):
+            pass  # the session was closed, or continues under another node id
+        finally:
+            self._asking = None
+
+    def close(self) -> None:
+        """Stop asking nodes again."""
+        if self._asking is not None:
+            self._asking.cancel()
 
 
 class Confirmation:
@@ -89,6 +157,7 @@ class Confirmation:
         "_done",
         "_latest_discarder",
         "_report",
+        "_reports",
         "_task",
         "_waiters",
         "accepted",
@@ -115,6 +184,8 @@ class Confirmation:
         self._latest_discarder = 0
         self._bus = bus
         self._report = report
+        self._reports = OutageReports(bus.outages.names, report)
+        bus.outages.add_listener(self._reports.note_end)
         self._done = 0
         """Number of the latest message whose outcome is final."""
         self._waiters: list[tuple[int, asyncio.Future[JMSError | None]]] = []
@@ -170,6 +241,8 @@ class Confirmation:
         for _, future in waiters:
             if not future.done():
                 future.set_result(UnconfirmedError("the connection was closed before it was confirmed"))
+        self._bus.outages.remove_listener(self._reports.note_end)
+        self._reports.close()
 
     async def _run(self) -> None:
         try:
@@ -195,35 +268,31 @@ class Confirmation:
         return found
 
     async def _run_round(self) -> None:
-        upto, unasked = self.accepted, self.unasked
+        upto, unasked, since = self.accepted, self.unasked, time()
         self.unasked = 0
         error: JMSError | None = None
+        known = frozenset(self._bus.outages.nodes)
         try:
             missing = await self._bus.confirmed()
             discarders = self._take_discarders(upto)
             if missing or discarders:
-                error = unconfirmed(missing | discarders, self._bus.names, len(discarders))
+                names = self._bus.outages.names
+                error = unconfirmed(missing | discarders, names, known, len(discarders))
+                self._reports.note_round(missing, upto - self._done, bool(unasked), since, self._bus.outages.nodes)
+                if discarders and unasked:
+                    self._report(unconfirmed(discarders, names, discarders=len(discarders)))
         except Exception as failure:
             error = UnconfirmedError(f"persistent messages could not be confirmed: {failure}")
             error.__cause__ = failure
+            if unasked:
+                self._report(error)
         self._done = upto
-        if error is not None and unasked:
-            self._report(error)
         waiters, self._waiters = self._waiters, []
         for number, future in waiters:
             if number > upto:
                 self._waiters.append((number, future))
             elif not future.done():
                 future.set_result(error)
-
-
-def unconfirmed(nodes: frozenset[int], names: PeerNames, discarders: int = 0) -> UnconfirmedError:
-    """Return the exception for persistent messages that these nodes did not confirm, or, some of them, discarded."""
-    missing = names.all_of(nodes)
-    text = f"{counted(len(nodes), 'subscriber')} did not confirm persistent messages: {listed(missing)}"
-    if discarders:
-        text += f"; {discarders} of them discarded some"
-    return UnconfirmedError(Remedy.UNCONFIRMED.after(text), nodes, subscribers=tuple(map(str, missing)))
 
 
 async def _no_error() -> None:

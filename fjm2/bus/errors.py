@@ -132,7 +132,11 @@ def _advice(taken: int, is_let_go: bool, block_s: float) -> str:
 
 
 class UnconfirmedError(JMSError):
-    """Persistent messages were sent, but not confirmed by all known subscribers."""
+    """Persistent messages were sent, but not confirmed by all known subscribers.
+
+    The exception listener gets one when a subscriber begins not to confirm, and one with a summary when that is over,
+    because the subscriber confirms again or is gone, or the connection is closed.
+    """
 
     def __init__(
         self,
@@ -140,6 +144,10 @@ class UnconfirmedError(JMSError):
         unacknowledged_nodes: frozenset[int] = frozenset(),
         in_doubt: bool = True,
         subscribers: tuple[str, ...] = (),
+        *,
+        messages: int | None = None,
+        since: float | None = None,
+        until: float | None = None,
     ) -> None:
         super().__init__(reason)
         self.unacknowledged_nodes = unacknowledged_nodes
@@ -148,6 +156,12 @@ class UnconfirmedError(JMSError):
         """True if some subscribers may have the messages."""
         self.subscribers = subscribers
         """Client ids and hosts of the subscribers that did not confirm, as in `'desk-7' at 10.0.0.13`."""
+        self.messages = messages
+        """In the summary of an outage: the number of messages not confirmed. None otherwise."""
+        self.since = since
+        """In a summary: time when a confirmation was first asked for in vain, in seconds since the epoch."""
+        self.until = until
+        """In a summary: time when the outage ended, in seconds since the epoch."""
 
 
 class ListenerError(JMSError):

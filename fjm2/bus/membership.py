@@ -58,7 +58,7 @@ class Membership:
         report: Callable[[BusReport], None],
     ) -> None:
         self.presence = presence
-        self.receivers = AwaitedReceivers(lanes, presence, config.sender.flow, self.check_client_ids)
+        self.receivers = AwaitedReceivers(lanes, presence, config.sender.flow, self.check_client_ids, report)
         self.discards = Discards(lanes, presence, report)
         """Notices of messages that were lost after their confirmation."""
         self._lanes = lanes
@@ -142,6 +142,7 @@ class Membership:
         this every second."""
         now = self._loop.time()
         self.discards.tell()
+        self.receivers.tick()
         if is_blocked:
             self.presence.renew(now)
         elif self.presence.expire(now):

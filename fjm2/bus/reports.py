@@ -21,7 +21,6 @@ BusReport
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 
 from fjm2.base.quantities import counted
 from fjm2.messages.destination import Destination
@@ -30,7 +29,7 @@ from fjm2.norm import Address
 from fjm2.norm.events import Doubt, EvictionReason, LossReason
 
 from .errors import BusError, MessagesLostError, UnconfirmedError
-from .losses.names import PeerName, Remedy, listed
+from .losses.names import PeerName, Remedy, clock_text, listed
 from .statistics import BusStats
 
 _REPORTS_PER_S_MAX = 100
@@ -71,7 +70,7 @@ class LossDetails:
         """Time span of the loss, as part of a sentence."""
         if self.since is None or self.until is None:
             return ""
-        first, last = _clock(self.since), _clock(self.until)
+        first, last = clock_text(self.since), clock_text(self.until)
         return f" at {last}" if first == last else f" between {first} and {last}"
 
     @property
@@ -90,10 +89,6 @@ class LossDetails:
             since=self.since,
             until=self.until,
         )
-
-
-def _clock(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +147,7 @@ class SenderLost(BusReport):
 
     def __str__(self) -> str:
         told = self.details
-        heard = "" if told.since is None else f" after {_clock(told.since)}"
+        heard = "" if told.since is None else f" after {clock_text(told.since)}"
         missing = f"its last messages may be missing{heard}{told.destinations}"
         return Remedy.LOST.after(f"{told.sender} is gone: {self.reason.value}; {missing}")
 

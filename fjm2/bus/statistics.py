@@ -64,6 +64,12 @@ BUS_INSTRUMENTS: Final = (
         label="reason",
     ),
     counter(
+        "outages",
+        "outages",
+        "Outages of subscribers: each began when a subscriber did not confirm in time.",
+        metric="fjm2_outages_total",
+    ),
+    counter(
         "streams_cut",
         "times",
         "Times that a sender's stream had to start over, because its incomplete messages took too much memory.",
@@ -80,6 +86,18 @@ BUS_INSTRUMENTS: Final = (
         "reports",
         "Problems not reported to exception listeners, because there were too many in a second.",
         metric="fjm2_suppressed_reports_total",
+    ),
+    gauge(
+        "subscribers_down",
+        "subscribers",
+        "Subscribers that did not confirm in time, and that nobody waits for until they confirm again.",
+        metric="fjm2_down_subscribers",
+    ),
+    gauge(
+        "subscribers_full",
+        "subscribers",
+        "Subscribers of other processes that are full, so that this process waits for them.",
+        metric="fjm2_full_subscribers",
     ),
     gauge(
         "transactions_held",
@@ -131,6 +149,8 @@ class BusStats:
     """Messages that had expired when they arrived, and that a consumer of this process would have got."""
     frames_malformed: int = 0
     """Malformed messages: evaluating a selector, or reading their transaction, failed."""
+    outages: int = 0
+    """Outages of subscribers: each began when a subscriber did not confirm in time."""
     streams_cut: int = 0
     """Times that a sender's stream had to start over, because its incomplete messages took too much memory."""
     announcements_refused: int = 0
@@ -177,12 +197,18 @@ class BusStatistics:
     """Malformed messages: evaluating a selector, or reading their transaction, failed."""
     frame_drops: Mapping[str, int]
     """Frames dropped because they could not be read, by reason: `unknown`, `malformed`, `too_large`, `cut`."""
+    outages: int
+    """Outages of subscribers: each began when a subscriber did not confirm in time."""
     streams_cut: int
     """Times that a sender's stream had to start over, because its incomplete messages took too much memory."""
     announcements_refused: int
     """Announcements of other connections refused, because they are invalid or there is no room for them."""
     reports_suppressed: int
     """Problems not reported to exception listeners, because there were too many in a second."""
+    subscribers_down: int
+    """Subscribers that did not confirm in time, and that nobody waits for until they confirm again."""
+    subscribers_full: int
+    """Subscribers of other processes that are full, so that this process waits for them."""
     transactions_held: int
     """Transactions received in part, and not complete yet."""
     consumers: int

@@ -47,7 +47,8 @@ def top(uri: str, known: tuple[Topic, ...], interval_s: float, once: bool, durat
     members announce themselves every 5 s, and topics get names when something is published to them. Press q to end.
 
     MISSED counts datagrams that did not arrive here. CONFIRMS IN is the longest time that a receiver recently took to
-    confirm that it has everything, repairs included. AWAITED is how long a sender has been waiting for a confirmation.
+    confirm that it has everything, repairs included. AWAITED is how long a sender has been waiting for a confirmation,
+    with `full` before it if the receiver's application takes no messages at the moment.
 
     \b
     Example: fjm2 top

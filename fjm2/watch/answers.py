@@ -4,7 +4,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from fjm2.norm.core.wire import Position
+from fjm2.norm.core.wire import Extension, Position, Status, StatusFlag
 
 RECEIVERS_MAX: Final = 4096
 """Greatest number of receivers that are remembered. It bounds the memory that forged node ids can take."""
@@ -44,6 +44,8 @@ class Receiver:
     of the last one."""
     given_up_at: dict[int, float] = field(default_factory=dict)
     """Time at which each sender that gave up on this receiver last asked it, by the sender's node id."""
+    is_full: bool = False
+    """True if the last answer says that the application takes nothing at the moment."""
     _is_interval_confirmed: bool = False
     """True if `confirm_s` was measured since the last `settle`."""
     _awaited: dict[int, _Awaited] = field(default_factory=dict)
@@ -117,6 +119,13 @@ class Answers:
             receiver.nacks += 1
             receiver.requests += requests
             receiver.heard_at = now
+
+    def note_status(self, node_id: int, extensions: tuple[Extension, ...]) -> None:
+        """Note what the extensions of an answer say about the receiver."""
+        receiver = self._receivers.get(node_id)
+        status = next((each for each in extensions if isinstance(each, Status)), None)
+        if receiver is not None and status is not None:
+            receiver.is_full = bool(status.flags & StatusFlag.FULL)
 
     def forget(self, present: Set[int], now: float) -> None:
         """Forget receivers that have been silent for long, unless they are nodes of members of the bus."""

@@ -139,8 +139,10 @@ class BusWatch:
             case Ack():
                 position = message.content if isinstance(message.content, Position) else None
                 answers.note_confirmed(message.sender_id, message.source_id, position, now)
+                answers.note_status(message.source_id, message.extensions)
             case Nack():
                 answers.note_missing(message.source_id, len(message.requests), now)
+                answers.note_status(message.source_id, message.extensions)
 
     def _handle_run(self, run: DataRun, address: Address, now: float) -> None:
         message, heard = run.header.message, self._heard

@@ -126,6 +126,8 @@ class ReceiverReport:
     waits."""
     given_up_by: tuple[str, ...] = ()
     """Senders that asked the receiver in vain, gave up, and continue without it."""
+    is_full: bool = False
+    """True if the receiver says that its application takes nothing at the moment, so that senders wait for it."""
 
     @property
     def label(self) -> str:

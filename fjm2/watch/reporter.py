@@ -157,6 +157,7 @@ class Reporter:
             confirm_s=receiver.confirm_s,
             awaited_s=receiver.awaited_s(self._now),
             given_up_by=tuple(sorted(given_up_by)),
+            is_full=receiver.is_full,
         )
 
     def _was_heard_since(self, node_id: int, at: float) -> bool:

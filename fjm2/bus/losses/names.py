@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -30,6 +31,11 @@ class Remedy(Enum):
     def after(self, text: str) -> str:
         """Return a text with the place in the docs that says what to do."""
         return f"{text}; see {PAGE}#{self.value}"
+
+
+def clock_text(at: float) -> str:
+    """Return a time, in seconds since the epoch, as the clock shows it here."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
 
 
 def listed(names: Iterable[object], shown_max: int = _SHOWN_MAX) -> str:

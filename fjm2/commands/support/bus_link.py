@@ -58,7 +58,7 @@ class BusLink:
             return
         if missing:
             text = f"{counted(len(missing), 'subscriber')} did not confirm everything"
-            self.handle_error(UnconfirmedError(f"{text}: {listed(self.bus.names.all_of(missing))}"))
+            self.handle_error(UnconfirmedError(f"{text}: {listed(self.bus.presence.names.all_of(missing))}"))
 
 
 @contextlib.asynccontextmanager

@@ -101,11 +101,17 @@ def _senders(rows: Sequence[SenderReport]) -> _Section:
     return _Section(columns, rows, 3)
 
 
+def _awaited(row: ReceiverReport) -> str:
+    if row.given_up_by:
+        return "given up"
+    return f"full {span(row.awaited_s)}" if row.is_full and row.awaited_s else span(row.awaited_s)
+
+
 def _receivers(rows: Sequence[ReceiverReport]) -> _Section:
     columns = (
         _Column("RECEIVER", lambda row: row.label, 3),
         _Column("CONFIRMS IN", lambda row: "-" if row.given_up_by else span(row.confirm_s)),
-        _Column("AWAITED", lambda row: "given up" if row.given_up_by else span(row.awaited_s)),
+        _Column("AWAITED", _awaited),
         _Column("NACKS", lambda row: quantity(row.nacks), from_width=_MEDIUM_WIDTH),
         _Column("NACKS/S", lambda row: rate(row.nacks_per_s), from_width=_MEDIUM_WIDTH),
         _Column("ASKED", lambda row: quantity(row.requests), from_width=_FULL_WIDTH),
@@ -189,7 +195,7 @@ def _slowest(slow: ReceiverReport) -> list[Text]:
         return []
     return [
         Text(
-            f"slowest receiver: {name}, {span(slow.delay_s)}, {nacks}",
+            f"slowest receiver: {name}{', full' if slow.is_full else ''}, {span(slow.delay_s)}, {nacks}",
             "bold yellow" if (slow.awaited_s or 0) >= _LONG_WAIT_S else "",
         )
     ]

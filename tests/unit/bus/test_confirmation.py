@@ -7,14 +7,15 @@ import pytest
 from fjm2.bus.confirmation import Confirmation
 from fjm2.bus.errors import UnconfirmedError
 from fjm2.bus.losses.names import PeerNames
+from fjm2.bus.statistics import BusStats
+from fjm2.bus.waiting.outages import Outages
 
 
 class Confirmable:
     """Subscribers that confirm when they are told to."""
 
-    names = PeerNames()
-
     def __init__(self) -> None:
+        self.outages = Outages(BusStats(), PeerNames())
         self.may_end = asyncio.Event()
 
     async def confirmed(self) -> frozenset[int]:

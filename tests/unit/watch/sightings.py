@@ -9,7 +9,20 @@ from fjm2.jms import Message, Topic
 from fjm2.messages.destination import Destination
 from fjm2.messages.frame import FrameWriter
 from fjm2.norm import Train
-from fjm2.norm.core.wire import STREAM_HEADER, Ack, AckType, Application, Data, Flush, Fti, Nack, ObjectFlag, Position
+from fjm2.norm.core.wire import (
+    STREAM_HEADER,
+    Ack,
+    AckType,
+    Application,
+    Data,
+    Flush,
+    Fti,
+    Nack,
+    ObjectFlag,
+    Position,
+    Status,
+    StatusFlag,
+)
 from fjm2.norm.core.wire import Message as NormMessage
 from fjm2.watch import BusWatch
 
@@ -101,6 +114,12 @@ class Node:
     def confirm(self, sender_id: int, payload_id: int, now: float) -> None:
         content = Position(0, 1, payload_id)
         ack = Ack(source_id=self.node_id, sender_id=sender_id, instance_id=1, ack_type=AckType.FLUSH, content=content)
+        self.say(ack, now)
+
+    def confirm_full(self, sender_id: int, now: float, is_full: bool = True) -> None:
+        """Answer a probe, and say if the application takes nothing."""
+        status = Status(flags=StatusFlag.FULL if is_full else 0, progress=0)
+        ack = Ack(source_id=self.node_id, sender_id=sender_id, instance_id=1, ack_type=AckType.CC, extensions=(status,))
         self.say(ack, now)
 
     def miss(self, sender_id: int, now: float) -> None:

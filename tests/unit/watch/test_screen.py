@@ -64,6 +64,15 @@ def test_a_given_up_receiver_is_highlighted() -> None:
     assert "\x1b[1;31mgiven up: desk-0" in "\n".join(shown(report, 80, 24, colours=True))
 
 
+def test_a_full_receiver_is_shown_as_full() -> None:
+    watch = busy_bus()
+    Node(watch.report(6.9).receivers[0].node_id, watch).confirm_full(5, 6.9)
+    lines = shown(watch.report(6.9), 160, 50)
+    assert lines[2].startswith("slowest receiver: desk-0, full, ")
+    first = lines[next(at for at, line in enumerate(lines) if line.startswith("RECEIVER")) + 1]
+    assert "full " in first
+
+
 def test_a_small_terminal_shows_receivers_first() -> None:
     lines = shown(busy_bus(8).report(6.9), 40, 10)
     titles = [line for line in lines if line.split()[0].isupper() and line.split()[0].isalpha()]

@@ -266,6 +266,19 @@ def test_a_given_up_receiver_is_reported_until_it_answers() -> None:
     assert all(one.given_up_by == () for one in watch.report(101.0).receivers)
 
 
+def test_a_receiver_that_says_it_is_full_is_reported_so_until_it_says_otherwise() -> None:
+    watch = watch_of()
+    feed, desk = Node(5, watch), Node(8, watch)
+    desk.announce(DESK, 0.0, client_id="desk", valid_s=600)
+    feed.ask(9, (8,), 1.0)
+    desk.confirm_full(5, 1.1)
+    slowest = watch.report(2.0).slowest
+    assert slowest is not None
+    assert (slowest.label, slowest.is_full, slowest.awaited_s) == ("desk", True, 1.0)
+    desk.confirm_full(5, 2.1, is_full=False)
+    assert not watch.report(3.0).receivers[0].is_full
+
+
 def test_unheard_answers_do_not_mean_given_up() -> None:
     watch = watch_of()
     feed, lucky, alone = Node(5, watch), Node(7, watch), Node(8, watch)

@@ -1,8 +1,10 @@
-"""Consumers that are full: how long they hold senders up, who is told, and what happens then."""
+"""Waiting, bounded in time and told once: of senders for full consumers, and of callers for dead subscribers."""
 
 import asyncio
 import os
+import signal
 import socket
+import sys
 import time
 from typing import Any
 
@@ -10,10 +12,27 @@ import pytest
 from adapter import WAIT_S, Api, eventually, listener, send_texts
 
 from fjm2.errors import ConfigError
-from fjm2.jms import ConsumerFullError, MessagesDroppedError, SessionMode, TextMessage, Topic
+from fjm2.jms import ConsumerFullError, MessagesDroppedError, SessionMode, TextMessage, Topic, UnconfirmedError
 
 TOPIC = Topic("fjm2.full")
 CLIENT = SessionMode.CLIENT_ACKNOWLEDGE
+ACK_TIMEOUT_S = 2.0
+AT_ONCE_S = 0.8
+"""Time that is well below `ack_timeout_s`, also on a busy machine."""
+
+SUBSCRIBER = """
+import sys
+from fjm2.jms import Topic
+from fjm2.jms.blocking import ConnectionFactory
+
+connection = ConnectionFactory(sys.argv[1], client_id=sys.argv[2]).create_connection()
+consumer = connection.create_session().create_consumer(Topic("fjm2.full"))
+connection.start()
+consumer.ready()
+print("ready", flush=True)
+while consumer.receive(60) is not None:
+    pass
+"""
 
 
 async def observed(api: Api, **options: Any) -> tuple[Any, list[Exception]]:
@@ -219,3 +238,115 @@ async def test_a11_0_holds_nobody_up_and_infinity_for_ever(api: Api, block_s: An
         assert [(await consumer.receive(WAIT_S)).text for _ in range(12)] == [str(number) for number in range(12)]
     await sending
     assert errors == []
+
+
+class Subscriber:
+    """A subscriber in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    @classmethod
+    async def start(cls, uri: str, client_id: str) -> "Subscriber":
+        command = [sys.executable, "-c", SUBSCRIBER, uri, client_id]
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"ready\n"
+        return cls(process)
+
+    async def kill(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+
+async def timed(call: Any) -> tuple[float, UnconfirmedError]:
+    began = time.monotonic()
+    with pytest.raises(UnconfirmedError) as raised:
+        await call
+    return time.monotonic() - began, raised.value
+
+
+def unconfirmed(errors: list[Exception]) -> list[UnconfirmedError]:
+    return [error for error in errors if isinstance(error, UnconfirmedError)]
+
+
+class Sending:
+    """A connection with a session and a transacted one, and the errors of its listener."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.errors: list[Exception] = []
+
+    async def open(self) -> "Sending":
+        self.connection = await self.api.connect(ack_timeout_s=ACK_TIMEOUT_S)
+        self.connection.exception_listener = self.errors.append
+        self.producer = await (await self.connection.create_session()).create_producer(TOPIC)
+        self.transacted = await self.connection.create_session(SessionMode.SESSION_TRANSACTED)
+        await self.connection.ready()
+        await self.confirm()
+        return self
+
+    async def confirm(self) -> None:
+        future = self.producer.inner.send_async(TextMessage("asked"))
+        await (asyncio.wrap_future(future) if self.api.is_blocking else future)
+
+    async def commit(self) -> None:
+        await send_texts(self.transacted, TOPIC, "in a transaction")
+        await self.transacted.commit()
+
+
+@pytest.mark.calm
+async def test_m2_a_dead_subscriber_delays_one_wait_and_is_reported_once_with_a_summary(api: Api) -> None:
+    subscriber, living = [await Subscriber.start(api.uri, client_id) for client_id in ("desk-7", "desk-8")]
+    try:
+        sending = await Sending(api).open()
+        await subscriber.kill()
+        waited_s, error = await timed(sending.confirm())
+        assert AT_ONCE_S < waited_s < ACK_TIMEOUT_S + 2.0
+        for call in (sending.confirm, sending.commit) * 2:
+            waited_s, error = await timed(call())
+            assert waited_s < AT_ONCE_S
+            assert len(error.unacknowledged_nodes) == 1
+            assert "'desk-7' at 127.0.0.1" in str(error)
+            assert "nobody waits" in str(error)
+        assert unconfirmed(sending.errors) == []  # callers were told
+        for _ in range(20):
+            await sending.producer.send(TextMessage("nobody asks"))
+            await asyncio.sleep(0.02)
+        await eventually(lambda: unconfirmed(sending.errors))
+        await sending.connection.close()
+        first, summary = unconfirmed(sending.errors)
+        assert (first.messages, first.subscribers) == (None, ("'desk-7' at 127.0.0.1",))
+        assert summary.messages is not None
+        assert 5 <= summary.messages <= 20
+        assert "this connection is closed" in str(summary)
+    finally:
+        await asyncio.gather(subscriber.kill(), living.kill())
+
+
+@pytest.mark.calm
+async def test_m2_one_that_comes_back_is_asked_again(api: Api) -> None:
+    subscriber = await Subscriber.start(api.uri, "desk-7")
+    try:
+        sending = await Sending(api).open()
+        subscriber.process.send_signal(signal.SIGSTOP)
+        await sending.producer.send(TextMessage("nobody asks"))
+        await eventually(lambda: unconfirmed(sending.errors))
+        waited_s, _ = await timed(sending.confirm())
+        assert waited_s < AT_ONCE_S
+        assert len(unconfirmed(sending.errors)) == 1
+        subscriber.process.send_signal(signal.SIGCONT)
+        await eventually(lambda: len(unconfirmed(sending.errors)) == 2)
+        summary = unconfirmed(sending.errors)[1]
+        assert "it confirms again" in str(summary)
+        assert summary.messages == 2
+        assert summary.since is not None
+        assert summary.until is not None
+        assert 1.0 < summary.until - summary.since < WAIT_S
+        await sending.confirm()
+        await sending.commit()
+        assert len(unconfirmed(sending.errors)) == 2
+        assert (await sending.connection.statistics()).bus.outages == 1
+    finally:
+        await subscriber.kill()
