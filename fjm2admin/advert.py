@@ -58,7 +58,7 @@ class Advertiser:
     """Sender of the list's version. It answers queries from the addresses that it advertises to, and no others."""
 
     _DATAGRAMS_PER_TURN_MAX = 64
-    """Most datagrams read in a turn of the loop, so that a flood does not starve other work."""
+    """Maximum number of datagrams read in a turn of the loop, so that a flood does not starve other work."""
 
     def __init__(self, udp: socket.socket, list_version: Callable[[], int]) -> None:
         self._socket = udp

@@ -26,9 +26,9 @@ ENVIRONMENT_PREFIX: Final = "FJM2D_"
 FILE_VARIABLE: Final = f"{ENVIRONMENT_PREFIX}CONFIG"
 ENVIRONMENT: Final = "environment"
 GROUPS_MAX: Final = 64
-"""Most groups of a gateway: each takes two sockets."""
+"""Maximum number of groups of a gateway: each takes two sockets."""
 PEERS_MAX: Final = 1024
-"""Most peers of a gateway: each is probed, and gets its own copy of the trains that it wants."""
+"""Maximum number of peers of a gateway: each is probed, and gets its own copy of the trains that it wants."""
 
 _T = TypeVar("_T")
 

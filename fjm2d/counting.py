@@ -13,7 +13,7 @@ from .tunnel import Peer
 from .values import show
 
 _LINKS_MAX = 1024
-"""Most links that traces record. The limit bounds the lines of a gateway with very many peers."""
+"""Maximum number of links that traces record. The limit bounds the lines of a gateway with very many peers."""
 
 _Reason = TypeVar("_Reason", bound=Enum)
 

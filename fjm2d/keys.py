@@ -15,7 +15,7 @@ from .errors import KeyFileError, KeyTextError
 
 KEY_BYTES = 32
 _FILE_BYTES_MAX = 1024
-"""Most bytes read of a key file, which has 45."""
+"""Maximum number of bytes read of a key file, which has 45."""
 _ALLOWED_TEXT = f"{KEY_BYTES} bytes in base64, as `fjm2d keygen` prints them"
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _LOOKUPS_MAX: Final = 16
-"""Most lookups at a time, each in a thread. If the resolver does not answer, a lookup takes up to a minute."""
+"""Maximum number of lookups at a time, each in a thread. If the resolver does not answer, a lookup takes up to a
+minute."""
 
 Places = list[tuple[Any, ...]]
 """Result of socket.getaddrinfo."""

@@ -19,7 +19,7 @@ TRAINS_PER_TURN: Final = 16
 _TIMER_MIN_S: Final = 0.001
 """Least wait of the timer: while the kernel's send buffer is full, the endpoint names deadlines that have passed."""
 _DRAIN_TRAINS_MAX: Final = 1024
-"""Most trains that `Relay.drain` sends: enough for a goodbye to each peer."""
+"""Maximum number of trains that `Relay.drain` sends: enough for a goodbye to each peer."""
 _ADVERT: Final = b"FJM2"
 _ADVERT_BYTES: Final = 24
 """Start and length of an advertisement of the node-list service (docs/admin.md). No tunnel datagram starts like it."""

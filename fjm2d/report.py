@@ -16,7 +16,7 @@ from .values import show
 
 Labels = dict[str, str]
 _LINKS_MAX = 64
-"""Most links in a sample, which holds the busiest. The node list shows no more."""
+"""Maximum number of links in a sample, which holds the busiest. The node list shows no more."""
 
 
 def status_of(gateway: Gateway, directory: Directory | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ _REQUEST_BYTES_MAX: Final = 8192
 _TIMEOUT_S: Final = 5.0
 """Longest time for a request and its answer, so that idle connections do not keep others out."""
 _CONNECTIONS_MAX: Final = 32
-"""Most connections at a time: enough for a few health checks and scrapers."""
+"""Maximum number of connections at a time: enough for a few health checks and scrapers."""
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",

@@ -22,7 +22,7 @@ _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 RATE_BPS_MIN, RATE_BPS_MAX = 10_000.0, 1e12
 """Bounds of a rate: a full datagram takes 1.2 s at the lowest, and no link reaches the highest."""
 NAME_CHARS_MAX = 64
-"""Most characters of a name: Linux allows host names of this length."""
+"""Maximum number of characters of a name: Linux allows host names of this length."""
 
 
 class UnfitError(Exception):

@@ -20,7 +20,7 @@ _STOP_S = 5.0
 _RATE_SHARE = 0.95
 """Share of the line's rate that fjm2d may use, as an operator would set it. The rest is for headers of lower layers."""
 _LAST_WORDS_CHARACTERS = 500
-"""Most characters of a gateway's error output that a message quotes."""
+"""Maximum number of characters of a gateway's error output that a message quotes."""
 _LOG_CHUNK_BYTES = 1 << 16
 """Bytes of a log that are read at once: the size of a pipe on Linux."""
 _PYTHON = (sys.executable, "-m")

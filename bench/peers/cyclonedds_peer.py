@@ -11,7 +11,7 @@ from .base import Deadline, PeerOptions
 from .polling import PolledPeer, Role, Topic
 
 _SAMPLES_A_TURN = 256
-"""Most samples read in one call: more of them only use memory."""
+"""Maximum number of samples read in one call: more of them only use memory."""
 _LOOPBACK = ("lo", "127.0.0.1", "::1")
 _CDR_LITTLE_ENDIAN = b"\0\1\0\0"
 _PREFIX_BYTES = len(_CDR_LITTLE_ENDIAN) + 4

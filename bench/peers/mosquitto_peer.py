@@ -20,7 +20,7 @@ _MESSAGE_BYTES_MAX = 268_435_000
 _TICK_S = 0.1
 """Interval at which a wait checks its deadline."""
 _PACKETS_A_TURN = 256
-"""Most packets read in a turn. It bounds the time between two checks of the deadline."""
+"""Maximum number of packets read in a turn. It bounds the time between two checks of the deadline."""
 
 
 class Mosquitto(PolledPeer):

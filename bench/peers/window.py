@@ -7,9 +7,11 @@ report of one more than all messages confirms them and the end.
 import os
 
 _WINDOW_BYTES = 16 << 20
-"""Most bytes of a window: more than the bandwidth-delay product of any network here, so that it is not the limit."""
+"""Maximum number of bytes of a window: more than the bandwidth-delay product of any network here, so that it is not the
+limit."""
 _WINDOW_MESSAGES = 1 << 16
-"""Most messages of a window. It limits the memory of brokers, which need some hundred bytes for a small message."""
+"""Maximum number of messages of a window. It limits the memory of brokers, which need some hundred bytes for a small
+message."""
 _REPORTS_A_WINDOW = 4
 """Reports of a subscriber in each window: several, so that the publisher gets a report before the window is full."""
 

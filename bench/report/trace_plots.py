@@ -15,9 +15,9 @@ from .warehouse import Warehouse
 
 _LINES = ("-", "--", ":", "-.")
 _SERIES_MAX = 8
-"""Most series in a plot: as many as there are colours that can be told apart."""
+"""Maximum number of series in a plot: as many as there are colours that can be told apart."""
 _POINTS_MAX = 240
-"""Most points of a series: about one per millimetre on paper."""
+"""Maximum number of points in a series, which is about one per millimetre on paper."""
 _MINUTE_S = 60
 _RUN_COLUMNS = ("run", "system", "layer", "scenario", "size", "fanout", "loss", "rate_bps")
 _REPAIR_COUNTERS = (

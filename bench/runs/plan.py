@@ -28,7 +28,7 @@ SECONDS_MAX = 3600.0
 REPEAT_MAX = 99
 ROUND_TRIPS_MAX = 1_000_000
 BLOCK_MAX = 255
-"""Most symbols of a block, parity included: the limit of Reed-Solomon over GF(2^8)."""
+"""Maximum number of symbols of a block, parity included: the limit of Reed-Solomon over GF(2^8)."""
 _SEGMENT_BYTES, _SMALL_SEGMENT_BYTES = 8000, 1428
 """Segment sizes of libnorm, without and with loss. A small segment fits into a packet: see `commands.compare`."""
 _SETTINGS = {

@@ -1,7 +1,8 @@
-"""Figures by minute, series and run, and results by cell: pure functions of tables.
+"""Figures by minute, series and run, and results by cell. All functions here are pure: they turn tables into tables.
 
-Samples are read twice: for the minutes, and for a histogram of throughputs by series and day. Both are small, and all
-other figures are computed from them.
+Samples are read only twice: once for the table of minutes, and once for a histogram of throughputs by series and day.
+Both tables are small, and the figures by series and run are computed from them. Results by cell come from the results
+of the runs.
 """
 
 from pyspark.sql import Column, DataFrame, Window

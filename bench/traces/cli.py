@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _LINKS_SHOWN_MAX = 10
-"""Most symbolic links that are named one by one."""
+"""Maximum number of symbolic links that are named one by one."""
 _MEMORY_MIN_MIB = 512
 """Spark needs about this much to start."""
 _ENDED = "its process has ended, perhaps killed for lack of memory: try another --memory"

@@ -55,7 +55,7 @@ class Found:
 
     splits: list[Split] = field(default_factory=list)
     done: dict[str, Known] = field(default_factory=dict)
-    """Progress in the files with new parts, as it is after these are read."""
+    """Progress in each file that has new parts, by name. It is valid once all the parts in `splits` have been read."""
     bytes: int = 0
     left: bool = False
     """True if there are more new parts than were asked for."""

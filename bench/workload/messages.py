@@ -30,7 +30,7 @@ _STEP, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111
 CHECK_BITS = 24
 _TABLE_NUMBERS = 1 << 16
 _RUN_BYTES = 1 << 18
-"""Most bytes that are made or compared at once, so that they stay in the processor's cache."""
+"""Maximum number of bytes that are made or compared at once, so that they stay in the processor's cache."""
 
 
 def word(number: int) -> int:
@@ -118,7 +118,7 @@ class Expected:
             raise ValueError(f"size={size}: expected {MESSAGE_BYTES_MIN} or more")
         self.size = size
         self.run = max(2, run_bytes // size)
-        """Most messages that a piece may touch."""
+        """Maximum number of messages that a piece may touch."""
         self._series = series
         self._period = len(series.digits)
         self._grid = np.zeros((self.run + self._period, size), np.uint8)

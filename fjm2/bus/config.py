@@ -70,7 +70,7 @@ class BusConfig:
     files_directory: str | None = None
     """Folder for files that are received as bodies of messages, until they are saved. None leaves it to the system."""
     files_bytes_max: int = 16 << 30
-    """Most bytes on disk of files that are being received, or belong to messages that are in use."""
+    """Maximum number of bytes on disk of files that are being received, or belong to messages that are in use."""
     sender: SenderConfig = field(default_factory=SenderConfig)
     """Settings for sending."""
     receiver: ReceiverConfig = field(default_factory=ReceiverConfig)

@@ -57,7 +57,7 @@ _EXPIRE_INTERVAL_S: Final = 1.0
 _DEPARTED_S: Final = 2.0
 """How long a connection that said goodbye is not believed to be there: earlier announcements may arrive late."""
 _DEPARTED_MAX: Final = 1024
-"""Most goodbyes remembered: anyone can invent them."""
+"""Maximum number of goodbyes remembered: anyone can invent them."""
 
 
 class Flag(IntFlag):

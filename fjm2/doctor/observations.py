@@ -41,7 +41,7 @@ class ObservedNode:
 
 @dataclass(slots=True)
 class Observations:
-    """Packets received for the group."""
+    """Findings about nodes, connections and hosts, from the packets that were sent to the group."""
 
     ours: Set[int] = frozenset()
     """Node ids of the doctor itself."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 LINKS_KEPT = 64
-"""Most links of a node that are shown: the busiest ones."""
+"""Maximum number of links of a node that are shown: the busiest ones."""
 _APART_MIN_S = 1e-3
 """Shortest time between two samples that gives a rate."""
 _QUEUE_BYTES_MAX = 2**63 - 1

@@ -16,7 +16,7 @@ from .look_alikes import looks_of
 from .measures import Meter
 
 NAME_MAX = 64
-"""Most characters of a name."""
+"""Maximum number of characters of a name."""
 
 
 def in_one_form(name: str) -> str:

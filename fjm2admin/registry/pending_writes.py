@@ -7,7 +7,7 @@ from .nodes import Registry
 from .store import Seen
 
 _POINTS_MAX = 100_000
-"""Most slots of history that wait while the file cannot be written: some 10 MB of memory."""
+"""Maximum number of slots of history that wait while the file cannot be written: some 10 MB of memory."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,8 @@ _TLS_TIMES = {"ssl_handshake_timeout": 15.0, "ssl_shutdown_timeout": 1.0}
 STUCK_S = 30.0
 """Longest time for which a client may take none of the data sent to it, before its connection is closed."""
 _ACCEPTS_PER_TURN_MAX = 128
-"""Most connections accepted in a turn of the loop. There are many, because turns are rare on a busy loop."""
+"""Maximum number of connections accepted in a turn of the loop. There are many, because turns are rare on a busy loop.
+"""
 _NO_FILES_S = 0.1
 """Pause before the next attempt to accept, when the process has as many open files as it may."""
 

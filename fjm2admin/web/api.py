@@ -26,7 +26,7 @@ from .problems import documented
 WAIT_MAX_S = 30
 """Longest wait for a change of the list: common proxies end a request after 60 s without an answer."""
 PIECE_BYTES = 65_536
-"""Most bytes of an event that are written at once."""
+"""Maximum number of bytes of an event that are written at once."""
 _ABOUT = """
 The list of an FJM2 network's gateways. A gateway registers, sends heartbeats, and reads the list of the others; it may
 wait for the list to change. Each request needs a token, made with `fjm2admin token create`, as `Authorization: Bearer`.

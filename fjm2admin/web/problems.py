@@ -32,9 +32,9 @@ _TEXTS = {
 }
 _CODES = {400: "unreadable", 404: "not_found", 405: "method_not_allowed", 413: "too_long"}
 _FAULTS_MAX = 5
-"""Most faults of a request that an answer names."""
+"""Maximum number of faults of a request that an answer names."""
 _TEXT_CHARACTERS_MAX = 200
-"""Most characters of a text that an answer quotes."""
+"""Maximum number of characters of a text that an answer quotes."""
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:

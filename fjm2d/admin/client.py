@@ -26,7 +26,8 @@ _ANSWER_S: Final = 30.0
 _ANSWER_BYTES_MAX: Final = 16 << 20
 """Longest answer: room for 10,000 gateways with 1.6 kB each."""
 _REASON_CHARS_MAX: Final = 300
-"""Most characters shown of the service's reason for a refusal: the text comes from outside, and goes into logs."""
+"""Maximum number of characters shown of the service's reason for a refusal: the text comes from outside, and goes into
+logs."""
 _ADVERT = struct.Struct("!4sBBHQ8s")
 _ADVERT_HEAD: Final = (b"FJM2", 1, 1, 0)
 _ADVERT_LABEL: Final = b"fjm2 advert"

@@ -36,7 +36,7 @@ _HEARTBEAT_S_MIN, _HEARTBEAT_S_MAX = 0.1, 300.0
 _POLL_S: Final = 0.5
 """Least time between two requests for the list, whatever is advertised or answered."""
 _ENDPOINTS_MAX: Final = 8
-"""Most endpoints that are registered. A configuration may have as many."""
+"""Maximum number of endpoints that are registered. A configuration may have as many."""
 
 log = Log("fjm2d.admin")
 

@@ -17,9 +17,9 @@ from .client import NONSENSE
 
 FILE_NAME: Final = "nodes.json"
 _MEMBERS_MAX: Final = 10_000
-"""Most entries of a list that are read. A gateway connects to no more than 1024 peers."""
+"""Maximum number of entries of a list that are read. A gateway connects to no more than 1024 peers."""
 _ENDPOINTS_MAX: Final = 8
-"""Most endpoints of an entry that are read. A configuration may have as many."""
+"""Maximum number of endpoints of an entry that are read. A configuration may have as many."""
 _WRITE_S: Final = 5.0
 """Longest time that `NodeListFile.close` waits for the file to be written. A disk may hang, and a lost file does no
 harm."""

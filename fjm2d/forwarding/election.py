@@ -40,9 +40,10 @@ HERE_S: Final = 10.0
 PROVE_S: Final = 3.0
 """Time that a gateway has to prove that it is on this LAN."""
 MATES_MAX: Final = 16
-"""Most mates with our LAN label, and most mates without it: a beacon has to fit into one packet."""
+"""Maximum number of mates with our LAN label, and of mates without it: a beacon has to fit into one packet."""
 OTHERS_MAX: Final = 16
-"""Most gateways remembered that cannot be mates. Anyone on the LAN can invent gateways, so there is a limit."""
+"""Maximum number of gateways remembered that cannot be mates. Anyone on the LAN can invent gateways, so there is a
+limit."""
 OTHER_S: Final = 10.0
 """Time for which a gateway that cannot be a mate is remembered."""
 _MAGIC, _VERSION = b"FJMB", 1
@@ -52,7 +53,7 @@ _MATE = struct.Struct("!I8s16s")
 _MAC_BYTES: Final = 16
 _NO_NUMBER: Final = bytes(8)
 _NUMBERS_KEPT: Final = 256
-"""Most beacon numbers kept. In `DEAD_S` there are at most 32 beacons, one every `ANSWER_S`."""
+"""Maximum number of beacon numbers kept. In `DEAD_S` there are at most 32 beacons, one every `ANSWER_S`."""
 BEACON_BYTES_MAX: Final = 1400
 """Length of the longest beacon, which fits into an Ethernet frame."""
 

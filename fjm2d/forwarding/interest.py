@@ -26,7 +26,7 @@ _WANTED: Final = 1
 _HEAD = struct.Struct("!BBH")
 _GROUP = struct.Struct("!HB")
 _GROUPS_MAX: Final = 256
-"""Most groups in a status: four times what a gateway may carry, for later versions."""
+"""Maximum number of groups in a status: four times what a gateway may carry, for later versions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import Final
 from fjm2.norm import Address
 
 NODES_MAX: Final = 16_384
-"""Most nodes of a group, of both sides: a few megabytes, and more nodes than a multicast group can sensibly have."""
+"""Maximum number of nodes of a group, of both sides: a few megabytes, and more nodes than a multicast group can
+sensibly have."""
 HOLD_S: Final = 10.0
 """Time that a node must be silent before it is accepted on the other side."""
 MOVE_S: Final = 2.0

@@ -17,8 +17,8 @@ from ..config import GroupConfig, LanConfig
 
 Bytes = NDArray[np.uint8]
 BACKLOG_BYTES_MAX: Final = 4 << 20
-"""Most bytes kept for a group while the kernel's send buffer is full: 30 ms at 1 Gbit/s. The buffer rarely stays full
-for longer."""
+"""Maximum number of bytes kept for a group while the kernel's send buffer is full: 30 ms at 1 Gbit/s. The buffer rarely
+stays full for longer."""
 TRAINS_PER_TURN: Final = 8
 """Trains read from a socket before other tasks get their turn: with 64 datagrams each, about a millisecond of work."""
 

@@ -43,7 +43,8 @@ from .workspace import Workspace
 
 NEVER = math.inf
 _MESSAGES_MAX = 4096
-"""Most handshakes and probes kept while the kernel's send buffer is full. Older ones are dropped as useless."""
+"""Maximum number of handshakes and probes kept while the kernel's send buffer is full. Older ones are dropped as
+useless."""
 
 
 class Endpoint:

@@ -19,13 +19,13 @@ PART = np.dtype([("id", ">u4"), ("place", "u1"), ("parts", "u1"), ("length", ">u
 """Header of a part: id of the datagram, place of the part, number of parts, length of the whole datagram."""
 PART_HEADER_BYTES = PART.itemsize
 PARTS_MAX = 64
-"""Most parts of a datagram: enough for the longest datagram at the least MTU, 1280 bytes."""
+"""Maximum number of parts of a datagram: enough for the longest datagram at the least MTU, 1280 bytes."""
 WHOLE_BYTES_MAX = 65_535
 """Longest datagram: its length has 16 bits in the header."""
 REASSEMBLY_BYTES_MAX = 1 << 20
-"""Most bytes of a peer's parts that wait for missing parts: 16 of the longest datagrams."""
+"""Maximum number of bytes of a peer's parts that wait for missing parts: 16 of the longest datagrams."""
 REASSEMBLY_COUNT_MAX = 256
-"""Most datagrams of a peer that wait for missing parts."""
+"""Maximum number of datagrams of a peer that wait for missing parts."""
 REASSEMBLY_AGE_S = 1.0
 """Longest wait for a missing part: the parts are sent together, so a part that is later is lost."""
 _IDS_END = 1 << 32

@@ -40,7 +40,8 @@ QUEUE_BYTES_MAX = 8 << 20
 _URGENT_SHARE = 0.25
 """Part of the queue that feedback may fill. Feedback is small and soon outdated."""
 SENDERS_MAX = 256
-"""Most senders with a queue of their own. A queue costs memory, and anyone on the LAN can invent senders."""
+"""Maximum number of senders with a queue of their own. A queue costs memory, and anyone on the LAN can invent senders.
+"""
 _SHARED_SENDERS = 16
 """Queues that the senders beyond `SENDERS_MAX` share."""
 
@@ -191,7 +192,7 @@ class LinkQueue:
 
     @property
     def bound_bytes(self) -> int:
-        """Most bytes that may wait in the queue."""
+        """Maximum number of bytes that may wait in the queue."""
         rate = min(bucket.bytes_per_s for bucket in self._buckets)
         least = min(max(rate * QUEUE_S_MAX, QUEUE_BYTES_LEAST), QUEUE_BYTES_MIN)
         return int(min(max(rate * QUEUE_S, least), self._most_bytes))

@@ -13,7 +13,8 @@ from .wire import OVERHEAD_BYTES, PART_FLAG
 TRAIN_BYTES_MAX = 65_507
 """Longest UDP payload over IPv4, and so the longest train for segmentation offload (UDP_SEGMENT)."""
 TRAIN_SEGMENTS_MAX = 64
-"""Most datagrams that every Linux takes in one send (UDP_MAX_SEGMENTS, which newer kernels have raised)."""
+"""Maximum number of datagrams that every Linux takes in one send (UDP_MAX_SEGMENTS, which newer kernels have raised).
+"""
 
 
 class Piece(NamedTuple):

@@ -21,7 +21,8 @@ SLOWEST_PER_BYTE_S = 1.5e-6
 """Extra time for each byte: a datagram of 64 KiB may take longer than one of 100 bytes."""
 MEAN_MOST_S = 200e-6
 EVENTS_AT_ONCE = 600
-"""Most events that one short train may cause. They are many if all objects of a window are lost at once."""
+"""Maximum number of events that one short train may cause. They are many if all objects of a window are lost at once.
+"""
 AMPLIFICATION_MOST = 12.0
 AMPLIFICATION_FREE = 4096
 """Bytes that the target may send to any address, in addition to a multiple of the bytes received from there."""

@@ -20,7 +20,7 @@ import time
 from random import Random
 
 QUEUE_BYTES_MAX = 64 << 20
-"""Most bytes queued. Packets beyond this are dropped and counted."""
+"""Maximum number of bytes queued. Packets beyond this are dropped and counted."""
 _REORDER_S = 0.002
 """Extra delay of a packet that is to be overtaken by later packets."""
 _SEED = 57

@@ -20,7 +20,7 @@ _BUFFER_BYTES = 32 << 20
 _SO_RCVBUFFORCE = 33
 _POLL_S = 0.05
 _DATAGRAMS_MAX = 200_000
-"""Most datagrams that a tap records, to bound its memory if it is left open."""
+"""Maximum number of datagrams that a tap records, to bound its memory if it is left open."""
 
 
 @dataclass(frozen=True, slots=True)

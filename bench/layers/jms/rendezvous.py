@@ -29,7 +29,7 @@ DATA, BACK, CONTROL = Topic("fjm2-bench.data"), Topic("fjm2-bench.back"), Topic(
 _POLL_S = 0.01
 """Time between two counts of the subscribers."""
 _COMPLAINTS_MAX = 10
-"""Most errors of a connection that are printed."""
+"""Maximum number of errors of a connection that are printed."""
 _COUNT = "messages"
 
 # The results contain all that the logs would tell.

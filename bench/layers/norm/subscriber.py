@@ -26,7 +26,7 @@ from . import handshake
 from .session import open_session
 
 _COMPLAINTS_MAX = 10
-"""Most losses that are printed."""
+"""Maximum number of losses that are printed."""
 
 
 class Subscriber:

@@ -12,7 +12,7 @@ _PROGRAM = JavaProgram("JGroupsBench", "libjgroups-java", ("jgroups",), ("-Djava
 _DATAGRAM_BYTES, _SMALL_DATAGRAM_BYTES = 64_000, 1428
 """Sizes of bundles: about as large as UDP allows, or fitting into one packet where packets are lost."""
 _CREDITS_MAX_BYTES = 2_000_000
-"""Most credit of the flow control. With more, a busy subscriber drops datagrams, and repairs slow the run down by a
+"""Largest credit of the flow control. With more, a busy subscriber drops datagrams, and repairs slow the run down by a
 factor of ten or more."""
 _RECEIVE_BUFFER_BYTES = 32 << 20
 

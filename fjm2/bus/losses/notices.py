@@ -24,7 +24,8 @@ from .kinds import Loss
 LossEvent = StreamLost | StreamGapOpened | ObjectLost | ObjectsMissed | SenderVanished
 
 _GOING = (LossReason.SENDER_GONE, LossReason.SENDER_RESTARTED, LossReason.CLOSED)
-"""Reasons of losses that SenderVanished follows, or the end of this bus."""
+"""Reasons for losses that occur because a sender goes away or this bus is closed. Such a loss is followed by
+SenderVanished, or by the end of this bus."""
 _QUIET_TICKS = 10
 """Ticks between two reports of one sender: what cannot be read may go on for hours."""
 _SENDERS_MAX = 1024

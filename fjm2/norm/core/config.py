@@ -63,7 +63,7 @@ class SenderConfig:
     fec: Fec = Fec.NONE
     """Code by which the sender makes parity (forward error correction)."""
     parity_segments: int = 0
-    """Most parity symbols of a block; 0 unless `fec` is `Fec.RS`."""
+    """Maximum number of parity symbols of a block; 0 unless `fec` is `Fec.RS`."""
     auto_parity: int = 0
     """Number of parity symbols that follow every block, before any receiver requests them."""
     rate_bps: float | None = 100e6
@@ -91,9 +91,9 @@ class SenderConfig:
     robust_factor: int = 20
     """Number of times that a FLUSH, a watermark request or a robust command is sent."""
     cache_objects: int = 256
-    """Most objects held for repair, including those being sent."""
+    """Maximum number of objects held for repair, including those being sent."""
     cache_bytes: int = 256 << 20
-    """Most bytes held for repair in memory. Files do not count."""
+    """Maximum number of bytes held for repair in memory. Files do not count."""
     stream_bytes: int = 16 << 20
     """How much of a stream may be unconfirmed, or wait to be sent, in bytes."""
     repair_bytes: int = 64 << 20
@@ -141,7 +141,7 @@ class SenderConfig:
 
     @property
     def _ring_blocks_max(self) -> int:
-        """Most blocks in a stream's buffer: well below the number at which block numbers wrap."""
+        """Maximum number of blocks in a stream's buffer: well below the number at which block numbers wrap."""
         return 1 << ((16 if self.fec is Fec.NOCODE else 24) - 2)
 
 
@@ -162,14 +162,15 @@ class ReceiverConfig:
     file_bytes_max: int = 1 << 40
     """Larger files are refused."""
     stream_bytes_max: int = 128 << 20
-    """Most bytes of a stream kept while earlier ones are missing. A sender with a smaller buffer gets less."""
+    """Maximum number of bytes of a stream kept while earlier ones are missing. A sender with a smaller buffer gets
+    less."""
     total_bytes_max: int = 2 << 30
-    """Most bytes of memory for the objects of all senders together."""
+    """Maximum number of bytes of memory for the objects of all senders together."""
     objects_max: int = 256
     """Number of a sender's newest objects that are received. Older incomplete objects, except streams, are given up."""
     senders_max: int = 1024
-    """Most remote senders known at once. When there are that many, a new sender takes the place of a sender that never
-    sent anything useful, or else of one that has been silent for a quarter of `inactivity_s`.
+    """Maximum number of remote senders known at once. When there are that many, a new sender takes the place of a
+    sender that never sent anything useful, or else of one that has been silent for a quarter of `inactivity_s`.
     """
     inactivity_s: float = 100.0
     """Seconds of silence after which a sender is forgotten and its incomplete objects are lost. libnorm can be silent

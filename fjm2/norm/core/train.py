@@ -6,13 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 TRAIN_SEGMENTS_MAX = 64
-"""Most datagrams in a train: the kernel's limit for one send with UDP_SEGMENT (UDP_MAX_SEGMENTS of older kernels)."""
+"""Maximum number of datagrams in a train: the kernel's limit for one send with UDP_SEGMENT (UDP_MAX_SEGMENTS of older
+kernels)."""
 TRAIN_BYTES_MAX = 65_507
-"""Most bytes in a train: the payload of the longest IPv4 datagram, and also the most that UDP_SEGMENT accepts."""
+"""Maximum number of bytes in a train: the payload of the longest IPv4 datagram, and also the most that UDP_SEGMENT
+accepts."""
 _SEAL_BYTES = 28
 """Bytes that a gateway adds to each segment of a train that it seals."""
 MADE_TRAIN_BYTES_MAX = TRAIN_BYTES_MAX - _SEAL_BYTES * TRAIN_SEGMENTS_MAX
-"""Most bytes in a train that a NORM sender makes. A gateway can seal its segments and still send it as one train."""
+"""Maximum number of bytes in a train that a NORM sender makes. A gateway can seal its segments and still send it as one
+train."""
 
 Address = tuple[str, int]
 """Host and port. An IPv6 scope is part of the host, as in "fe80::1%eth0"."""

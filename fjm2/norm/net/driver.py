@@ -14,9 +14,10 @@ from fjm2.norm.core.train import Train
 from .udp import LinkState, UdpTransport
 
 TRAINS_PER_TURN: Final = 8
-"""Most trains read from one socket before other tasks of the loop run: well under a millisecond of work."""
+"""Maximum number of trains read from one socket before other tasks of the loop run: well under a millisecond of work.
+"""
 _GOODBYE_TRAINS_MAX: Final = 8
-"""Most trains sent after closing: enough for pending answers and the goodbye."""
+"""Maximum number of trains sent after closing: enough for pending answers and the goodbye."""
 _CHECK_S: Final = 1.0
 """Seconds between checks of the interface. A session that only listens gets no error from a dead interface."""
 

@@ -11,7 +11,8 @@ EVENT_BYTES_MAX = 64 << 20
 EVENTS_MAX = 65_536
 """Number of waiting events at which reception pauses. Small events cost memory, too."""
 _OWN_EVENTS_MAX = 1_000
-"""Most events that wait in a session that only sends. Its application need not take them, so the oldest are dropped."""
+"""Maximum number of events that wait in a session that only sends. Its application need not take them, so the oldest
+are dropped."""
 
 
 class Pausable(Protocol):

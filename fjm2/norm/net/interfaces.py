@@ -51,7 +51,8 @@ _RECEIVE_BYTES: Final = 1 << 16
 _ANSWER_TIMEOUT_S: Final = 2.0
 """Seconds to wait for the kernel, which answers at once if it answers at all."""
 _DUMP_TRIES_MAX: Final = 5
-"""Most attempts to get a list that does not change while the kernel makes it. If all fail, the last list is used."""
+"""Maximum number of attempts to get a list that does not change while the kernel makes it. If all fail, the last list
+is used."""
 
 LOST_COUNT: Final = -1
 """Special index in the result of `InterfaceWatch.poll`: some messages of the kernel did not fit into the socket's

@@ -8,7 +8,8 @@ from fjm2.norm.core.train import Address
 from .interfaces import is_link_scoped
 
 _CACHED_ADDRESSES_MAX: Final = 1024
-"""Most addresses remembered in each direction. Anyone may send from any address, so there must be a bound."""
+"""Maximum number of addresses remembered in each direction. Anyone may send from any address, so there must be a bound.
+"""
 
 KernelAddress = tuple[str, int, int, int]
 """IPv6 address in the form of the kernel: host, port, flow and scope."""

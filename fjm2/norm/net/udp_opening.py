@@ -37,7 +37,7 @@ class UdpConfig:
     interface: str | None = None
     """Name of the interface, or one of its addresses. None lets the kernel choose the interface towards the group."""
     ttl: int = 1
-    """Most hops that multicast may take. With 0 it stays on this host, with 1 in this network."""
+    """Maximum number of hops that multicast may take. With 0 it stays on this host, with 1 in this network."""
     loopback: bool = True
     """True if other sessions of this host receive what this session sends."""
     dscp: int = 0

@@ -28,7 +28,7 @@ _DISCARDS_PER_RECEIVE = range(16)
 
 
 class TrainReceiver:
-    """Receiving half of `UdpSocket`. It receives trains by one socket of the kernel, without waiting."""
+    """Receiving half of `UdpSocket`. It reads trains from one kernel socket and never blocks."""
 
     def __init__(self, stats: UdpStats) -> None:
         self.stats = stats

@@ -67,7 +67,7 @@ class Link:
         self.delay_s = delay_s
         """Seconds that each segment takes."""
         self.jitter_s = 0.0
-        """Most seconds that a segment may take in addition to the delay."""
+        """Maximum number of seconds that a segment may take in addition to the delay."""
         self.rate_bps = math.inf
         """Rate of the link in bits per second; infinity for no limit."""
         self.queue_bytes = QUEUE_BYTES

@@ -32,7 +32,8 @@ from .link import Place
 BACKLOG_BYTES: Final = 4 << 20
 """Bytes that may wait for a paused node, as in its socket's buffer. Trains that do not fit are lost."""
 _CLOCK_SPREAD_S: Final = 1e5
-"""Most seconds by which clocks of nodes differ. No run takes that long, so no time of one node suits another node."""
+"""Maximum number of seconds by which clocks of nodes differ. No run takes that long, so no time of one node suits
+another node."""
 _ROUNDING_S: Final = 1e-9
 """Seconds before a deadline at which it counts as reached, because adding and subtracting times rounds them."""
 

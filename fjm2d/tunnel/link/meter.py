@@ -7,7 +7,7 @@ from typing import NamedTuple
 from .rate import Report
 
 _OPEN_QUESTIONS_MAX = 256
-"""Most questions remembered: at the shortest probe interval, those of the last six seconds."""
+"""Maximum number of questions remembered: at the shortest probe interval, those of the last six seconds."""
 _RTT_WEIGHT = 1 / 8
 """Weight of a new round trip in the average, as for TCP (RFC 6298, section 2)."""
 _LOSS_WEIGHT = 1 / 4

@@ -31,7 +31,7 @@ _ACCELERATION = 0.02
 """Further growth in a second, as a part of the rate. It is multiplied by the square of the seconds since the last
 fall."""
 _GROWTH_MAX = 2.0
-"""Most further growth in a second that `_ACCELERATION` may cause, as a part of the rate."""
+"""Largest further growth in a second that `_ACCELERATION` may cause, as a part of the rate."""
 _RETURN = 1.0
 """Least growth in a second, as a part of the rate, while the rate is far below the rate before the last fall."""
 _NEAR = 0.8
@@ -53,7 +53,7 @@ _QUEUE_BITS = 36e3
 _JITTERS = 4.0
 """Queueing that is tolerated on an unsteady path such as a radio link, as a multiple of the jitter."""
 _JITTER_S_MAX = 0.06
-"""Most queueing that is tolerated on an unsteady path."""
+"""Longest queueing that is tolerated on an unsteady path."""
 _JITTER_WEIGHT = 1 / 32
 """Weight of a new difference in the average jitter: low, because our own queue grows slowly and must not count."""
 _QUEUE_GONE = 0.5
@@ -92,7 +92,7 @@ _LOSS_WEIGHT = 0.02
 _SHORT = 0.3
 """Least time in which datagrams are taken to arrive, as a part of the time in which they were sent."""
 _POINTS_KEPT = 64
-"""Most reports kept: at the shortest interval, those of 1.6 s."""
+"""Maximum number of reports kept: at the shortest interval, those of 1.6 s."""
 
 
 class Report(NamedTuple):

@@ -34,11 +34,11 @@ DEPARTED_S = 60.0
 _CLAIM_S = 2.0
 """A claim that was not proven by then is refused. A sender that restarted sends at once."""
 _CLAIMS_MAX = 32
-"""Most claims at a time: anyone can make them."""
+"""Maximum number of claims at a time: anyone can make them."""
 _KEPT_BYTES_MAX = 1 << 18
-"""Most bytes kept for one claim: those that a sender sends first. It repeats the others when asked."""
+"""Maximum number of bytes kept for one claim: those that a sender sends first. It repeats the others when asked."""
 _KEPT_PARTS_MAX = 64
-"""Most messages and runs kept for one claim."""
+"""Maximum number of messages and runs kept for one claim."""
 _PART_BYTES = 256
 """Memory charged for a kept message besides its content."""
 _DISPUTE_INTERVAL_S = 5.0

@@ -12,12 +12,13 @@ from .incoming_object import IncomingObject
 from .inventory import Inventory
 
 ACKS_AT_ONCE_MAX = 8
-"""Most nodes that confirm a watermark at once. If more are asked, they spread their answers over a round trip (RFC
-5740, 5.5.3)."""
+"""Maximum number of nodes that confirm a watermark at once. If more are asked, they spread their answers over a round
+trip (RFC 5740, 5.5.3)."""
 _ACK_SPREAD_S = 0.002
 """Time in seconds that each of many nodes adds to the spread of their answers: a busy host handles several in it."""
 _PENDING_MAX = 4
-"""Most watermarks that are confirmed as soon as possible. Older watermarks are confirmed when the sender asks again."""
+"""Maximum number of watermarks that are confirmed as soon as possible. Older watermarks are confirmed when the sender
+asks again."""
 
 
 _DELAYED_MAX = 16

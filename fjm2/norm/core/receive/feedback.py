@@ -15,7 +15,8 @@ from fjm2.norm.core.wire import Ack, Extension, Message, Nack, Position, RepairR
 from .context import ReceiverContext
 
 _WAITING_MAX = 1024
-"""Most messages that wait to be sent. More are dropped: this node requests again, or the sender asks again."""
+"""Maximum number of messages that wait to be sent. More are dropped: this node requests again, or the sender asks
+again."""
 
 
 class FeedbackQueue:

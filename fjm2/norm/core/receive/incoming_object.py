@@ -19,14 +19,16 @@ from fjm2.norm.core.wire import Fti
 from .stores import Store
 
 M16_SYMBOLS_MAX = 1024
-"""Most symbols of a block with parity over GF(2^16) that is decoded: the work grows with the square of their number."""
+"""Maximum number of symbols of a block with parity over GF(2^16) that is decoded: the work grows with the square of
+their number."""
 FRAGMENTS_MAX = 1 << 16
-"""Most fragments (separate ranges of segments received) of an object. Segments that would make more are dropped, and
-requested again later."""
+"""Maximum number of fragments (separate ranges of segments received) of an object. Segments that would make more are
+dropped, and requested again later."""
 _FRAGMENT_BYTES = 128
 """Memory charged for one fragment, which is a range in a set. The estimate is generous."""
 _REQUESTED_RANGES_MAX = 64
-"""Most ranges remembered as requested. If there are more, nothing new is requested until some have expired."""
+"""Maximum number of ranges remembered as requested. If there are more, nothing new is requested until some have
+expired."""
 _OBJECT_BYTES = 4096
 """Memory charged for an object in addition to its content. The estimate is generous: many small objects add up."""
 

@@ -20,14 +20,14 @@ from .segment_ring import SegmentRing
 
 _HEADER_BYTES = STREAM_HEADER.size
 _RING_ROWS_MAX = 1 << 17
-"""Most segments kept in a ring, however short they are, because looking through them takes time."""
+"""Maximum number of segments kept in a ring, however short they are, because looking through them takes time."""
 _NEAR_SEGMENTS_MIN, _NEAR_SEGMENTS_MAX = 64, 1024
 """Bounds of the segments that a sender may be ahead of what was heard, without proof: a train, and what a full socket
 buffer loses at once."""
 _NEAR_SHARE = 4
 """Share of the ring (1/4) that a sender may be ahead without proof."""
 _SPARE_SEGMENTS_MAX = 255
-"""Most spare rows of a ring without parity: the longest block that `SenderConfig` allows."""
+"""Maximum number of spare rows of a ring without parity: the longest block that `SenderConfig` allows."""
 
 
 @dataclass(frozen=True, slots=True)

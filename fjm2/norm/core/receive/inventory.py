@@ -17,7 +17,7 @@ from .stores import FileStore, MemoryStore, Store
 from .window import ObjectWindow
 
 _OPEN_FILES_MAX = 256
-"""Most objects in temporary files, of all senders together: file descriptors are scarce."""
+"""Maximum number of objects in temporary files, of all senders together: file descriptors are scarce."""
 
 _NEAR_OBJECTS = 16
 """Objects that a sender may be ahead of what was heard, without proof: so many may get lost together."""

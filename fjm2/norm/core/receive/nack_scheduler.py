@@ -20,13 +20,14 @@ from .window import ObjectWindow
 MESSAGES_MAX = 16
 """Most NACKs sent at once. Parts that do not fit into them are requested the next time."""
 PIECES_MAX = 2048
-"""Most ranges or blocks requested at once. Also the most ranges noted from other receivers' requests."""
+"""Maximum number of ranges or blocks requested at once. Also the maximum number of ranges noted from other receivers'
+requests."""
 _PAUSE_MIN_S = 0.001
 """Shortest time in seconds between two requests, to spare the sender."""
 _PAUSES_PER_GRTT = 8
 """Number of times in a round trip that new losses are requested, if there is no need to listen to other receivers."""
 _OBJECT_RANGES_MAX = 64
-"""Most ranges of unknown objects remembered as requested: a sender can claim any number of objects."""
+"""Maximum number of ranges of unknown objects remembered as requested: a sender can claim any number of objects."""
 _MESSAGE_BYTES_MIN = 40
 """Bytes of requests in one NACK while the segment size is unknown. libnorm has the same limit."""
 _CREDIT_BYTES_MIN = 128
@@ -58,7 +59,7 @@ class NackScheduler:
         """True if other receivers can be heard, so that waiting for their requests makes sense."""
         self.send = send
         self.message_bytes = _MESSAGE_BYTES_MIN
-        """Most bytes of requests in one NACK."""
+        """Maximum number of bytes of requests in one NACK."""
         self.credit_bytes = 0
         """Bytes that the sender sent since the last request. Requests may not be longer, except for a small minimum:
         a forger who sends little in another's name must not make this node send a lot.

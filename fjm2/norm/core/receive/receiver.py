@@ -51,7 +51,8 @@ _SELF_CHECK_MIN_S = 1.0
 """Shortest silence in seconds after which a receiver requests missing data although no FLUSH has arrived. A FLUSH that
 is not lost arrives sooner."""
 _SELF_CHECKS_MAX = 20
-"""Most checks of a silent sender: as many as a sender sends of each FLUSH (the robust factor of RFC 5740)."""
+"""Maximum number of checks of a silent sender: as many as a sender sends of each FLUSH (the robust factor of RFC 5740).
+"""
 _PROOF_BYTES = 1 << 16
 """Bytes that prove a sender useful even if no object is complete: more than an attacker can send in many names."""
 _LEAVE_S = 0.25

@@ -49,7 +49,7 @@ _FEEDBACK_BYTES_MIN = 24
 _FEEDBACK = frozenset(VERSION << 4 | kind for kind in (MessageType.NACK, MessageType.ACK))
 """First bytes that feedback messages can have."""
 _DEPARTED_MAX = 1024
-"""Most earlier incarnations remembered: anyone can invent them."""
+"""Maximum number of earlier incarnations remembered: anyone can invent them."""
 _EVICTION_INTERVAL_S = 0.01
 """Shortest time in seconds between searches for a proven sender to replace. Each search looks at all senders."""
 _SILENT_SHARE = 0.25

@@ -14,12 +14,12 @@ from .context import SenderContext
 from .objects import SendObject, SendStream
 
 _STREAMS_MAX = 16
-"""Most streams whose ends are flushed together with an object. Each stream costs one FLUSH."""
+"""Maximum number of streams whose ends are flushed together with an object. Each stream costs one FLUSH."""
 _ANSWER_S = 0.002
 """Time in seconds that the answer of each of many nodes may take. Asked sooner, they answer again before the first
 answers have been read, and a busy host is kept from ever reading them."""
 _AT_ONCE_MAX = 8
-"""Most nodes whose answers take no time to speak of."""
+"""Maximum number of nodes whose answers take no time to speak of."""
 _NODE_ID_BYTES = 4
 """Size in bytes of one entry in a FLUSH's list of acking nodes."""
 

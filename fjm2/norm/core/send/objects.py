@@ -20,7 +20,8 @@ from .sources import Source
 from .stream import StreamRing
 
 _PARITY_BLOCKS_MAX = 16
-"""Most blocks whose parity is kept: requests for a block's parity come in waves, and encoding again is expensive."""
+"""Maximum number of blocks whose parity is kept: requests for a block's parity come in waves, and encoding again is
+expensive."""
 _BUFFERED_TRAINS = 4
 """Number of trains that fit into the shared row buffer. Several are stamped together, and must stay until all are
 sent."""
@@ -278,7 +279,7 @@ class SendStream(SendObject):
 
     @property
     def capacity_bytes(self) -> int:
-        """Most bytes that can be unconfirmed or wait to be sent."""
+        """Maximum number of bytes that can be unconfirmed or wait to be sent."""
         return self._ahead_segments * self.ring.segment_bytes
 
     @property

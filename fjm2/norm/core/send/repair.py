@@ -18,10 +18,10 @@ from .cache import SendCache
 from .objects import SendObject
 
 _WORK_MAX = 1024
-"""Most items of one NACK that are read, plus objects looked at for them. Honest NACKs have fewer."""
+"""Maximum number of items of one NACK that are read, plus objects looked at for them. Honest NACKs have fewer."""
 _FRAGMENTS_MAX = 1 << 13
-"""Most fragments (ranges of segments, and blocks) of one object that wait for repair. A receiver that misses more
-requests the rest later."""
+"""Maximum number of fragments (ranges of segments, and blocks) of one object that wait for repair. A receiver that
+misses more requests the rest later."""
 
 
 _STALLED_INTERVAL_S = 1.0

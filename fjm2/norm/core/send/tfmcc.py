@@ -22,12 +22,13 @@ _SHRINK_MIN = 0.5
 _SILENT_RTTS = 20
 """Round trips without a report after which a receiver is given up. It should answer once in a round trip."""
 _SILENT_MIN_S = 1.0
-"""Shortest silence in seconds after which a receiver is given up: short round trips say little about busy hosts."""
+"""Shortest silence in seconds after which a receiver is given up, however short its round trip is: a busy host may
+answer late."""
 _CLOSE_RATE = 1.1
 """Largest ratio of a receiver's rate to that of the limiting receiver at which it takes over if its round trip is
 longer."""
 _PLR_MAX = 4
-"""Most potential limiting receivers. There are few, because each answers every probe."""
+"""Maximum number of potential limiting receivers. There are few, because each answers every probe."""
 _SEQUENCE_MASK = 0xFFFF
 """Probe numbers have 16 bits."""
 

@@ -19,7 +19,7 @@ from .timing import Timing
 _HEADER_BYTES_MAX = 44
 """Bytes of the longest DATA header that this sender uses: that with the EXT_FTI of FEC id 0, and a stream header."""
 _TRAINS_IN_ROW_MAX = 8
-"""Most trains stamped together. More would delay repairs and commands."""
+"""Maximum number of trains stamped together. More would delay repairs and commands."""
 
 
 class SenderFields(TypedDict):

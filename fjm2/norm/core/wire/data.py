@@ -146,7 +146,7 @@ class DataReader:
     """Reader that cuts trains into runs. It remembers decoded headers, which hardly change from train to train."""
 
     _HEADERS_MAX = 64
-    """Most headers remembered: a few for each sender that is active."""
+    """Maximum number of headers remembered: a few for each sender that is active."""
 
     __slots__ = ("_headers",)
 

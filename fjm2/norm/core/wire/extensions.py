@@ -34,7 +34,7 @@ class Fti:
     """Size of the object in bytes, 48 bits. For a stream, size of the sender's buffer."""
     segment_bytes: int
     block_segments: int
-    """Most source symbols in a block."""
+    """Maximum number of source symbols in a block."""
     parity_segments: int = 0
     """Number of parity symbols of a block, as in libnorm. RFC 5510 has the number of all symbols in this field."""
     field_bits: int = 8

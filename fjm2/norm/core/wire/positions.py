@@ -84,7 +84,10 @@ def decode_position(data: bytes, offset: int, end: int) -> Position:
 
 
 def item_bytes(data: bytes, offset: int, end: int) -> int:
-    """Return the length of the position at an offset. Raise WireError if its FEC id is unknown or it exceeds `end`."""
+    """Return the length of the position at an offset.
+
+    Raise WireError if its FEC id is unknown, or if the bytes before `end` do not hold the whole position.
+    """
     form = _ITEM.get(data[offset]) if offset < end else None
     if form is None:
         what = f"unknown FEC id {data[offset]}" if offset < end else "position missing"

@@ -10,10 +10,10 @@ from .evidence import Evidence
 from .member import Member, MemberState
 
 _MEMBERS_MAX = 4096
-"""Most members, most evicted nodes and most departed ones remembered: anyone may claim to be a receiver, and each
-costs memory."""
+"""Maximum number of members, of evicted nodes, and of departed nodes that are remembered: anyone may claim to be a
+receiver, and each costs memory."""
 _NEWCOMERS_MAX = 1024
-"""Most members that are waited for and have confirmed nothing since they joined or came back."""
+"""Maximum number of members that are waited for and have confirmed nothing since they joined or came back."""
 _TRIAL_TIMEOUTS = 4
 """Multiple of `ack_timeout_s` within which a newcomer must confirm something, whatever else it sends."""
 _STALL_TIMEOUTS = 2

@@ -14,9 +14,10 @@ from .flow_window import FlowWindow, Mark
 _EARLY_SEGMENTS = 64
 """Segments after the last confirmed one that a newcomer without losses must have to end its trial."""
 _EARLY_POSITIONS_MAX = 8
-"""Most such positions that are asked for at once: each costs a FLUSH."""
+"""Maximum number of such positions that are asked for at once: each costs a FLUSH."""
 _FEW_NODES_MAX = 8
-"""Most receivers that need no NACK back-off: so few NACKs at once do no harm, and losses are repaired sooner."""
+"""Maximum number of receivers that need no NACK back-off: so few NACKs at once do no harm, and losses are repaired
+sooner."""
 _IDLE_MIN_S = 0.01
 """Shortest wait before the end of the sent data is marked: lone messages need not be confirmed one by one."""
 _IDLE_MEMBER_S = 0.002
