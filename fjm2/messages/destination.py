@@ -69,7 +69,7 @@ class Destination:
             )
         object.__setattr__(self, "name", str.__str__(name))
         object.__setattr__(self, "encoded_name", encoded)
-        object.__setattr__(self, "frame_hash", zlib.crc32(encoded, zlib.crc32(bytes((self.kind_flags,)))))
+        object.__setattr__(self, "frame_hash", hash_of(self.kind_flags, encoded))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a destination is frozen: {name} cannot be set")
@@ -372,16 +372,25 @@ def destination_from(flags: int, encoded_name: bytes) -> Destination:
     known = _seen.get(key)
     if known is not None:
         return known
-    try:
-        name = encoded_name.decode()
-    except UnicodeDecodeError:
-        raise InvalidDestinationError("a destination name is not UTF-8") from None
-    made = _received(_CLASSES[key[0]], name)
+    made = _received(_CLASSES[key[0]], name_from(encoded_name))
     if len(encoded_name) <= SEEN_BYTES_MAX:
         if len(_seen) >= _SEEN_MAX:
             _seen.clear()
         _seen[key] = made
     return made
+
+
+def name_from(encoded_name: bytes) -> str:
+    """Return the name that a frame has. Raise InvalidDestinationError if it is not UTF-8."""
+    try:
+        return encoded_name.decode()
+    except UnicodeDecodeError:
+        raise InvalidDestinationError("a destination name is not UTF-8") from None
+
+
+def hash_of(kind_flags: int, encoded_name: bytes) -> int:
+    """Return the hash by which frames and announcements name a destination."""
+    return zlib.crc32(encoded_name, zlib.crc32(bytes((kind_flags,))))
 
 
 def _received(kind: type[Destination], name: str) -> Destination:

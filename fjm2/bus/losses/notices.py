@@ -143,8 +143,7 @@ class LossNotices:
 
     def _details(self, sender: int, object_id: int | None = None, lost_bytes: int = 0) -> LossDetails:
         topics, messages, since = self.router.table.details(sender, object_id, lost_bytes)
-        targets = (target for topic in topics for target in self.router.by_hash.get(topic, ()))
-        destinations = tuple(target.destination for target in targets)
+        destinations = tuple(one for topic in topics for one in self.router.targets.destinations_of(topic))
         return LossDetails(self._presence.names.of(sender), destinations, messages, since, time())
 
     def _lane_of(self, sender: int) -> int | None:

@@ -15,6 +15,8 @@ from fjm2.messages.destination import (
     Topic,
     TopicPattern,
     destination_from,
+    hash_of,
+    name_from,
 )
 from fjm2.messages.errors import InvalidDestinationError
 from fjm2.messages.frame import SKIPPED_HEADER, Frame
@@ -108,6 +110,8 @@ class TargetTable:
         self._stats = stats
         self._patterns: PatternTable[Subscription] = PatternTable()
         self._of_known_name = lru_cache(_NAMES_MAX)(self._of_name)
+        self._matched: dict[int, Destination] = {}
+        """Topics that matched a pattern, by hash."""
 
     def add(self, subscription: Subscription) -> None:
         """Add a subscription."""
@@ -142,12 +146,19 @@ class TargetTable:
 
     def _note_change(self) -> None:
         self._of_known_name.cache_clear()
+        self._matched.clear()
         self.has_patterns = bool(self._patterns)
 
     @property
     def subscriptions(self) -> list[Subscription]:
         """All subscriptions."""
         return [one for targets in list(self.by_hash.values()) for target in targets for one in target.subscriptions]
+
+    def destinations_of(self, frame_hash: int) -> tuple[Destination, ...]:
+        """Return the destinations with a hash that are subscribed to, as far as their names have been heard."""
+        named = tuple(target.destination for target in self.by_hash.get(frame_hash, ()))
+        matched = self._matched.get(frame_hash)
+        return named if matched is None or matched in named else (*named, matched)
 
     def of_frame(self, frame: Frame) -> Targets | None:
         """Return the destinations that a frame may go to, and their subscriptions. Patterns count as those topics that
@@ -167,9 +178,13 @@ class TargetTable:
             return None
 
     def _of_name(self, name: bytes) -> Targets | None:
-        topic = destination_from(Topic.kind_flags, name)
-        named = (
-            target.subscriptions for target in self.by_hash.get(topic.frame_hash, ()) if target.destination == topic
-        )
-        subscriptions = (*next(named, ()), *self._patterns.find(topic.name))
-        return (Target(topic, subscriptions),) if subscriptions else None
+        # A destination is made only for names that match: forged ones may be long.
+        targets = self.by_hash.get(hash_of(Topic.kind_flags, name), ())
+        named = tuple(one for one in targets if (one.destination.encoded_name, one.destination.kind_flags) == (name, 0))
+        found = self._patterns.find(name_from(name))
+        if not found:
+            return named or None
+        topic = named[0].destination if named else destination_from(Topic.kind_flags, name)
+        if len(name) <= SEEN_BYTES_MAX and len(self._matched) < _NAMES_MAX:
+            self._matched[topic.frame_hash] = topic
+        return (Target(topic, (*(named[0].subscriptions if named else ()), *found)),)

@@ -3,15 +3,18 @@
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from routing import TOPIC, Bench, Subscriber, message
 
 from fjm2.bus.reports import BusReport
 from fjm2.bus.transactions import Transactions
-from fjm2.jms import Message, MessageFormatError, ObjectMessage
+from fjm2.jms import Message, MessageFormatError, ObjectMessage, Queue, Topic, TopicPattern
 from fjm2.messages.frame import FrameWriter
 from fjm2.messages.header import Transaction
 from fjm2.messages.object_codec import SAFE_CODEC
 
+_NAMED = Topic("prices.eu"), Topic("prices/"), Topic("."), Queue("prices.eu")
 _HASH_MODULUS = (1 << 61) - 1
 PROMPTLY_S = 5.0
 """Limit of processor time, which does not depend on how busy the machine is."""
@@ -39,6 +42,28 @@ def test_after_a_flood_of_transactions_others_are_delivered() -> None:
         bench.take([message("", writer=FrameWriter(connection), transaction=transaction)])
     bench.take([message(f"{place}", transaction=Transaction(1, place, 2)) for place in range(2)])
     assert subscriber.texts == ["0", "1"]
+
+
+def test_deep_names_cost_little_beside_many_patterns() -> None:
+    subscribers = [Subscriber(TopicPattern(f"prices.{number}.*.>")) for number in range(10_000)]
+    bench = Bench(*subscribers)
+    frames = [message("", Topic(f"prices.{number}." + "x/" * 30_000)) for number in range(100)]
+    begin = time.process_time()
+    for _ in range(30):
+        bench.take(frames)
+    assert time.process_time() - begin < PROMPTLY_S
+    assert not any(one.received for one in subscribers)
+
+
+@given(st.data())
+def test_no_broken_frame_breaks_a_router_with_patterns(data: st.DataObject) -> None:
+    bench = Bench(*(Subscriber(TopicPattern(name), "JMSDestination LIKE '%'") for name in (">", "prices.*", "*.eu")))
+    for _ in range(3):
+        frame = bytearray(b"".join(message("a", data.draw(st.sampled_from(_NAMED)))))
+        for _ in range(data.draw(st.integers(0, 6))):
+            frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+        bench.take([bytes(frame)])
+    bench.take([message("whole")])
 
 
 def test_integers_of_the_same_hash_are_refused_before_they_are_compared() -> None:

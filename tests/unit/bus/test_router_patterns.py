@@ -108,6 +108,14 @@ def test_gaps_are_flagged_for_patterns() -> None:
     assert pattern.gaps == [False, True, False]
 
 
+def test_losses_name_the_topics_that_matched() -> None:
+    bench = Bench(Subscriber(PRICES), Subscriber(Topic("prices.eu")))
+    eu, us, other = Topic("prices.eu"), Topic("prices.us"), Topic("orders")
+    bench.take([message("a", topic) for topic in (eu, us, other)])
+    found = [bench.router.targets.destinations_of(topic.frame_hash) for topic in (eu, us, other)]
+    assert found == [(eu,), (us,), ()]
+
+
 class Finds:
     """Counts how often patterns are matched."""
 
