@@ -309,7 +309,8 @@ class Bus:
     def _tick(self) -> None:
         late_s = 0.0 if self._tick_handle is None else max(self._loop.time() - self._tick_handle.when(), 0.0)
         self._tick_handle = self._loop.call_later(_TICK_S, self._tick)
-        unheard_s = late_s + _TICK_S if self.router.is_blocked else late_s
+        # A busy machine is often a little late. Only a pause tells that nothing was heard.
+        unheard_s = late_s * (late_s > _TICK_S) + _TICK_S * self.router.is_blocked
         self.router.check(self.membership.is_silent, unheard_s)
         self.losses.tick()
         self._confirmation.tick()

@@ -117,6 +117,24 @@ def test_lines_are_sent_as_they_come(start: Start) -> None:
     assert pub.end()[0] == 0
 
 
+def test_a_file_is_sent_and_kept_under_its_name(start: Start, tmp_path: Path) -> None:
+    source, kept = tmp_path / "a.bin", tmp_path / "kept"
+    source.write_bytes(bytes(range(256)) * 4000)
+    kept.mkdir()
+    sub = start("sub", TOPIC, "--count", 2, "--save-to", kept, "--json")
+    for _ in range(2):
+        code, _, err = start("pub", TOPIC, "--file", source, "-p", "room=5").end()
+        assert (code, err) == (0, f"1 message of 1,024,000 bytes to topic://{TOPIC}; 1 subscriber\n")
+    code, out, _ = sub.end()
+    assert code == 0
+    first, second = objects(out)
+    assert (first["kind"], first["properties"]) == ("file", {"room": 5})
+    assert first["body"] == {"name": "a.bin", "size": 1_024_000, "path": str(kept / "a.bin")}
+    assert second["body"]["path"] == str(kept / "a-2.bin")
+    for path in (kept / "a.bin", kept / "a-2.bin"):
+        assert path.read_bytes() == source.read_bytes()
+
+
 def test_the_whole_of_standard_input(start: Start) -> None:
     content = bytes(range(256)) * 4000
     sub = start("sub", TOPIC, "--count", 1, "--no-newline")

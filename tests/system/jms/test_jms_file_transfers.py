@@ -81,7 +81,7 @@ class Child:
         self.reports: list[dict[str, Any]] = []
 
     def wait_for(self, name: str, at_least: int = 0) -> Any:
-        """Return the next value under a name that is large enough."""
+        """Return the next value under a name that is large enough. Fail if nothing is reported for a while."""
         assert self.process.stdout is not None
         deadline = time.monotonic() + WAIT_S
         for line in self.process.stdout:
@@ -91,6 +91,7 @@ class Child:
             if value is not None and not (isinstance(value, int) and value < at_least):
                 return value
             assert time.monotonic() < deadline, self.reports[-5:]
+            deadline = time.monotonic() + WAIT_S
         raise AssertionError(self.reports[-5:])
 
     def last(self, name: str) -> Any:
