@@ -372,6 +372,20 @@ def test_a_flood_of_new_senders_neither_takes_room_nor_keeps_a_newcomer_out() ->
     assert victim.drops(Drop.STRANGER) > 39_000
 
 
+def test_names_used_once_give_way_to_those_who_stay() -> None:
+    """Each has sent something complete, and so would have been taken for useful."""
+    victim = Victim(ReceiverConfig(senders_max=400))
+    ext = fti(5, 4, 1000, 64)
+    for number in range(500):
+        fake = Fake(1000 + number, 7, (f"10.1.{number >> 8 & 255}.{number & 255}", 6003))
+        victim.take(fake, fake.data(0, 0, b"tiny", fti=ext))
+        victim.now += 3e-3
+    newcomer = Fake(5, 7, ("10.0.0.5", 6003))
+    assert any(
+        isinstance(event, ObjectCompleted) for event in victim.take(newcomer, newcomer.data(0, 0, b"tiny", fti=ext))
+    )
+
+
 def test_some_hundreds_of_senders_are_received_from_their_first_datagram() -> None:
     victim = Victim()
     completed = 0

@@ -52,6 +52,10 @@ _DEPARTED_MAX = 1024
 """Maximum number of earlier incarnations remembered: anyone can invent them."""
 _EVICTION_INTERVAL_S = 0.01
 """Shortest time in seconds between searches for a proven sender to replace. Each search looks at all senders."""
+_STAY_S = 0.005
+"""A sender that is heard again after this time keeps its place. Invented ones are heard once."""
+_PASSING_S = 1.0
+"""Silence after which a sender that was heard only once gives way to a new one."""
 _SILENT_SHARE = 0.25
 """Share of `inactivity_s` after which a silent sender may be replaced by a new one."""
 _PAUSE_CHECK_S = 0.01
@@ -71,6 +75,7 @@ class ReceiverTable:
         "_departed",
         "_evictable_at",
         "_is_receiving",
+        "_passing",
         "_unproven",
         "next_at",
     )
@@ -82,6 +87,8 @@ class ReceiverTable:
         self._by_id: dict[int, Receiver] = {}
         self._unproven: OrderedDict[int, Receiver] = OrderedDict()
         """Receivers whose sender has not proved useful, in order of silence, the longest first."""
+        self._passing: OrderedDict[int, Receiver] = OrderedDict()
+        """Receivers whose sender has proved useful, but was heard only once, oldest first."""
         self._departed: dict[tuple[int, int], Departed] = {}
         """Incarnations that are over, by node id and instance id; oldest first."""
         self._claims = Claims(self._refuse)
@@ -359,7 +366,11 @@ class ReceiverTable:
         """After a receiver has changed, update the next deadline and keep the bound on memory."""
         self.next_at = min(self.next_at, receiver.timers.next_at)
         if receiver.is_proven:
-            self._unproven.pop(receiver.remote.node_id, None)
+            remote = receiver.remote
+            if self._unproven.pop(remote.node_id, None) is not None:
+                self._passing[remote.node_id] = receiver
+            elif self._passing and remote.heard_at - remote.began_at >= _STAY_S:
+                self._passing.pop(remote.node_id, None)
         while self._context.used_bytes > self._config.total_bytes_max:
             # The receiver that holds most memory gives way, so that a greedy sender does no harm to other senders.
             max(
@@ -371,6 +382,9 @@ class ReceiverTable:
         """Return the node id of a sender that a new one may replace, or None."""
         if self._unproven:
             return next(iter(self._unproven))
+        oldest = next(iter(self._passing.values()), None)
+        if oldest is not None and now - oldest.remote.heard_at >= _PASSING_S:
+            return oldest.remote.node_id
         if now < self._evictable_at:
             return None
         self._evictable_at = now + _EVICTION_INTERVAL_S
@@ -398,4 +412,5 @@ class ReceiverTable:
     def _remove(self, node_id: int, reason: LossReason) -> dict[int, Resumption]:
         """Give up a sender. Return where its streams go on, by object id."""
         self._unproven.pop(node_id, None)
+        self._passing.pop(node_id, None)
         return self._by_id.pop(node_id).vanish(reason)
