@@ -18,6 +18,8 @@ from fjm2bench.traces.refresh import aggregate
 from fjm2bench.traces.warehouse import Warehouse
 from sparks import SETTINGS, Sparks
 
+from fjm2.base.quantities import counted
+
 pytest.importorskip("duckdb", reason="the extra `dev` is not installed")
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -86,9 +88,9 @@ def test_lines_that_are_lost_or_misjudged_would_be_noticed(made: tuple[Path, War
     more = Generated(written.files, written.bytes, written.good + 1, written.results, written.bad + Counter(utf8=1))
     found = scale.differences(folder, warehouse.path, more, "1g")
     assert found == [
-        f"rows: {written.good} lines, {written.good + 1} written",
-        f"bad: {written.bad.total()} lines, {written.bad.total() + 1} written",
-        f"bad, utf8: {written.bad['utf8']} lines, {written.bad['utf8'] + 1} written",
+        f"rows: {counted(written.good, 'line')}, {written.good + 1} written",
+        f"bad: {counted(written.bad.total(), 'line')}, {written.bad.total() + 1} written",
+        f"bad, utf8: {counted(written.bad['utf8'], 'line')}, {written.bad['utf8'] + 1} written",
     ]
 
 

@@ -189,7 +189,7 @@ def test_after_a_kill_the_rest_is_done_and_nothing_is_left_behind(tmp_path: Path
     said = second.end()
     assert second.popen.returncode == 0, said
     assert "1 of 2 runs are in" in said
-    assert "1 runs, 0 with faults" in said
+    assert "1 run, 0 with faults" in said
     assert len({it["labels"]["repeat"] for it in results_so_far(run.folder)}) == 2
     assert not set(left) & set(namespaces.names())
     assert not any(os.path.exists(f"/proc/{pid}") for pid in processes)
