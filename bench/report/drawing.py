@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
 from .plot_data import Panel, Plot, Point, Series
 from .style import FAINT, FONT_PT, GRID, INK, Look, look_of, name_of
@@ -25,6 +25,8 @@ _PANEL_IN = 3.3
 """Height of a panel in inches."""
 _ROW_IN = 0.27
 """Height of a system's row in inches."""
+_MARKERS_MAX = 40
+"""Most markers of a line, nearly: more would hide it."""
 _SETTINGS: Any = {
     "font.family": "DejaVu Sans",
     "font.size": FONT_PT,
@@ -134,6 +136,7 @@ def _draw_line(axes: "Axes", series: Series, look: Look, height: int) -> "Line2D
         ys,
         color=look.colour,
         marker=look.marker,
+        markevery=max(1, len(xs) // _MARKERS_MAX),
         linestyle=series.line or look.line,
         linewidth=look.width,
         zorder=10 + height,
@@ -186,6 +189,12 @@ def _scale_x(axes: "Axes", panel: Panel, *, is_narrow: bool) -> None:
         axes.set_xscale("symlog", linthresh=0.1)
         axes.set_xlim(-0.02, max(places) * 1.4)
         _mark(axes.xaxis, _thinned(places, 6, is_log=False), lambda value: f"{value:g}")
+    elif panel.x_scale == "time":
+        low, high = min(0.0, *places), max(places)
+        span = high - low or 1.0
+        axes.set_xlim(low - 0.02 * span, high + 0.02 * span)
+        ticks = MaxNLocator(5 if is_narrow else 7, steps=[1, 2, 5, 10]).tick_values(low, high)
+        _mark(axes.xaxis, [tick for tick in ticks if low <= tick <= high], lambda value: f"{value:g}")
     else:
         span = max(places) - min(places) or 1.0
         axes.set_xlim(min(places) - 0.06 * span, max(places) + 0.06 * span)

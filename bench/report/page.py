@@ -12,6 +12,8 @@ from .plot_data import Plot
 from .style import name_of
 
 _NARROW = "(max-width: 640px)"
+_ROWS_MAX = 400
+"""Most points in a table of the page, which would be slow with more. The CSV file has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ def _points(plot: Plot) -> str:
     if len({panel.y_label for panel in plot.panels}) > 1:
         y_label = " | ".join(panel.y_label for panel in plot.panels)
     headings = ("", "system", x_label, y_label, "least to most", "runs")
-    return _grid(headings, rows, frozenset({2, 3, 4, 5}))
+    more = f"<p>The first {_ROWS_MAX} of {len(rows):,} points.</p>" if len(rows) > _ROWS_MAX else ""
+    return _grid(headings, rows[:_ROWS_MAX], frozenset({2, 3, 4, 5})) + more
 
 
 def _number(value: float) -> str:

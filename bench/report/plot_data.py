@@ -42,7 +42,8 @@ class Panel:
     y_label: str
     series: tuple[Series, ...]
     x_scale: str = "linear"
-    """"linear", "log", "bytes" (powers of two), "percent", or "rows": a row for each system."""
+    """"linear", "time" (from 0, with round numbers), "log", "bytes" (powers of two), "percent", or "rows": a row for
+    each system."""
     y_scale: str = "linear"
     limit: float | None = None
     """Upper bound, such as the link's rate, drawn as a line across."""

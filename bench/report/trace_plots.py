@@ -1,4 +1,4 @@
-"""Plots of samples: repair by loss, links of gateways, and traffic outside of benchmarks."""
+"""Plots of traces: repair by loss, runs by sample, links of gateways, and traffic outside of benchmarks."""
 
 import datetime
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from fjm2.base.quantities import counted
 
 from .plot_data import Panel, Plot, Point, Series, point_of
+from .sample_plots import of_samples
 from .style import name_of, order_of
 from .warehouse import Warehouse
 
@@ -32,14 +33,18 @@ _MINUTE_COLUMNS = ("run", "node", "source", "link", "layer", "role", "minute", "
 
 def of_traces(warehouse: Warehouse, bench_runs: Iterable[str]) -> list[Plot]:
     """Return all plots that have data. Traffic of `bench_runs` is shown elsewhere, except for their gateways' links."""
+    bench_runs = set(bench_runs)
+    sampled, drawn = of_samples(warehouse, bench_runs)
     runs = warehouse.rows("aggregates/by_run", (*_RUN_COLUMNS, *_REPAIR_COUNTERS))
     minutes = warehouse.table("aggregates/by_minute", _MINUTE_COLUMNS)
-    plots = [_repair(runs)]
+    plots = [_repair(runs), *sampled]
     if minutes is not None:
         is_link = pc.is_valid(minutes["link"])
         links = minutes.filter(is_link)
         alone = pc.is_in(minutes["run"], value_set=pa.array(list(bench_runs), pa.string()))
         others = minutes.filter(pc.and_not(pc.invert(alone), is_link))
+        if drawn.issuperset(pc.unique(others["run"]).to_pylist()) and len(pc.unique(others["minute"])) == 1:
+            others = others.slice(0, 0)  # a dot for each process, and their samples are drawn
         plots += [
             _over_time(
                 links,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ..traces.warehouse import WarehouseError
@@ -54,13 +55,23 @@ class Warehouse:
         table = self.table(name, columns)
         return [] if table is None else [_plain(row) for row in table.to_pylist()]
 
-    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table | None:
-        """Return the rows as an Arrow table, for folders that may have many. None if there is no such folder."""
+    def has(self, name: str) -> bool:
+        """Return True if there is a folder of this name with rows."""
+        return any((self.folder / name).rglob("*.parquet"))
+
+    def table(
+        self, name: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+    ) -> pa.Table | None:
+        """Return the rows, or those that meet a condition, as an Arrow table, for folders that may have many. None if
+        there is no such folder.
+        """
         folder = self.folder / name
-        if not any(folder.rglob("*.parquet")):
+        if not self.has(name):
             return None
         try:
-            return ds.dataset(folder, format="parquet", partitioning="hive").to_table(columns and list(columns))
+            return ds.dataset(folder, format="parquet", partitioning="hive").to_table(
+                columns and list(columns), filter=where
+            )
         except (OSError, pa.ArrowException) as error:
             raise WarehouseError(f"{folder}: cannot be read: {error}") from error
 

@@ -10,9 +10,7 @@ from pyspark.sql import functions as sf
 
 from .measures import (
     BENCH,
-    CAPTURE,
     CELL,
-    RECEIVERS,
     RUN,
     SERIES,
     added_up,
@@ -21,6 +19,7 @@ from .measures import (
     percentiles,
     with_figures,
 )
+from .schema import CAPTURE, RECEIVERS
 
 APPLICATION_COUNTERS = (
     "payload_bytes_sent",

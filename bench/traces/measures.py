@@ -11,11 +11,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from .schema import COUNTERS, CPU, DT_MAX_S
+from .schema import CAPTURE, COUNTERS, CPU, DT_MAX_S, RECEIVERS, SENDERS
 
-RECEIVERS: Final = ("sub", "echo")
-SENDERS: Final = ("pub", "ping")
-CAPTURE: Final = "capture"
 BENCH: Final = "bench"
 """The source that counts the payload and messages that an application saw. Sessions count the same again."""
 

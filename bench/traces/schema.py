@@ -42,6 +42,12 @@ LABELS: Final = {
     "source": "string",
 }
 """Labels of every line, with their types in Spark."""
+RECEIVERS: Final = ("sub", "echo")
+"""Roles whose throughput is what they receive."""
+SENDERS: Final = ("pub", "ping")
+"""Roles whose throughput is what they send."""
+CAPTURE: Final = "capture"
+"""Role of captures: they know datagrams, and the payload only as far as it was captured."""
 REQUIRED_LABELS: Final = ("run", "node", "system", "layer", "role", "source")
 
 INSTRUMENTS: Final = (

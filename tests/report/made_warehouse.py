@@ -142,6 +142,15 @@ COUNTERS = ("segments_sent", "nacks_sent", "nacks_suppressed", "repair_segments_
 MOVED = ("bytes", "bytes_sent")
 
 
+TRIAL = datetime.datetime(2026, 3, 2, 23, 59, 0, tzinfo=datetime.UTC)
+TRIAL_SAMPLES = 1000
+"""Number of samples of each series of the run `trial`, which lasts beyond midnight."""
+SAMPLED = (
+    *(f"{kind}_{way}" for kind in ("payload_bytes", "bytes", "nacks") for way in ("sent", "received")),
+    *("messages_lost", "bytes_lost", "repair_segments_sent", "parity_segments_sent", "window_waits", "queue_bytes"),
+)
+
+
 class Samples:
     """A maker of rows of aggregates. The seed determines all random values."""
 
@@ -158,13 +167,32 @@ class Samples:
                 for turn in range(2):
                     yield self._run(f"loss{loss}x{fanout}.{turn}", loss, fanout)
         yield self._run("alone", 0.0, 8)
+        end = TRIAL + datetime.timedelta(seconds=TRIAL_SAMPLES / 10)
+        nothing = dict.fromkeys(self._run("", 0.0, 1))
+        yield nothing | {"run": "trial", "start": TRIAL, "end": end, "lines": 3 * TRIAL_SAMPLES}
 
     def _run(self, run: str, loss: float, fanout: int) -> dict[str, Any]:
         sent = self._random.randrange(50_000, 90_000)
         lost = int(sent * loss * fanout)
         counts = (sent, lost // 7, lost // 7 * (fanout - 1) // 3, lost, lost // 11)
         label = {"system": "fjm2", "layer": "norm", "scenario": "lan", "size": 1024, "fanout": fanout, "loss": loss}
-        return {"run": run, **label, "rate_bps": 1e8, **dict(zip(COUNTERS, counts, strict=True))}
+        times = {"start": TRIAL - datetime.timedelta(days=1), "end": TRIAL, "lines": 100}
+        return {"run": run, **label, "rate_bps": 1e8, **times, **dict(zip(COUNTERS, counts, strict=True))}
+
+    def trial(self) -> Iterator[dict[str, Any]]:
+        """Yield the samples of a short run of a program's own: two subscribers and a publisher, ten times a second."""
+        for node, way in (("desk-1", "received"), ("desk-2", "received"), ("feed", "sent")):
+            label = {"run": "trial", "node": node, "source": "lane0", "link": None, "layer": "jms"}
+            for seq in range(TRIAL_SAMPLES):
+                is_bad = 300 <= seq < 305
+                counters = dict.fromkeys(SAMPLED) | {f"payload_bytes_{way}": self._random.randrange(10**5, 10**6)}
+                if is_bad:
+                    counters |= {f"nacks_{'sent' if way == 'received' else 'received'}": 7, "window_waits": 2}
+                    counters |= {"messages_lost": 3} if node == "desk-1" else {}
+                    counters |= {"repair_segments_sent": 11} if way == "sent" else {}
+                at = TRIAL + datetime.timedelta(seconds=(seq + 1) / 10)
+                role = "pub" if way == "sent" else "sub"
+                yield {"t": at, "dt": 0.1, **label, "role": role, "seq": seq, **counters}
 
     def minutes(self) -> Iterator[dict[str, Any]]:
         """Yield traffic of two gateways and a program in a production network, and of a program of the bench.
@@ -199,7 +227,11 @@ TYPES = {
     "loss": pa.float64(),
     "rate_bps": pa.float64(),
     "seconds": pa.float64(),
-    "minute": pa.timestamp("us", "UTC"),
+    "dt": pa.float64(),
+    "seq": pa.int64(),
+    "lines": pa.int64(),
+    **dict.fromkeys(("minute", "t", "start", "end"), pa.timestamp("us", "UTC")),
+    **dict.fromkeys(SAMPLED, pa.int64()),
     **dict.fromkeys((*COUNTERS, *MOVED), pa.int64()),
 }
 ANOMALY = {
@@ -220,6 +252,10 @@ COLLAPSE = ANOMALY | {
 }
 
 
+def schema_of(row: dict[str, Any]) -> pa.Schema:
+    return pa.schema([(column, TYPES.get(column, pa.string())) for column in row])
+
+
 def write(folder: Path, name: str, rows: Sequence[dict[str, Any]], schema: pa.Schema | None = None) -> None:
     """Write rows to a Parquet file in a subfolder."""
     place = folder / name
@@ -233,8 +269,11 @@ def make(folder: Path, seed: int = 1) -> list[dict[str, Any]]:
     for number, day in enumerate(DAYS):
         write(folder, f"results/day={day}", rows[number::2], RESULTS)
     samples = Samples(seed)
-    for name, made in (("by_run", list(samples.runs())), ("by_minute", list(samples.minutes()))):
-        columns = [(column, TYPES.get(column, pa.string())) for column in made[0]]
-        write(folder, f"aggregates/{name}", made, pa.schema(columns))
+    tables = {"aggregates/by_run": list(samples.runs()), "aggregates/by_minute": list(samples.minutes())}
+    trial = list(samples.trial())
+    for day in DAYS[1], DAYS[1] + datetime.timedelta(days=1):
+        tables[f"rows/day={day}"] = [row for row in trial if row["t"].date() == day]
+    for name, made in tables.items():
+        write(folder, name, made, schema_of(made[0]))
     write(folder, "aggregates/anomalies", [ANOMALY, COLLAPSE])
     return rows

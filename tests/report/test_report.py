@@ -44,7 +44,9 @@ KEYS = {
     "repair-by-loss",
     "gateways",
     "captures",
+    "run-trial",
 }
+OF_TRACES = {"repair-by-loss", "gateways", "captures", "run-trial"}
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +90,7 @@ def parquet(warehouse: Path, name: str) -> list[dict[str, Any]]:
 def test_every_point_of_the_bench_is_the_median_of_the_rows_it_names(warehouse: Path, report: Path) -> None:
     by_run = {row["run"]: row for row in parquet(warehouse, "results") if row["role"] == "run"}
     checked = 0
-    for key in KEYS - {"repair-by-loss", "gateways", "captures"}:
+    for key in KEYS - OF_TRACES:
         for point in rows_of(report, key):
             sources = [by_run[run] for run in point["runs"].split()]
             name, scale = (f"{point['figure']}_us", 1) if key == "latency" else UNIT[point["y_label"]]
@@ -118,7 +120,7 @@ def test_every_row_of_the_bench_that_has_no_fault_is_in_some_point(warehouse: Pa
 def test_runs_of_a_point_are_alike_and_all_that_are(warehouse: Path, report: Path) -> None:
     """Results of other networks, rates, fan-outs or losses are not part of the point."""
     by_run = {row["run"]: row for row in parquet(warehouse, "results") if row["role"] == "run"}
-    for key in KEYS - {"repair-by-loss", "gateways", "captures"}:
+    for key in KEYS - OF_TRACES:
         for point in rows_of(report, key):
             rows = [by_run[run] for run in point["runs"].split()]
             kinds = {(row["scenario"], row["size"], row["fanout"], row["loss"], row["rate_bps"]) for row in rows}
@@ -209,7 +211,20 @@ def test_lines_are_drawn_where_the_figures_are(drawn: list[Plot]) -> None:
                 assert low <= point.low <= point.y <= point.high <= high
 
 
-UNITS = ("(bytes)", "/s", "bit/s", "(%)", "(µs)", "(ms)", "(s/GB)", "(minutes)", "per 1000 segments", "subscribers")
+UNITS = (
+    "(bytes)",
+    "/s",
+    "bit/s",
+    "(%)",
+    "(µs)",
+    "(ms)",
+    "(s/GB)",
+    "(minutes)",
+    "(s)",
+    "(kB)",
+    "per 1000 segments",
+    "subscribers",
+)
 
 
 def test_axes_are_labelled_with_units(drawn: list[Plot]) -> None:
