@@ -250,9 +250,13 @@ class SendStream(SendObject):
     ) -> None:
         super().__init__(object_id, info, config)
         self.partition: StreamPartition = StreamPartition(config.block_segments)
-        self.ring = StreamRing(config.segment_bytes, ring_blocks * config.block_segments, header)
         self._ahead_segments = min(config.stream_blocks, ring_blocks) * config.block_segments
-        """Segments that may be unconfirmed or unsent. The rest of the ring is history, for receivers that were away."""
+        """Segments that may be unconfirmed or unsent."""
+        self._most_segments = ring_blocks * config.block_segments
+        """Segments that are kept while a receiver is away. At other times, the buffer is shorter: a long one is written
+        to memory that is in no cache of the processor."""
+        self.ring = StreamRing(config.segment_bytes, self._ahead_segments, header)
+        self._header = header
         self.is_flushed = False
         """True if everything written is to be sent, even if it fills no train."""
         self._train_segments = max(1, min(TRAIN_SEGMENTS_MAX, MADE_TRAIN_BYTES_MAX // self.ring.row_bytes))
@@ -284,11 +288,11 @@ class SendStream(SendObject):
 
     @property
     def memory_bytes(self) -> int:
-        return self.ring.buffer.size
+        return self._most_segments * self.ring.row_bytes
 
     @property
     def fti(self) -> Fti:
-        return stream_fti(self.config, self.ring.rows // self.config.block_segments)
+        return stream_fti(self.config, self._most_segments // self.config.block_segments)
 
     @property
     def room(self) -> int:
@@ -306,6 +310,16 @@ class SendStream(SendObject):
             limit = min(limit, self._held_index + self.ring.rows - 1)
         return self.ring.room(limit)
 
+    def extend(self) -> None:
+        """Keep more of what is confirmed from now on: a receiver is away that may need it."""
+        if self.ring.rows < self._most_segments:
+            self.ring.resize(self._most_segments, self._header)
+
+    def contract(self) -> None:
+        """Keep no more than what may be unconfirmed: no receiver is away."""
+        if self.ring.rows > self._ahead_segments:
+            self.ring.resize(self._ahead_segments, self._header)
+
     def hold(self, index: int | None) -> None:
         """Keep all segments from an index on, as far as they are still there; None ends that."""
         self._held_index = None if index is None else max(index, self.ring.first)
@@ -317,6 +331,7 @@ class SendStream(SendObject):
             self.ring.close_segment()
 
     def preset(self, header: Data, buffer: RowBuffer) -> None:  # noqa: ARG002 - trains lie in the ring
+        self._header = header
         self.ring.stamp.preset(header)
         row_bytes = self.ring.row_bytes
         self._repairs = np.zeros(self._train_segments * row_bytes, np.uint8)

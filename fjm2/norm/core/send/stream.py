@@ -54,6 +54,27 @@ class StreamRing:
     def _datagrams(self) -> NDArray[np.uint8]:
         return self.buffer.reshape(self.rows, self.row_bytes)
 
+    def resize(self, rows: int, header: Data) -> None:
+        """Continue in a buffer of another length, with as many of the latest segments as it holds.
+
+        Trains that were cut out of the old buffer stay valid.
+        """
+        old, old_lengths, old_marks, old_rows = self._datagrams, self._lengths, self._marks, self.rows
+        self.rows = rows
+        self.buffer = np.zeros(rows * self.row_bytes, np.uint8)
+        self.stamp = HeaderStamp(self.buffer, self.row_bytes, header)
+        new = self._datagrams
+        self._payload = new[:, self.norm_header_bytes + STREAM_HEADER.size :]
+        self._lengths, self._marks = np.zeros(rows, np.uint16), np.zeros(rows, np.uint16)
+        self.first = index = max(self.first, self.closed - rows + 1)
+        while index <= self.closed:  # the segment being filled, too
+            start, row = index % old_rows, index % rows
+            count = min(self.closed + 1 - index, old_rows - start, rows - row)
+            new[row : row + count] = old[start : start + count]
+            self._lengths[row : row + count] = old_lengths[start : start + count]
+            self._marks[row : row + count] = old_marks[start : start + count]
+            index += count
+
     @property
     def has_partial(self) -> bool:
         """True if a segment has been begun and is not full."""

@@ -54,6 +54,8 @@ class FlowControl:
         self._timing = context.timing
         self._timers = context.timers
         self._emit = context.emit
+        self._is_keeping = False
+        """True while streams keep what is confirmed for members that are away."""
         self._ask_stalled_at = 0.0
         """Time of the next request to receivers that were given up because they made no progress."""
 
@@ -62,7 +64,7 @@ class FlowControl:
         was_active = self._window.is_active
         self._cache.note_change()
         self._window.set_nodes(nodes, now, excluded)
-        self._keep_for_returned()
+        self._keep_for_absent()
         self._adapt_backoff()
         if self._window.is_active != was_active:
             self._adapt_streams()
@@ -71,7 +73,7 @@ class FlowControl:
         """Stop waiting for a node that has left."""
         was_active = self._window.is_active
         self._complete(self._window.forget(node, now), now)
-        self._keep_for_returned()
+        self._keep_for_absent()
         self._adapt_backoff()
         if self._window.is_active != was_active:
             self._adapt_streams()
@@ -103,7 +105,7 @@ class FlowControl:
     def _take_back(self, node: int, now: float) -> None:
         """Wait again for a member that was silent, and keep what it may lack until it has caught up."""
         self._window.take_back(node, now)
-        self._keep_for_returned()
+        self._keep_for_absent()
         last = self._flusher.last
         if self._window.mark is None and last is not None and last.next_index:
             self._set_mark(last, now)
@@ -166,7 +168,7 @@ class FlowControl:
         for node, reason in gone:
             self._emit(ReceiverEvicted(node, reason))
         if gone:
-            self._keep_for_returned()
+            self._keep_for_absent()
             self._adapt_backoff()
             if not self._window.is_active:
                 self._adapt_streams()
@@ -179,7 +181,7 @@ class FlowControl:
         silent = window.silent(patience_s, now)
         if silent:
             window.set_aside(silent, self._kept_streams())
-            self._keep_for_returned()
+            self._keep_for_absent()
 
     def _kept_streams(self) -> dict[int, int]:
         """Return the first segment of each stream that is not confirmed."""
@@ -194,14 +196,21 @@ class FlowControl:
                 if self._acking_set.members[node].is_full_to_tell(now):
                     self._emit(ReceiverFull(node))
 
-    def _keep_for_returned(self) -> None:
-        """Keep what members may lack that came back after a silence, and nothing if there are none."""
-        window, returned = self._window, self._acking_set.returned
-        if not returned and window.held is None:
+    def _keep_for_absent(self) -> None:
+        """Keep what members may lack that are silent, or were and have not caught up; nothing if there are none."""
+        acking_set = self._acking_set
+        returned = acking_set.returned
+        is_keeping = bool(acking_set.aside or returned)
+        if not is_keeping and not self._is_keeping:
             return
-        window.update_held()
+        self._is_keeping = is_keeping
+        self._window.update_held()
         for item in self._cache:
             if isinstance(item, SendStream):
+                if is_keeping:
+                    item.extend()
+                else:
+                    item.contract()
                 item.hold(min((member.kept_streams.get(item.id, 0) for member in returned), default=None))
                 self.announce_room(item)
 
@@ -260,7 +269,7 @@ class FlowControl:
             if isinstance(stream, SendStream) and self._window.is_active:
                 stream.confirmed_index = index
                 self.announce_room(stream)
-        self._keep_for_returned()
+        self._keep_for_absent()
         self._cache.make_room()
         if self._flusher.last is not None:
             self.mark(self._flusher.last, now, is_idle=False)
