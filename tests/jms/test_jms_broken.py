@@ -459,5 +459,5 @@ def test_closed_standard_streams(port: int, closed: str) -> None:
 
 def test_times_that_are_not_a_number_are_refused(port: int) -> None:
     subscriber = command(port, "sub", TOPIC.name, "--timeout", "nan")
-    assert b"nan is not a number" in subscriber.communicate(timeout=WAIT_S)[1]
+    assert b"nan: expected seconds, or a number with a unit" in subscriber.communicate(timeout=WAIT_S)[1]
     assert subscriber.returncode == 2
