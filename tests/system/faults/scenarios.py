@@ -23,7 +23,7 @@ _AGENT = str(Path(__file__).with_name("agent.py"))
 _READY_S = 30.0
 _CLOSE_S = 40.0
 _DRAIN_S = 60.0
-_QUIET_S = 0.5
+_QUIET_S = 2.0
 _POLL_S = 0.05
 
 
