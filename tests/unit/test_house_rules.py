@@ -1,6 +1,7 @@
 """Tests of the rules in CONTRIBUTING.md and docs/dev/writing.md on sizes, private names and the form of comments."""
 
 import ast
+import configparser
 import io
 import re
 import tokenize
@@ -69,6 +70,15 @@ def attributes_of(node: ast.ClassDef) -> set[str]:
 
 def is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
+
+
+def test_every_folder_with_modules_is_packaged() -> None:
+    """A wheel has only the packages that setup.cfg lists. A missing one shows up in no other test but of the wheel."""
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    folders = {name_of(path.parent).replace("/", ".") for path in files(*SOURCES)}
+    packages = {re.sub(r"^bench\b", "fjm2bench", folder) for folder in folders}
+    assert set(settings["options"]["packages"].split()) == packages
 
 
 def test_folders_are_small() -> None:
