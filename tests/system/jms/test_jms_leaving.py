@@ -29,7 +29,7 @@ def test_those_who_leave_are_not_taken_for_dead(port: int) -> None:
             await asyncio.wait([publishing])
             assert not [report for report in sending.reports if isinstance(report, SubscriberEvicted)]
             assert sending.bus.lanes.session.receivers == {stays.bus.node_id}
-            assert len(subscriber.received) > 1000
+            assert len(subscriber.received) > 100
             assert not stays.reports
 
     run_on("uvloop", main())
