@@ -169,8 +169,9 @@ class ReceiverConfig:
     objects_max: int = 256
     """Number of a sender's newest objects that are received. Older incomplete objects, except streams, are given up."""
     senders_max: int = 1024
-    """Maximum number of remote senders known at once. When there are that many, a new sender takes the place of a
-    sender that never sent anything useful, or else of one that has been silent for a quarter of `inactivity_s`.
+    """Most remote senders known at once. A new one replaces the longest silent one that never sent anything useful, or
+    else one that was heard only once and has been silent for a second, or has been silent for a quarter of
+    `inactivity_s`.
     """
     inactivity_s: float = 100.0
     """Seconds of silence after which a sender is forgotten and its incomplete objects are lost. libnorm can be silent
