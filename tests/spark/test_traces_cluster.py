@@ -15,11 +15,13 @@ from pathlib import Path
 import pyspark
 import pytest
 from fjm2bench.traces.generate import generate
-from fjm2bench.traces.ingest import batches, ingest
+from fjm2bench.traces.ingest import batches, ingest, read_table
 from fjm2bench.traces.refresh import aggregate
+from fjm2bench.traces.stream import stream
 from fjm2bench.traces.warehouse import Warehouse, WarehouseError
 from pyspark.sql import SparkSession
 from sparks import JAVA, OPTIONS, Sparks
+from trace_lines import T, encode, sample, write
 from trace_tables import contents
 
 SPARK_CLASS = Path(pyspark.__path__[0]) / "bin" / "spark-class"
@@ -148,11 +150,34 @@ def test_a_cluster_computes_the_same_figures(
     assert contents(sparks.here(), warehouse) == expected
 
 
-def stream_command(folder: Path, warehouse: Path) -> list[str]:
+def stream_command(folder: Path, warehouse: Path, *more: str) -> list[str]:
     """Return the command of a stream with small batches, so that it can be killed between two of them."""
-    options = ["--once", "--every", "0", "--settle", "0", "--batch-mib", "1", "--master", "local[1]", "--memory", "1g"]
+    options = ["--every", "0", "--settle", "0", "--batch-mib", "1", "--master", "local[1]", "--memory", "1g", *more]
     program = [sys.executable, "-m", "fjm2bench", "traces", "stream", str(folder), str(warehouse), *options]
     return [*program, *OPTIONS]
+
+
+def test_a_killed_stream_continues_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    """A stream that is killed after its first batch, and one that goes on in its warehouse, have each line once."""
+    folder, warehouse = tmp_path / "traces", Warehouse(tmp_path / "warehouse")
+    path = write(folder, "a.jsonl", [sample(seq=seq) for seq in range(20)])
+    with running(tmp_path / "log", *stream_command(folder, warehouse.path)) as process:
+        until(lambda: process.poll() is not None or len(batches(warehouse)) >= 1, "a batch")
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, (tmp_path / "log").read_text()
+    assert len(batches(warehouse)) == 1
+    with path.open("ab") as file:  # what was read grows, and there is a new file
+        file.write(encode([sample(seq=seq) for seq in range(20, 25)]))
+    write(folder, "b.jsonl", [sample(seq=seq) for seq in range(25, 30)])
+    query = stream(spark, folder, warehouse, lambda: T + 3600, settle_s=0, trigger_s=0)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    rows = read_table(spark, warehouse, "rows")
+    assert rows is not None
+    assert sorted(row["seq"] for row in rows.select("seq").collect()) == list(range(30))
+    assert len(batches(warehouse)) > 1
 
 
 @pytest.mark.nightly
@@ -160,12 +185,12 @@ def test_a_killed_and_restarted_stream_gives_the_same_figures(
     spark: SparkSession, folder: Path, expected: dict[str, object], tmp_path: Path
 ) -> None:
     warehouse = Warehouse(tmp_path / "warehouse")
-    with running(tmp_path / "first.log", *stream_command(folder, warehouse.path)) as process:
+    with running(tmp_path / "first.log", *stream_command(folder, warehouse.path, "--once")) as process:
         until(lambda: process.poll() is not None or len(batches(warehouse)) >= 1, "a batch")
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, (tmp_path / "first.log").read_text()
     before = len(batches(warehouse))
-    command = stream_command(folder, warehouse.path)
+    command = stream_command(folder, warehouse.path, "--once")
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert len(batches(warehouse)) > before > 0

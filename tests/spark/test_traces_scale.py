@@ -5,6 +5,7 @@ DuckDB computes the same figures from the same files.
 
 import json
 import shutil
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -88,9 +89,9 @@ def test_lines_that_are_lost_or_misjudged_would_be_noticed(made: tuple[Path, War
     more = Generated(written.files, written.bytes, written.good + 1, written.results, written.bad + Counter(utf8=1))
     found = scale.differences(folder, warehouse.path, more, "1g")
     assert found == [
-        f"rows: {counted(written.good, 'line')}, {written.good + 1} written",
-        f"bad: {counted(written.bad.total(), 'line')}, {written.bad.total() + 1} written",
-        f"bad, utf8: {counted(written.bad['utf8'], 'line')}, {written.bad['utf8'] + 1} written",
+        f"rows: {counted(written.good, 'line')}, {written.good + 1:,} written",
+        f"bad: {counted(written.bad.total(), 'line')}, {written.bad.total() + 1:,} written",
+        f"bad, utf8: {counted(written.bad['utf8'], 'line')}, {written.bad['utf8'] + 1:,} written",
     ]
 
 
@@ -101,6 +102,39 @@ def test_the_exponent_of_growth(seconds: tuple[float, float], expected: float) -
         for lines, one in zip((2_000_000, 20_000_000), seconds, strict=True)
     ]
     assert scale.exponent(sizes) == pytest.approx(expected)
+
+
+def test_the_command_compares_and_leaves_nothing_behind(
+    sparks: Sparks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two steps run in the tests' session. Another test measures a command in a process of its own."""
+    steps = []
+
+    def here(arguments: list[str]) -> scale.Step:
+        steps.append(arguments[0])
+        if arguments[0] == "ingest":
+            ingest(sparks.here(), Path(arguments[1]), Warehouse(arguments[2]), settle_s=0)
+        else:
+            aggregate(sparks.here(), Warehouse(arguments[1]))
+        return scale.Step(2.0, 10**9)
+
+    monkeypatch.setattr(scale, "measured", here)
+    ran = CliRunner().invoke(traces, ["scale", "--rows", "1000", "--folder", str(tmp_path), "--json"])
+    assert ran.exit_code == 0, ran.output
+    (size,) = json.loads(ran.stdout)["sizes"]
+    assert (size["differences"], steps) == ([], ["ingest", "aggregate"])
+    assert size["lines"] > 1000
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_step_is_measured_in_a_process_of_its_own(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    step = scale.measured(["generate", str(tmp_path / "traces"), "--rows", "1000"])
+    assert (tmp_path / "traces").is_dir()
+    assert step.seconds > 0.1
+    assert 1e7 < step.peak_bytes < 1e9
+    with pytest.raises(subprocess.CalledProcessError):
+        scale.measured(["aggregate", str(tmp_path / "nothing"), "--quiet"])
+    assert "is not a warehouse" in capfd.readouterr().err
 
 
 @pytest.mark.nightly
