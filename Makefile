@@ -95,9 +95,7 @@ micro: $(CREEDSOLO)  ## what the inner functions cost, beside their peers
 # With the BENCH of a run that was broken off, it goes on from there. PLAN may be a file of your own.
 bench: $(CREEDSOLO) system-deps  ## PLAN's experiments beside other systems, aggregated on Spark, and a report: as root
 	$(FJM2_BENCH) run $(PLAN) --to $(BENCH)/traces
-	$(FJM2_BENCH) traces ingest --settle 0 $(BENCH)/traces $(BENCH)/warehouse
-	$(FJM2_BENCH) traces aggregate $(BENCH)/warehouse
-	$(FJM2_BENCH) traces report $(BENCH)/warehouse --to $(BENCH)/report
+	$(FJM2_BENCH) traces all --settle 0 $(BENCH)/traces $(BENCH)/warehouse --to $(BENCH)/report
 	@echo "the report: $(abspath $(BENCH))/report/report.html"
 
 scale: $(INSTALLED)  ## SCALE_ROWS generated lines through the Spark pipeline: how time grows, memory, DuckDB's opinion

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +24,7 @@ from fjm2.commands.support.common import Duration
 from fjm2.errors import FJM2Error
 
 from .files import SETTLE_S, find
+from .progress import Progress, Tell, untold
 from .warehouse import Warehouse, WarehouseError
 
 if TYPE_CHECKING:
@@ -50,9 +51,7 @@ def traces() -> None:
     \b
     Example:
       FJM2_TRACE_DIR=traces fjm2 pub TOPIC - < messages   # any FJM2 program can record itself
-      fjm2-bench traces ingest traces warehouse
-      fjm2-bench traces aggregate warehouse
-      fjm2-bench traces report warehouse --to report
+      fjm2-bench traces all traces warehouse --to report
     """
 
 
@@ -139,12 +138,25 @@ def ingest(folder: Path, warehouse: Path, settle: float, **spark_args: Any) -> N
       fjm2-bench traces ingest /srv/traces /srv/warehouse --master spark://HOST:7077 --memory 4g
     """
     _check_present(folder)
-    with _spark(**spark_args) as spark:
-        from .ingest import ingest as run
+    with _spark(**spark_args) as (start, progress):
+        _ingest(folder, Warehouse(warehouse), settle, start, progress)
 
-        begun = time.monotonic()
-        result = run(spark, folder, Warehouse(warehouse), settle_s=settle)
+
+def _ingest(
+    folder: Path, store: Warehouse, settle: float, start: "_Start", progress: Tell, more_bytes: int = 0
+) -> None:
+    """Ingest and tell. `more_bytes` is the size of the work for which the session is used after that."""
+    from .ingest import ingest as run
+    from .ingest import new_in
+
+    progress("ingest: look for new lines")
+    result, work = new_in(folder, store, settle)
+    if result.files:
+        spark, begun = start(work + more_bytes), time.monotonic()
+        result = run(spark, folder, store, settle_s=settle, progress=progress)
         _tell(result, time.monotonic() - begun)
+    else:
+        _tell(result)
 
 
 @traces.command()
@@ -152,26 +164,60 @@ def ingest(folder: Path, warehouse: Path, settle: float, **spark_args: Any) -> N
 @click.option("--anew", is_flag=True, help="Compute all figures again, not only new ones.")
 @spark_options
 @_reporting_errors
-def aggregate(warehouse: Path, anew: bool, quiet: bool, **spark_args: Any) -> None:
+def aggregate(warehouse: Path, anew: bool, **spark_args: Any) -> None:
     """Bring the figures in WAREHOUSE/aggregates up to date, for the days and runs with new rows.
 
     \b
     Example: fjm2-bench traces aggregate warehouse
     """
     store = _existing(warehouse)
-    with _spark(quiet=quiet, **spark_args) as spark:
-        from .refresh import aggregate as run
+    with _spark(**spark_args) as (start, progress):
+        _aggregate(store, anew, start, progress)
 
-        begun = time.monotonic()
-        result = run(spark, store, anew=anew, progress=_no_progress if quiet else _progress)
-        if not result.batches:
-            click.echo("nothing new")
-        else:
-            seconds = time.monotonic() - begun
-            touched = f"{counted(len(result.days), 'day')}, {counted(result.runs, 'run')}"
-            click.echo(f"{counted(result.batches, 'batch')}: {touched} in {seconds:.1f} s")
-        for name, count in result.tables.items():
-            click.echo(f"  {name:22} {count:>12,} rows")
+
+def _aggregate(store: Warehouse, anew: bool, start: "_Start", progress: Tell) -> None:
+    from .refresh import aggregate as run
+    from .refresh import up_to_date
+
+    result = up_to_date(store, anew=anew)
+    if result is not None:
+        click.echo("nothing new")
+    else:
+        spark, begun = start(store.lines_bytes()), time.monotonic()
+        result = run(spark, store, anew=anew, progress=progress)
+        seconds = time.monotonic() - begun
+        touched = f"{counted(len(result.days), 'day')}, {counted(result.runs, 'run')}"
+        click.echo(f"{counted(result.batches, 'batch')}: {touched} in {seconds:.1f} s")
+    for name, count in result.tables.items():
+        click.echo(f"  {name:22} {count:>12,} rows")
+
+
+@traces.command("all")
+@click.argument("folder", type=_FOLDER)
+@click.argument("warehouse", type=_WAREHOUSE)
+@click.option("--to", default="report", show_default=True, type=_WAREHOUSE, help="Folder for the report.")
+@click.option("--settle", default=duration_text(SETTLE_S), show_default=True, type=Duration(), help="As for ingest.")
+@spark_options
+@_reporting_errors
+def all_(folder: Path, warehouse: Path, to: Path, settle: float, **spark_args: Any) -> None:
+    """Ingest, aggregate and report in a row, which starts Spark once: from FOLDER by WAREHOUSE to a page of plots.
+
+    \b
+    Example: fjm2-bench traces all traces warehouse --to report
+    """
+    _check_present(folder)
+    store = Warehouse(warehouse)
+    with _spark(**spark_args) as (start, progress):
+        _ingest(folder, store, settle, start, progress, store.lines_bytes())
+        _aggregate(store, False, start, progress)
+        progress("report: draw")
+        _report(store.path, to)
+
+
+def _report(warehouse: Path, to: Path) -> None:
+    from ..report import build
+
+    click.echo(build(warehouse, to))
 
 
 @traces.command()
@@ -205,8 +251,10 @@ def stream(
     _check_present(folder)
     store = Warehouse(warehouse)
     _tell_links(find(folder, {}, settle, bytes_max=0).links)
-    with _spark(**spark_args) as spark, store.streamed():
+    with _spark(**spark_args) as (start, _), store.streamed():
         from .stream import stream as run
+
+        spark = start(None)
 
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         query = run(
@@ -236,9 +284,7 @@ def report(warehouse: Path, to: Path) -> None:
     \b
     Example: fjm2-bench traces report warehouse --to report
     """
-    from ..report import build
-
-    click.echo(build(_existing(warehouse).path, to))
+    _report(_existing(warehouse).path, to)
 
 
 @traces.command()
@@ -321,9 +367,24 @@ def _check_present(folder: Path) -> None:
         raise click.UsageError(f"there is no {folder}: expected a folder of traces, as FJM2_TRACE_DIR makes it")
 
 
+_Start = Callable[[int | None], "SparkSession"]
+"""A function that starts Spark for lines of so many bytes, or of no known number. The second call returns the same."""
+
+
 @contextmanager
-def _spark(master: str, memory: str, conf: tuple[str, ...], quiet: bool) -> "Iterator[SparkSession]":
-    from .session import SparkFailedError, check_spark, children, has_ended, kill_all_but, reason_of, spark_session
+def _spark(master: str, memory: str, conf: tuple[str, ...], quiet: bool) -> "Iterator[tuple[_Start, Tell]]":
+    """Check what Spark needs. Yield a function that starts it, and one to be told of phases. Stop it at the end."""
+    from .session import (
+        SparkFailedError,
+        check_master,
+        check_spark,
+        children,
+        has_ended,
+        kill_all_but,
+        reason_of,
+        spark_session,
+        suited,
+    )
 
     settings = {}
     for setting in conf:
@@ -332,24 +393,41 @@ def _spark(master: str, memory: str, conf: tuple[str, ...], quiet: bool) -> "Ite
             raise click.UsageError(f"--conf {setting}: expected KEY=VALUE")
         settings[key] = value
     check_spark()
+    check_master(master)
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     logging.disable(logging.CRITICAL)  # py4j logs tracebacks on Ctrl-C
     others = children()
-    is_shown = not quiet and sys.stderr.isatty()
-    try:
-        spark = spark_session(master, memory=memory, progress=is_shown, settings=settings)
+    spark: SparkSession | None = None
+
+    with ExitStack() as stack:
+        stack.callback(logging.disable, logging.NOTSET)
+        progress = None if quiet else stack.enter_context(Progress())
+
+        def start(work_bytes: int | None) -> "SparkSession":
+            nonlocal spark
+            if spark is None:
+                place, suitable = (master, {}) if work_bytes is None else suited(master, work_bytes)
+                if progress and work_bytes is not None:
+                    progress(f"start Spark at {place}")
+                spark = spark_session(place, memory=memory, settings=suitable | settings)
+                if progress and work_bytes is not None:
+                    progress.watch(spark)
+            return spark
+
         try:
-            yield spark
-        except (Py4JError, PySparkException, ConnectionError) as error:
-            raise SparkFailedError(f"Spark failed: {_ENDED if has_ended(spark) else reason_of(error)}") from error
-        spark.stop()
-    except BaseException:
-        kill_all_but(others)
-        raise
-    finally:
-        logging.disable(logging.NOTSET)
+            try:
+                yield start, progress or untold
+            except (Py4JError, PySparkException, ConnectionError) as error:
+                if spark is None:
+                    raise
+                raise SparkFailedError(f"Spark failed: {_ENDED if has_ended(spark) else reason_of(error)}") from error
+            if spark is not None:
+                spark.stop()
+        except BaseException:
+            kill_all_but(others)
+            raise
 
 
 def _existing(path: Path) -> Warehouse:
@@ -385,7 +463,3 @@ def _tell_links(links: list[str]) -> None:
 
 def _progress(text: str) -> None:
     click.echo(text, err=True)
-
-
-def _no_progress(_: str) -> None:
-    pass

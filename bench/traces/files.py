@@ -85,6 +85,11 @@ def find(folder: str | os.PathLike[str], done: Done, settle_s: float, bytes_max:
     return found
 
 
+def unpacked_bytes(splits: Iterable[Split]) -> int:
+    """Return the estimated size of splits when they are unpacked."""
+    return sum(map(_weight, splits))
+
+
 def tasks(splits: Iterable[Split]) -> list[str]:
     """Group splits into tasks of about the same size."""
     packed: list[list[Split]] = []

@@ -77,6 +77,20 @@ def read_lines(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]
                     yield from _batches(split.file, lines)
 
 
+def read_few(texts: Iterable[str], bytes_max: int) -> "pa.Table | None":
+    """Read the splits of some tasks into memory. Return None if they have more than `bytes_max` bytes."""
+    import pyarrow as pa
+
+    batches, size = [], 0
+    for text in texts:
+        for batch in read_lines([pa.record_batch([[text]], ["splits"])]):
+            batches.append(batch)
+            size += batch.nbytes
+            if size > bytes_max:
+                return None
+    return pa.Table.from_batches(batches) if batches else None
+
+
 def lines_of(split: Split) -> Iterator[Lines]:
     """Yield the lines of a split. If the file cannot be read any further, the last line holds the error."""
     reached = split.start
@@ -111,7 +125,13 @@ class Readable(Protocol):
 def open_file(file: str) -> Readable:
     """Open a trace file, unpacked. A capture is read as lines of JSON."""
     raw = _opened(file)
-    return _CaptureLines(file, raw) if is_capture(file) else raw
+    if not is_capture(file):
+        return raw
+    try:
+        return _CaptureLines(file, raw)
+    except BaseException:
+        raw.__exit__(None, None, None)
+        raise
 
 
 def open_here(file: str) -> BufferedReader:

@@ -61,9 +61,9 @@ def scale(
         made = generate(traces, rows, broken)
         where = ["--memory", memory, "--master", master, "--quiet"]
         tell("ingest")
-        ingested = _run(["ingest", str(traces), str(warehouse), "--settle", "0", *where])
+        ingested = measured(["ingest", str(traces), str(warehouse), "--settle", "0", *where])
         tell(f"  {ingested.seconds:.1f} s; aggregate")
-        aggregated = _run(["aggregate", str(warehouse), *where])
+        aggregated = measured(["aggregate", str(warehouse), *where])
         tell(f"  {aggregated.seconds:.1f} s")
         found = None
         if verify:
@@ -87,13 +87,14 @@ def _lost(warehouse: Path, made: Generated) -> Iterator[str]:
     expected = {"rows": made.good, "results": made.results, "bad": made.bad.total()}
     for table, count in expected.items():
         if batch["counts"].get(table, 0) != count:
-            yield f"{table}: {counted(batch['counts'].get(table, 0), 'line')}, {count} written"
+            yield f"{table}: {counted(batch['counts'].get(table, 0), 'line')}, {count:,} written"
     for reason, count in made.bad.items():
         if batch["reasons"].get(reason, 0) != count:
-            yield f"bad, {reason}: {counted(batch['reasons'].get(reason, 0), 'line')}, {count} written"
+            yield f"bad, {reason}: {counted(batch['reasons'].get(reason, 0), 'line')}, {count:,} written"
 
 
-def _run(arguments: list[str]) -> Step:
+def measured(arguments: list[str]) -> Step:
+    """Run a command of `fjm2-bench traces` in a process of its own. Raise CalledProcessError if it fails."""
     begun = time.monotonic()
     command = [sys.executable, "-m", "fjm2bench", "traces", *arguments]
     with tempfile.TemporaryFile() as log:
@@ -224,7 +225,7 @@ def _by_keys(query: Any, keys: Sequence[str]) -> _Rows:
 
 def _differing(name: str, expected: _Rows, found: _Rows) -> Iterator[str]:
     if expected.keys() != found.keys():
-        yield f"{name}: {counted(len(found), 'row')}, DuckDB finds {len(expected)}"
+        yield f"{name}: {counted(len(found), 'row')}, DuckDB finds {len(expected):,}"
         return
     for key, row in expected.items():
         for column, value in row.items():

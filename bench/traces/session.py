@@ -33,6 +33,25 @@ _EXECUTOR_S = 120.0
 _POLL_S = 0.2
 _ENDING_S = 0.5
 """Longest wait for a virtual machine that is about to end."""
+SMALL_BYTES: Final = 16 << 20
+"""Most bytes of lines, unpacked, that count as small: some 30,000 lines, of which one core is soon done."""
+_PARTITION_BYTES: Final = 32 << 20
+"""Bytes of lines for each partition of a shuffle."""
+_PARTITIONS_MIN, _PARTITIONS_MAX = 8, 200
+"""Bounds of the number of partitions. Spark joins small ones, but each costs all tasks before it."""
+_SHORT_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a virtual machine that ends before costly optimisation pays."""
+_SMALL: Final = {
+    "spark.driver.defaultJavaOptions": _SHORT_JAVA,
+    # Compiling a query takes longer than running it on so few rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # One partition, and a plan that is made once: an adaptive plan runs each stage as a job.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+}
 _WORKERS_NEED = ". Workers need what the extra spark of FJM2 installs; PYSPARK_PYTHON says which Python they run"
 _QUIET = """\
 rootLogger.level = error
@@ -69,21 +88,34 @@ def check_spark() -> None:
         raise SparkMissingError(f"JAVA_HOME={home}: no Java there")
 
 
+def suited(master: str, work_bytes: int) -> tuple[str, dict[str, str]]:
+    """Return the master and the settings for work on lines of so many bytes, if all of Spark is to be on this machine.
+
+    The figures are the same whatever the settings are.
+    """
+    if not master.startswith("local"):
+        return master, {}
+    if work_bytes <= SMALL_BYTES:
+        return ("local[1]" if master == "local[*]" else master), dict(_SMALL)
+    partitions = min(max(work_bytes // _PARTITION_BYTES, _PARTITIONS_MIN), _PARTITIONS_MAX)
+    return master, {"spark.sql.shuffle.partitions": str(partitions)}
+
+
 def spark_session(
     master: str = "local[*]",
     *,
     name: str = "fjm2 traces",
     memory: str | None = None,
-    progress: bool = False,
     settings: dict[str, str] | None = None,
 ) -> "SparkSession":
     """Return a session. `memory` is the driver's if the master is local, and each executor's on a cluster."""
     check_spark()
-    _check_master(master)
+    check_master(master)
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", _SHORT_JAVA)  # of the machine that only makes a command line
     is_local = master.startswith("local")
     folder = Path(tempfile.mkdtemp(prefix="fjm2-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -92,7 +124,7 @@ def spark_session(
     options: dict[str, Any] = {
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={folder}",
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": str(progress).lower(),
+        "spark.ui.showConsoleProgress": "false",
         # Otherwise Python tells Spark where each column was made, which takes longer than making it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -174,7 +206,7 @@ def kill_all_but(others: frozenset[int]) -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def _check_master(master: str) -> None:
+def check_master(master: str) -> None:
     """Raise SparkFailedError if the master cannot be reached. Spark itself would try for a minute."""
     if not master.startswith("spark://"):
         return

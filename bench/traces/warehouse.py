@@ -23,6 +23,8 @@ from fjm2.errors import FJM2Error
 
 LAYOUT: Final = 2
 _LAYOUT_FILE: Final = "layout.json"
+_LINES_RATIO: Final = 8
+"""Estimated ratio of the size of lines to that of the Parquet files made of many of them."""
 _POLL_S: Final = 0.1
 """Time between two attempts to take a lock that another process holds."""
 
@@ -93,6 +95,11 @@ class Warehouse:
 
     def exists(self) -> bool:
         return self._state.is_dir()
+
+    def lines_bytes(self) -> int:
+        """Return the estimated size of the lines that the rows and results were made of."""
+        files = (file for name in ("rows", "results") for file in (self.path / name).glob("day=*/*.parquet"))
+        return _LINES_RATIO * sum(file.stat().st_size for file in files)
 
     def check(self) -> None:
         """Raise WarehouseError if the warehouse was made by a version with another layout."""

@@ -41,6 +41,7 @@ NO_DATA = {
     "fjm2-bench run": "writes traces and results, which are JSON lines",
     "fjm2-bench traces ingest": "fills the warehouse; says how it goes",
     "fjm2-bench traces aggregate": "fills the warehouse; says how it goes",
+    "fjm2-bench traces all": "writes a report with CSV files; says how it goes, and where",
     "fjm2-bench traces stream": "fills the warehouse; says how it goes",
     "fjm2-bench traces generate": "writes traces; says how many",
     "fjm2-bench traces report": "writes a report with CSV files; prints where",
