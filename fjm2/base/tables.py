@@ -110,7 +110,10 @@ def _table(
 
 
 def _print_as_list(console: Console, columns: Sequence[Column], rows: Sequence[Row], title: str | None) -> None:
-    """Print rows below each other, for a terminal that is very narrow. A line of figures is left to it to wrap."""
+    """Print rows below each other, for a terminal that is very narrow. Long lines are continued on the next line.
+
+    A figure that is wider than the terminal is left to the terminal to wrap.
+    """
     if title is not None:
         console.print(Text(title, style="italic"), overflow="fold")
     for row in rows:
@@ -120,4 +123,4 @@ def _print_as_list(console: Console, columns: Sequence[Column], rows: Sequence[R
         for column, cell in zip(columns, row.cells, strict=False):
             if cell:
                 text = Text(cell) if column.is_text else Text(f"    {column.title} {cell}")
-                console.print(text, overflow="fold", soft_wrap=not column.is_text)
+                console.print(text, overflow="fold", soft_wrap=not column.is_text and cell_len(cell) > console.width)
