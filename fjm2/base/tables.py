@@ -123,4 +123,5 @@ def _print_as_list(console: Console, columns: Sequence[Column], rows: Sequence[R
         for column, cell in zip(columns, row.cells, strict=False):
             if cell:
                 text = Text(cell) if column.is_text else Text(f"    {column.title} {cell}")
-                console.print(text, overflow="fold", soft_wrap=not column.is_text and cell_len(cell) > console.width)
+                is_too_wide = not column.is_text and cell_len(cell) > console.width
+                console.print(text, overflow="ignore" if is_too_wide else "fold", soft_wrap=is_too_wide)
