@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
+from fjm2.base.quantities import counted
+
 from . import drawing
 from .csv_tables import csv_of
 from .plot_data import Plot
@@ -97,7 +99,7 @@ def _points(plot: Plot) -> str:
     if len({panel.y_label for panel in plot.panels}) > 1:
         y_label = " | ".join(panel.y_label for panel in plot.panels)
     headings = ("", "system", x_label, y_label, "least to most", "runs")
-    more = f"<p>The first {_ROWS_MAX} of {len(rows):,} points.</p>" if len(rows) > _ROWS_MAX else ""
+    more = f"<p>The first {_ROWS_MAX} of {counted(len(rows), 'point')}.</p>" if len(rows) > _ROWS_MAX else ""
     return _grid(headings, rows[:_ROWS_MAX], frozenset({2, 3, 4, 5})) + more
 
 

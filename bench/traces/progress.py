@@ -12,6 +12,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
+from fjm2.base.quantities import counted
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -100,4 +102,4 @@ class Progress:
             for stage in tracker.getActiveStageIds():
                 if (info := tracker.getStageInfo(stage)) is not None:
                     done, wanted = done + info.numCompletedTasks, wanted + info.numTasks
-        return f", {done} of {wanted} tasks" if wanted > 1 else ""
+        return f", {done} of {counted(wanted, 'task')}" if wanted > 1 else ""

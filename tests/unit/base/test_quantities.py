@@ -19,7 +19,7 @@ expects filters follows has hears holds is lacks leads lets looks memberships na
 refuses reports runs says sends takes this towards uses was
 """
 """Words in s behind a value that is no count, but a name."""
-UNITS = {"bytes", "seconds", "bits", "words", "us", "ms", "s", "times"}
+UNITS = {"series", "bytes", "seconds", "bits", "words", "us", "ms", "s", "times"}
 """Units of a measure. One of them alone is rare, and a limit of many is never one."""
 
 
