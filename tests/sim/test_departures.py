@@ -20,6 +20,9 @@ CONFIG = SenderConfig(
 CHUNK = Random(5).randbytes(25_000)
 CHUNK_S = 0.05
 """As much as the rate carries: a sender that is held up for twice this long falls behind for all to see."""
+LATE_FROM_S = 0.05
+"""Time before a goodbye from which on answers may be late. Earlier, a late answer would be that of a slow receiver,
+which may hold the sender up."""
 
 
 class Traffic:
@@ -45,7 +48,7 @@ class Traffic:
 
 
 def come_and_go(seed: int, visits: int) -> tuple[Traffic, Node]:
-    """Let receivers join and leave while one stays. Answers of each may be late by up to 0.4 s."""
+    """Let receivers join and leave while one stays. The last answers of each may be late by up to 0.4 s."""
     net, random = Network(seed, delay_s=0.001), Random(seed)
     pub, stays = net.sender(CONFIG), net.receiver(ReceiverConfig(stream_bytes_max=1 << 18))
     for node in (pub, stays):
@@ -58,8 +61,9 @@ def come_and_go(seed: int, visits: int) -> tuple[Traffic, Node]:
         node = net.receiver(ReceiverConfig(stream_bytes_max=1 << 18))
         node.keep = node.log.keep = False
         way = net.link(node, net.hub)
-        way.reorder(0.5, by_s=0.4)
-        net.at(net.now + random.uniform(0.05, 0.5), lambda: leave(node))
+        leaves_at = net.now + random.uniform(0.05, 0.5)
+        net.at(leaves_at - LATE_FROM_S, lambda: way.reorder(0.5, by_s=0.4))
+        net.at(leaves_at, lambda: leave(node))
 
     def leave(node: Node) -> None:
         nonlocal left

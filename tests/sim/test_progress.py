@@ -89,8 +89,11 @@ def test_a_slow_path_is_waited_for(rate_bps: float) -> None:
     net.link(net.hub, slow, rate_bps=rate_bps, queue_bytes=100_000)
     for node in (sub, slow):
         node.keep = node.log.keep = False
+    pub.write(bytes(10_000))
+    net.run(until=5.0)
+    assert slow.node_id in pub.engine.receivers  # who is not known yet is not waited for
     pub.write(bytes(20_000_000))
-    net.run(until=60.0)
+    net.run(until=65.0)
     assert not pub.events(ReceiverEvicted)
     assert slow.log.stream_bytes > 0.3 * rate_bps / 8 * 60
     assert not slow.stats.bytes_lost
