@@ -198,7 +198,11 @@ class LinkQueue:
         return int(min(max(rate * QUEUE_S, least), self._most_bytes))
 
     def offer(self, parcel: Parcel) -> None:
-        """Queue a parcel. Datagrams that find no room are dropped and counted. A fall of the rate alone drops none."""
+        """Queue a parcel. Datagrams that find no room are dropped and counted.
+
+        If the bound fell with the rate, more may be queued than fits now. Then a parcel that is not urgent drops no
+        more than its own size.
+        """
         bound = self.bound_bytes
         if parcel.is_urgent:
             self._urgent.append(parcel)

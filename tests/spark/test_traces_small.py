@@ -109,7 +109,7 @@ def test_settings_suit_the_size() -> None:
 
 
 def test_what_is_read_here_is_bounded(folder: Path) -> None:
-    """An archive may have far more than its size tells."""
+    """`read_few` returns None above its limit: a small archive may unpack to far more than its size."""
     path = write(folder, "x.jsonl", [sample(seq=seq) for seq in range(1000)])
     text = encode_splits([Split(str(path), 0, TO_ITS_END, TO_ITS_END, True)])
     few = read_few([text], 10 << 20)

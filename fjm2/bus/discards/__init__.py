@@ -1,1 +1,1 @@
-"""Discards: subscribers tell publishers of messages that they lost, although they may have confirmed them."""
+"""Discards: a subscriber tells the publishers that it lost messages, even some that it had confirmed."""

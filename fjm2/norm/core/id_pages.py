@@ -10,7 +10,7 @@ _PAGE_SEGMENTS = 1024
 
 
 class IdPages:
-    """Pages of payload ids of one object's source segments. The format of the ids must have no block length."""
+    """Pages of payload ids of one object's source segments. Id formats with a block length are not supported."""
 
     __slots__ = ("_dtype", "_first", "_ids", "_layout")
 

@@ -22,7 +22,7 @@ class RemoteSender:
     data_bytes: int = 0
     """Bytes of objects received from it, repetitions included."""
     stale_bytes: int = 0
-    """Bytes among these that were there already, or could not be used."""
+    """Part of `data_bytes` that had been received before, or could not be used."""
     grtt_s: float = 0.25
     backoff_factor: int = 4
     group_size: int = 1000

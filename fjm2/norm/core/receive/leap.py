@@ -20,7 +20,7 @@ class LeapGuard:
 
     def __init__(self, near: int) -> None:
         self.front = 0
-        """Position after the latest that is proven."""
+        """First position after those that are proven, or near enough to need no proof."""
         self.near = near
         """Distance that needs no proof."""
         self._start = self._end = 0
