@@ -215,9 +215,9 @@ def all_(folder: Path, warehouse: Path, to: Path, settle: float, **spark_args: A
 
 
 def _report(warehouse: Path, to: Path) -> None:
-    from ..report import build
+    from ..report import build  # first: what is not installed is told before what is wrong with the folder
 
-    click.echo(build(warehouse, to))
+    click.echo(build(_existing(warehouse).path, to))
 
 
 @traces.command()
@@ -284,7 +284,7 @@ def report(warehouse: Path, to: Path) -> None:
     \b
     Example: fjm2-bench traces report warehouse --to report
     """
-    _report(_existing(warehouse).path, to)
+    _report(warehouse, to)
 
 
 @traces.command()

@@ -111,7 +111,7 @@ def test_an_answer_that_is_no_gateways_status_is_an_error(
     command = (sys.executable, "-m", "fjm2d", "status", "--config", str(file))
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"Error: no gateway answers at http://127.0.0.1:{port}/status: ")
+    assert done.stderr.startswith(f"Error: what answers at http://127.0.0.1:{port}/status is no gateway: ")
     assert done.stderr.count("\n") == 1
 
 

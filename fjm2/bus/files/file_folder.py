@@ -6,7 +6,6 @@ killed: whoever makes a folder next to it removes it.
 
 import contextlib
 import errno
-import fcntl
 import os
 import secrets
 import shutil
@@ -144,12 +143,19 @@ def _make_locked(root: Path) -> tuple[Path, int]:
         with contextlib.suppress(OSError):
             fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(fd)
                 os.stat(folder / _LOCK)  # gone if another process took it for one that was left behind
                 return folder, fd
             except OSError:
                 os.close(fd)
     raise OSError(errno.EAGAIN, f"no folder could be made in {root}")
+
+
+def _lock(fd: int) -> None:
+    """Lock a file. Raise OSError if another process holds the lock."""
+    import fcntl  # not at the top: Windows has no such module, and says why there is no bus when one is opened
+
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def remove_left_behind(root: Path) -> None:
@@ -163,7 +169,7 @@ def remove_left_behind(root: Path) -> None:
                     os.rmdir(entry.path)  # if it is empty; its process, if it lives, makes another
                     continue
                 try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _lock(fd)
                     shutil.rmtree(entry.path, ignore_errors=True)
                 finally:
                     os.close(fd)

@@ -211,8 +211,11 @@ def test_a_new_network_removes_those_of_killed_runs() -> None:
         assert killed.stdout is not None
         assert killed.stdout.readline() == b"ready\n"
         left = [name for name in namespaces.names() if name.startswith(namespaces.prefix_of(killed.pid))]
-        processes = [pid for name in left for pid in namespaces.processes(name)]
         assert len(left) == 3
+        deadline = time.monotonic() + DEADLINE_S
+        while not (processes := [pid for name in left for pid in namespaces.processes(name)]):  # it has yet to enter
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         assert len(processes) == 1
         killed.kill()
         killed.wait()

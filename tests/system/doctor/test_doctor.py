@@ -315,7 +315,7 @@ def test_a_port_in_use_is_reported_in_one_line(port: int) -> None:
         (["--watch", "5"], "--watch is only valid with --probe"),
         (["--timeout", "5"], "--timeout is only valid with --listen"),
         (["--uri", "fjm2://239.1.1.1:99999"], "port=99999: expected 1 to 65535"),
-        (["--probe", "--watch", "nan"], "nan is not a number"),
+        (["--probe", "--watch", "nan"], "nan: expected seconds, or a number with a unit"),
         (["--probe", "10.300.2.3"], "--probe 10.300.2.3: expected the IPv4 address of a host, or its name"),
     ],
 )
