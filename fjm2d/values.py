@@ -266,7 +266,7 @@ def choice(*words: str) -> Reader:
 
 
 def several(inner: Reader, most: int, least: int = 0) -> Reader:
-    """Return a reader of lists of `least` to `most` values, which `inner` reads."""
+    """Return a reader of lists. A list has `least` to `most` values, and `inner` reads each value."""
 
     def read(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list) or not least <= len(value) <= most:

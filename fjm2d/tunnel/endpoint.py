@@ -129,7 +129,9 @@ class Endpoint:
         is_urgent: bool = False,
         hop_limit: int = 1,
     ) -> None:
-        """Queue a train for some peers. It is copied once. Datagrams that find no room are counted at the peer.
+        """Queue a train for some peers. It is copied once for all of them.
+
+        Datagrams that find no room in a peer's queue are dropped, and counted in the statistics of that peer.
 
         `source` identifies the sender: senders share a link fairly. Urgent trains overtake the others.
         """

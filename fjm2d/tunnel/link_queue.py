@@ -200,8 +200,8 @@ class LinkQueue:
     def offer(self, parcel: Parcel) -> None:
         """Queue a parcel. Datagrams that find no room are dropped and counted.
 
-        If the bound fell with the rate, more may be queued than fits now. Then a parcel that is not urgent drops no
-        more than its own size.
+        The bound of the queue falls with the rate, so that more may be queued than is allowed now. Even then, a parcel
+        that is not urgent displaces no more bytes than it adds.
         """
         bound = self.bound_bytes
         if parcel.is_urgent:

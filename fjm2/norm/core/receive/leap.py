@@ -20,7 +20,7 @@ class LeapGuard:
 
     def __init__(self, near: int) -> None:
         self.front = 0
-        """First position after those that are proven, or near enough to need no proof."""
+        """First position that needs a proof. All positions before it are proven, or are close enough to proven ones."""
         self.near = near
         """Distance that needs no proof."""
         self._start = self._end = 0
