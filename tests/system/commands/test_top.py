@@ -353,7 +353,7 @@ def test_top_fills_a_small_terminal_and_a_wide_one(terminal: Terminal, start: St
     terminal.wait_for(r"^CONNECTION ")
 
     terminal.press("q")
-    lines = terminal.wait_for(r"^code=0")
+    lines = terminal.wait_for(r"^(# )?code=0")
     assert not any("Traceback" in line for line in lines), lines
     terminal.type("stty -a; echo end=$?")
     terminal.press("Enter")
@@ -406,7 +406,7 @@ def test_no_color_is_obeyed(terminal: Terminal, start: Start) -> None:
     terminal.wait_for("^TOPIC")
     assert not coloured.search("\n".join(terminal.lines(with_colours=True)))
     terminal.press("q")
-    terminal.wait_for(r"^code=0")
+    terminal.wait_for(r"^(# )?code=0")
 
 
 def test_a_name_cannot_send_control_codes_to_the_terminal(terminal: Terminal, start: Start) -> None:
@@ -415,7 +415,7 @@ def test_a_name_cannot_send_control_codes_to_the_terminal(terminal: Terminal, st
     terminal.wait_for(r"^\[bold\]x\[/\]\\x07")
     terminal.wait_for(r"^a\\x1b\[2Jb ")
     terminal.press("q")
-    terminal.wait_for(r"^code=0")
+    terminal.wait_for(r"^(# )?code=0")
 
 
 # Words and lines.
