@@ -22,8 +22,8 @@ from fjm2.base.quantities import counted
 from .generate import Generated, generate
 from .schema import AHEAD_S, COUNTER_MAX, T_MIN
 
-POLL_S: Final = 0.5
-"""Time between two measurements of memory."""
+POLL_S: Final = 0.1
+"""Time between two measurements of memory. A quick command would end before the second if it were longer."""
 
 
 @dataclass(frozen=True, slots=True)
