@@ -121,7 +121,7 @@ def test_a_kernel_that_only_segments_is_used_for_that() -> None:
 def test_without_linux_an_interface_must_be_named(port: int) -> None:
     done = run("darwin", "fjm2", "pub", "t", "x", "--uri", f"fjm2://{GROUP}:{port}?ttl=0")
     assert done.returncode == 1
-    assert "expected the name of an interface, as routes are not known on darwin" in done.stderr
+    assert "no interface is set: expected the name of an interface, as routes are not known on darwin" in done.stderr
     assert "lo (127.0.0.1" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 

@@ -222,7 +222,8 @@ def _no_network(problem: str, family: int, interfaces: tuple[Interface, ...]) ->
 
 
 def _unknown(text: str | None, expected: str, interfaces: tuple[Interface, ...]) -> ConfigError:
-    return ConfigError(f"interface={text!r}: expected {expected}; {_listed(interfaces)}")
+    given = "no interface is set" if text is None else f"interface={text!r}"
+    return ConfigError(f"{given}: expected {expected}; {_listed(interfaces)}")
 
 
 def _listed(interfaces: tuple[Interface, ...]) -> str:
