@@ -7,6 +7,7 @@ import asyncio
 
 import click
 
+import fjm2
 from fjm2.norm import ReceiverConfig, Session
 from fjm2.norm.events import ObjectCompleted, ObjectLost, ObjectsMissed
 
@@ -20,7 +21,7 @@ from fjm2.norm.events import ObjectCompleted, ObjectLost, ObjectsMissed
 def main(group: str, port: int, interface: str, node_id: int | None, count: int | None) -> None:
     """Print the objects of a group."""
     config = ReceiverConfig(object_bytes_max=1 << 20)
-    asyncio.run(receive(Session(group, port, interface=interface, node_id=node_id, receiver=config), count))
+    fjm2.run(receive(Session(group, port, interface=interface, node_id=node_id, receiver=config), count))
 
 
 async def receive(session: Session, count: int | None) -> None:

@@ -5,10 +5,9 @@ Start `norm_receive.py` first, in another terminal:
     python examples/norm_send_objects.py one two "and three"
 """
 
-import asyncio
-
 import click
 
+import fjm2
 from fjm2.norm import SenderConfig, Session
 
 
@@ -20,7 +19,7 @@ from fjm2.norm import SenderConfig, Session
 @click.option("--ack-from", type=int, multiple=True, help="Node id of a receiver that has to confirm; may be repeated.")
 def main(texts: tuple[str, ...], group: str, port: int, interface: str, ack_from: tuple[int, ...]) -> None:
     """Send each of TEXTS as one object."""
-    asyncio.run(
+    fjm2.run(
         send(texts, Session(group, port, interface=interface, sender=SenderConfig(), is_sender_only=True), ack_from)
     )
 

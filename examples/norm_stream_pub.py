@@ -5,11 +5,11 @@ Start `norm_stream_sub.py` first, in another terminal:
     python examples/norm_stream_pub.py --messages 1000 --size 100
 """
 
-import asyncio
 import time
 
 import click
 
+import fjm2
 from fjm2.norm import SenderConfig, Session
 
 
@@ -24,7 +24,7 @@ def main(group: str, port: int, interface: str, messages: int, size: int, rate: 
     """Publish numbered messages."""
     config = SenderConfig(rate_bps=rate)
     session = Session(group, port, interface=interface, sender=config, is_sender_only=True)
-    asyncio.run(publish(session, messages, size))
+    fjm2.run(publish(session, messages, size))
 
 
 async def publish(session: Session, messages: int, size: int) -> None:

@@ -3,10 +3,9 @@
 python examples/norm_stream_sub.py --size 100
 """
 
-import asyncio
-
 import click
 
+import fjm2
 from fjm2.norm import ReceiverConfig, Session, Sync
 from fjm2.norm.events import StreamEnded, StreamLost, StreamOpened, StreamReceived
 
@@ -19,7 +18,7 @@ from fjm2.norm.events import StreamEnded, StreamLost, StreamOpened, StreamReceiv
 def main(group: str, port: int, interface: str, size: int) -> None:
     """Count the messages of one stream."""
     config = ReceiverConfig(sync=Sync.CURRENT)
-    asyncio.run(subscribe(Session(group, port, interface=interface, receiver=config), size))
+    fjm2.run(subscribe(Session(group, port, interface=interface, receiver=config), size))
 
 
 async def subscribe(session: Session, size: int) -> None:

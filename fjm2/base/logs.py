@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Final
 
+from .quantities import one_line
+
 AGAIN_S: Final = 60.0
 """Shortest interval, in seconds, between two records of a service about the same event, if others can cause the event.
 Each record says how many events were left out since the record before."""
@@ -140,11 +142,6 @@ class Log:
 
 def _with_left_out(fields: dict[str, object], left_out: int) -> dict[str, object]:
     return {**fields, "left_out": left_out} if left_out else fields
-
-
-def one_line(text: str) -> str:
-    """Return a text with line breaks and control characters escaped. Strangers may have written parts of it."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class JsonLines(logging.Formatter):

@@ -54,6 +54,11 @@ class Source(Waitable, Protocol[T_co]):
         readable."""
         ...
 
+    @property
+    def is_busy(self) -> bool:
+        """True if more trains are expected to wait behind the last one."""
+        ...
+
     def receive(self) -> T_co | None:
         """Return the next train, or None if there is none. The train is valid until the next call only."""
         ...
@@ -74,7 +79,8 @@ class SocketReaders(Generic[T]):
     ) -> None:
         """Read at most `trains_per_turn` trains from a socket in a turn.
 
-        `settle` is called after each turn with the time at which the turn began, even if no train was read.
+        `settle` is called after each turn that read something, with the time at which the turn began. After a train
+        that came alone, it is called at once, and the socket is read again when what the train has woken has run.
         """
         self._loop = loop
         self._settle = settle
@@ -98,14 +104,22 @@ class SocketReaders(Generic[T]):
         if receive is None:
             return  # a call that was pending when the socket was cleared
         now = self._clock()
+        is_settled = True
         for _ in self._trains_per_turn:
             train = socket.receive()
             if train is None:
                 break
             receive(train, now)
+            if not socket.is_busy:
+                # Most likely nothing waits behind it. What the train has woken runs before that is asked.
+                self._settle(now)
+                self._loop.call_soon(self._read, socket)
+                return
+            is_settled = False
         if socket.has_taken:
             self._loop.call_soon(self._read, socket)
-        self._settle(now)
+        if not is_settled:
+            self._settle(now)
 
 
 class LoopDriver(Generic[T]):
@@ -195,6 +209,17 @@ class LoopDriver(Generic[T]):
         if self._turn_handle is None and self._is_open:
             self._turn_handle = self._loop.call_soon(self._turn)
 
+    @property
+    def is_idle(self) -> bool:
+        """True if no turn is scheduled and no train waits for the kernel."""
+        return self._turn_handle is None and self.held is None and self._is_open
+
+    def arm(self, now: float) -> None:
+        """Arm the timer after the machine was used outside of the turns, while `is_idle`."""
+        at = self._machine.poll_timeout()
+        if at < self._timer_at:
+            self._set_timer(at, now)
+
     def settle(self, now: float) -> None:
         """End a turn: send what is due, dispatch what happened and arm the timer. Call it after every input of the
         machine."""
@@ -204,7 +229,7 @@ class LoopDriver(Generic[T]):
             self._prepare(now)
         self._send_due(now)
         self._dispatch()
-        self._arm(self._machine.poll_timeout(), now)
+        self.arm(now)
 
     def hold(self, train: T, socket: Waitable) -> None:
         """Keep a train that `socket` had no room for, and send it before all others once the socket is writable."""
@@ -259,14 +284,14 @@ class LoopDriver(Generic[T]):
                 break
         self.wake()  # there may be more to send, but other tasks come first
 
-    def _arm(self, at: float, now: float) -> None:
-        if at == self._timer_at:
-            return
+    def _set_timer(self, at: float, now: float) -> None:
+        """Set the timer to an earlier time. It is not set to a later one: it then comes too early, finds nothing due,
+        and is set again, which costs less than to move it each time."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._timer_at = at
-        if at != NEVER and self._is_open:
+        if self._is_open:
             # Delays are whole milliseconds, rounded up. uvloop's timers are no finer, and would fire early again and
             # again.
             delay_s = math.ceil((at - now) * 1000) / 1000 if at > now else 0.0

@@ -1,8 +1,11 @@
 """Counts, durations and excerpts as people write and read them, for all commands, messages and settings."""
 
+import contextlib
 import math
 import re
 from typing import Final
+
+from .errors import ConfigError
 
 SECONDS_EXPECTED: Final = "seconds, or a number with a unit, as in 500ms, 5s, 2min or 1h"
 """Rule for durations, for error messages and help texts."""
@@ -29,6 +32,23 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
+def seconds_setting(name: str, value: object) -> float:
+    """Return the seconds of a setting: a number, or a duration as `seconds_of` reads it. Raise ConfigError with the
+    name, the value and what was expected."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return seconds_of(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    raise ConfigError(f"{name}={value!r}: expected {SECONDS_EXPECTED}")
+
+
+def check_count(name: str, value: object, least: int) -> None:
+    """Raise ConfigError unless a setting is a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{name}={value!r}: expected a whole number, {least} or more")
+
+
 def duration_text(seconds: float) -> str:
     """Return a duration as `seconds_of` reads it, in the largest unit in which it is whole: `500ms`, `90s`, `2min`."""
     for unit, size in reversed(UNIT_SECONDS.items()):
@@ -38,10 +58,22 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
+def one_line(text: str) -> str:
+    """Return a text with line breaks and control characters escaped. Strangers may have written parts of it."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def shortened(text: str, characters_max: int) -> str:
     """Return a text on one line, cut to a length. Strangers may have written it, and it may be long."""
-    some = text if len(text) <= characters_max else f"{text[:characters_max]}..."
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in some)
+    return one_line(text if len(text) <= characters_max else f"{text[:characters_max]}...")
+
+
+def repr_of(value: object) -> str:
+    """Return the `repr` of an object of the application or, if that raises, the name of its class."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
 
 
 def counted(number: int, noun: str) -> str:

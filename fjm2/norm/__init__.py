@@ -11,7 +11,7 @@ from .core.send.sources import FileSource, MemorySource, Source
 from .core.stats import Drop, Stats
 from .core.train import Address, Train
 from .net.interfaces import Interface
-from .net.session import OutgoingStream, Session
+from .net.session import IncomingMessages, OutgoingMessages, OutgoingStream, Session
 from .net.statistics import SessionStatistics, StreamStatistics
 from .net.udp import LinkState, TrainSocket, UdpConfig, UdpSocket, UdpStats, UdpTransport
 
@@ -22,10 +22,12 @@ __all__ = [
     "Fec",
     "FileSource",
     "Flow",
+    "IncomingMessages",
     "Interface",
     "LinkState",
     "MemorySource",
     "ObjectProgress",
+    "OutgoingMessages",
     "OutgoingStream",
     "ReceiverConfig",
     "SenderConfig",

@@ -66,6 +66,23 @@ def test_smallest_window_is_confirmed_once_and_then_left_alone() -> None:
     assert pub.stats.flushes_sent == flushes
 
 
+def test_a_stream_of_lone_messages_is_confirmed_ten_times_a_second_and_at_its_end() -> None:
+    wide = {"stream_bytes": 4_000_000, "window_bytes": 4_000_000}
+    net = Network(seed=11, delay_s=0.0001)
+    pub, sub = net.sender(config(Flow.NAMED, grtt_s=0.001, **wide)), net.receiver()
+    pub.engine.set_receivers(frozenset({sub.node_id}), net.now)
+    stream = pub.open_stream()
+    for step in range(2000):
+        net.run(until=step * 0.001)
+        pub.write(b"a", [0], stream=stream)
+    assert 15 <= pub.stats.flushes_sent <= 22
+    before = pub.stats.acks_received
+    net.run(until=2.2)
+    assert pub.stats.acks_received == before + 1, "the end is confirmed, and only once"
+    assert pub.engine.awaited_receivers == frozenset()
+    assert sub.received == b"a" * 2000
+
+
 @pytest.mark.parametrize("loss", [0.0, 0.01, 0.2])
 def test_nothing_is_lost_however_fast_the_sender_is(loss: float) -> None:
     net, pub, sub = pair(Flow.NAMED)
@@ -181,6 +198,25 @@ def test_the_sender_continues_when_all_receivers_are_dead() -> None:
     pub.write(PAYLOAD)
     assert net.run_until(lambda: pub.stats.bytes_sent >= len(PAYLOAD), deadline=10.0)
     assert pub.events(ReceiverEvicted) == [ReceiverEvicted(sub.node_id)]
+
+
+@pytest.mark.parametrize("flow", [Flow.NAMED, Flow.MIN])
+@pytest.mark.parametrize("window_bytes", [WINDOW_BYTES, 1_000_000])
+@pytest.mark.parametrize("end", ["evicted", "left", "not named"])
+def test_a_full_stream_goes_on_without_its_only_receiver(flow: Flow, window_bytes: int, end: str) -> None:
+    """With a window larger than the stream's buffer, that is full before the window is."""
+    net, pub, sub = pair(flow, window_bytes=window_bytes)
+    pub.engine.set_receivers(frozenset({sub.node_id}), net.now)
+    net.at(0.02, sub.crash)
+    pub.write(PAYLOAD)
+    net.run(until=0.5)
+    assert pub.stats.bytes_sent < len(PAYLOAD)
+    if end == "left":
+        pub.forget_receiver(sub.node_id)
+    elif end == "not named":
+        pub.set_receivers([])
+    assert net.run_until(lambda: pub.stats.bytes_sent >= len(PAYLOAD), deadline=5.0)
+    assert bool(pub.events(ReceiverEvicted)) == (end == "evicted")
 
 
 def test_objects_stay_until_they_are_confirmed() -> None:
@@ -365,6 +401,24 @@ def test_a_lone_false_echo_does_not_stretch_the_round_trip_time_much() -> None:
     assert before < pub.engine.grtt_s <= 4.4 * before  # what is advertised is rounded up
     net.run(until=12.0)
     assert pub.engine.grtt_s < 1.2 * before
+
+
+def test_who_has_confirmed_nothing_does_not_stretch_the_round_trip_time() -> None:
+    net, pub, sub, forger = besieged(Flow.MIN, rate_bps=1e6)
+    pub.write(PAYLOAD * 5)
+    net.run(until=2.0)
+    longest = 0.0
+
+    def claim() -> None:
+        forger.answer(4711, rtt_s=9.0)
+        net.at(net.now + 0.05, claim)
+
+    claim()
+    for _ in range(300):
+        net.run(until=net.now + 0.1)
+        longest = max(longest, pub.engine.grtt_s)
+    assert longest < 0.1
+    assert pub.engine.receivers == {sub.node_id}
 
 
 def test_a_long_way_is_believed_when_more_than_one_answer_says_so() -> None:

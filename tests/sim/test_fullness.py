@@ -32,7 +32,7 @@ def group(seed: int, count: int, config: SenderConfig = CONFIG) -> tuple[Network
     return net, pub, subs
 
 
-@pytest.mark.parametrize(("seed", "count"), [(1, 1), (2, 3), (3, 12)])
+@pytest.mark.parametrize(("seed", "count"), [(1, 1), (2, 3), pytest.param(3, 12, marks=pytest.mark.nightly)])
 def test_a_full_receiver_is_waited_for_as_long_as_it_is_full(seed: int, count: int) -> None:
     net, pub, subs = group(seed, count)
     subs[0].engine.is_paused = True

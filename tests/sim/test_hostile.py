@@ -368,7 +368,7 @@ def test_answers_that_wait_are_bounded() -> None:
     for fake in fakes(1500):
         probe = fake.probe(ME + b"\x01\x01\x40\x05")
         victim.engine.receive_train(Train(np.frombuffer(probe, np.uint8), len(probe), fake.address), victim.now)
-        victim.now += 0.004  # so many new senders are admitted
+        victim.now += 0.065  # so many new senders are admitted
     victim.engine.handle_timeout(victim.now)
     victim.settle()
     assert len(victim.sent) == 1024

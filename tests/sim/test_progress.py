@@ -1,6 +1,7 @@
 """Receivers that answer and make no progress are given up, and named as such. Slow ones are waited for."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from test_flow import Forger
@@ -8,7 +9,7 @@ from test_flow import Forger
 from fjm2.norm.core.config import Flow, SenderConfig
 from fjm2.norm.core.receive.feedback import FeedbackFields, FeedbackSender
 from fjm2.norm.core.wire import Status
-from fjm2.norm.events import EvictionReason, ReceiverEvicted
+from fjm2.norm.events import EvictionReason, ReceiverEvicted, StreamLost
 from fjm2.norm.sim import Network, Node
 
 CONFIG = SenderConfig(
@@ -60,7 +61,7 @@ def group(seed: int) -> tuple[Network, Node, Node, Node]:
     return net, pub, sub, victim
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_path_that_has_become_too_narrow_holds_the_others_up_for_ten_seconds_at_most(
     seed: int, is_telling: bool
 ) -> None:
@@ -81,7 +82,7 @@ def test_a_path_that_has_become_too_narrow_holds_the_others_up_for_ten_seconds_a
 
 
 @pytest.mark.usefixtures("is_telling")
-@pytest.mark.parametrize("rate_bps", [1e6, 3e5])
+@pytest.mark.parametrize("rate_bps", [pytest.param(1e6, marks=pytest.mark.nightly), 3e5])
 def test_a_slow_path_is_waited_for(rate_bps: float) -> None:
     config = SenderConfig(flow=Flow.MIN, rate_bps=None)
     net = Network(1)
@@ -99,7 +100,9 @@ def test_a_slow_path_is_waited_for(rate_bps: float) -> None:
     assert not slow.stats.bytes_lost
 
 
-def test_who_confirms_a_little_and_then_only_says_that_it_lives_is_given_up() -> None:
+@pytest.mark.parametrize("rtt_s", [0.01, 0.4, 8.0], ids=lambda rtt_s: f"{rtt_s:g} s away")
+def test_who_confirms_a_little_and_then_only_says_that_it_lives_is_given_up(rtt_s: float) -> None:
+    """One that pretends to be far away makes requests for confirmation rare, and is given up as soon."""
     net = Network(1, delay_s=0.002)
     pub, sub = net.sender(CONFIG), net.receiver()
     sub.keep = sub.log.keep = False
@@ -114,7 +117,7 @@ def test_who_confirms_a_little_and_then_only_says_that_it_lives_is_given_up() ->
 
     def lie() -> None:
         if forger.probe is not None:
-            forger.answer(4711)
+            forger.answer(4711, rtt_s=rtt_s)
         net.at(net.now + 0.05, lie)
 
     write()
@@ -132,3 +135,74 @@ def test_who_confirms_a_little_and_then_only_says_that_it_lives_is_given_up() ->
             assert pub.engine.receivers <= {sub.node_id}
     assert pub.events(ReceiverEvicted) == [ReceiverEvicted(4711, EvictionReason.NO_PROGRESS)]
     assert held_s <= GIVEN_UP_S + 1.0
+
+
+# Slow paths: repairs follow what arrives.
+
+WIDE_CONFIG = SenderConfig(flow=Flow.MIN, rate_bps=400e6, stream_bytes=4 << 20, repair_bytes=8 << 20)
+SLOW_BPS = 1e6
+ONCE_BYTES = 9 << 20
+"""Repairs until the path is known to be slow, beyond those in proportion."""
+ALWAYS_BYTES_PER_S = 500_000
+"""Repairs that find out if the path is still slow."""
+
+
+def group_with_a_slow_path(
+    seed: int, fast: int, config: SenderConfig = WIDE_CONFIG
+) -> tuple[Network, Node, list[Node], Node]:
+    """Make a sender of 5 MB/s, and receivers of which one can be slowed down."""
+    net = Network(seed, delay_s=0.001)
+    pub, slow = net.sender(config), net.receiver()
+    subs = [net.receiver() for _ in range(fast)]
+    for node in (pub, *subs, slow):
+        net.link(node, net.hub)
+        node.keep = node.log.keep = node is pub
+
+    def write() -> None:
+        pub.write(bytes(100_000))
+        net.at(net.now + 0.02, write)
+
+    write()
+    net.run(until=1.0)
+    assert len(pub.engine.receivers) == fast + 1
+    return net, pub, subs, slow
+
+
+def slow_down_one(seed: int, fast: int) -> None:
+    net, pub, subs, slow = group_with_a_slow_path(seed, fast)
+    path = slow.links[0].back.shape(rate_bps=SLOW_BPS, queue_bytes=128 << 10)
+    repaired, arrived = pub.stats.repair_segments_sent, slow.log.stream_bytes
+    net.run(until=11.0)
+    repaired_bytes = (pub.stats.repair_segments_sent - repaired) * WIDE_CONFIG.segment_bytes
+    arrived_bytes = slow.log.stream_bytes - arrived
+    assert arrived_bytes > 0.25 * SLOW_BPS / 8 * 10
+    assert repaired_bytes < ONCE_BYTES + 10 * ALWAYS_BYTES_PER_S + 5 * arrived_bytes
+    path.shape(rate_bps=1e9, queue_bytes=8 << 20)
+    end = max(sub.log.stream_bytes for sub in subs)
+    assert net.run_until(lambda: slow.log.stream_bytes >= end, deadline=26.0)
+    for node in (*subs, slow):
+        assert not node.stats.bytes_lost
+        assert not node.events(StreamLost)
+    assert not pub.events(ReceiverEvicted)
+
+
+@pytest.mark.parametrize(("seed", "fast"), [(0, 1), (1, 3), (2, 12)])
+def test_a_slow_path_draws_few_repairs_and_loses_nothing(seed: int, fast: int) -> None:
+    slow_down_one(seed, fast)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fast", [1, 3, 12])
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_a_slow_path_draws_few_repairs_whatever_the_seed(seed: int, fast: int) -> None:
+    slow_down_one(seed, fast)
+
+
+@pytest.mark.parametrize("loss", [0.05, 0.3])
+def test_a_lossy_path_gets_all_repairs_that_it_needs(loss: float) -> None:
+    net, _, subs, lossy = group_with_a_slow_path(3, 2, replace(WIDE_CONFIG, window_bytes=1 << 20))
+    lossy.links[0].back.lose(loss)
+    before = subs[0].log.stream_bytes
+    net.run(until=5.0)
+    assert subs[0].log.stream_bytes - before > 0.8 * 4 * 5e6
+    assert subs[0].log.stream_bytes - lossy.log.stream_bytes < 2 << 20

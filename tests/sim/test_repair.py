@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from groups import CODES, HOLD_OFF_S, NAMES, PARITY, PAYLOAD, SLOW, SMALL, WIDE, Chooser, Tap, behind_router
 
-from fjm2.norm.core.config import Fec, ReceiverConfig, SenderConfig
+from fjm2.norm.core.config import Fec, Flow, ReceiverConfig, SenderConfig
 from fjm2.norm.core.nack import read_requests
 from fjm2.norm.core.wire import (
     Info,
@@ -19,7 +19,7 @@ from fjm2.norm.events import (
     StreamEnded,
     TransmissionFlushed,
 )
-from fjm2.norm.sim import Network
+from fjm2.norm.sim import Network, Node
 
 
 @pytest.mark.parametrize("fec", [Fec.NONE, Fec.NOCODE])
@@ -247,3 +247,89 @@ def test_slow_link_with_a_short_queue_is_repaired(net: Network) -> None:
     net.run(until=20.0)
     assert link.segments_dropped
     assert sub.objects == [PAYLOAD * 3]
+
+
+# Repairs that are late.
+
+FLOWING = SenderConfig(flow=Flow.MIN, rate_bps=200e6)
+STALL_S = 0.4
+DELAY_S = 0.001
+MUCH = bytes(6_000_000)
+
+
+def flowing_group(net: Network, count: int = 3, config: SenderConfig = FLOWING) -> tuple[Node, list[Node]]:
+    pub, router = net.sender(config), net.router()
+    net.link(pub, router, delay_s=DELAY_S)
+    subs = [net.receiver() for _ in range(count)]
+    for sub in subs:
+        net.link(router, sub, delay_s=DELAY_S)
+    return pub, subs
+
+
+def stall(net: Network, pub: Node) -> None:
+    """Let everything take long for a moment, as on a busy host, so that the sender's round-trip time becomes long."""
+    pub.write(bytes(1000))
+    net.run(until=0.5)
+    links = [link for node in net.nodes for link in node.links]
+    for link in links:
+        link.shape(delay_s=STALL_S / 2)
+    pub.write(bytes(1000))
+    net.run(until=net.now + 2 * STALL_S)
+    for link in links:
+        link.shape(delay_s=DELAY_S)
+    net.run(until=net.now + 3 * DELAY_S)
+    assert pub.engine.grtt_s > STALL_S / 4
+
+
+def transfer_s(net: Network, pub: Node, subs: list[Node]) -> float:
+    """Send a lot, and return how long it takes until all have it."""
+    began, total = net.now, subs[0].log.stream_bytes + len(MUCH)
+    pub.write(MUCH)
+    assert net.run_until(lambda: all(sub.log.stream_bytes == total for sub in subs), began + 60.0)
+    return net.now - began
+
+
+def lose(subs: list[Node], fraction: float) -> None:
+    for sub in subs:
+        link = sub.links[0].back
+        link.lose(fraction)
+        link.back.lose(fraction)
+
+
+def test_a_stall_does_not_slow_down_later_repairs() -> None:
+    calm_s = stalled_s = 0.0
+    for seed in range(1, 4):
+        calm, stalled = Network(seed), Network(seed)
+        pub, subs = flowing_group(calm)
+        pub.write(bytes(2000))
+        calm.run(until=0.5)
+        lose(subs, 0.02)
+        calm_s += transfer_s(calm, pub, subs)
+        pub, subs = flowing_group(stalled)
+        stall(stalled, pub)
+        lose(subs, 0.02)
+        stalled_s += transfer_s(stalled, pub, subs)
+    # A lost request for confirmation still waits for round trips as advertised.
+    assert stalled_s < 2.75 * calm_s
+
+
+def test_only_lost_repairs_are_repeated(net: Network) -> None:
+    pub, subs = flowing_group(net, 1)
+    stall(net, pub)
+    lose(subs, 0.05)
+    transfer_s(net, pub, subs)
+    assert pub.stats.repair_segments_sent > 100
+    assert subs[0].stats.duplicate_segments_received <= 0.02 * pub.stats.repair_segments_sent
+
+
+def test_a_lost_repair_is_requested_again_after_the_time_that_repairs_take(net: Network) -> None:
+    pub, (sub,) = flowing_group(net, 1, replace(FLOWING, rate_bps=20e6, grtt_min_s=0.5, grtt_s=0.5))
+    link = sub.links[0].back
+    pub.write(bytes(1000))
+    net.run(until=2.0)
+    link.lose(segments=[*range(10, 90, 10), 95])  # repairs are numbered, too: some of them get lost as well
+    pub.write(bytes(280_000))
+    began, total = net.now, 281_000
+    assert net.run_until(lambda: sub.log.stream_bytes == total, began + 5.0)
+    assert net.now - began < 0.25
+    assert sub.stats.duplicate_segments_received == 0

@@ -1,15 +1,18 @@
 """Tests of watermarks, by which the sender learns which receivers have everything."""
 
+from dataclasses import replace
+
+import pytest
 from groups import PAYLOAD, SLOW, SMALL, Chooser, Tap, behind_router
 
-from fjm2.norm.core.wire import (
-    Flush,
-    Nack,
-)
+from fjm2.norm.core.config import Flow, SenderConfig
+from fjm2.norm.core.train import Train
+from fjm2.norm.core.wire import Ack, AckType, Flush, Nack, decode
 from fjm2.norm.events import (
+    ReceiverEvicted,
     WatermarkCompleted,
 )
-from fjm2.norm.sim import Network
+from fjm2.norm.sim import Network, Node
 
 
 def test_watermark_names_the_nodes_that_have_everything(net: Network) -> None:
@@ -74,3 +77,119 @@ def test_watermarks_one_after_the_other_on_a_stream(net: Network) -> None:
     assert [event.watermark for event in pub.events(WatermarkCompleted)] == marks
     assert all(event.acked == {sub.node_id} for event in pub.events(WatermarkCompleted))
     assert sub.received == PAYLOAD[:5000]
+
+
+class Confirmations:
+    """Counts of the confirmations that receivers send to the group, and to the sender alone."""
+
+    def __init__(self, net: Network) -> None:
+        self.to_group = self.to_sender = 0
+        net.on_send = self._note
+
+    def _note(self, _: Node, train: Train) -> None:
+        message = decode(bytes(train.data[: train.segment_bytes]))
+        if isinstance(message, Ack) and message.ack_type == AckType.FLUSH:
+            if train.address[0].startswith("239."):
+                self.to_group += 1
+            else:
+                self.to_sender += 1
+
+
+def confirm_often(net: Network, pub: Node, subs: list[Node], rounds: int) -> float:
+    """Have everything confirmed some times, and return how long that took."""
+    net.run(until=net.now + 0.5)
+    began, done = net.now, len(pub.events(WatermarkCompleted))
+    for number in range(done, done + rounds):
+        pub.write(bytes(100), [0])
+        net.run(until=net.now + 0.001)
+        mark = pub.watermark(subs)
+        assert net.run_until(lambda: len(pub.events(WatermarkCompleted)) > number, deadline=net.now + 5.0)  # noqa: B023
+        assert pub.events(WatermarkCompleted)[-1] == WatermarkCompleted(
+            mark, frozenset(s.node_id for s in subs), frozenset()
+        )
+    assert not pub.events(ReceiverEvicted)
+    return net.now - began
+
+
+@pytest.mark.parametrize(("count", "is_crowd"), [(8, False), (9, True), (24, True)])
+def test_a_crowd_confirms_to_the_sender_alone_but_for_a_few_times(net: Network, count: int, is_crowd: bool) -> None:
+    """The cost of confirmations does not grow with the square of the group. Onlookers hear of each receiver."""
+    counted = Confirmations(net)
+    pub, subs = behind_router(net, count, SenderConfig(flow=Flow.MIN, rate_bps=None))
+    confirm_often(net, pub, subs, 40)
+    if is_crowd:
+        assert counted.to_group >= count
+        assert counted.to_sender > 3 * counted.to_group
+    else:
+        assert not counted.to_sender
+
+
+def test_a_crowd_confirms_to_the_group_if_the_sender_cannot_be_reached_alone(
+    net: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A firewall lets only datagrams to the group pass to the sender. It costs some time now and then."""
+    counted = Confirmations(net)
+    pub, subs = behind_router(net, 24, SenderConfig(flow=Flow.MIN, rate_bps=None))
+    receive = pub.receive
+    monkeypatch.setattr(pub, "receive", lambda train, by_unicast: by_unicast or receive(train, by_unicast))
+    confirm_often(net, pub, subs, 20)
+    in_vain = counted.to_sender
+    assert confirm_often(net, pub, subs, 40) < 40 * 0.1
+    assert counted.to_sender == in_vain
+
+
+def test_a_watermark_that_is_ended_tells_who_has_confirmed(net: Network) -> None:
+    pub, subs = behind_router(net, 2, replace(SMALL, grtt_s=1.0, grtt_min_s=1.0))
+    gone = net.receiver()
+    pub.write(PAYLOAD)
+    net.run(until=1.0)
+    gone.crash()
+    first, second = (pub.watermark([*subs, gone]) for _ in range(2))
+    net.run(until=2.0)
+    assert not pub.events(WatermarkCompleted)
+    for mark in (first, second, first):
+        pub.end_watermark(mark)
+        net.run(until=net.now + 0.1)
+    nodes, failed = frozenset(sub.node_id for sub in subs), frozenset([gone.node_id])
+    assert pub.events(WatermarkCompleted) == [
+        WatermarkCompleted(first, nodes, failed),
+        WatermarkCompleted(second, nodes, failed),
+    ]
+
+
+def test_nodes_are_asked_again_soon_however_long_the_round_trips_seem(net: Network) -> None:
+    """Busy hosts make the estimate long. A lost answer must not cost the caller several of those."""
+    pub, sub = net.sender(replace(SMALL, grtt_s=5.0, grtt_min_s=5.0)), net.receiver()
+    link = net.link(pub, sub)
+    pub.write(PAYLOAD)
+    net.run(until=1.0)
+    link.back.cut()
+    pub.watermark([sub])
+    net.run(until=1.5)
+    link.back.mend()
+    assert net.run_until(lambda: bool(pub.events(WatermarkCompleted)), deadline=3.0)
+
+
+def test_nodes_are_asked_at_once_however_long_the_round_trips_seem(net: Network) -> None:
+    pub, sub = net.sender(replace(SMALL, grtt_s=5.0, grtt_min_s=5.0, rate_bps=1e6)), net.receiver()
+    net.link(pub, sub)
+    pub.write(PAYLOAD)
+    net.run(until=0.1)
+    pub.watermark([sub])  # not all has been sent
+    assert net.run_until(lambda: bool(pub.events(WatermarkCompleted)), deadline=0.6)
+    pub.watermark([sub])
+    assert net.run_until(lambda: len(pub.events(WatermarkCompleted)) == 2, deadline=0.8)
+
+
+def test_time_in_which_data_are_still_sent_does_not_count(net: Network) -> None:
+    pub, sub, gone = net.sender(replace(SMALL, rate_bps=1e5)), net.receiver(), net.receiver()
+    for node in (sub, gone):
+        net.link(pub, node)
+    pub.write(PAYLOAD)  # takes four seconds
+    net.run(until=1.0)
+    gone.crash()
+    mark = pub.watermark([sub, gone], timeout_s=0.1)
+    assert net.run_until(lambda: bool(pub.events(WatermarkCompleted)), deadline=6.0)
+    assert sub.received == PAYLOAD
+    nodes = frozenset([sub.node_id]), frozenset([gone.node_id])
+    assert pub.events(WatermarkCompleted) == [WatermarkCompleted(mark, *nodes)]

@@ -73,7 +73,9 @@ class SenderConfig:
     window_bytes: int = 32 << 20
     """How far the sender may be ahead of the slowest receiver that it waits for, in bytes."""
     patience_s: float = 0.2
-    """Silence in seconds after which others go on without a receiver. It is waited for again as soon as it answers."""
+    """Silence in seconds after which others go on without a receiver. It is waited for again as soon as it answers.
+
+    It lasts at least four round trips, and 8 ms for each receiver that is waited for, but not past `ack_timeout_s`."""
     ack_timeout_s: float = 5.0
     """Silence in seconds after which a receiver is given up and reported."""
     cc: bool = False

@@ -60,6 +60,10 @@ class LossHistory:
 
     def note(self, first: int, count: int, last: int, now: float, rtt_s: float) -> bool:
         """Note a run of `count` messages, numbered from first to last. Return True if a loss event begins."""
+        if first == self._expected and (last - first) & 0xFFFF == count - 1:  # as nearly always
+            self._expected = (last + 1) & 0xFFFF
+            self._interval += count
+            return False
         lost = 0
         if self._expected is not None:
             ahead = (first - self._expected + 0x8000 & 0xFFFF) - 0x8000

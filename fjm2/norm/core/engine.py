@@ -7,7 +7,7 @@ that it does itself is to route input to its sender, or to its receivers, of whi
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -23,6 +23,7 @@ from .receive.receiver_table import ReceiverTable
 from .send.sender import Sender
 from .send.sources import Source
 from .stats import Drop, Stats
+from .timers import NEVER
 from .train import Address, Train
 from .wire import DataReader, DataRun, FromReceiver, FromSender, Message, decode
 
@@ -40,8 +41,11 @@ class Engine:
         self.own_address: Address | None = None
         """Address that our own datagrams come from when they are looped back; None if it is not known."""
         self._is_paused = False
+        self._may_send = False
+        """False if the sender had nothing to send, and nothing has happened since."""
         self._group = group
-        self._events: deque[Event] = deque()
+        self.events: deque[Event] = deque()
+        """Events that were not taken, oldest first."""
         feedback = FeedbackQueue(group, self.stats)
         self._feedback = feedback.trains
         self._reader = DataReader()
@@ -50,13 +54,13 @@ class Engine:
             config.receiver or ReceiverConfig(),
             random,
             self.stats,
-            self._events.append,
+            self.events.append,
             feedback.add,
             group_is_multicast,
             is_silent=config.receiver is not None and config.receiver.silent,
         )
         self._sender = Sender(
-            config.node_id, config.sender, group, random, self.stats, self._events.append, group_is_multicast
+            config.node_id, config.sender, group, random, self.stats, self.events.append, group_is_multicast
         )
         self._receivers = ReceiverTable(self._context, config.receiver is not None)
         self.silence_s = self._receivers.silence_s
@@ -85,8 +89,9 @@ class Engine:
         if train.address == self.own_address:
             self.stats.drop(Drop.OWN, train.count)
             return
-        self.stats.datagrams_received += train.count
-        self.stats.bytes_received += train.data.size
+        stats, size = self.stats, train.data.size
+        stats.datagrams_received += 1 if size <= train.segment_bytes else train.count
+        stats.bytes_received += size
         if not self._is_paused and self._receive_in_order(train, now):
             return
         relevant = self._relevant_part(train, now)
@@ -109,6 +114,7 @@ class Engine:
     def handle_timeout(self, now: float) -> None:
         """Act on every timer that has expired."""
         if self._sender.timers.next_at <= now:
+            self._may_send = True
             self._sender.handle_timeout(now)
         if self._receivers.next_at <= now:
             self._receivers.handle_timeout(now, self._is_paused)
@@ -119,11 +125,16 @@ class Engine:
         """Return the next train to send, or None if none may be sent now. Its bytes are valid until the next call."""
         if self._feedback:
             return self._feedback.popleft()
-        return self._sender.poll_train(now)
+        if not self._may_send:
+            return None
+        train = self._sender.poll_train(now)
+        if train is None:
+            self._may_send = self._sender.is_paced_out
+        return train
 
     def poll_event(self) -> Event | None:
         """Return the next event, or None if there is none."""
-        return self._events.popleft() if self._events else None
+        return self.events.popleft() if self.events else None
 
     def poll_timeout(self) -> float:
         """Return the time by which `handle_timeout` must be called; infinity if no timer is set."""
@@ -137,10 +148,12 @@ class Engine:
 
     def enqueue(self, source: Source, info: bytes | None, is_file: bool, now: float) -> int:
         """Queue an object to be sent, and return its transport id."""
+        self._may_send = True
         return self._sender.enqueue(source, info, is_file, now)
 
     def open_stream(self, info: bytes | None, now: float) -> int:
         """Begin a stream, and return its transport id."""
+        self._may_send = True
         return self._sender.open_stream(info, now)
 
     def write(self, stream: int, data: memoryview, marks: Sequence[int] = ()) -> int:
@@ -148,33 +161,66 @@ class Engine:
 
         Messages begin at the offsets in `marks`.
         """
+        self._may_send = True
         return self._sender.write(stream, data, marks)
+
+    def write_alone(self, stream: int, head: bytes, body: bytes, now: float, send: Callable[[Train], object]) -> bool:
+        """Append a short message, in two parts, to a stream, and pass its train to `send`, which must send it at once.
+
+        `send` is called as early as possible: the books are kept while the message is on its way. Return False, and do
+        nothing, unless the sender has nothing else to send: then `write` the message.
+        """
+        if self._feedback or self._may_send or not self._sender.write_alone(stream, head, body, now, send):
+            return False
+        self._may_send = self._sender.has_commands
+        return True
+
+    @property
+    def may_send(self) -> bool:
+        """True if `poll_train` may have a train."""
+        return self._may_send or bool(self._feedback)
+
+    def unsent_bytes(self, stream: int) -> int:
+        """Return the size of a stream's segments that were written and not sent; 0 if there is no such stream."""
+        return self._sender.unsent_bytes(stream)
 
     def flush(self, stream: int) -> None:
         """Let everything that was written to a stream be sent, even if it does not fill a train."""
+        self._may_send = True
         self._sender.flush_stream(stream)
 
     def end_stream(self, stream: int) -> None:
         """Close a stream, and tell its receivers that nothing more will come."""
+        self._may_send = True
         self._sender.end_stream(stream)
 
     def cancel(self, object_id: int, now: float) -> None:
         """Send nothing more of an object."""
+        self._may_send = True
         self._sender.cancel(object_id, now)
 
-    def watermark(self, nodes: Sequence[int], now: float) -> int:
+    def watermark(self, nodes: Sequence[int], now: float, timeout_s: float = NEVER) -> int:
         """Ask nodes to confirm everything queued and written so far.
 
-        Return a number, which the event `WatermarkCompleted` will carry.
+        Return a number, which the event `WatermarkCompleted` will carry. Nodes fail that have not confirmed `timeout_s`
+        seconds after everything was sent, repairs included, and they were asked.
         """
-        return self._sender.watermark(nodes, now)
+        self._may_send = True
+        return self._sender.watermark(nodes, now, timeout_s)
+
+    def end_watermark(self, number: int, now: float) -> None:
+        """Complete a watermark now: nodes that have not confirmed it have failed. Harmless if it is complete."""
+        self._may_send = True
+        self._sender.end_watermark(number, now)
 
     def set_receivers(self, nodes: frozenset[int], now: float, strangers: frozenset[int] = frozenset()) -> None:
         """Let flow control wait for `nodes`, and never for `strangers`, even if those answer."""
+        self._may_send = True
         self._sender.flow_control.set_receivers(nodes, now, strangers)
 
     def forget_receiver(self, node: int, now: float) -> None:
         """Stop waiting for confirmations of a node that has left."""
+        self._may_send = True
         self._sender.flow_control.forget_receiver(node, now)
 
     @property
@@ -213,6 +259,7 @@ class Engine:
 
     def send_command(self, content: bytes, is_robust: bool, now: float) -> None:
         """Send a short message that belongs to no object. If `is_robust`, it is sent several times."""
+        self._may_send = True
         self._sender.send_command(content, is_robust, now)
 
     def stop_answering(self) -> None:
@@ -221,6 +268,7 @@ class Engine:
 
     def leave(self) -> None:
         """Tell the group that this node's sender leaves. After that, the sender sends nothing."""
+        self._may_send = True
         self._sender.close()
 
     def renew(self, node_id: int, random: Random) -> None:
@@ -228,19 +276,21 @@ class Engine:
         self.config = replace(self.config, node_id=node_id)
         context = self._context
         context.node_id = node_id
+        self._may_send = True
         self._sender = Sender(
             node_id,
             self.config.sender,
             self._group,
             random,
             self.stats,
-            self._events.append,
+            self.events.append,
             context.group_is_multicast,
         )
         self._receivers.renew_node_id()
 
     def close(self) -> None:
         """Tell the group that this node leaves, and give up all incomplete objects."""
+        self._may_send = True
         self._sender.close()
         self._receivers.close()
 
@@ -275,6 +325,7 @@ class Engine:
         elif isinstance(message, FromSender):
             self._receivers.receive(message, address, now, self._is_paused)
         elif message.sender_id == node_id:
+            self._may_send = True
             self._sender.receive_feedback(message, now, by_unicast)
         else:
             self._receivers.overhear(message)
@@ -285,7 +336,7 @@ class Engine:
         if is_ours or self.own_address is None:
             self.stats.drop(Drop.OWN)
         elif self._collisions.is_proven(address, now):
-            self._events.append(NodeIdCollided(address))
+            self.events.append(NodeIdCollided(address))
 
 
 def sender_of(engine: Engine) -> Sender:

@@ -58,6 +58,9 @@ class RangeSet:
         if start >= end:
             return
         bounds = self._bounds
+        if bounds and bounds[-1] == start:  # nearly all ranges continue the last one
+            bounds[-1] = end
+            return
         left, right = bisect_left(bounds, start), bisect_right(bounds, end)
         bounds[left:right] = ([] if left & 1 else [start]) + ([] if right & 1 else [end])
 

@@ -1,11 +1,15 @@
 """Sets of parts of one object that must be repaired, or were repaired recently."""
 
 from collections import deque
+from itertools import islice
 
 from .ranges import RangeSet
+from .timers import NEVER
 
 INFO_INDEX = -1
 """Segment index that stands for an object's INFO."""
+_RANGES_COMPARED_MAX = 1024
+"""Maximum number of repaired ranges whose times are compared with that of one request, because it takes time."""
 
 
 class RepairSet:
@@ -50,31 +54,66 @@ class RepairSet:
         return self.info or bool(self.segments) or bool(self.parity)
 
 
-class RecentRepairs:
-    """Ranges of segments, or of objects, that were repaired or requested a moment ago.
+class RecentRequests:
+    """Ranges of segments, or of objects, that a receiver requested a moment ago. It does not request them again yet."""
 
-    A sender ignores requests for what it has just repaired, because they are older than the repair. A receiver does
-    not request again what it has just requested.
-    """
-
-    __slots__ = ("_expiry", "_segments")
+    __slots__ = ("_requested", "_segments")
 
     def __init__(self) -> None:
         self._segments = RangeSet()
-        self._expiry: deque[tuple[float, int, int]] = deque()
+        self._requested: deque[tuple[float, int, int]] = deque()
+        """Time of each request, and the range; oldest first."""
 
-    def add(self, start: int, end: int, until: float) -> None:
-        """Remember a range until the time `until`."""
+    def add(self, start: int, end: int, now: float) -> None:
+        """Remember that a range is requested."""
         self._segments.add(start, end)
-        self._expiry.append((until, start, end))
+        self._requested.append((now, start, end))
 
     def __len__(self) -> int:
         """Return the number of ranges remembered."""
-        return len(self._expiry)
+        return len(self._requested)
 
-    def fresh(self, start: int, end: int, now: float) -> list[tuple[int, int]]:
-        """Return the parts of a range that were not handled recently."""
-        while self._expiry and self._expiry[0][0] <= now:
-            _, old_start, old_end = self._expiry.popleft()
+    def fresh(self, start: int, end: int, since: float) -> list[tuple[int, int]]:
+        """Return the parts of a range that were not requested after the time `since`. Forget older requests."""
+        while self._requested and self._requested[0][0] <= since:
+            _, old_start, old_end = self._requested.popleft()
             self._segments.remove(old_start, old_end)
         return list(self._segments.gaps(start, end))
+
+
+class RecentRepairs:
+    """Ranges of segments that a sender repaired a moment ago, and when.
+
+    It ignores requests for them that are older than the repair.
+    """
+
+    __slots__ = ("_repaired", "_segments")
+
+    def __init__(self) -> None:
+        self._segments = RangeSet()
+        self._repaired: deque[tuple[float, float, int, int]] = deque()
+        """Time until which a range is remembered, time at which it was repaired, and the range; oldest first."""
+
+    def add(self, start: int, end: int, now: float, until: float) -> None:
+        """Remember until the time `until` that a range was repaired."""
+        self._segments.add(start, end)
+        self._repaired.append((until, now, start, end))
+
+    def since(self, asked_at: float, now: float) -> RangeSet:
+        """Return what was repaired after a receiver sent a request.
+
+        `asked_at` is the time at which a repair must have been sent to arrive just before that request was sent, or
+        -NEVER if that is unknown. Read the result before the next call only.
+        """
+        repaired = self._repaired
+        while repaired and repaired[0][0] <= now:
+            _, _, start, end = repaired.popleft()
+            self._segments.remove(start, end)
+        if asked_at == -NEVER:
+            return self._segments
+        later = RangeSet()
+        for _, at, start, end in islice(reversed(repaired), _RANGES_COMPARED_MAX):
+            if at < asked_at:
+                return later
+            later.add(start, end)
+        return later if len(repaired) <= _RANGES_COMPARED_MAX else self._segments

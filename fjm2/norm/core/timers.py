@@ -51,8 +51,13 @@ class TimerTable:
 
     def set(self, timer: Timer, at: float) -> None:
         """Set a timer to a deadline. If the timer is set already, change its deadline."""
-        self._deadlines[timer] = at
-        self.next_at = min(self._deadlines.values())
+        deadlines = self._deadlines
+        was_next = deadlines.get(timer) == self.next_at
+        deadlines[timer] = at
+        if at <= self.next_at:
+            self.next_at = at
+        elif was_next:
+            self.next_at = min(deadlines.values())
 
     def stop(self, timer: Timer) -> None:
         """Stop a timer, if it is set."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from fjm2.base.loop import LoopDriver, SocketReaders, Waitable
+from fjm2.base.loop import NEVER, LoopDriver, SocketReaders, Waitable
 from fjm2.norm.core.engine import Engine
 from fjm2.norm.core.events import Event, InterfaceLost, InterfaceRestored
 from fjm2.norm.core.train import Train
@@ -18,6 +18,9 @@ TRAINS_PER_TURN: Final = 8
 """
 _GOODBYE_TRAINS_MAX: Final = 8
 """Maximum number of trains sent after closing: enough for pending answers and the goodbye."""
+_ALONE_S: Final = 50e-6
+"""Time after a lone message in which the next one waits for the end of the loop's turn: there may be more of them, and
+together they cost less. A train that arrives meanwhile ends it: the next message is most likely an answer."""
 _CHECK_S: Final = 1.0
 """Seconds between checks of the interface. A session that only listens gets no error from a dead interface."""
 
@@ -43,7 +46,9 @@ class Driver:
         self._turns.open(self._loop)
         self.wake = self._turns.wake
         """Let the engine act on all commands together, at the end of the loop's turn. See `LoopDriver.wake`."""
-        self._readers = SocketReaders[Train](self._loop, self._turns.settle, trains_per_turn=TRAINS_PER_TURN)
+        self._alone_at = -NEVER
+        """Time of the last lone message; minus infinity if a train has arrived since."""
+        self._readers = SocketReaders[Train](self._loop, self._settle_input, trains_per_turn=TRAINS_PER_TURN)
         self._is_lost = False
         self._is_closed = False
         engine.own_address = transport.address
@@ -54,6 +59,25 @@ class Driver:
     def now() -> float:
         """Return the engine's time in seconds. The loop's own clock is not used: it can be a millisecond coarse."""
         return time.monotonic()
+
+    def send_alone(self, stream: int, head: bytes, body: bytes) -> bool:
+        """Send a short message, in two parts, at once, if it finds the session idle. Return False otherwise."""
+        turns = self._turns
+        if not turns.is_idle:
+            return False
+        now = turns.now()
+        engine = self._engine
+        if now - self._alone_at < _ALONE_S or not engine.write_alone(stream, head, body, now, self._send_alone):
+            return False
+        self._alone_at = now
+        turns.arm(now)
+        if engine.may_send:
+            turns.wake()
+        return True
+
+    def _send_alone(self, train: Train) -> None:
+        if not self._transmit.send(train):
+            self._turns.hold(train, self._transmit)
 
     def close(self) -> None:
         """Send the last trains of the closed engine, pass on its last events, and leave the loop.
@@ -79,13 +103,18 @@ class Driver:
                 return
             self._transport.send(train)
 
+    def _settle_input(self, now: float) -> None:
+        self._alone_at = -NEVER
+        self._turns.settle(now)
+
     def _send(self, train: Train, _now: float) -> Waitable | None:
         transmit = self._transmit
         return None if transmit.send(train) else transmit
 
     def _dispatch(self) -> None:
-        while (event := self._engine.poll_event()) is not None:
-            self._sink(event)
+        events, sink = self._engine.events, self._sink
+        while events:
+            sink(events.popleft())
         self._settled()
 
     def _watch_sockets(self) -> None:

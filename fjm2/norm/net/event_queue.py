@@ -25,7 +25,7 @@ class Pausable(Protocol):
 class EventQueue:
     """Queue of events. It pauses the source of events when the queue is full, and resumes it when half is free."""
 
-    __slots__ = ("_arrived", "_is_sender_only", "_source", "waiting", "waiting_bytes")
+    __slots__ = ("_is_sender_only", "_source", "_waiters", "waiting", "waiting_bytes")
 
     def __init__(self, is_sender_only: bool) -> None:
         """Begin empty. If `is_sender_only`, keep only the latest events, because the application need not take them."""
@@ -34,7 +34,8 @@ class EventQueue:
         """Waiting events, oldest first. Other code may read this, but must not change it."""
         self.waiting_bytes = 0
         """Bytes of content of the waiting events."""
-        self._arrived = asyncio.Event()
+        self._waiters: list[asyncio.Future[None]] = []
+        """Futures of the coroutines that are in `wait`."""
         self._source: Pausable | None = None
 
     def attach(self, source: Pausable) -> None:
@@ -50,7 +51,8 @@ class EventQueue:
         is_full = self.waiting_bytes >= EVENT_BYTES_MAX or len(self.waiting) >= EVENTS_MAX
         if is_full and self._source is not None:
             self._source.is_paused = True
-        self._arrived.set()
+        if self._waiters:
+            self.wake()
 
     def take(self) -> Event | None:
         """Remove and return the next event, or return None if no event waits."""
@@ -70,12 +72,21 @@ class EventQueue:
 
     async def wait(self) -> None:
         """Wait until the next `put` or `wake`."""
-        self._arrived.clear()
-        await self._arrived.wait()
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            raise
 
     def wake(self) -> None:
         """Wake the coroutines that are in `wait`, although no event has arrived."""
-        self._arrived.set()
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 def _content_bytes(event: Event) -> int:

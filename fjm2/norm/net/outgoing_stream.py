@@ -1,6 +1,8 @@
 """Streams that a session sends. Bytes are collected for a turn of the loop, and then handed over to the engine."""
 
 import asyncio
+from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import pairwise
 from types import TracebackType
 from typing import Self
@@ -10,14 +12,14 @@ from fjm2.base.errors import NormError
 from .statistics import StreamStatistics
 from .transmission import StreamPort, Transmission
 
-_BATCH_BYTES = 1 << 20
+BATCH_BYTES = 1 << 20
 """Bytes that a stream collects before its writer has to wait for the loop's turn: a millisecond or two of work."""
-_BATCH_WRITES = 2_000
-"""Writes that a stream collects before its writer has to wait for the loop's turn: a millisecond or two of work."""
+BATCH_PARTS = 2_000
+"""Parts that a stream collects before its writer has to wait for the loop's turn: a millisecond or two of work."""
 
 
-class OutgoingStream:
-    """Stream that a session sends: an object without end, which receivers read while it is written."""
+class OutgoingBytes:
+    """Base of streams that a session sends: objects without end, which receivers read while they are written."""
 
     def __init__(self, transmission: Transmission, object_id: int) -> None:
         self.object_id = object_id
@@ -34,50 +36,28 @@ class OutgoingStream:
         port = StreamPort(self._hand_over, self._drop, self.drain, lambda: self._size)
         transmission.add_stream(object_id, port)
 
-    async def write(self, data: bytes | bytearray | memoryview, *, is_start: bool = True) -> None:
-        """Append bytes. The bytes are not copied: leave them unchanged.
-
-        `is_start` marks the first byte as the beginning of a message. The bytes go out at the end of the loop's turn,
-        together with everything else that is written until then. Waits only while the stream's buffer is full, or if
-        much has been written in one turn.
-        """
-        if self._is_closed:
-            raise NormError("write to a closed stream")
+    def _is_sent_alone(self, head: bytes, body: bytes) -> bool:
+        """Send a message at once if it is short and the session idle. Return False otherwise."""
         transmission = self._transmission
-        transmission.check_open()
-        size = self._size
-        if not size:
-            transmission.is_flushed = False
-            transmission.wake(self._hand_over)
-        if is_start:
-            self._marks.append(size)
-        self._parts.append(data)
-        self._size = size + len(data)
-        if self._size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES:
-            await self.drain()
-
-    def append(self, head: bytes, body: bytes = b"") -> bool:
-        """Append one message, given in two parts, without waiting.
-
-        Return True if `drain()` must be awaited before the next message.
-        """
-        if self._is_closed:
-            raise NormError("write to a closed stream")
-        size = self._size
-        if not size:
-            self._transmission.is_flushed = False
-            self._transmission.wake(self._hand_over)
-        parts = self._parts
-        self._marks.append(size)
-        parts.append(head)
-        parts.append(body)
-        self._size = size = size + len(head) + len(body)
-        return size >= _BATCH_BYTES or len(parts) >= _BATCH_WRITES
+        transmission.is_flushed = False
+        if not transmission.send_alone(self.object_id, head, body):
+            return False
+        transmission.engine.stats.messages_sent += 1
+        self._messages_sent += 1
+        self._bytes_sent += len(head) + len(body)
+        return True
 
     @property
     def pending_bytes(self) -> int:
         """Bytes written that have no place in the stream's buffer yet."""
         return self._size
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Size of what was written and not sent yet. Flow control may keep it back in the stream's buffer."""
+        transmission = self._transmission
+        in_buffer = transmission.engine.unsent_bytes(self.object_id) if transmission.is_open else 0
+        return self._size + in_buffer
 
     def statistics(self) -> StreamStatistics:
         """Return the counters of this stream, and the number of messages and bytes that wait in it."""
@@ -90,8 +70,12 @@ class OutgoingStream:
         )
 
     async def drain(self) -> None:
-        """Wait until everything written has a place in the stream's buffer."""
-        while self._size:
+        """Wait until everything written so far has a place in the stream's buffer.
+
+        Bytes that others write meanwhile are not waited for: somebody who writes all the time would keep others waiting
+        for good.
+        """
+        if self._size:
             await self._wait_turn()
 
     async def close(self) -> None:
@@ -111,17 +95,17 @@ class OutgoingStream:
         if self._is_ended:
             return
         engine, object_id = self._transmission.engine, self.object_id
-        is_busy = self._size >= _BATCH_BYTES or len(self._parts) >= _BATCH_WRITES
+        is_busy = self._size >= BATCH_BYTES or len(self._parts) >= BATCH_PARTS
         if self._size:
             parts = self._parts
             data = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
             taken = engine.write(object_id, data, self._marks)
             self._transmission.is_flushed = False
             self._parts = [data[taken:]] if taken < len(data) else []
-            written = len(self._marks)
-            self._marks = [mark - taken for mark in self._marks if mark >= taken]
-            engine.stats.messages_sent += written - len(self._marks)
-            self._messages_sent += written - len(self._marks)
+            begun = bisect_left(self._marks, taken)
+            self._marks = [mark - taken for mark in self._marks[begun:]]
+            engine.stats.messages_sent += begun
+            self._messages_sent += begun
             self._bytes_sent += taken
             self._size -= taken
         if not self._size:
@@ -171,3 +155,64 @@ class OutgoingStream:
             await self.close()
         elif self._transmission.is_open:
             self._end_soon()
+
+
+class OutgoingStream(OutgoingBytes):
+    """Stream that a session sends: an object without end, which receivers read while it is written."""
+
+    async def write(self, data: bytes | bytearray | memoryview, *, is_start: bool = True) -> None:
+        """Append bytes. The bytes are not copied: leave them unchanged.
+
+        `is_start` marks the first byte as the beginning of a message. The bytes go out at the end of the loop's turn,
+        together with everything else that is written until then. Waits only while the stream's buffer is full, or if
+        much has been written in one turn.
+        """
+        if self._is_closed:
+            raise NormError("write to a closed stream")
+        transmission = self._transmission
+        transmission.check_open()
+        size = self._size
+        if not size:
+            if is_start and isinstance(data, bytes) and self._is_sent_alone(data, b""):
+                return
+            transmission.wake(self._hand_over)
+        if is_start:
+            self._marks.append(size)
+        self._parts.append(data)
+        self._size = size + len(data)
+        if self._size >= BATCH_BYTES or len(self._parts) >= BATCH_PARTS:
+            await self.drain()
+
+    def append(self, head: bytes, body: bytes = b"") -> bool:
+        """Append one message, given in two parts, without waiting.
+
+        Return True if `drain()` must be awaited before the next message.
+        """
+        if self._is_closed:
+            raise NormError("write to a closed stream")
+        size = self._size
+        if not size:
+            if self._is_sent_alone(head, body):
+                return False
+            self._transmission.wake(self._hand_over)
+        parts = self._parts
+        self._marks.append(size)
+        parts.append(head)
+        parts.append(body)
+        self._size = size = size + len(head) + len(body)
+        return size >= BATCH_BYTES or len(parts) >= BATCH_PARTS
+
+    def append_many(self, pieces: Sequence[bytes], size: int, starts: Sequence[int]) -> bool:
+        """Append messages of `size` bytes, without waiting. They begin at the offsets `starts` in the joined pieces.
+
+        Return True if `drain()` must be awaited before the next message.
+        """
+        if self._is_closed:
+            raise NormError("write to a closed stream")
+        before = self._size
+        if not before:
+            self._transmission.wake(self._hand_over)
+        self._marks += [before + start for start in starts] if before else starts
+        self._parts += pieces
+        self._size = before + size
+        return self._size >= BATCH_BYTES or len(self._parts) >= BATCH_PARTS

@@ -20,12 +20,13 @@ from fjm2.norm.core.wire import NODE_ANY
 
 from .driver import Driver
 from .event_queue import EventQueue
+from .messages import IncomingMessages, OutgoingMessages
 from .outgoing_stream import OutgoingStream
 from .statistics import SessionStatistics
 from .transmission import CLOSED_TEXT, Transmission
 from .udp import UdpConfig, UdpTransport
 
-__all__ = ["OutgoingStream", "Session", "random_node_id"]
+__all__ = ["IncomingMessages", "OutgoingMessages", "OutgoingStream", "Session", "random_node_id"]
 
 
 def random_node_id() -> int:
@@ -89,6 +90,9 @@ class Session:
         self.on_events: Callable[[], None] | None = None
         """Function called at the end of each turn in which there are events to `take()`, for an application that does
         not want to wait for another turn of the loop; None for no call. The function must not raise."""
+        self.take_run: Callable[[StreamReceived], bool] | None = None
+        """Function that is offered the bytes of a stream if they are the only event of a turn, and none waits. It
+        returns False if they have to wait like other events. The function must not raise."""
         self._random = random.Random(seed)
         self._events = EventQueue(is_sender_only)
         self._state = _State.NEW
@@ -194,6 +198,12 @@ class Session:
         object_id = await self._transmission.open_stream(self.config.sender.stream_bytes, info)
         return OutgoingStream(self._transmission, object_id)
 
+    async def open_messages(self, *, info: bytes | None = None) -> OutgoingMessages:
+        """Open a stream of messages. Waits, as `open_stream` does."""
+        self._check_open()
+        object_id = await self._transmission.open_stream(self.config.sender.stream_bytes, info)
+        return OutgoingMessages(self._transmission, object_id)
+
     def open_stream_now(self) -> OutgoingStream:
         """Open a stream without waiting. Raises NormError if the cache is full of objects that are still to be sent."""
         self._check_open()
@@ -205,14 +215,18 @@ class Session:
         self._check_open()
         await self._transmission.flushed()
 
-    async def watermark(self, nodes: Iterable[int] | None = None) -> WatermarkCompleted:
+    async def watermark(
+        self, nodes: Iterable[int] | None = None, *, timeout_s: float | None = None
+    ) -> WatermarkCompleted:
         """Ask nodes to confirm everything that was queued and written so far, and wait for the outcome.
 
         Without `nodes`, ask all nodes that flow control has known: those it waits for, and those it gave up meanwhile.
+        Nodes that have not confirmed `timeout_s` seconds after everything was sent, repairs included, and they were
+        asked, have failed; without a time-out, those that have not answered `robust_factor` times.
         """
         self._check_open()
         asked = self._known_receivers() if nodes is None else nodes
-        return await self._transmission.watermark(tuple(asked))
+        return await self._transmission.watermark(tuple(asked), timeout_s)
 
     def _known_receivers(self) -> frozenset[int]:
         if self.config.sender.flow is Flow.MAX:
@@ -292,6 +306,15 @@ class Session:
             await self._events.wait()
         return event
 
+    def messages(self, on_event: Callable[[Event], None] | None = None) -> IncomingMessages:
+        """Return the messages of all senders, for `async for message in session.messages()`.
+
+        Senders send them by `open_messages`. The messages of each sender arrive in order, and whole. Reading begins at
+        the first message that is marked, and goes on after a gap in the same way. `on_event` is called with each event
+        that is no message, in its place between the messages: `StreamLost` tells of a gap. It must not raise.
+        """
+        return IncomingMessages(self, on_event)
+
     def take(self) -> Event | None:
         """Return the next event, or None if there is none."""
         return self._events.take()
@@ -316,8 +339,15 @@ class Session:
         self._transport.ignore(addresses)
 
     def _handle_event(self, event: Event) -> None:
-        if not isinstance(event, StreamReceived):  # the most frequent one by far
+        if type(event) is not StreamReceived:  # the most frequent one by far
             self._transmission.handle_event(event)
+        elif (
+            self.take_run is not None
+            and not self._events.waiting
+            and not self._engine.events  # no other event comes before or after this one
+            and self.take_run(event)
+        ):
+            return
         self._events.put(event)
 
     def _handle_turn_end(self) -> None:

@@ -8,6 +8,7 @@ from fjm2.base.errors import NormError
 from fjm2.norm.core.engine import Engine
 from fjm2.norm.core.events import Event, StreamWritable, TransmissionFlushed, WatermarkCompleted
 from fjm2.norm.core.send.sources import Source
+from fjm2.norm.core.timers import NEVER
 
 from .driver import Driver
 
@@ -36,6 +37,8 @@ class Transmission:
         """The engine that sends."""
         self.wake = driver.wake
         """Let the engine act on commands at the end of the loop's turn. See `LoopDriver.wake`."""
+        self.send_alone = driver.send_alone
+        """Send a short message at once, if it finds the session idle. See `Driver.send_alone`."""
         self.is_open = True
         """False once the session is closed."""
         self.is_flushed = True
@@ -97,15 +100,20 @@ class Transmission:
         """Forget a stream. Harmless if it is unknown."""
         self._streams.pop(object_id, None)
 
-    async def watermark(self, nodes: Sequence[int]) -> WatermarkCompleted:
-        """Ask nodes to confirm everything written so far, and wait for the outcome."""
+    async def watermark(self, nodes: Sequence[int], timeout_s: float | None) -> WatermarkCompleted:
+        """Ask nodes to confirm everything written so far, and wait for the outcome, or for `timeout_s` seconds."""
         for port in list(self._streams.values()):
             await port.drain()
-        number = self.engine.watermark(nodes, self._now())
+        number = self.engine.watermark(nodes, self._now(), NEVER if timeout_s is None else timeout_s)
         future: asyncio.Future[WatermarkCompleted] = asyncio.get_running_loop().create_future()
         self._watermarks[number] = future
         self.wake()
-        return await future
+        try:
+            return await future
+        finally:
+            if self._watermarks.pop(number, None) is not None:  # cancelled: the next watermark must not wait for it
+                self.engine.end_watermark(number, self._now())
+                self.wake()
 
     async def flushed(self) -> None:
         """Wait until everything that was queued has been sent, repaired as requested, and flushed."""

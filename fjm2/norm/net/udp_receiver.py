@@ -37,6 +37,8 @@ class TrainReceiver:
         """Addresses from which nothing is received."""
         self._buffer = np.empty(2 * _RECEIVE_BYTES, np.uint8)
         self._view = self._buffer.data
+        self._front = (self._view[:_RECEIVE_BYTES],)
+        """Place of the first train of a turn."""
         self._whole = self._buffer[:0]
         """Latest piece of the buffer that was taken from its beginning."""
 
@@ -46,6 +48,10 @@ class TrainReceiver:
         self._recvmsg_into = kernel.recvmsg_into
         self._next: Train | None = None
         """Train that was received, but could not be joined to the train before it; None if there is none."""
+        self.is_busy = False
+        """True if several trains waited in this turn or the one before. More are expected to wait then."""
+        self._reads = 0
+        """Number of trains read since the kernel last said that nothing waits."""
         self._is_empty = False
         """True if the kernel has just said that nothing waits, so that the next `receive` need not ask it."""
         if offload:
@@ -60,16 +66,21 @@ class TrainReceiver:
     def receive(self) -> Train | None:
         """Return the next train, or None if there is none. The train is borrowed until the next call.
 
-        Joins single datagrams of one sender that wait behind each other: a train is handled faster than its parts.
+        Joins single datagrams of one sender that wait behind each other: a train is handled faster than its parts. The
+        first datagram is not kept waiting for that if it probably came alone.
         """
         if self._next is not None:
             train, self._next = self._next, None
             return train
-        if self._is_empty:
+        first = None if self._is_empty else self._receive_at(0)
+        if first is None:
+            self.is_busy = self._reads > 1
+            self._reads = 0
             self._is_empty = False
             return None
-        first = self._receive_at(0)
-        if first is None or first.data.size != first.segment_bytes:
+        self._reads += 1
+        self.is_busy = self.is_busy or self._reads > 1
+        if not self.is_busy or first.data.size != first.segment_bytes:
             return first
         segment_bytes = end = first.segment_bytes
         most = min(_RECEIVE_BYTES, TRAIN_SEGMENTS_MAX * segment_bytes)
@@ -78,6 +89,7 @@ class TrainReceiver:
             if behind is None:
                 self._is_empty = True
                 break
+            self._reads += 1
             size = behind.data.size
             if size > segment_bytes or size != behind.segment_bytes or behind.address != first.address:
                 self._next = behind
@@ -93,11 +105,10 @@ class TrainReceiver:
         Return None if there is none, and also after discarding many datagrams in a row. In that case more may wait, and
         the socket is still readable.
         """
+        place = (self._view[offset : offset + _RECEIVE_BYTES],) if offset else self._front
         for _ in _DISCARDS_PER_RECEIVE:
             try:
-                size, ancillary, flags, sender = self._recvmsg_into(
-                    (self._view[offset : offset + _RECEIVE_BYTES],), _ANCILLARY_BYTES
-                )
+                size, ancillary, flags, sender = self._recvmsg_into(place, _ANCILLARY_BYTES)
             except BlockingIOError:
                 return None
             except OSError as error:

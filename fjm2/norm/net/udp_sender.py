@@ -58,12 +58,12 @@ class TrainSender:
         stopped.
         """
         size, segment_bytes = train.data.size, train.segment_bytes
-        if (
+        if size > segment_bytes and (
             segment_bytes >= self._segments_below
             or size > TRAIN_BYTES_MAX
             or size > TRAIN_SEGMENTS_MAX * segment_bytes
             or self._held is not None
-        ) and size > segment_bytes:
+        ):
             return self._send_in_pieces(train)
         try:
             self._send_at_once(train.data.data, segment_bytes, train.address)

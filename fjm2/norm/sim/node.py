@@ -1,5 +1,6 @@
 """Nodes of the simulated network (`sim`), which each run an `Engine`."""
 
+import math
 import os
 import zlib
 from collections import deque
@@ -282,9 +283,13 @@ class Node(Place):
         """Send a file and return its id."""
         return self._command(lambda engine, now: engine.enqueue(FileSource(path), info, True, now))
 
-    def watermark(self, nodes: Sequence["Node | int"]) -> int:
+    def watermark(self, nodes: Sequence["Node | int"], *, timeout_s: float = math.inf) -> int:
         """Ask nodes to confirm everything that was sent, and return the watermark's number."""
-        return self._command(lambda engine, now: engine.watermark(sorted(_ids(nodes)), now))
+        return self._command(lambda engine, now: engine.watermark(sorted(_ids(nodes)), now, timeout_s))
+
+    def end_watermark(self, number: int) -> None:
+        """Complete a watermark now: nodes that have not confirmed it have failed."""
+        self._command(lambda engine, now: engine.end_watermark(number, now))
 
     def set_receivers(self, nodes: Sequence["Node | int"], strangers: Sequence["Node | int"] = ()) -> None:
         """Let flow control wait for these nodes, and never for strangers."""

@@ -183,6 +183,32 @@ async def test_writers_that_wait_for_room_get_it_in_turn(port: int) -> None:
     assert [event.data[0] for event in completed if event.data] == list(range(12))
 
 
+@on_each_loop
+async def test_one_that_writes_all_the_time_keeps_nobody_waiting(port: int) -> None:
+    """A watermark waits for what was written before it, and not for what others write meanwhile."""
+    batches_max = 1000
+    async with new_session(port, is_sender_only=True, sender=SenderConfig(rate_bps=None)) as sender:
+        stream = await sender.open_stream()
+        batches = 0
+
+        async def write_all_the_time() -> None:
+            nonlocal batches
+            while batches < batches_max:
+                while not stream.append(bytes(100_000)):
+                    pass
+                batches += 1
+                await stream.drain()
+
+        writing = asyncio.create_task(write_all_the_time())
+        await asyncio.sleep(0)  # the writer is the first to wait
+        for number in range(5):
+            before = batches
+            await soon(stream.drain())
+            assert batches <= before + 2, number
+        batches = batches_max
+        await soon(writing)
+
+
 # Others.
 
 

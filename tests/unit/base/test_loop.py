@@ -94,6 +94,7 @@ class Socket:
         self.sent: list[str] = []
         self.arrived: deque[str] = deque()
         self.taken: deque[str] = deque()
+        self.is_busy = True
 
     def fileno(self) -> int:
         return self.number
@@ -326,6 +327,38 @@ def test_trains_that_no_longer_make_the_file_readable_are_read_soon() -> None:
     reading.loop.now = 100.0
     reading.loop.run_soon()
     assert (reading.received, len(reading.settled), len(reading.loop.soon)) == (list("abcde"), 2, 0)
+
+
+def test_what_a_train_that_comes_alone_has_woken_runs_before_the_socket_is_read_again() -> None:
+    reading = Reading()
+    reading.socket.is_busy = False
+    reading.socket.arrived.extend("ab")
+    happened: list[str] = []
+    reading.readers = SocketReaders(
+        reading.loop.as_loop(),
+        lambda _: reading.loop.as_loop().call_soon(happened.append, "woken"),
+        trains_per_turn=4,
+        clock=reading.loop.clock,
+    )
+    reading.readers.watch(reading.socket, lambda train, _: happened.append(train))
+    reading.loop.readers[7]()
+    assert happened == ["a"]
+    while reading.loop.run_soon():
+        pass
+    assert happened == ["a", "woken", "b", "woken"]
+    assert not reading.loop.soon, "the socket is empty"
+
+
+def test_a_socket_that_is_closed_by_what_it_received_is_not_read_again() -> None:
+    reading = Reading()
+    reading.socket.is_busy = False
+    reading.socket.arrived.extend("ab")
+    reading.readers = SocketReaders(
+        reading.loop.as_loop(), lambda _now: reading.readers.clear(), trains_per_turn=4, clock=reading.loop.clock
+    )
+    reading.readers.watch(reading.socket, reading.receive)
+    reading.loop.readers[7]()
+    assert reading.received == ["a"]
 
 
 def test_a_cleared_reader_reads_nothing_more() -> None:

@@ -3,12 +3,14 @@
 from fjm2.base.token_bucket import TokenBucket
 from fjm2.norm.core.train import Address
 
-_PER_S = 256.0
-"""Senders admitted in a second, beyond the burst. Each costs about as much time as a hundred other datagrams."""
-_BURST = 1024
-"""Senders admitted at once: as many as a node knows by default."""
-_RESERVE = 512
-"""Part of the burst for senders that were heard before: a flood of names that are used once cannot take it."""
+_BURST = 512
+"""Senders admitted at once at their first datagram, and as many that were heard before: together as many as a node
+knows by default."""
+_NEW_PER_S = 16.0
+"""Senders admitted in a second at their first datagram, beyond the burst. Each costs about as much time as a hundred
+other datagrams, so a flood of names that are used once costs little more than noise."""
+_BACK_PER_S = 256.0
+"""Senders admitted in a second that were heard before, beyond the burst."""
 _SLOTS = 1 << 14
 """Unknown senders remembered: those of a fraction of a second, in the worst flood."""
 _AGAIN_MIN_S, _AGAIN_MAX_S = 0.005, 10.0
@@ -18,10 +20,11 @@ _AGAIN_MIN_S, _AGAIN_MAX_S = 0.005, 10.0
 class Admission:
     """Admits unknown senders at their first datagram while they are few, and at a later one while they are many."""
 
-    __slots__ = ("_bucket", "_keys", "_times")
+    __slots__ = ("_back", "_keys", "_new", "_times")
 
     def __init__(self) -> None:
-        self._bucket = TokenBucket(_PER_S, credit=_BURST)
+        self._new = TokenBucket(_NEW_PER_S, credit=_BURST)
+        self._back = TokenBucket(_BACK_PER_S, credit=_BURST)
         self._keys: list[int] = []
         """Hashes of the senders that were not admitted, each in the slot that its hash selects. Made when needed."""
         self._times: list[float] = []
@@ -29,10 +32,11 @@ class Admission:
 
     def admits(self, node_id: int, instance_id: int, address: Address, now: float) -> bool:
         """Return True if an unknown sender that was heard may be received."""
-        bucket = self._bucket
-        credit = bucket.refill(now, _BURST)
-        if credit <= _RESERVE and (not self._is_back(hash((node_id, instance_id, address)), now) or credit < 1.0):
-            return False
+        bucket = self._new
+        if bucket.refill(now, _BURST) < 1.0:
+            bucket = self._back
+            if not self._is_back(hash((node_id, instance_id, address)), now) or bucket.refill(now, _BURST) < 1.0:
+                return False
         bucket.spend(1.0)
         return True
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fjm2.norm.core.remote_sender import RemoteSender
-from fjm2.norm.core.timers import Timer, TimerTable
+from fjm2.norm.core.timers import NEVER, Timer, TimerTable
 from fjm2.norm.core.wire import AckType, Position
 
 from .context import ReceiverContext
@@ -12,15 +12,25 @@ from .incoming_object import IncomingObject
 from .inventory import Inventory
 
 ACKS_AT_ONCE_MAX = 8
-"""Maximum number of nodes that confirm a watermark at once. If more are asked, they spread their answers over a round
-trip (RFC 5740, 5.5.3)."""
+"""Maximum number of nodes that confirm a watermark at once, and to the group. If more are asked, they spread their
+answers over a round trip (RFC 5740, 5.5.3)."""
+_PUBLIC_INTERVAL_S = 0.04
+"""Time between two confirmations to the group, by any of the nodes that a sender asks together."""
+_PRIVATE_MAX = 4
+"""Maximum number of positions that are remembered. A sender asks for two at a time."""
+_REQUESTS_MAX = 2
+"""Requests for the same position that are answered to the sender alone: a request and an answer may cross."""
+_FAILED = _REQUESTS_MAX + 1
+"""The sender asked for a position once more, and it was confirmed to the group."""
+_FAILURES_MAX = 3
+"""Positions in a row that the sender asked for more often before everything is confirmed to the group."""
+_PUBLIC_S = 30.0
+"""Time after which it is tried again if private confirmations reach the sender."""
 _ACK_SPREAD_S = 0.002
 """Time in seconds that each of many nodes adds to the spread of their answers: a busy host handles several in it."""
 _PENDING_MAX = 4
 """Maximum number of watermarks that are confirmed as soon as possible. Older watermarks are confirmed when the sender
 asks again."""
-
-
 _DELAYED_MAX = 16
 """Watermarks whose confirmation waits for the end of a delay. Older ones are confirmed when the sender asks again."""
 _ALIVE_INTERVAL_S = 0.05
@@ -33,8 +43,8 @@ class PendingConfirmation:
 
     missing: list[tuple[int, int]]
     """Count of each object that may lack something, and the segment index up to which the object must be complete."""
-    spread_s: float
-    """Time over which the nodes that are asked spread their answers; 0 if they are few."""
+    node_count: int
+    """Number of nodes that are asked."""
 
     def is_due(self, open_items: dict[int, IncomingObject]) -> bool:
         """Return True if everything before the watermark has arrived or was given up."""
@@ -48,10 +58,64 @@ class PendingConfirmation:
         return True
 
 
+class Audience:
+    """Tells which confirmations go to one sender alone.
+
+    They concern no other node, but every node handles each datagram that is sent to the group: the work would grow with
+    the square of the number of nodes. So each node of a crowd confirms to the group only now and then, for onlookers.
+    A firewall may keep private confirmations from the sender. It then asks again and again, and the answer goes to the
+    group.
+    """
+
+    __slots__ = ("_failures", "_private", "_public_at", "_public_until")
+
+    def __init__(self) -> None:
+        self._private: dict[Position, int] = {}
+        """Positions that were confirmed to the sender alone, and how often, or `_FAILED`; oldest first."""
+        self._failures = 0
+        """Number of positions in a row for which the sender asked too often."""
+        self._public_at = -NEVER
+        """Time of the last confirmation to the group that was meant for onlookers."""
+        self._public_until = -NEVER
+
+    def is_sender_alone(self, position: Position, node_count: int, now: float) -> bool:
+        """Return True if the confirmation of a position, for which `node_count` nodes were asked, is for the sender."""
+        count = self._private.get(position, 0)
+        is_crowd = node_count > ACKS_AT_ONCE_MAX
+        if now < self._public_until or not (is_crowd or count):
+            return False
+        if not count and now - self._public_at >= node_count * _PUBLIC_INTERVAL_S:
+            self._public_at = now
+            return False
+        is_heard = is_crowd and count < _REQUESTS_MAX
+        self._private[position] = count + 1 if is_heard else _FAILED
+        if len(self._private) > _PRIVATE_MAX and self._private.pop(next(iter(self._private))) != _FAILED:
+            self._failures = 0
+        if not is_heard and count != _FAILED:
+            self._note_failure(now)
+        return is_heard
+
+    def _note_failure(self, now: float) -> None:
+        self._failures += 1
+        if self._failures >= _FAILURES_MAX:
+            self._failures = _FAILURES_MAX - 1
+            self._public_until = now + _PUBLIC_S
+
+
 class Confirmations:
     """Watermarks of one sender that wait for missing data, and the watermark whose confirmation is delayed."""
 
-    __slots__ = ("_context", "_delayed", "_feedback", "_inventory", "_owed", "_remote", "_timers", "pending")
+    __slots__ = (
+        "_audience",
+        "_context",
+        "_delayed",
+        "_feedback",
+        "_inventory",
+        "_owed",
+        "_remote",
+        "_timers",
+        "pending",
+    )
 
     def __init__(
         self,
@@ -70,8 +134,9 @@ class Confirmations:
         """Watermarks before which something is missing, oldest first."""
         self._owed: Position | None = None
         """The last watermark that this node was asked to confirm and has not confirmed."""
-        self._delayed: dict[Position, None] = {}
-        """Watermarks that are to be confirmed after a random delay, oldest first."""
+        self._delayed: dict[Position, int] = {}
+        """Watermarks that are to be confirmed after a random delay, oldest first, with the number of nodes asked."""
+        self._audience = Audience()
 
     def prepare(self, position: Position, count: int, end: int, node_count: int) -> None:
         """Note what is missing before a watermark that `node_count` nodes must confirm. Later losses do not matter."""
@@ -79,33 +144,37 @@ class Confirmations:
             return
         if len(self.pending) >= _PENDING_MAX:
             del self.pending[next(iter(self.pending))]
-        is_crowd = self._context.group_is_multicast and node_count > ACKS_AT_ONCE_MAX
-        spread_s = min(self._remote.grtt_s, node_count * _ACK_SPREAD_S) if is_crowd else 0.0
-        self.pending[position] = PendingConfirmation(self._inventory.missing_to(count, end), spread_s)
+        self.pending[position] = PendingConfirmation(self._inventory.missing_to(count, end), node_count)
 
     def send_due(self, now: float) -> None:
         """Confirm the watermarks before which nothing is missing any more, or schedule their confirmation."""
         open_items = self._inventory.window.open
         for position in [at for at, confirmation in self.pending.items() if confirmation.is_due(open_items)]:
-            confirmation = self.pending.pop(position)
-            if not confirmation.spread_s:
-                self._confirm(position, now)
+            node_count = self.pending.pop(position).node_count
+            if not self._is_crowd(node_count):
+                self._confirm(position, node_count, now)
                 continue
-            self._delayed[position] = None
+            self._delayed[position] = node_count
             if len(self._delayed) > _DELAYED_MAX:
                 del self._delayed[next(iter(self._delayed))]
             if not self._timers.is_set(Timer.ACK):
-                self._timers.set(Timer.ACK, now + self._context.random.uniform(0.0, confirmation.spread_s))
+                spread_s = min(self._remote.grtt_s, node_count * _ACK_SPREAD_S)
+                self._timers.set(Timer.ACK, now + self._context.random.uniform(0.0, spread_s))
 
-    def _confirm(self, position: Position, now: float) -> None:
+    def _is_crowd(self, node_count: int) -> bool:
+        """Return True if so many nodes are asked that they spread their answers."""
+        return self._context.group_is_multicast and node_count > ACKS_AT_ONCE_MAX
+
+    def _confirm(self, position: Position, node_count: int, now: float) -> None:
         if position == self._owed:
             self._owed = None
-        self._feedback.ack(AckType.FLUSH, position, now)
+        is_private = self._context.group_is_multicast and self._audience.is_sender_alone(position, node_count, now)
+        self._feedback.ack(AckType.FLUSH, position, now, is_private)
 
     def send_delayed(self, now: float) -> None:
         """Confirm the watermarks whose delay is over."""
-        for position in self._delayed:
-            self._confirm(position, now)
+        for position, node_count in self._delayed.items():
+            self._confirm(position, node_count, now)
         self._delayed.clear()
 
     def show_life_soon(self, position: Position, node_count: int, now: float) -> None:
@@ -116,8 +185,8 @@ class Confirmations:
         """
         self._owed = position
         if not self._timers.is_set(Timer.ALIVE):
-            is_crowd = self._context.group_is_multicast and node_count > ACKS_AT_ONCE_MAX
-            spread_s = self._context.random.uniform(0.0, 2 * node_count * _ACK_SPREAD_S) if is_crowd else 0.0
+            most_s = 2 * node_count * _ACK_SPREAD_S if self._is_crowd(node_count) else 0.0
+            spread_s = self._context.random.uniform(0.0, most_s)
             self._timers.set(Timer.ALIVE, now + _ALIVE_INTERVAL_S + spread_s)
 
     def show_life(self, now: float) -> None:

@@ -71,11 +71,11 @@ class FeedbackSender:
             self._context.stats.nacks_sent += 1
             self._send(Nack(**self._fields(now), requests=requests), now)
 
-    def ack(self, ack_type: int, content: bytes | Position, now: float) -> None:
-        """Acknowledge a probe or a watermark."""
+    def ack(self, ack_type: int, content: bytes | Position, now: float, is_private: bool = False) -> None:
+        """Acknowledge a probe or a watermark: to the group, or if `is_private`, to the sender alone."""
         if not self._context.is_silent:
             self._context.stats.acks_sent += 1
-            self._send(Ack(**self._fields(now), ack_type=ack_type, content=content), now)
+            self._send(Ack(**self._fields(now), ack_type=ack_type, content=content), now, is_private)
 
     def _fields(self, now: float) -> FeedbackFields:
         status = Status(flags=StatusFlag.FULL if self._context.is_full else 0, progress=self._remote.progress)
@@ -89,8 +89,8 @@ class FeedbackSender:
             "extensions": (self._cc.feedback(), status) if self._cc.is_reporting else (status,),
         }
 
-    def _send(self, message: Message, now: float) -> None:
+    def _send(self, message: Message, now: float, is_private: bool = False) -> None:
         self.sent_at = now
         if self._cc.is_reporting and self._cc.due_at is not None:
             self._cc.answer(now)  # every message to the sender carries the report, and echoes the probe
-        self._context.send(message, self._remote.address if self._is_unicast else None)
+        self._context.send(message, self._remote.address if self._is_unicast or is_private else None)

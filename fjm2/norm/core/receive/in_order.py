@@ -86,7 +86,6 @@ class InOrderMatcher:
 
     __slots__ = (
         "_data",
-        "_header_bytes",
         "_kind",
         "_kinds",
         "_pages",
@@ -95,6 +94,7 @@ class InOrderMatcher:
         "_shortest_bytes",
         "count",
         "header",
+        "header_bytes",
         "item",
         "train",
     )
@@ -106,7 +106,8 @@ class InOrderMatcher:
         """Count of the object in its sender's `ObjectWindow`."""
         self.train = MatchedTrain()
         """The last train that matched."""
-        self._header_bytes = header.norm_bytes
+        self.header_bytes = header.norm_bytes
+        """Length of a NORM header of the object in bytes."""
         self._row_bytes = header.norm_bytes + item.symbol_bytes
         self._shortest_bytes = header.norm_bytes + (STREAM_HEADER.size if header.is_stream else 1)
         self._kind = header.raw[:_SEQUENCE_AT]
@@ -117,7 +118,7 @@ class InOrderMatcher:
 
     def matches(self, train: Train, first: int) -> bool:
         """Return True if a train holds the object's segments from `first` on, in order. If so, set `self.train`."""
-        data, row_bytes, header_bytes = train.data, self._row_bytes, self._header_bytes
+        data, row_bytes, header_bytes = train.data, self._row_bytes, self.header_bytes
         rows, rest = divmod(data.size, row_bytes)
         segments = rows + (rest > 0)
         is_cut_so = train.segment_bytes == row_bytes or (rows == 0 and train.segment_bytes == rest)
@@ -151,12 +152,26 @@ class InOrderMatcher:
         matched.last_sequence = _SEQUENCE.unpack_from(memory, (segments - 1) * row_bytes + _SEQUENCE_AT)[0]
         return True
 
+    def matches_alone(self, data: memoryview, first: int) -> int | None:
+        """Return the sequence number of a single datagram that holds the object's segment `first`; None if it is
+        another one."""
+        pages = self._pages
+        if not self._shortest_bytes <= len(data) <= self._row_bytes:
+            return None
+        if not pages.first <= first < pages.end and not pages.turn_to(first, 1):
+            return None
+        at = (first - pages.first) * pages.rest_bytes
+        expected = pages.headers[at : at + pages.rest_bytes]
+        if data[_REST_AT : self.header_bytes] != expected or data[:_SEQUENCE_AT] != self._kind:
+            return None
+        return data[_SEQUENCE_AT] << 8 | data[_SEQUENCE_AT + 1]
+
     def _view(self, data: NDArray[np.uint8], rows: int) -> None:
         step = (self._row_bytes,)
         self._data = data
         self._kinds = np.ndarray((rows,), f"V{_SEQUENCE_AT}", data, 0, step)
         self._rests = np.ndarray((rows,), self._pages.dtype, data, _REST_AT, step)
-        self.train.payloads = data[: rows * self._row_bytes].reshape(rows, self._row_bytes)[:, self._header_bytes :]
+        self.train.payloads = data[: rows * self._row_bytes].reshape(rows, self._row_bytes)[:, self.header_bytes :]
 
     def _forget_view(self) -> None:
         self._data, self.train.payloads = None, _NO_ROWS

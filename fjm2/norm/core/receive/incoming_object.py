@@ -12,7 +12,7 @@ from fjm2.norm.core.nack import ObjectLayout
 from fjm2.norm.core.parity_store import ParityStore
 from fjm2.norm.core.partition import ObjectPartition, locate
 from fjm2.norm.core.ranges import RangeSet
-from fjm2.norm.core.repair_set import INFO_INDEX, RecentRepairs, RepairSet
+from fjm2.norm.core.repair_set import INFO_INDEX, RecentRequests, RepairSet
 from fjm2.norm.core.stats import Drop, Stats
 from fjm2.norm.core.wire import Fti
 
@@ -82,7 +82,7 @@ class IncomingObject(ABC):
         """Index after the last segment that may be requested. Later segments may still arrive without a request."""
         self.overheard = RepairSet()
         """Parts that other receivers requested since our back-off began."""
-        self._requested = RecentRepairs()
+        self._requested = RecentRequests()
         """Ranges whose gaps were all requested a moment ago."""
         self.taken = 0
         """Number of symbols that were new when they came, without those that `append` has taken."""
@@ -92,11 +92,8 @@ class IncomingObject(ABC):
         """Memory that the receiver has charged to this object."""
         self._stats = stats
         self._parity = ParityStore(code, symbol_bytes)
-
-    @property
-    def has_parity(self) -> bool:
+        self.has_parity = self._parity.count > 0
         """True if blocks have parity symbols, which can be requested in place of missing segments."""
-        return self._parity.count > 0
 
     @property
     def memory_bytes(self) -> int:
@@ -218,18 +215,18 @@ class IncomingObject(ABC):
                 break
         return needs
 
-    def new_needs(self, most: int, now: float, until: float) -> RepairSet:
-        """Return missing segments that were not requested recently, and remember them as requested until `until`.
+    def new_needs(self, most: int, now: float, since: float) -> RepairSet:
+        """Return missing segments that were not requested after the time `since`, and remember that they are now.
 
         Parity is not considered. The ranges searched are remembered rather than the gaps in them, of which there are
         far more.
         """
         needs = RepairSet()
         requested = self._requested
-        if self.is_info_expected and self.info is None and requested.fresh(INFO_INDEX, INFO_INDEX + 1, now):
+        if self.is_info_expected and self.info is None and requested.fresh(INFO_INDEX, INFO_INDEX + 1, since):
             needs.info = True
-            requested.add(INFO_INDEX, INFO_INDEX + 1, until)
-        for start, end in requested.fresh(self.first_wanted, self.askable_end, now):
+            requested.add(INFO_INDEX, INFO_INDEX + 1, now)
+        for start, end in requested.fresh(self.first_wanted, self.askable_end, since):
             if most <= 0 or len(requested) >= _REQUESTED_RANGES_MAX:
                 break
             searched_to = start
@@ -239,7 +236,7 @@ class IncomingObject(ABC):
                 needs.segments.add(gap_start, gap_end)
                 searched_to = gap_end
                 most -= 1
-            requested.add(start, end if most > 0 else searched_to, until)
+            requested.add(start, end if most > 0 else searched_to, now)
         return needs
 
     def _need_parity(self, needs: RepairSet, start: int, end: int, most: int) -> int:

@@ -179,6 +179,15 @@ class IncomingStream(IncomingObject):
             delivery.deliver_short(tail)
         return True
 
+    def append_alone(self, row: memoryview) -> bool:
+        """Deliver the segment `seen_end`, which came alone. Return False, and do nothing, if anything is unusual."""
+        index = self.next_index
+        if index != self.seen_end or self.has_parity or not self._delivery.deliver_alone(row):
+            return False
+        self.next_index = self.seen_end = self.askable_end = end = index + 1
+        self.received.add(index, end)
+        return True
+
     def receive(self, first: int, payloads: NDArray[np.uint8], tail: NDArray[np.uint8]) -> None:
         count = len(payloads) + (tail.size > 0)
         end = first + count

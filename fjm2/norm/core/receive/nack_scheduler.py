@@ -9,12 +9,13 @@ from fjm2.norm.core.nack import LEVELS, ObjectLayout, RequestBuilder, RequestedR
 from fjm2.norm.core.partition import ObjectPartition, locate
 from fjm2.norm.core.ranges import RangeSet
 from fjm2.norm.core.remote_sender import RemoteSender
-from fjm2.norm.core.repair_set import RecentRepairs, RepairSet
+from fjm2.norm.core.repair_set import RecentRequests, RepairSet
 from fjm2.norm.core.stats import Stats
 from fjm2.norm.core.timers import Timer, TimerTable
 from fjm2.norm.core.wire import RepairFlag, RepairRequest
 
 from .incoming_object import IncomingObject
+from .repair_time import RepairTime
 from .window import ObjectWindow
 
 MESSAGES_MAX = 16
@@ -24,7 +25,7 @@ PIECES_MAX = 2048
 requests."""
 _PAUSE_MIN_S = 0.001
 """Shortest time in seconds between two requests, to spare the sender."""
-_PAUSES_PER_GRTT = 8
+_PAUSES_PER_ROUND_TRIP = 8
 """Number of times in a round trip that new losses are requested, if there is no need to listen to other receivers."""
 _OBJECT_RANGES_MAX = 64
 """Maximum number of ranges of unknown objects remembered as requested: a sender can claim any number of objects."""
@@ -67,13 +68,15 @@ class NackScheduler:
         self.cycle = NackCycle()
         self._overheard_objects = RangeSet()
         self._overheard_left = 0
-        self._requested_objects = RecentRepairs()
+        self._requested_objects = RecentRequests()
         """Unknown objects that were requested a moment ago."""
+        self._repair_time = RepairTime()
         self.requested_at = 0.0
         """Time of the last request, ours or that of another receiver which made ours unnecessary."""
 
     def check(self, now: float) -> None:
         """Begin a NACK cycle if anything is missing and no cycle is in progress."""
+        self._repair_time.note_arrivals(now, self._hold_off_s)
         if self.cycle.is_idle and self._is_missing_anything():
             self.cycle.move_to(NackPhase.BACKING_OFF)
             self._overheard_objects.clear()
@@ -123,21 +126,27 @@ class NackScheduler:
         return is_alone and not any(item.has_parity for item in self.window.open.values())
 
     def _request_new(self, now: float) -> None:
-        """Request missing parts that were not requested recently, and check again soon."""
+        """Request missing parts that were not requested recently, or whose repair is late, and check again soon."""
+        self._repair_time.note_arrivals(now, self._hold_off_s)
         if not self._is_missing_anything():
             self.cycle.move_to(NackPhase.IDLE)
             return
-        until = now + self._hold_off_s
-        if self.credit_bytes >= _CREDIT_BYTES_MIN or now >= self.requested_at + self._hold_off_s:
-            needs = self._new_needs(now, until)
-            unheard = self._new_unheard(now, until)
+        hold_off_s = self._repair_time.late_s(self._hold_off_s)
+        since = now - hold_off_s
+        if self.credit_bytes >= _CREDIT_BYTES_MIN or self.requested_at <= since:
+            needs = self._new_needs(now, since)
+            unheard = self._new_unheard(now, since)
             if needs or unheard:
                 for requests in self._messages(needs, unheard):
                     self.send(requests, now)
+                for _, item, wants in needs:
+                    if wants.segments:
+                        self._repair_time.note_request(item, wants.segments.last, now)
                 self.credit_bytes = 0
                 self.requested_at = now
         self.cycle.move_to(NackPhase.HOLDING_OFF)
-        self.timers.set(Timer.BACKOFF, now + max(self.remote.grtt_s / _PAUSES_PER_GRTT, _PAUSE_MIN_S))
+        round_trip_s = self._repair_time.late_s(self.remote.grtt_s)
+        self.timers.set(Timer.BACKOFF, now + max(round_trip_s / _PAUSES_PER_ROUND_TRIP, _PAUSE_MIN_S))
 
     def overhear(self, requests: tuple[RepairRequest, ...]) -> None:
         """Note requests of other receivers to the same sender, which may make ours unnecessary."""
@@ -186,24 +195,24 @@ class NackScheduler:
                     needs.append((count, item, wants))
         return needs
 
-    def _new_needs(self, now: float, until: float) -> list[tuple[int, IncomingObject, RepairSet]]:
+    def _new_needs(self, now: float, since: float) -> list[tuple[int, IncomingObject, RepairSet]]:
         needs: list[tuple[int, IncomingObject, RepairSet]] = []
         most = PIECES_MAX
         for count, item in sorted(self.window.open.items()):
             if most > 0 and item.is_wanting():
-                wants = item.new_needs(most, now, until)
+                wants = item.new_needs(most, now, since)
                 most -= wants.segments.range_count + 1
                 if wants:
                     needs.append((count, item, wants))
         return needs
 
-    def _new_unheard(self, now: float, until: float) -> list[tuple[int, int]]:
+    def _new_unheard(self, now: float, since: float) -> list[tuple[int, int]]:
         requested = self._requested_objects
         unheard: list[tuple[int, int]] = []
         for start, end in self.window.unheard():
-            for fresh_start, fresh_end in requested.fresh(start, end, now):
+            for fresh_start, fresh_end in requested.fresh(start, end, since):
                 if len(requested) < _OBJECT_RANGES_MAX:
-                    requested.add(fresh_start, fresh_end, until)
+                    requested.add(fresh_start, fresh_end, now)
                     unheard.append((fresh_start, fresh_end))
         return unheard
 

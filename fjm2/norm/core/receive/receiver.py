@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fjm2.norm.core.config import Sync
 from fjm2.norm.core.congestion import CcResponder
-from fjm2.norm.core.events import CommandReceived, Doubt, InfoReceived, LossReason, SenderAppeared, SenderVanished
+from fjm2.norm.core.events import Doubt, InfoReceived, LossReason, SenderAppeared, SenderVanished
 from fjm2.norm.core.partition import UNBOUNDED
 from fjm2.norm.core.remote_sender import RemoteSender
 from fjm2.norm.core.stats import Drop
@@ -18,7 +18,6 @@ from fjm2.norm.core.timers import Timer, TimerTable
 from fjm2.norm.core.train import Address, Train
 from fjm2.norm.core.wire import (
     AckType,
-    Application,
     CcFeedback,
     CongestionControl,
     Data,
@@ -162,18 +161,23 @@ class Receiver:
             return False
         item = matcher.item
         first = item.seen_end
-        if self._window.open.get(matcher.count) is not item or not matcher.matches(train, first):
+        if self._window.open.get(matcher.count) is not item:
             return False
         matched = matcher.train
-        payloads, tail, segments, size = matched.payloads, matched.tail, matched.segments, matched.size
+        if train.segment_bytes >= train.data.size and isinstance(item, IncomingStream):
+            return self._receive_alone(matcher, item, train, now)
+        if not matcher.matches(train, first):
+            return False
+        payloads, tail = matched.payloads, matched.tail
         try:
             is_plain = item.first_wanted == first and item.append(payloads, tail)
             if not is_plain:
                 taken = item.taken
                 item.receive(first, payloads, tail)
-                remote.note_stale(size, (item.taken - taken) * item.symbol_bytes)
+                remote.note_stale(matched.size, (item.taken - taken) * item.symbol_bytes)
         except (OSError, MemoryError):
             return False  # the general path meets the same error, and handles it
+        segments, size = matched.segments, matched.size
         self._cc.note_data(matched.first_sequence, matched.last_sequence, segments, size, now)
         self._nack_scheduler.credit_bytes += size
         remote.data_bytes += size
@@ -186,6 +190,21 @@ class Receiver:
             if not item.is_stream:
                 self._inventory.account(item)
             self._arm_self_check(now)
+        return True
+
+    def _receive_alone(self, matcher: InOrderMatcher, item: IncomingStream, train: Train, now: float) -> bool:
+        """Do the same for a single datagram with the next segment of a stream."""
+        data = train.data.data
+        sequence = matcher.matches_alone(data, item.seen_end)
+        if sequence is None or not item.append_alone(data[matcher.header_bytes :]):
+            return False
+        remote, size = self.remote, len(data) - matcher.header_bytes
+        self._cc.note_data(sequence, sequence, 1, size, now)
+        self._nack_scheduler.credit_bytes += size
+        remote.data_bytes += size
+        remote.heard_at = remote.data_at = now
+        self._self_checks_left = _SELF_CHECKS_MAX
+        self._arm_self_check(now)
         return True
 
     def receive_run(self, run: DataRun, now: float) -> None:
@@ -370,10 +389,6 @@ class Receiver:
         self.remote.note_probe(probe, now)
         self._cc.note_probe(probe, now)
         self._arm_feedback()
-
-    def receive_application(self, command: Application) -> None:
-        """Pass on a command of the application."""
-        self._context.emit(CommandReceived(self.remote.node_id, command.content))
 
     def overhear(self, message: FromReceiver | RepairAdv) -> None:
         """Note requests and reports of another receiver, even if the sender repeats them. No timer moves closer."""

@@ -4,7 +4,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from fjm2.norm.core.events import Doubt, LossReason
+from fjm2.norm.core.events import CommandReceived, Doubt, LossReason
 from fjm2.norm.core.remote_sender import RemoteSender
 from fjm2.norm.core.stats import Drop
 from fjm2.norm.core.timers import NEVER, Timer
@@ -208,7 +208,7 @@ class ReceiverTable:
             case RepairAdv():
                 receiver.overhear(message)
             case Application():
-                receiver.receive_application(message)
+                self._context.emit(CommandReceived(message.source_id, message.content))
             case EndOfTransmission():
                 receiver.receive_end(now)
             case _:
@@ -338,8 +338,9 @@ class ReceiverTable:
             first = claim.parts[0]
             message = first.header.message if isinstance(first, DataRun) else first
             receiver = self._add(message, claim.address, departed, now)
-        for part in claim.parts if receiver is not None else ():
-            assert receiver is not None
+        if receiver is None:
+            return
+        for part in claim.parts:
             if isinstance(part, DataRun):
                 receiver.hear(part.header.message, now)
                 receiver.receive_run(part, now)
@@ -347,8 +348,7 @@ class ReceiverTable:
                 receiver.hear(part, now)
                 self._pass(receiver, part, now)
             self._after_input(receiver)
-        if receiver is not None:
-            receiver.remote.heard_at = claim.heard_at
+        receiver.remote.heard_at = claim.heard_at
 
     def _refuse(self, claim: Claim, now: float) -> None:
         """Drop the messages of a claimant that was not believed."""
@@ -364,8 +364,9 @@ class ReceiverTable:
 
     def _after_input(self, receiver: Receiver) -> None:
         """After a receiver has changed, update the next deadline and keep the bound on memory."""
-        self.next_at = min(self.next_at, receiver.timers.next_at)
-        if receiver.is_proven:
+        if receiver.timers.next_at < self.next_at:
+            self.next_at = receiver.timers.next_at
+        if receiver.is_proven and (self._unproven or self._passing):
             remote = receiver.remote
             if self._unproven.pop(remote.node_id, None) is not None:
                 self._passing[remote.node_id] = receiver

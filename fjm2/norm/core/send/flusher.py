@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fjm2.norm.core.events import TransmissionFlushed, WatermarkCompleted
-from fjm2.norm.core.timers import Timer
+from fjm2.norm.core.timers import NEVER, Timer
 from fjm2.norm.core.wire import Flush, Position
 
 from .commands import BuildMessage
@@ -20,6 +20,9 @@ _ANSWER_S = 0.002
 answers have been read, and a busy host is kept from ever reading them."""
 _AT_ONCE_MAX = 8
 """Maximum number of nodes whose answers take no time to speak of."""
+_ANSWERS_MAX_S = 1.0
+"""Longest time until nodes are asked again. Busy hosts answer late for a moment, and make the round-trip time long: if
+their answers are lost then, nobody should wait for many such round trips."""
 _NODE_ID_BYTES = 4
 """Size in bytes of one entry in a FLUSH's list of acking nodes."""
 
@@ -37,13 +40,24 @@ class Watermark:
     """Number of times that each node may still be asked, by node id."""
     acked: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)
+    timeout_s: float = NEVER
+    """Time in seconds for which nodes are asked, beginning anew when data before the position are sent again."""
+    ends_at: float | None = None
+    """Time at which it ends; None if no node has been asked since it began anew."""
+    is_asked: bool = False
+    """True if nodes have been asked to confirm it."""
 
-    def ask(self, node_max: int) -> tuple[int, ...]:
-        """Return the nodes to ask now, at most `node_max`. Nodes that have no tries left count as failed."""
+    def ask(self, node_max: int, now: float) -> tuple[int, ...]:
+        """Return the nodes to ask now, at most `node_max`. Nodes that have no tries or no time left count as failed."""
+        if self.ends_at is None:
+            self.ends_at = now + self.timeout_s
+        elif self.ends_at <= now:
+            self.fail(set(self.tries_left))
         for node in [node for node, left in self.tries_left.items() if left == 0]:
             self.failed.add(node)
             del self.tries_left[node]
         nodes = tuple(self.tries_left)[:node_max]
+        self.is_asked = True
         for node in nodes:
             self.tries_left[node] -= 1
         return nodes
@@ -59,6 +73,7 @@ class Watermark:
     def renew(self, tries: int) -> None:
         """Give each remaining node `tries` tries again, because data before the position was sent again."""
         self.tries_left = dict.fromkeys(self.tries_left, tries)
+        self.ends_at = None
 
     def fail(self, nodes: set[int]) -> None:
         """Stop asking nodes that have failed."""
@@ -101,15 +116,17 @@ class Flusher:
         self.last: SendObject | None = None
         """The newest object of which data was sent."""
 
-    def watermark(self, items: Sequence[SendObject], nodes: Sequence[int], now: float) -> int:
-        """Ask nodes to confirm objects as far as they are written, one by one. Return the number of the watermark."""
+    def watermark(self, items: Sequence[SendObject], nodes: Sequence[int], now: float, timeout_s: float = NEVER) -> int:
+        """Ask nodes for a time to confirm objects as far as they are written, one by one. Return the number."""
         self._watermark_count += 1
         for item in items:
             index = max(item.sendable - 1, 0)
             tries = dict.fromkeys(nodes, self._config.robust_factor)
             position = self._trains.position(item, index)
-            self._watermarks.append(Watermark(self._watermark_count, position, item.id, index, tries))
-        self._arm(now)
+            self._watermarks.append(
+                Watermark(self._watermark_count, position, item.id, index, tries, timeout_s=timeout_s)
+            )
+        self._arm_watermark(now)
         return self._watermark_count
 
     def note_progress(self, item: SendObject) -> None:
@@ -126,7 +143,7 @@ class Flusher:
         """Start all flushes over after data was sent, or sent again."""
         self._left = self._config.robust_factor
         if self._watermarks and self._is_passed(self._watermarks[0]):
-            self._arm(now)
+            self._arm_watermark(now)
         elif not self._watermarks:
             # The next data postpone the flush again: a busy sender never flushes.
             self._timers.set(Timer.FLUSH, now + self._timing.grtt_s)
@@ -158,14 +175,23 @@ class Flusher:
         while self._watermarks and self._watermarks[0].is_done:
             self._end_watermark(now)
 
+    def end_watermark(self, number: int, now: float) -> None:
+        """Complete a watermark now: nodes that have not confirmed it have failed. Harmless if it is complete."""
+        for watermark in self._watermarks:
+            if watermark.number == number:
+                watermark.fail(set(watermark.tries_left))
+        while self._watermarks and self._watermarks[0].is_done:
+            self._end_watermark(now)
+
     def act(self, now: float, is_idle: bool) -> None:
         """Act on the flush timer: ask nodes to confirm a watermark, or flush if the sender is idle."""
         while self._watermarks and self._is_passed(self._watermarks[0]):
             watermark = self._watermarks[0]
-            nodes = watermark.ask(self._config.segment_bytes // _NODE_ID_BYTES)
+            nodes = watermark.ask(self._config.segment_bytes // _NODE_ID_BYTES, now)
             if not watermark.is_done:
                 self.send(watermark.position, nodes)
-                self._timers.set(Timer.FLUSH, now + self.answers_s(len(nodes)))
+                ends_at = NEVER if watermark.ends_at is None else watermark.ends_at
+                self._timers.set(Timer.FLUSH, min(now + self.answers_s(len(nodes)), ends_at))
                 return
             self._end_watermark(now)
         if is_idle and self._left:
@@ -175,7 +201,8 @@ class Flusher:
 
     def answers_s(self, node_count: int) -> float:
         """Return the time in seconds that nodes are given to confirm before they are asked again."""
-        return max(2 * self._timing.grtt_s, node_count * _ANSWER_S if node_count > _AT_ONCE_MAX else 0.0)
+        round_trips_s = min(2 * self._timing.grtt_s, _ANSWERS_MAX_S)
+        return max(round_trips_s, node_count * _ANSWER_S if node_count > _AT_ONCE_MAX else 0.0)
 
     def send(self, position: Position, nodes: tuple[int, ...]) -> None:
         """Tell receivers that everything up to a position has been sent, and ask nodes to confirm it."""
@@ -197,6 +224,13 @@ class Flusher:
         if not self._timers.is_set(Timer.FLUSH):
             self._timers.set(Timer.FLUSH, now)
 
+    def _arm_watermark(self, now: float) -> None:
+        """Ask nodes to confirm the first watermark at once, unless they have been asked. Then their answers are due."""
+        if self._watermarks[0].is_asked:
+            self._arm(now)
+        else:
+            self._timers.set(Timer.FLUSH, now)
+
     def _is_passed(self, watermark: Watermark) -> bool:
         """Return True if everything up to the watermark has been sent."""
         item = self._cache.get(watermark.object_id)
@@ -214,4 +248,4 @@ class Flusher:
         else:
             self._emit(done.event())
         if self._watermarks:
-            self._arm(now)
+            self._arm_watermark(now)

@@ -7,7 +7,7 @@ _GROWTH_WEIGHT = 0.75
 """Weight of a sample that is longer than the estimate: a few such samples suffice to reach it."""
 _SHRINK_FACTOR = 0.9
 """Factor of the estimate after a probe without long answers: a lost answer must not shrink it at once."""
-_PERIOD_MIN_S = 1.0
+_PERIOD_MIN_S = 0.25
 """Shortest time after which an estimate that no answer came near is halved. Probes are rare while the estimate is long,
 and a burst of answers to a busy host must not slow the group down for minutes."""
 _PERIOD_RTTS = 2

@@ -10,8 +10,10 @@ from enum import Enum, auto
 from fjm2.norm.core.config import SenderConfig
 from fjm2.norm.core.nack import LEVELS, ObjectLayout, RequestBuilder, RequestedRange, read_requests, resolve
 from fjm2.norm.core.partition import locate
+from fjm2.norm.core.ranges import RangeSet
 from fjm2.norm.core.repair_set import INFO_INDEX, RepairSet
 from fjm2.norm.core.stats import Drop, Stats
+from fjm2.norm.core.timers import NEVER
 from fjm2.norm.core.wire import Nack, RepairFlag, RepairRequest
 
 from .cache import SendCache
@@ -73,10 +75,20 @@ class RepairQueue:
 
     # Requests come in.
 
-    def add(self, nack: Nack, now: float, is_stalled: bool = False) -> int:
+    def add(
+        self,
+        nack: Nack,
+        now: float,
+        *,
+        asked_at: float = -NEVER,
+        is_stalled: bool = False,
+        most: int | None = None,
+    ) -> int:
         """Note what a NACK requests, and return how many segments of it are new.
 
-        If the receiver was given up because it made no progress, little is repaired: the others need the rate.
+        Without parity, segments count as new if no repair of them that was sent after `asked_at` can still be on its
+        way; see `RecentRepairs.since`. If the receiver was given up because it made no progress, little is repaired:
+        the others need the rate. If `most` is not None and there is no parity, at most so many segments are repaired.
         """
         self.reopened = []
         if is_stalled:
@@ -96,7 +108,8 @@ class RepairQueue:
             if is_stalled:
                 parts.limit(_STALLED_SEGMENTS)
             if self._is_immediate:
-                fresh = self._repair_at_once(item, parts, now)
+                recent = item.repairs.recent.since(asked_at, now)
+                fresh = self._repair_at_once(item, parts, recent, None if most is None else most - total)
             elif self._phase is RepairPhase.HOLDING_OFF:
                 fresh = self._repair_if_later(item, parts)
             else:
@@ -166,13 +179,16 @@ class RepairQueue:
         else:
             parts.parity.setdefault(block, set()).update(rows)
 
-    def _repair_at_once(self, item: SendObject, parts: RepairSet, now: float) -> int:
-        due, recent = item.repairs.due, item.repairs.recent
+    def _repair_at_once(self, item: SendObject, parts: RepairSet, recent: RangeSet, most: int | None) -> int:
+        due = item.repairs.due
         before = len(due)
         for start, end in parts.segments:
-            for fresh_start, fresh_end in recent.fresh(start, end, now):
-                due.segments.add(fresh_start, fresh_end)
-        if parts.info and recent.fresh(INFO_INDEX, INFO_INDEX + 1, now):
+            for fresh_start, fresh_end in recent.gaps(start, end):
+                if most is None:
+                    due.segments.add(fresh_start, fresh_end)
+                elif (left := most - (len(due) - before)) > 0:
+                    due.segments.add(fresh_start, min(fresh_end, fresh_start + left))
+        if parts.info and INFO_INDEX not in recent:
             due.info = True
         if due:
             self._repairing.add(item)

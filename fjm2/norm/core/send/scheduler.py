@@ -1,6 +1,7 @@
 """Choice of a sender's next train: commands, repairs and new data, within rate and window."""
 
 from collections import deque
+from collections.abc import Callable
 
 from fjm2.norm.core.events import FileFailed
 from fjm2.norm.core.partition import locate
@@ -20,8 +21,6 @@ _RUN_SEGMENTS_MIN = 8
 """Shortest run of neighbouring segments that is repaired by a train of its own. Shorter runs share one train."""
 _REPAIRS_IN_ROW_MAX = 7
 """Number of trains of repairs after which new data get a turn, so that endless requests cannot stop the sender."""
-_ANSWER_GRTTS = 2
-"""Time after the back-off within which first answers to a probe arrive, in GRTTs."""
 
 
 class TrainScheduler:
@@ -89,7 +88,8 @@ class TrainScheduler:
         if not self._commands and (self._repair_queue.has_repairs or self._queue):
             ready_at = self._timing.pacer.next_train_at(now)
             if ready_at > now:
-                self._timers.set(Timer.PACE, ready_at)
+                if self.is_sending:
+                    self._timers.set(Timer.PACE, ready_at)
                 return None
             train = self._data_train(now)
             if train is not None:
@@ -98,6 +98,47 @@ class TrainScheduler:
         if self._commands:
             return self._trains.message(self._commands.popleft()(self._trains.common(), now))
         return None
+
+    def send_alone(
+        self, stream: SendStream, head: bytes, body: bytes, now: float, send: Callable[[Train], object]
+    ) -> bool:
+        """Append a short message to a stream, and pass its train to `send`, if nothing else is to be sent.
+
+        Return False, and do nothing, if anything is unusual. The message then takes the general path, which may be
+        slower and does not depend on this one.
+        """
+        size, ring = len(head) + len(body), stream.ring
+        if (
+            self._stamped
+            or self._commands
+            or stream.next_index != ring.closed
+            or not 0 < size <= ring.segment_bytes
+            or ring.has_partial
+            or stream.info_due
+            or len(self._queue) != 1
+            or self._config.auto_parity
+            or self._repair_queue.has_repairs
+            or size > stream.room
+            or self._window.room(now, self._timing.grtt_s) <= 0
+            or self._timing.pacer.next_train_at(now) > now
+        ):
+            return False
+        index = ring.closed
+        data = ring.write_alone(head, body)
+        train = self._trains.alone(stream, index, data)
+        send(train)
+        ring.close_alone(size)
+        self._trains.note_alone(data.size)
+        stream.is_flushed = True
+        stream.next_index = index + 1
+        self._window.note_sent(1, now)
+        self._stats.segments_sent += 1
+        self._stats.payload_bytes_sent += size
+        self._timing.pacer.spend(data.size)
+        self._flusher.note_progress(stream)
+        self._restart_timers(now)
+        self._flow_control.mark(stream, now, is_idle=False)
+        return True
 
     def _data_train(self, now: float) -> Train | None:
         """Return a train of repairs or new data. Repairs come first, but endless requests do not stop new data."""
@@ -114,7 +155,7 @@ class TrainScheduler:
         try:
             if repairs.due.info:
                 repairs.due.info = False
-                repairs.recent.add(INFO_INDEX, INFO_INDEX + 1, now + self._timing.grtt_s)
+                repairs.recent.add(INFO_INDEX, INFO_INDEX + 1, now, now + self._timing.grtt_s)
                 return self._trains.info(item)
             block = self._repair_queue.next_parity(item)
             if block is not None:
@@ -143,13 +184,13 @@ class TrainScheduler:
             sent = [(index, index + 1) for index in indexes]
         for first, after in sent:
             segments.remove(first, after)
-            item.repairs.recent.add(first, after, now + self._timing.grtt_s)
+            item.repairs.recent.add(first, after, now, now + self._timing.grtt_s)
         self._stats.repair_segments_sent += train.count
         return train
 
     def _new_train(self, now: float) -> Train | None:
         window = self._window
-        if window.room(now, (self._config.backoff_factor + _ANSWER_GRTTS) * self._timing.grtt_s) <= 0:
+        if window.room(now, self._timing.grtt_s) <= 0:
             if window.answers_by is not None:
                 self._timers.set(Timer.WINDOW, window.answers_by)
             return None
@@ -187,7 +228,7 @@ class TrainScheduler:
         self._stamped.extend(others)
         sent = sum(each.count for each in (train, *others))
         item.next_index += sent
-        self._window.note_sent(sent)
+        self._window.note_sent(sent, now)
         self._stats.segments_sent += sent
         header_bytes = train.segment_bytes - self._config.segment_bytes
         self._stats.payload_bytes_sent += sum(each.data.size for each in (train, *others)) - sent * header_bytes

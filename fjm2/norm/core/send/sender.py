@@ -3,6 +3,7 @@
 Inputs only change state. `poll_train` then finds what to send next, in order of urgency: commands, repairs, new data.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
@@ -11,8 +12,8 @@ from fjm2.base.errors import ConfigError, NormError
 from fjm2.norm.core.config import SenderConfig
 from fjm2.norm.core.events import Event
 from fjm2.norm.core.stats import Drop, Stats
-from fjm2.norm.core.timers import Timer, TimerTable
-from fjm2.norm.core.train import Address
+from fjm2.norm.core.timers import NEVER, Timer, TimerTable
+from fjm2.norm.core.train import Address, Train
 from fjm2.norm.core.wire import Ack, AckType, FromReceiver, Nack, Position, Status, StatusFlag
 
 from .cache import SendCache
@@ -70,6 +71,16 @@ class Sender:
         self.poll_train = self._scheduler.poll_train
         """Return the next train to send, or None if none may be sent now. Its bytes are valid until the next call."""
 
+    @property
+    def is_paced_out(self) -> bool:
+        """True if there is something to send as soon as the rate allows it."""
+        return self.timers.is_set(Timer.PACE)
+
+    @property
+    def has_commands(self) -> bool:
+        """True if commands wait to be sent."""
+        return bool(self._commands.pending)
+
     # Commands of the application.
 
     def enqueue(self, source: Source, info: bytes | None, is_file: bool, now: float) -> int:
@@ -105,11 +116,24 @@ class Sender:
         taken = min(len(data), stream.room)
         if taken:
             stream.is_flushed = False
-            stream.ring.write(data[:taken], [mark for mark in marks if mark < taken] if marks else marks)
+            stream.ring.write(data[:taken], marks[: bisect_left(marks, taken)] if taken < len(data) else marks)
         if taken < len(data):
             stream.is_room_wanted = stream.is_flushed = True
             self._stats.window_waits += 1
         return taken
+
+    def write_alone(
+        self, object_id: int, head: bytes, body: bytes, now: float, send: Callable[[Train], object]
+    ) -> bool:
+        """Append a short message to a stream, and send it; see `TrainScheduler.send_alone`."""
+        return self._scheduler.send_alone(self._stream(object_id), head, body, now, send)
+
+    def unsent_bytes(self, object_id: int) -> int:
+        """Return the size of a stream's segments that were written and not sent; 0 if there is no such stream."""
+        stream = self.cache.get(object_id)
+        if not isinstance(stream, SendStream):
+            return 0
+        return (stream.ring.closed - stream.next_index) * self._config.segment_bytes
 
     def flush_stream(self, object_id: int) -> None:
         """Let everything written to a stream be sent, even if it does not fill a segment or a train."""
@@ -128,8 +152,8 @@ class Sender:
         if item is not None:
             self._scheduler.cancel(item, now)
 
-    def watermark(self, nodes: Sequence[int], now: float) -> int:
-        """Ask nodes to confirm everything queued or written so far, and return the watermark's number."""
+    def watermark(self, nodes: Sequence[int], now: float, timeout_s: float = NEVER) -> int:
+        """Ask nodes for a time to confirm everything queued or written so far, and return the watermark's number."""
         streams = [item for item in self.cache if isinstance(item, SendStream)]
         for stream in streams:
             stream.flush()
@@ -139,7 +163,11 @@ class Sender:
             raise ConfigError("a watermark before any data: there is nothing to confirm")
         # A confirmation covers all older objects, but of each stream only what the receiver knows to have been sent.
         older = (stream for stream in streams if stream.has_data and stream is not newest)
-        return self._flusher.watermark([*older, newest], nodes, now)
+        return self._flusher.watermark([*older, newest], nodes, now, timeout_s)
+
+    def end_watermark(self, number: int, now: float) -> None:
+        """Complete a watermark now: nodes that have not confirmed it have failed. Harmless if it is complete."""
+        self._flusher.end_watermark(number, now)
 
     def send_command(self, content: bytes, is_robust: bool, now: float) -> None:
         """Send a CMD(APPLICATION) once, or, if `is_robust`, as many times as the robust factor says."""
@@ -172,8 +200,8 @@ class Sender:
     def _receive_nack(self, nack: Nack, now: float, by_unicast: bool) -> None:
         self.cache.note_change()
         self._stats.nacks_received += 1
-        is_answer = self.timing.note_feedback(nack, now)
-        fresh = self._repair_queue.add(nack, now, self.window.acking_set.is_stalled(nack.source_id))
+        is_answer = self._note_feedback(nack, now)
+        fresh = self._note_requests(nack, now)
         self._note_heard(nack, is_answer, now)
         if nack.requests and nack.requests[0].items:
             self.flow_control.note_missing(nack.source_id, nack.requests[0].items[0], now)
@@ -189,17 +217,33 @@ class Sender:
             wait_s = (backoff_factor + 1) * self.timing.grtt_s if self._group_is_multicast else 0.0
             self.timers.set(Timer.REPAIR, now + wait_s)
 
+    def _note_requests(self, nack: Nack, now: float) -> int:
+        """Note what a NACK requests, as far as its receiver has credit. Return how many segments of it are new."""
+        acking_set = self.window.acking_set
+        evidence, status = acking_set.evidence_of(nack.source_id), _status_of(nack)
+        if evidence is None or status is None:
+            return self._repair_queue.add(nack, now)
+        segment_bytes = self._config.segment_bytes
+        most = evidence.credit.earn(status.progress, now) // segment_bytes
+        asked_at = self.timing.asked_at(nack, now)
+        fresh = self._repair_queue.add(nack, now, asked_at=asked_at, is_stalled=evidence.is_stalled, most=most)
+        evidence.credit.spend(fresh * segment_bytes)
+        return fresh
+
     def _receive_ack(self, ack: Ack, now: float) -> None:
         self.cache.note_change()
         self._stats.acks_received += 1
-        self._note_heard(ack, self.timing.note_feedback(ack, now), now)
+        self._note_heard(ack, self._note_feedback(ack, now), now)
         if ack.ack_type == AckType.FLUSH and isinstance(ack.content, Position):
             self._flusher.confirm(ack.source_id, ack.content, now)
             self.flow_control.confirm(ack.source_id, ack.content, now)
 
+    def _note_feedback(self, message: FromReceiver, now: float) -> bool:
+        return self.timing.note_feedback(message, now, self.window.acking_set.is_measured(message.source_id))
+
     def _note_heard(self, message: FromReceiver, is_answer: bool, now: float) -> None:
         """Note that a receiver is alive, and what it says of itself."""
-        status = next((each for each in message.extensions if isinstance(each, Status)), None)
+        status = _status_of(message)
         if status is not None:
             sent_bytes = self._stats.payload_bytes_sent
             self.window.acking_set.note_counter(message.source_id, status.progress, sent_bytes, now)
@@ -246,3 +290,7 @@ class Sender:
         if info is not None and len(info) > self._config.segment_bytes:
             raise ConfigError(f"info of {len(info)} bytes: expected {self._config.segment_bytes} at most")
         return info
+
+
+def _status_of(message: FromReceiver) -> Status | None:
+    return next((each for each in message.extensions if isinstance(each, Status)), None)

@@ -139,6 +139,34 @@ class StreamRing:
             self._marks[row] = self._fill + marks[0] + 1
         self._append(np.frombuffer(data, np.uint8))
 
+    def write_alone(self, head: bytes, body: bytes) -> NDArray[np.uint8]:
+        """Write one message, in two parts, as a segment of its own, and return its datagram.
+
+        It must fit, and no segment may be begun. Its header must still be stamped. Call `close_alone` before anything
+        else is written.
+        """
+        row, head_bytes, body_bytes = self.closed % self.rows, len(head), len(body)
+        start = row * self.row_bytes
+        at = start + self.norm_header_bytes
+        middle = at + STREAM_HEADER.size
+        memory, body_at = self.buffer.data, middle + head_bytes
+        end = body_at + body_bytes
+        memory[middle:body_at] = head
+        memory[body_at:end] = body
+        STREAM_HEADER.pack_into(memory, at, head_bytes + body_bytes, 1, self.offset & 0xFFFFFFFF)
+        return self.buffer[start:end]
+
+    def close_alone(self, size: int) -> None:
+        """Complete the segment of `size` bytes that `write_alone` wrote."""
+        row = self.closed % self.rows
+        self._lengths[row] = size
+        self._marks[row] = 1
+        if size < self.segment_bytes:
+            self._short.add(self.closed, self.closed + 1)
+            self._payload[row, size:] = 0  # parity covers the whole row
+        self.offset += size
+        self._advance(1)
+
     def _mark(self, marks: Sequence[int], length: int) -> None:
         """Set the message-start fields of the segments that the next `length` bytes touch: the first mark in each."""
         fresh = (self.closed + (self._fill > 0)) % self.rows

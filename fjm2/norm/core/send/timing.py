@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from fjm2.base.token_bucket import UNLIMITED
 from fjm2.norm.core.config import SenderConfig
 from fjm2.norm.core.events import Event, GrttUpdated
 from fjm2.norm.core.quantize import RTT_MIN_S, quantize_rate, rtt_of
@@ -41,6 +42,8 @@ class Timing:
         self._emit = emit
         self._grtt = Grtt(config)
         self._tfmcc = Tfmcc(config, config.grtt_s) if config.cc else None
+        self.follows_receivers = config.cc
+        """True if the rate depends on receivers' answers, so that probes must accompany data."""
         self.pacer = Pacer(self._tfmcc.bytes_per_s * 8 if self._tfmcc else config.rate_bps)
         self._interval_s = _FIRST_INTERVAL_S
         self._first_probe_at = NEVER
@@ -48,12 +51,9 @@ class Timing:
         """Number of the last probe."""
         self.grtt_q = self._grtt.code(self.bytes_per_s)
         """Code of the round-trip time that every message carries."""
-        stats.grtt_s = self.grtt_s
-
-    @property
-    def grtt_s(self) -> float:
+        self.grtt_s = rtt_of(self.grtt_q)
         """Round-trip time of the group as advertised, in seconds. The timers of sender and receivers depend on it."""
-        return rtt_of(self.grtt_q)
+        stats.grtt_s = self.grtt_s
 
     @property
     def bytes_per_s(self) -> float:
@@ -74,12 +74,7 @@ class Timing:
     @property
     def is_paced(self) -> bool:
         """True if the rate is limited."""
-        return self.pacer.bytes_per_s != NEVER
-
-    @property
-    def follows_receivers(self) -> bool:
-        """True if the rate depends on receivers' answers, so that probes must accompany data."""
-        return self._tfmcc is not None
+        return self.pacer.per_s != UNLIMITED
 
     def probe(self, now: float, is_sending: bool) -> float:
         """Give a new probe its number, and adapt to the answers so far. Return the seconds until the next probe."""
@@ -98,10 +93,13 @@ class Timing:
         # Receivers spread their answers over up to K round trips.
         return max(self._interval_s, (self._config.backoff_factor + 2) * self.grtt_s)
 
-    def note_feedback(self, message: FromReceiver, now: float) -> bool:
-        """Process the round-trip time and the report in a message of a receiver. Return True if it answers a probe."""
+    def note_feedback(self, message: FromReceiver, now: float, is_measured: bool) -> bool:
+        """Process the round-trip time and the report in a message of a receiver. Return True if it answers a probe.
+
+        The round-trip time counts if `is_measured`: somebody who is not waited for must not slow the group down.
+        """
         rtt_s = self._rtt_of(message, now)
-        if rtt_s is not None:
+        if rtt_s is not None and is_measured:
             self._grtt.sample(rtt_s, now)
             self._update()
         tfmcc = self._tfmcc
@@ -121,16 +119,22 @@ class Timing:
 
     def _rtt_of(self, message: FromReceiver, now: float) -> float | None:
         """Return the round-trip time that an echo measures, up to the longest believed; None if no probe was echoed."""
+        sent_at = self.asked_at(message, now)
+        return None if sent_at == -NEVER else min(max(now - sent_at, RTT_MIN_S), self._grtt.believed_max_s)
+
+    def asked_at(self, message: FromReceiver, now: float) -> float:
+        """Return when something must have been sent to reach a receiver just as it sent this message, as its echo of a
+        probe tells; -NEVER if it echoes none."""
         if not (message.grtt_response_s or message.grtt_response_us):
-            return None
+            return -NEVER
         sent_at = time_of_wire(message.grtt_response_s, message.grtt_response_us)
         rtt_s = now - sent_at
         is_ours = -_ROUNDING_S < rtt_s <= self._config.grtt_max_s and sent_at > self._first_probe_at - _ROUNDING_S
-        return min(max(rtt_s, RTT_MIN_S), self._grtt.believed_max_s) if is_ours else None
+        return sent_at if is_ours else -NEVER
 
     def _update(self) -> None:
         code = self._grtt.code(self.bytes_per_s)
         if code != self.grtt_q:
             self.grtt_q = code
-            self._stats.grtt_s = self.grtt_s
+            self._stats.grtt_s = self.grtt_s = rtt_of(code)
             self._emit(GrttUpdated(self.grtt_s))

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fjm2.norm.core.config import SenderConfig
 from fjm2.norm.core.id_pages import IdPages
@@ -13,7 +14,7 @@ from fjm2.norm.core.stats import Stats
 from fjm2.norm.core.train import MADE_TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, Address, Train
 from fjm2.norm.core.wire import Data, Fti, HeaderStamp, Info, Message, Position, payload_id_format
 
-from .objects import RowBuffer, Rows, SendObject
+from .objects import RowBuffer, Rows, SendObject, SendStream
 from .timing import Timing
 
 _HEADER_BYTES_MAX = 44
@@ -132,6 +133,25 @@ class TrainMaker:
         step, group = most * rows.row_bytes, self._group
         self._note(rows)
         return [Train(rows.data[at : at + step], rows.row_bytes, group) for at in range(0, rows.data.size, step)]
+
+    def alone(self, stream: SendStream, index: int, data: NDArray[np.uint8]) -> Train:
+        """Make a train of one segment of a stream, which lies in the ring as `data`. A lone message takes this path.
+
+        Call `note_alone` before anything else is sent.
+        """
+        self._preset(stream)
+        pages = stream.id_pages
+        if pages is None:
+            pages = stream.id_pages = IdPages(self.layout(stream))
+        ring = stream.ring
+        ring.stamp.stamp_one(self._sequence, pages.wire_of(index), index % ring.rows)
+        return Train(data, ring.row_bytes, self._group)
+
+    def note_alone(self, size: int) -> None:
+        """Count the datagram of a lone message, whose length is `size`."""
+        self._sequence = (self._sequence + 1) & 0xFFFF
+        self._stats.datagrams_sent += 1
+        self._stats.bytes_sent += size
 
     def _rows(self, item: SendObject, first: int, count: int) -> Rows:
         self._preset(item)

@@ -4,6 +4,7 @@ A `DataRun` is a part of a train that is handled in one step: its headers are th
 differ only in sequence and position. A run is nearly always a whole train.
 """
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,11 @@ from .positions import PAYLOAD_ID_CODE
 
 DATA_BYTE = VERSION << 4 | MessageType.DATA
 """First byte of every DATA."""
+_SEQUENCE = struct.Struct(">H")
+_SEQUENCE_AT = 2
+"""Offset of the sequence in every NORM message."""
+_PAYLOAD_ID_AT = 16
+"""Offset of the payload id in DATA (RFC 5740, 4.2.1)."""
 STREAM_HEADER = struct_of(STREAM)
 """Format of the stream header, with which each source symbol of a stream begins: length, message start and offset."""
 
@@ -44,11 +50,13 @@ class HeaderStamp:
     __slots__ = (
         "_heads",
         "_lengths",
+        "_memory",
         "_offsets",
         "_payload_ids",
         "_sequences",
         "_starts",
         "_template",
+        "_wire",
         "row_bytes",
     )
 
@@ -59,6 +67,7 @@ class HeaderStamp:
         if row_bytes < dtype.itemsize:
             raise ValueError(f"row_bytes={row_bytes}: expected {dtype.itemsize} at least")
         self.row_bytes = row_bytes
+        self._memory = buffer.data
         rows = buffer.size // row_bytes
         headers = np.ndarray((rows,), dtype, buffer, 0, (row_bytes,))
         self._heads = np.ndarray((rows,), f"V{len(wire)}", buffer, 0, (row_bytes,))
@@ -76,6 +85,7 @@ class HeaderStamp:
         if len(wire) != self._heads.itemsize:
             raise ValueError(f"header of {len(wire)} bytes: expected {self._heads.itemsize}")
         self._template = np.void(wire)
+        self._wire = wire
 
     def stamp(self, sequence: int, payload_ids: NDArray[np.unsignedinteger], row: int = 0) -> None:
         """Write one header for each payload id, from a row on, with consecutive sequence numbers."""
@@ -84,6 +94,14 @@ class HeaderStamp:
         self._heads[row:end] = self._template
         self._sequences[row:end] = _SEQUENCES[sequence : sequence + count]
         self._payload_ids[row:end] = payload_ids
+
+    def stamp_one(self, sequence: int, payload_id: bytes, row: int) -> None:
+        """Do the same for one row, a lone message's. For so little, arrays take longer than bytes."""
+        memory, wire, at = self._memory, self._wire, row * self.row_bytes
+        memory[at : at + len(wire)] = wire
+        _SEQUENCE.pack_into(memory, at + _SEQUENCE_AT, sequence)
+        at += _PAYLOAD_ID_AT
+        memory[at : at + len(payload_id)] = payload_id
 
     def stamp_stream(
         self,

@@ -91,10 +91,16 @@ class AckingSet:
         """Members that came back after a silence, and have not caught up."""
         return [member for node in self.behind if (member := self.members[node]).state is MemberState.RETURNED]
 
-    def is_stalled(self, node: int) -> bool:
-        """Return True if a node is one of `stalled`."""
-        evidence = self._evicted.get(node)
-        return evidence is not None and evidence.is_stalled
+    def is_measured(self, node: int) -> bool:
+        """Return True if the round-trip time of a node counts: it is a member that has confirmed something, or there is
+        none.
+
+        Anyone may claim to be far away, and the round-trip time slows the whole group down.
+        """
+        member = self.members.get(node)
+        if member is not None and not member.is_on_trial:
+            return True
+        return all(other.is_on_trial for other in self.members.values())
 
     # Joining and leaving.
 

@@ -4,6 +4,8 @@ from fjm2.norm.core.ranges import OBJECT_ID, Serial
 from fjm2.norm.core.timers import NEVER
 from fjm2.norm.core.wire import Position
 
+from .repair_credit import RepairCredit
+
 _PAYLOAD_ID = Serial(32)
 _COUNTER = Serial(32)
 _TRIAL_S = 1.0
@@ -33,6 +35,7 @@ class Evidence:
         "_period_s",
         "_stalls",
         "_trial",
+        "credit",
         "is_stalled",
         "moved_at",
     )
@@ -43,6 +46,8 @@ class Evidence:
         """Time of the last progress, or of the beginning."""
         self.is_stalled = False
         """True if the receiver was given up because it made no progress, and has shown none since."""
+        self.credit = RepairCredit()
+        """Its credit for repairs, which depends on its counter."""
         self._stalls = 0
         """Number of times that it was given up for that."""
         self._barred_until = -NEVER

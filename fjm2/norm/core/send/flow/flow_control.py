@@ -22,6 +22,11 @@ _IDLE_MIN_S = 0.01
 """Shortest wait before the end of the sent data is marked: lone messages need not be confirmed one by one."""
 _IDLE_MEMBER_S = 0.002
 """Time that each member adds to that wait: every confirmation is read by all nodes of the group."""
+_STEADY_S = 0.1
+"""Shortest time between two marks of the end of the sent data while a little more is sent all the time. Each mark costs
+every member a confirmation, which delays the message that comes next."""
+_STEADY_SHARE = 4
+"""Share of a stream's ring (1/4) that may be unconfirmed meanwhile: a full ring makes the writer wait."""
 _NODE_ID_BYTES = 4
 """Size of one entry in a FLUSH's list of acking nodes."""
 _ROOM_SHARE = 8
@@ -36,6 +41,9 @@ _ASIDE_ASK_S = 0.25
 """Interval of requests to receivers that are set aside, while there is nothing else to ask."""
 _STALLED_ASK_S = 1.0
 """Interval of requests to receivers that were given up because they made no progress: one that confirms comes back."""
+_CHECK_MAX_S = 0.25
+"""Longest time between two looks at those that hold the sender up. A receiver that pretends to be far away makes
+requests rare, and would otherwise delay its own eviction."""
 _LATE_S = 0.05
 """A timer that is later than this shows that this process did not run. Receivers may have answered meanwhile."""
 
@@ -56,6 +64,8 @@ class FlowControl:
         self._emit = context.emit
         self._is_keeping = False
         """True while streams keep what is confirmed for members that are away."""
+        self._ask_at = 0.0
+        """Time of the next request to those that have not confirmed the mark."""
         self._ask_stalled_at = 0.0
         """Time of the next request to receivers that were given up because they made no progress."""
 
@@ -63,11 +73,11 @@ class FlowControl:
         """Wait for these nodes, and keep the excluded ones from joining by themselves."""
         was_active = self._window.is_active
         self._cache.note_change()
-        self._window.set_nodes(nodes, now, excluded)
+        self._complete(self._window.set_nodes(nodes, now, excluded), now)
         self._keep_for_absent()
         self._adapt_backoff()
         if self._window.is_active != was_active:
-            self._adapt_streams()
+            self._adapt_streams(now)
 
     def forget_receiver(self, node: int, now: float) -> None:
         """Stop waiting for a node that has left."""
@@ -76,7 +86,7 @@ class FlowControl:
         self._keep_for_absent()
         self._adapt_backoff()
         if self._window.is_active != was_active:
-            self._adapt_streams()
+            self._adapt_streams(now)
         self._flusher.excuse(node, now)
 
     def note_heard(self, node: int, is_answer: bool, is_full: bool | None, now: float) -> None:
@@ -98,7 +108,7 @@ class FlowControl:
         was_active = self._window.is_active
         self._acking_set.join(node, self._kept_streams(), now)
         if self._window.is_active and not was_active:
-            self._adapt_streams()
+            self._adapt_streams(now)
             self._timers.set(Timer.WINDOW, now)
         self._adapt_backoff()
 
@@ -113,7 +123,8 @@ class FlowControl:
     def confirm(self, node: int, position: Position, now: float) -> None:
         """Note that a receiver has everything up to a position."""
         self._acking_set.note_confirmed(node, position, now)
-        if self._window.is_marked(position):
+        mark = self._window.mark
+        if mark is not None and position == mark.position:
             self._acking_set.end_stall(node)
         member = self._acking_set.members.get(node)
         if member is not None and position == member.early:
@@ -130,11 +141,26 @@ class FlowControl:
     def mark(self, item: SendObject, now: float, is_idle: bool) -> None:
         """Ask for confirmation of everything sent so far, if it is time to. `item` was sent last."""
         window = self._window
+        if window.sent <= window.confirmed or not window.is_active:
+            return
         if window.is_mark_due(is_idle) and item.next_index:
             self._set_mark(item, now)
-        elif window.is_ahead and window.is_active and not self._timers.is_set(Timer.WINDOW):
-            idle_s = max(_IDLE_MIN_S, len(self._acking_set.members) * _IDLE_MEMBER_S)
-            self._timers.set(Timer.WINDOW, now + max(self._timing.grtt_s, idle_s))
+        elif not self._timers.is_set(Timer.WINDOW):
+            self._timers.set(Timer.WINDOW, now + self._idle_s)
+
+    @property
+    def _idle_s(self) -> float:
+        """Time in seconds without new data after which the end of the sent data is marked."""
+        answer_s = self._timing.grtt_s
+        return max(answer_s, _IDLE_MIN_S, len(self._acking_set.members) * _IDLE_MEMBER_S)
+
+    def _is_steady(self, item: SendObject, now: float) -> bool:
+        """Return True if a stream sends lone messages all the time, so that its end need not be marked yet."""
+        window = self._window
+        if not isinstance(item, SendStream) or now - window.sent_at >= self._idle_s:
+            return False
+        ahead_bytes = (window.sent - window.confirmed) * self._config.segment_bytes
+        return now - window.marked_at < _STEADY_S and ahead_bytes * _STEADY_SHARE < item.capacity_bytes
 
     def _set_mark(self, item: SendObject, now: float) -> None:
         streams = {stream.id: stream.next_index for stream in self._queue if isinstance(stream, SendStream)}
@@ -149,7 +175,7 @@ class FlowControl:
         window = self._window
         if window.answers_by is not None and window.answers_by <= now:
             window.stop_waiting()
-            self._adapt_streams()
+            self._adapt_streams(now)
         if late_s > _LATE_S:
             window.excuse(late_s, now)
         self._evict(now)
@@ -157,21 +183,24 @@ class FlowControl:
         self._complete(window.complete_mark(now), now)
         if window.mark is not None:
             self._tell_full(now)
-            self._request_confirmation(now)
+            if now >= self._ask_at:
+                self._request_confirmation(now)
+            else:
+                self._check_again(now)
         elif self._flusher.last is not None:
-            self.mark(self._flusher.last, now, is_idle=True)
+            self.mark(self._flusher.last, now, is_idle=not self._is_steady(self._flusher.last, now))
             if window.mark is None and self._acking_set.aside:
                 self._ask_aside(self._flusher.last, now)
 
     def _evict(self, now: float) -> None:
-        gone = self._window.evict(now)
+        gone = self._window.evict(now, are_answers_due=now >= self._ask_at)
         for node, reason in gone:
             self._emit(ReceiverEvicted(node, reason))
         if gone:
             self._keep_for_absent()
             self._adapt_backoff()
             if not self._window.is_active:
-                self._adapt_streams()
+                self._adapt_streams(now)
 
     def _set_aside(self, now: float) -> None:
         """Let others go on without members that are silent."""
@@ -233,7 +262,11 @@ class FlowControl:
         self._ask((*mark.waiting, *(self._acking_set.aside - mark.waiting)), mark.position)
         is_still = now - mark.asked_at > self._config.patience_s
         wait_s = max(self._flusher.answers_s(len(mark.waiting)), _STILL_ASK_S if is_still else 0.0)
-        self._timers.set(Timer.WINDOW, now + wait_s)
+        self._ask_at = now + wait_s
+        self._check_again(now)
+
+    def _check_again(self, now: float) -> None:
+        self._timers.set(Timer.WINDOW, min(self._ask_at, now + _CHECK_MAX_S))
 
     def _ask_newcomers(self) -> None:
         """Ask newcomers to confirm where they began. A slow one may take long to reach the mark."""
@@ -279,11 +312,16 @@ class FlowControl:
         are_few = self._window.is_active and len(self._acking_set.members) <= _FEW_NODES_MAX
         self._trains.backoff_factor = 0 if are_few else self._config.backoff_factor
 
-    def _adapt_streams(self) -> None:
+    def _adapt_streams(self, now: float) -> None:
         """Start or stop holding stream data, after the first receiver joined or the last one left.
 
-        What was sent before the first receiver joined need not be confirmed.
+        What was sent before the first receiver joined need not be confirmed. After the last one left, others may still
+        turn up for a moment. The timer ends that even if a stream is full, so that nothing new can be sent.
         """
+        if not self._window.is_active and self._window.is_holding:
+            self._timers.set(
+                Timer.WINDOW, self._window.wait_for_answers(now + self._window.answers_s(self._timing.grtt_s))
+            )
         for item in self._cache:
             if isinstance(item, SendStream):
                 if not self._window.is_holding:

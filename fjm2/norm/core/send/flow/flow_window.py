@@ -18,6 +18,8 @@ from .window_size import WindowSize
 
 _MARKS_PER_WINDOW = 3
 """Marks in one window: enough that one is always in flight, few enough that answers cost little."""
+_ANSWER_GRTTS = 2
+"""Time after the back-off within which first answers to a probe arrive, in GRTTs."""
 _REQUESTS_MIN = 3
 """Requests that a silent member leaves unanswered before it is set aside: single datagrams get lost."""
 
@@ -45,6 +47,8 @@ class FlowWindow:
 
     def __init__(self, config: SenderConfig) -> None:
         self._strategy = config.flow
+        self._is_waiting = config.flow is not Flow.MAX
+        self._answer_grtts = config.backoff_factor + _ANSWER_GRTTS
         self._timeout_s = config.ack_timeout_s
         self.acking_set = AckingSet(config)
         """The receivers that are waited for."""
@@ -52,9 +56,11 @@ class FlowWindow:
         self.size = WindowSize(config)
         """Size of the window, and the measurements that it depends on."""
         self._segments = self.size.segments
-        self._max_segments = self.size.max_segments
         self.sent = 0
         """Number of segments sent, of all objects. Segments sent again do not count."""
+        self.sent_at = self.marked_at = -NEVER
+        """Time of the last segment sent for the first time; `marked_at` is that of the last mark, if only lone segments
+        were sent since."""
         self.confirmed = 0
         """Segments that all members have confirmed, without those that are set aside."""
         self.held: int | None = None
@@ -69,12 +75,7 @@ class FlowWindow:
     @property
     def is_active(self) -> bool:
         """True if there are receivers to wait for."""
-        return bool(self._members) and self._strategy is not Flow.MAX
-
-    @property
-    def is_ahead(self) -> bool:
-        """True if some of what was sent is not confirmed."""
-        return self.sent > self.confirmed
+        return self._is_waiting and bool(self._members)
 
     @property
     def is_holding(self) -> bool:
@@ -97,33 +98,49 @@ class FlowWindow:
             return True
         return sent_mark <= (self.confirmed if self.held is None else min(self.held, self.confirmed))
 
-    def room(self, now: float, answers_s: float) -> int:
+    def answers_s(self, grtt_s: float) -> float:
+        """Return the time in seconds within which first answers to a probe arrive, if a round trip takes `grtt_s`."""
+        return self._answer_grtts * grtt_s
+
+    def room(self, now: float, grtt_s: float) -> int:
         """Return the number of segments that may be sent now.
 
-        Before the first answer, the sender fills one window, and waits once, for at most `answers_s` seconds, for
+        Before the first answer, the sender fills one window, and waits once, for as long as first answers take, for
         receivers to appear.
         """
-        if not self.is_active:
+        if not (self._is_waiting and self._members):
             if not self.is_holding:
                 self.confirmed = self.sent
-                return self._max_segments
-            if self._answers_by is None:
-                self._answers_by = now + answers_s
+                return self.size.max_segments
+            self.wait_for_answers(now + self.answers_s(grtt_s))
         return self.confirmed + self._segments - self.sent
+
+    def wait_for_answers(self, until: float) -> float:
+        """Wait for first answers, unless a time was set before. Return the time until which the sender waits."""
+        if self._answers_by is None:
+            self._answers_by = until
+        return self._answers_by
 
     def stop_waiting(self) -> None:
         """Go on without receivers: none has answered in time."""
         self._answers_by = NEVER
 
-    def set_nodes(self, nodes: frozenset[int], now: float, excluded: frozenset[int]) -> None:
-        """Wait for `nodes`, and keep `excluded` nodes from joining by themselves."""
+    def set_nodes(self, nodes: frozenset[int], now: float, excluded: frozenset[int]) -> Mark | None:
+        """Wait for `nodes`, and keep `excluded` nodes from joining by themselves.
+
+        Return the mark if only others had not confirmed it.
+        """
         self.acking_set.replace(nodes, now, excluded)
         if self.mark is not None:
             self.mark.waiting &= nodes
+        return self.complete_mark(now)
 
-    def note_sent(self, count: int) -> None:
+    def note_sent(self, count: int, now: float) -> None:
         """Count segments sent for the first time."""
         self.sent += count
+        self.sent_at = now
+        if count > 1:
+            self.marked_at = -NEVER
 
     def note_requested(self, node: int, count: int) -> None:
         """Count segments that a receiver requested again. What it lacks since it was away was not lost just now."""
@@ -142,13 +159,10 @@ class FlowWindow:
     def set_mark(self, position: Position, streams: dict[int, int], now: float) -> Mark:
         """Mark what has been sent so far."""
         acking_set = self.acking_set
+        self.marked_at = now
         waiting = set(self._members) - acking_set.aside or set(self._members)
         self.mark = Mark(position, self.sent, waiting, streams, now, is_disturbed=self.held is not None)
         return self.mark
-
-    def is_marked(self, position: Position) -> bool:
-        """Return True if a position is that of the current mark."""
-        return self.mark is not None and position == self.mark.position
 
     def confirm(self, node: int, position: Position, now: float) -> Mark | None:
         """Note a confirmation. Return the mark if all members have confirmed it by now, else None."""
@@ -167,15 +181,22 @@ class FlowWindow:
             self.mark.waiting.discard(node)
         return self.complete_mark(now)
 
-    def evict(self, now: float) -> list[tuple[int, EvictionReason]]:
-        """Evict members that are silent or make no progress. Return them, with the reason."""
+    def evict(self, now: float, are_answers_due: bool) -> list[tuple[int, EvictionReason]]:
+        """Evict members that are silent or make no progress. Return them, with the reason.
+
+        Nobody counts as silent before `are_answers_due`: answers to the latest request may still be on their way.
+        """
         acking_set, mark = self.acking_set, self.mark
         if mark is not None and now - mark.asked_at < self._timeout_s and not (acking_set.behind or acking_set.aside):
             return []
         waiting = set[int]() if mark is None else mark.waiting
         asked_at = now if mark is None else mark.asked_at
         found = ((node, acking_set.reason_to_evict(node, asked_at, now)) for node in {*waiting, *acking_set.aside})
-        gone = [(node, reason) for node, reason in found if reason is not None]
+        gone = [
+            (node, reason)
+            for node, reason in found
+            if reason is EvictionReason.NO_PROGRESS or (reason is EvictionReason.SILENT and are_answers_due)
+        ]
         acking_set.evict(gone, now)
         waiting.difference_update(node for node, _ in gone)
         return gone
