@@ -75,6 +75,11 @@ class BytesMessage(SequentialMessage):
     _kind = Kind.BYTES
     """Kind of the message: its body is bytes."""
 
+    def __init__(self, data: bytes | bytearray | memoryview = b"") -> None:
+        super().__init__()
+        if data:
+            self._body = data if type(data) is bytes else to_stored_bytes(data)
+
     @property
     def body_length(self) -> int:
         """Length of the whole body in bytes, independent of the position."""

@@ -6,8 +6,8 @@ They are frozen and hashable. Two are equal if kind and name are.
 import logging
 import re
 import zlib
-from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar, cast
 
 from fjm2.base.logs import Log
 
@@ -33,6 +33,8 @@ _OWN_LEVEL: Final = "FJM2"
 
 _SCHEMES = re.compile(r"^(temp-)?(topic|queue)://+")
 """Schemes that other providers write before a name."""
+_ODD = re.compile(r"[*>#+]|://")
+"""Characters that names of topics seldom have on purpose."""
 _SHOWN_CHARACTERS_MAX = 60
 """Length of an excerpt in an error message, so that it fits a line of a log."""
 
@@ -116,6 +118,11 @@ def not_a_destination(value: object, kind: type[Destination] | None = None) -> I
     )
 
 
+_topics: "dict[str, Topic]" = {}
+"""Topics by name. Programs name the same few in each call, and to make a topic takes half as long as to send to it.
+Cleared when full."""
+
+
 class Topic(Destination):
     """A destination whose messages go to every subscription. For several topics at once, see `TopicPattern`."""
 
@@ -123,10 +130,22 @@ class Topic(Destination):
     kind_flags = 0
     _SCHEME = "topic"
 
+    def __new__(cls, name: str, *_: Any) -> Self:
+        known = _topics.get(name) if cls is Topic and type(name) is str else None
+        return object.__new__(cls) if known is None else cast(Self, known)
+
     def __init__(self, name: str) -> None:
+        if type(name) is str and _topics.get(name) is self:
+            return
         super().__init__(name)
-        if ("*" in name or ">" in name) and not self.kind_flags:
-            _tell_wildcards(name)
+        if self.kind_flags:
+            return
+        if _ODD.search(name):
+            _tell_odd_topic(name)
+        elif type(self) is Topic and len(self.encoded_name) <= SEEN_BYTES_MAX:
+            if len(_topics) >= _SEEN_MAX:
+                _topics.clear()
+            _topics[self.name] = self
 
     @property
     def topic_name(self) -> str:
@@ -167,7 +186,7 @@ class TopicPattern(Destination):
         levels = tuple(_LEVEL.findall(name))
         for number, level in enumerate(levels):
             word = level[number > 0 :]
-            if ("*" in word or ">" in word) and word not in ("*", ">"):
+            if has_wildcards(word) and word not in ("*", ">"):
                 raise InvalidDestinationError(
                     f"{self!r}: the level {word!r} has more than a wildcard: expected '*' or '>' alone"
                 )
@@ -176,6 +195,10 @@ class TopicPattern(Destination):
                     f"{self!r}: expected '>' at the end only, as it matches all further levels"
                 )
         object.__setattr__(self, "levels", levels)
+        meant = _translated(levels)
+        if meant != name and not _is_told(name):
+            text = f"{called(TopicPattern, name)}: # and + are ordinary levels, as of topics: use "
+            log.tell(logging.WARNING, "wildcard_unknown", text + called(TopicPattern, meant), about=name)
         # No frame has such a hash: a topic of the same name is another destination.
         object.__setattr__(self, "frame_hash", self.frame_hash | _NO_HASH_BIT)
 
@@ -188,25 +211,56 @@ class TopicPattern(Destination):
         return bool(found.find(topic))
 
 
+def has_wildcards(name: str) -> bool:
+    """Return True if a name looks like a pattern of topics."""
+    return "*" in name or ">" in name
+
+
 _TOLD_MAX: Final = 1024
 """Greatest number of names that are told: a program that has more has heard of it."""
 _told: set[str] = set()
 
 
-def _tell_wildcards(name: str) -> None:
-    """Warn once of a topic whose name looks like a pattern."""
+def _is_told(name: str) -> bool:
+    """Return True if a name was told before. It counts as told from now on."""
     if name in _told or len(_told) >= _TOLD_MAX:
-        return
+        return True
     _told.add(name)
+    return False
+
+
+def _tell_odd_topic(name: str) -> None:
+    """Warn once of a topic whose name looks like a pattern, or like a topic as `str` shows it."""
+    scheme = _SCHEMES.match(name)
+    if scheme is not None:
+        if not _is_told(name):
+            plain = called(Topic, name[scheme.end() :] or "prices")
+            text = f"{called(Topic, name)} is another topic than {plain}: use that, without {scheme[0]}"
+            log.tell(logging.WARNING, "scheme_in_topic", text, about=name)
+        return
+    meant = _translated(_LEVEL.findall(name))
+    if (meant == name and not has_wildcards(name)) or _is_told(name):
+        return
     try:
-        TopicPattern(name)
-        pattern = name
+        TopicPattern(meant)
     except InvalidDestinationError:
-        pattern = "prices.>"
+        meant = "prices.>"
     text = (
         f"{called(Topic, name)} is one topic, of this very name: to consume from all topics that match a pattern, use "
     )
-    log.tell(logging.WARNING, "wildcard_in_topic", text + called(TopicPattern, pattern), about=name)
+    log.tell(logging.WARNING, "wildcard_in_topic", text + called(TopicPattern, meant), about=name)
+
+
+def _translated(levels: Sequence[str]) -> str:
+    """Return a pattern with `>` and `*` in place of `#` and `+`, the wildcards of MQTT and AMQP."""
+    words = list(levels)
+    for number, level in enumerate(levels):
+        word = level[number > 0 :]
+        if word == "+":
+            words[number] = level[:-1] + "*"
+        elif word == "#" and number == len(levels) - 1:
+            words[number] = level[:-1] + ">"
+    return "".join(words)
 
 
 def not_sendable(pattern: TopicPattern) -> InvalidDestinationError:
@@ -397,6 +451,6 @@ def _received(kind: type[Destination], name: str) -> Destination:
     """Return a destination that is no program's own choice: nobody is warned of its name."""
     if kind is not Topic:
         return kind(name)
-    made = Topic.__new__(Topic)
+    made = object.__new__(Topic)
     Destination.__init__(made, name)
     return made

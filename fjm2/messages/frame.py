@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final, overload
 
 from .client_headers import ClientHeaders
 from .destination import KIND_FLAGS, Destination
@@ -85,6 +85,8 @@ class FrameWriter:
     """Encodes the messages of one connection as numbered frames."""
 
     __slots__ = ("connection_id", "number")
+    writes_bodies: ClassVar[bool] = True
+    """True if frames may be made of bodies, by `write_body` or as an array. Otherwise each is made from a message."""
 
     def __init__(self, connection_id: int, number: int = 0) -> None:
         self.connection_id = connection_id
@@ -138,6 +140,41 @@ class FrameWriter:
         )
         stamp(message, header, destination, timestamp + delivery_delay if delivery_delay else None)
         return HEADER.pack(*header) + name + properties + sections, body
+
+    def write_body(
+        self,
+        kind: int,
+        properties: bytes,
+        body: bytes,
+        destination: Destination,
+        flags: int,
+        priority: int,
+        timestamp: int,
+        expiration: int = 0,
+    ) -> Parts:
+        """Return the frame of a message that has nothing but properties and a body, both encoded already."""
+        name = destination.encoded_name
+        name_bytes, property_bytes = len(name), len(properties)
+        frame_bytes = HEADER_BYTES + name_bytes + property_bytes + len(body)
+        if frame_bytes > FRAME_BYTES_MAX:
+            raise too_large(frame_bytes)
+        self.number = number = self.number + 1
+        head = HEADER.pack(
+            VERSION,
+            kind,
+            flags | destination.kind_flags,
+            priority,
+            frame_bytes,
+            destination.frame_hash,
+            name_bytes,
+            property_bytes,
+            0,
+            self.connection_id,
+            number,
+            timestamp,
+            expiration,
+        )
+        return head + name + properties, body
 
 
 def seal(parts: Parts, transaction: Transaction) -> Parts:
@@ -227,6 +264,17 @@ def body_place(header: Header) -> int:
     return HEADER_BYTES + header[NAME_BYTES] + header[PROPERTY_BYTES] + header[SECTION_BYTES]
 
 
+def is_valid(header: Header) -> bool:
+    """Return True if a header's fields make sense together, and belong to a message of one frame."""
+    return (
+        header[0] == VERSION
+        and header[KIND] <= KIND_MAX
+        and header[PRIORITY] <= PRIORITY_MAX
+        and header[NAME_BYTES] > 0
+        and body_place(header) <= header[FRAME_BYTES]
+    )
+
+
 def is_well_formed(buffer: bytes, start: int, header: Header) -> bool:
     """Return True if all of a frame but its body can be decoded. Bodies are decoded when they are accessed."""
     try:
@@ -258,6 +306,32 @@ _PIECES_MAX: Final = 1024
 than their bytes."""
 
 
+class MarksBehind(Sequence[int]):
+    """Marks from an index on, counted from there. They are computed when first used, which is seldom."""
+
+    __slots__ = ("_first", "_marks", "_places")
+
+    def __init__(self, marks: Sequence[int], first: int) -> None:
+        self._marks = marks
+        self._first = first
+        self._places: list[int] | None = None
+
+    def _made(self) -> list[int]:
+        if self._places is None:
+            self._places = [mark - self._first for mark in self._marks if mark >= self._first]
+        return self._places
+
+    def __len__(self) -> int:
+        return len(self._made())
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        return self._made()[index]
+
+
 class FrameReader:
     """Finds the frames in the runs of one stream.
 
@@ -268,13 +342,13 @@ class FrameReader:
 
     __slots__ = (
         "_header",
-        "_held_bytes",
         "_is_synced",
         "_merged",
         "_pieces",
         "_shows_skips",
         "drops",
         "frame_bytes_max",
+        "held_bytes",
     )
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, shows_skips: bool = False) -> None:
@@ -284,16 +358,12 @@ class FrameReader:
         self._is_synced = False
         self._pieces: list[bytes] = []
         """Pieces of the incomplete frame."""
-        self._held_bytes = 0
+        self.held_bytes = 0
+        """Number of bytes held of an incomplete frame."""
         self._merged = 0
         """Number of pieces at the start of the list that were joined from small pieces."""
         self._header: Header | None = None
         """Header of the incomplete frame; None until all of the header has come."""
-
-    @property
-    def held_bytes(self) -> int:
-        """Number of bytes held of an incomplete frame."""
-        return self._held_bytes
 
     def reset(self) -> None:
         """Drop the incomplete frame after a gap. Reading restarts at the next message mark."""
@@ -316,7 +386,7 @@ class FrameReader:
         elif self._header is not None:
             at = self._continue(self._header, run, marks, frames)
         elif self._pieces:
-            shift = self._held_bytes
+            shift = self.held_bytes
             run = b"".join((*self._pieces, run))
             self._release()
         unpack, longest, size = HEADER.unpack_from, self.frame_bytes_max, len(run)
@@ -345,9 +415,28 @@ class FrameReader:
             self._hold(run[at:])
         return frames
 
+    def split(self, data: bytes, marks: Sequence[int]) -> tuple[list[Frame], bytes, int, int]:
+        """Complete the frame that is held. Return what ends in it, the data, the index in them at which the next frame
+        begins, and the number of bytes that were held and stand before the given data now. What lies behind the index
+        must be read next. The data are empty if they had to be read as a whole."""
+        if not self._is_synced:
+            return self.feed(data, marks), b"", 0, 0
+        frames: list[Frame] = []
+        at = held = 0
+        if self._header is not None:
+            at = self._header[FRAME_BYTES] - self.held_bytes
+            if at > len(data):
+                return self.feed(data, marks), b"", 0, 0
+            frames = self.feed(data[:at])
+        elif self._pieces:
+            held = self.held_bytes
+            data = b"".join((*self._pieces, data))
+            self._release()
+        return frames, data, at, held
+
     def _continue(self, header: Header, run: bytes, marks: Sequence[int], frames: list[Frame]) -> int:
         """Add a run to the incomplete frame. Return the index in the run at which reading continues."""
-        missing = header[FRAME_BYTES] - self._held_bytes
+        missing = header[FRAME_BYTES] - self.held_bytes
         if missing <= len(run):
             self._pieces.append(run[:missing])
             frame = b"".join(self._pieces)
@@ -397,12 +486,12 @@ class FrameReader:
 
     def _hold(self, piece: bytes) -> None:
         self._pieces.append(piece)
-        self._held_bytes += len(piece)
+        self.held_bytes += len(piece)
         if len(self._pieces) - self._merged > _PIECES_MAX:
             self._pieces[self._merged :] = [b"".join(self._pieces[self._merged :])]
             self._merged += 1
 
     def _release(self) -> None:
         self._pieces = []
-        self._held_bytes = self._merged = 0
+        self.held_bytes = self._merged = 0
         self._header = None

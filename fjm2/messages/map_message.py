@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from fjm2.base.quantities import counted, shortened
 
@@ -33,20 +33,12 @@ from .types import (
     to_stored_object,
     to_stored_string,
 )
-from .values import decode_value, encode_value
+from .values import OBJECT_ENCODERS, decode_value, encode_value, excerpt
 
 _PREVIEW_ITEMS_MAX: Final = 5
 """Items that `repr` shows."""
 _PREVIEW_BYTES_MAX: Final = 1 << 16
 """Longest received body that is decoded for `repr`. Of a longer one, only the size is shown."""
-_EXCERPT_MAX: Final = 20
-"""Characters or bytes of an item that `repr` shows."""
-
-
-def _excerpt(value: Value) -> str:
-    if isinstance(value, str | bytes) and len(value) > _EXCERPT_MAX:
-        return f"{value[:_EXCERPT_MAX]!r}..."
-    return repr(value)
 
 
 class MapMessage(Message, Mapping[str, Value]):
@@ -60,9 +52,12 @@ class MapMessage(Message, Mapping[str, Value]):
     _kind = Kind.MAP
     """Kind of the message: its body is a map."""
 
-    def __init__(self) -> None:
+    def __init__(self, items: Mapping[str, object] | None = None) -> None:
         super().__init__()
         self._body = {}
+        if items is not None:
+            for name, value in items.items():
+                self.set_object(name, value)
 
     def clear_body(self) -> None:
         """Remove all items, and make the body writable."""
@@ -201,14 +196,11 @@ class MapMessage(Message, Mapping[str, Value]):
     def _get_body(self) -> dict[str, Value]:
         return dict(self._items())
 
-    def _is_nothing(self, body: object) -> bool:
-        return not body
-
     def _preview(self) -> str:
         if self._body is UNREAD and self._encoded_body is not None and len(self._encoded_body) > _PREVIEW_BYTES_MAX:
             return f"a map of {counted(len(self._encoded_body), 'byte')}"
         items = self._items()
-        some = [f"{shortened(name, 20)}={_excerpt(value)}" for name, value in islice(items.items(), _PREVIEW_ITEMS_MAX)]
+        some = [f"{shortened(name, 20)}={excerpt(value)}" for name, value in islice(items.items(), _PREVIEW_ITEMS_MAX)]
         return f"{', '.join(some)}, ... of {counted(len(items), 'item')}" if len(items) > len(some) else ", ".join(some)
 
     def _load_body(self) -> None:
@@ -220,6 +212,39 @@ class MapMessage(Message, Mapping[str, Value]):
             items = self._items().items()
             self._encoded_body = b"".join([encode_value(part) for item in items for part in item])
         return self._encoded_body
+
+
+_NAMES_MAX: Final = 4096
+"""Entries of a cache: far more than programs use, and a bound for those that make names up."""
+_NAME_CHARACTERS_MAX: Final = 64
+"""Longest name in the cache: longer ones rarely repeat, and would cost memory."""
+_known_names: dict[str, bytes] = {}
+"""Encoded names of items. Cleared when full."""
+
+
+def encode_items(items: Mapping[Any, Any]) -> bytes | None:
+    """Return the body of a `MapMessage` with these items. Return None if they need the conversions of its setters, or
+    if it would refuse them."""
+    parts: list[bytes] = []
+    try:
+        for name, value in items.items():
+            encode = OBJECT_ENCODERS.get(type(value))
+            if encode is None or type(name) is not str or not name:
+                return None
+            parts.append(_known_names.get(name) or _encode_name(name))
+            parts.append(encode(value))
+    except MessageFormatError:
+        return None
+    return b"".join(parts)
+
+
+def _encode_name(name: str) -> bytes:
+    encoded = encode_value(name)
+    if len(name) <= _NAME_CHARACTERS_MAX:
+        if len(_known_names) >= _NAMES_MAX:
+            _known_names.clear()
+        _known_names[name] = encoded
+    return encoded
 
 
 def _decode_items(data: bytes) -> dict[str, Value]:

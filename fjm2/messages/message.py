@@ -50,6 +50,8 @@ from .properties import (
     decode_properties,
     encode_properties,
     known_names,
+    preview,
+    stored_property,
     travels,
 )
 from .types import (
@@ -73,7 +75,6 @@ from .types import (
     to_stored_bytes,
     to_stored_double,
     to_stored_int,
-    to_stored_property,
     to_stored_string,
 )
 
@@ -399,11 +400,7 @@ class Message:
 
     def set_object_property(self, name: str, value: PropertyValue) -> None:
         """Set a property with the type of the value. An int becomes an int if it fits 32 bits, a long otherwise."""
-        try:
-            stored = to_stored_property(value)
-        except MessageFormatError as error:
-            raise type(error)(f"property {name!r}: {error}") from None
-        self._set_property(name, stored)
+        self._set_property(name, stored_property(name, value))
 
     def _set_property(self, name: str, value: PropertyValue) -> None:
         if self._are_properties_read_only:
@@ -427,12 +424,13 @@ class Message:
     def get_body(self, type: builtins.type[_T]) -> _T | None:  # noqa: A002
         """Return the body if it is of this type, or None if the message has no body.
 
-        Raise MessageFormatError if the body is of another type. An empty bytes or map body is returned if the type fits
-        it, and counts as no body if not. Of a type like `dict[str, int]`, only `dict` is checked.
+        Raise MessageFormatError if the body is of another type. An empty bytes body is returned if the type fits it,
+        and counts as no body if not. Of a type like `dict[str, int]`, only `dict` is checked.
         """
         body = self._get_body()
         if _is_of(body, type):
-            return cast(_T, body)
+            content: _T = body
+            return content
         if self._is_nothing(body):
             return None
         raise MessageFormatError(f"the body of {self!r} is a {_kind_name(body)}: expected a {type.__name__}")
@@ -449,7 +447,7 @@ class Message:
         """Return True if this body counts as no body."""
         return body is None
 
-    def _get_body(self) -> object:
+    def _get_body(self) -> Any:
         """Return the whole body; None if there is none.
 
         Raise MessageFormatError if this kind of body cannot be returned whole.
@@ -476,14 +474,13 @@ class Message:
         return DONE if self._acknowledge is None else self._acknowledge()
 
     def __repr__(self) -> str:
-        """Return type, id, destination, names of properties and the beginning of the body. Nothing in it is long."""
+        """Return type, id, destination, properties and the beginning of the body. Nothing in it is long."""
         told = [_name_of(self), shortened(self.message_id or "without id", _SHOWN_CHARACTERS_MAX)]
         try:
             if self.destination is not None:
                 told.append(f"to {shortened(str(self.destination), _SHOWN_CHARACTERS_MAX)}")
-            names = [shortened(name, 30) for name in sorted(self.property_names() - {DELIVERY_COUNT})]
-            if names:
-                told.append(f"with {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}")
+            if shown := preview(self.properties):
+                told.append(f"with {shown}")
             if self._delivery_count > 1:
                 told.append(f"delivery {self._delivery_count}")
             body = self._preview()

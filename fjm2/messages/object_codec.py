@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any, Final, Protocol, cast
 
 from .errors import JMSSecurityError, MessageFormatError
-from .types import decode_text, encode_text
+from .types import conversion_of, decode_text, encode_text
 
 
 class ObjectFormat(IntEnum):
@@ -56,7 +56,8 @@ class SafeCodec:
         try:
             return bytes((ObjectFormat.SAFE,)) + b"".join(_encode(value, 0))
         except MessageFormatError as error:
-            place = _place_of_fault(value, 0)
+            path = _path_to_fault(value, 0) or ()
+            place = "".join(f"[{key!r:.40}]" for key in path) if len(path) <= DEPTH_MAX else ""
             raise MessageFormatError(f"{place}: {error}" if place else str(error)) from None
 
     def decode(self, data: bytes) -> object:
@@ -89,30 +90,33 @@ def _encode(value: object, depth: int) -> Iterator[bytes]:
     else:
         raise MessageFormatError(
             f"{kind.__name__} cannot be sent: expected None, bool, int, float, str, bytes, or a list, tuple or dict of "
-            "these; other classes need a PickleCodec"
+            f"these; {conversion_of(value)}, or name its class in a PickleCodec"
         )
 
 
-def _place_of_fault(value: object, depth: int) -> str | None:
-    """Return where in an object the first part is that cannot be encoded, as in `['items'][2]`; "" if it is the object
-    itself, and None if there is none that is not too deep."""
+def _path_to_fault(value: object, depth: int) -> tuple[object, ...] | None:
+    """Return the keys that lead to the first part of an object that cannot be encoded, as in `("items", 2)`; () if it
+    is the object itself, and None if there is no such part.
+
+    A part that is too deep is one: an object that contains itself has too many others to look at.
+    """
     if depth > DEPTH_MAX:
-        return None
+        return ()
     parts: Iterable[tuple[object, object]]
     if type(value) is dict:
-        parts = [pair for key, item in value.items() for pair in ((key, key), (key, item))]
+        parts = (pair for key, item in value.items() for pair in ((key, key), (key, item)))
     elif type(value) in (list, tuple):
         parts = enumerate(cast(Sequence[object], value))
     else:
         try:
             _LEAF_ENCODERS[type(value)](value)
         except (KeyError, MessageFormatError):
-            return ""
+            return ()
         return None
     for key, part in parts:
-        place = _place_of_fault(part, depth + 1)
-        if place is not None:
-            return f"[{key!r:.40}]{place}"
+        path = _path_to_fault(part, depth + 1)
+        if path is not None:
+            return key, *path
     return None
 
 

@@ -1,12 +1,18 @@
 """A message whose body is a Python object."""
 
 import builtins
+from typing import Final
 
-from fjm2.base.quantities import counted
+from fjm2.base.quantities import counted, shortened
 
 from .header import FLAGS, NULL_BODY, Kind
 from .message import UNREAD, Message
-from .object_codec import SAFE_CODEC, ObjectCodec
+from .object_codec import SAFE_CODEC, ObjectCodec, ObjectFormat, PickleCodec, SafeCodec
+
+_PREVIEW_CHARACTERS_MAX: Final = 60
+"""Characters of the object that `repr` shows."""
+_PREVIEW_BYTES_MAX: Final = 4096
+"""Longest encoded object that is decoded for `repr`. Of a longer one, only the size is shown."""
 
 
 class ObjectMessage(Message):
@@ -48,8 +54,14 @@ class ObjectMessage(Message):
         return self.object
 
     def _preview(self) -> str:
-        encoded = self._encode_body()  # not decoded: a pickle would run code
-        return "no object" if encoded is None else f"an object of {counted(len(encoded), 'byte')}"
+        encoded = self._encode_body()
+        if encoded is None:
+            return "no object"
+        # Decoding anything else, such as a pickle, would run code.
+        is_plain = type(self.codec) in (SafeCodec, PickleCodec) and encoded[:1] == bytes((ObjectFormat.SAFE,))
+        if not is_plain or len(encoded) > _PREVIEW_BYTES_MAX:
+            return f"an object of {counted(len(encoded), 'byte')}"
+        return shortened(repr(SAFE_CODEC.decode(encoded)), _PREVIEW_CHARACTERS_MAX)
 
     def _load_body(self) -> None:
         self._encode_body()

@@ -4,13 +4,22 @@ An encoded property is the length of its name (2 bytes), the name in UTF-8, and 
 """
 
 import struct
-from collections.abc import Iterator, Mapping
-from typing import Final, Protocol, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, Union, cast
+
+from fjm2.base.quantities import shortened
 
 from .errors import MessageFormatError
-from .selector.names import is_identifier
-from .types import Char, PropertyValue, Value, decode_text
-from .values import Tag, decode_value, encode_value, value_end
+from .selector.names import is_identifier, keyword
+from .types import INT_MAX, INT_MIN, Char, PropertyValue, Value, decode_text, to_stored_property
+from .values import Tag, decode_value, encode_value, excerpt, value_end
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PropertyColumn: TypeAlias = Union[PropertyValue, Sequence[PropertyValue], "NDArray[Any]"]
+"""A value that all messages of a batch get, or a list or array of one value for each."""
 
 GROUP_ID: Final = "JMSXGroupID"
 GROUP_SEQUENCE: Final = "JMSXGroupSeq"
@@ -21,13 +30,27 @@ _CLIENTS_OWN: dict[str, type] = {GROUP_ID: str, GROUP_SEQUENCE: int}
 
 _NAME_BYTES_MAX = 0xFFFF  # the wire has 16 bits for the length
 _NAMES_MAX = 4096  # entries of a cache: far more than programs use, and a bound for those that make names up
+_KNOWN_NAME_CHARACTERS_MAX = 64  # longer names are rare, and would cost memory
+_SHOWN_MAX = 4
+"""Properties that `repr` of a message shows."""
+_SHOWN_CHARACTERS_MAX = 20
+"""Characters of a property's name that it shows."""
 _LENGTH = struct.Struct("!H")
 _INT = struct.Struct("!Bi")
 _STRING = struct.Struct("!BI")
-_INT_TAG, _STRING_TAG = int(Tag.INT), int(Tag.STRING)
+_DOUBLE = struct.Struct("!Bd")
+_INT_TAG, _STRING_TAG, _DOUBLE_TAG = int(Tag.INT), int(Tag.STRING), int(Tag.DOUBLE)
+
+
+@lru_cache(_NAMES_MAX)
+def _encode_short(name: str) -> bytes:
+    encoded = name.encode()
+    return _LENGTH.pack(len(encoded)) + encoded
 
 
 def _encode_name(name: str) -> bytes:
+    if len(name) <= _KNOWN_NAME_CHARACTERS_MAX:
+        return _encode_short(name)
     encoded = name.encode()
     if len(encoded) > _NAME_BYTES_MAX:
         raise ValueError(f"a name of {len(encoded)} bytes: expected at most {_NAME_BYTES_MAX}")
@@ -50,6 +73,8 @@ def check_name(name: str, value: PropertyValue) -> None:
     type."""
     if not isinstance(name, str) or not name:
         raise ValueError(f"{name!r} is not a property name: expected a non-empty string")
+    if word := keyword(name):
+        raise ValueError(f"{name!r} is not a property name: {word} is a word of selectors, in any case of its letters")
     if not is_identifier(name):
         raise ValueError(f"{name!r} is not a property name: expected letters, digits, _ and $, with no digit first")
     if name.startswith("JMS"):
@@ -59,6 +84,22 @@ def check_name(name: str, value: PropertyValue) -> None:
     if len(known_names) >= _NAMES_MAX:
         known_names.clear()
     known_names[name] = encoded
+
+
+def stored_property(name: str, value: object) -> PropertyValue:
+    """Return the value of a property as it is stored. Raise MessageFormatError if its type cannot be sent."""
+    try:
+        return to_stored_property(value)
+    except MessageFormatError as error:
+        raise type(error)(f"property {name!r}: {error}") from None
+
+
+def checked_property(name: str, value: object) -> PropertyValue:
+    """Return the value of a property as it is stored. Raise an error if an application may not set it."""
+    stored = stored_property(name, value)
+    if name not in known_names:
+        check_name(name, stored)
+    return stored
 
 
 def _check_reserved(name: str, value: PropertyValue) -> None:
@@ -81,8 +122,30 @@ def encode_properties(properties: Mapping[str, PropertyValue]) -> bytes:
             parts.append(_known_texts.get(item) or _encode_text(name, value))
         elif type(value) is int:
             parts.append((known_names.get(name) or _entry(name)) + _INT.pack(_INT_TAG, value))
+        elif type(value) is float:
+            parts.append((known_names.get(name) or _entry(name)) + _DOUBLE.pack(_DOUBLE_TAG, value))
         else:
             parts.append(_entry(name) + encode_value(value))
+    return b"".join(parts)
+
+
+def encode_given(items: Iterable[tuple[str, PropertyValue]]) -> bytes:
+    """Return properties encoded, for values as applications pass them. Raise an error if an application may not set one
+    of them."""
+    parts = []
+    for item in items:
+        name, value = item
+        entry = known_names.get(name)
+        if entry is None:
+            parts.append(encode_properties({name: checked_property(name, value)}))
+        elif type(value) is str and item in _known_texts:
+            parts.append(_known_texts[item])
+        elif type(value) is int and INT_MIN <= value <= INT_MAX:
+            parts.append(entry + _INT.pack(_INT_TAG, value))
+        elif type(value) is float:
+            parts.append(entry + _DOUBLE.pack(_DOUBLE_TAG, value))
+        else:
+            parts.append(encode_properties({name: stored_property(name, value)}))
     return b"".join(parts)
 
 
@@ -128,6 +191,28 @@ def find_property(data: bytes, at: int, end: int, name: str) -> PropertyValue:
     return None
 
 
+def place_of(data: bytes, at: int, end: int, name: str, structure: list[int]) -> int | None:
+    """Return the index of the tag of a property, or None if there is no such property. Raise MessageFormatError if the
+    properties up to it are malformed.
+
+    Add to `structure` the indexes of all bytes that decide where the property is: the names before it and its own, and
+    tags and lengths before it.
+    """
+    try:
+        entry = known_names.get(name) or _encode_name(name)
+    except ValueError:
+        return None
+    while at < end:
+        name_end = _name_end(data, at, end)
+        structure += range(at, name_end)
+        is_found = data[at:name_end] == entry
+        at = value_end(data, name_end, end)
+        if is_found:
+            return name_end
+        structure += range(name_end, name_end + (1 if data[name_end] < _STRING_TAG else 5))
+    return None
+
+
 def _check_type(value: Value) -> PropertyValue:
     if type(value) is bytes or type(value) is Char:
         raise MessageFormatError("a property of type char or byte[]: expected one of the property types")
@@ -140,6 +225,13 @@ def _name_end(data: bytes, at: int, end: int) -> int:
         if name_end < end:
             return name_end
     raise MessageFormatError("a truncated property")
+
+
+def preview(properties: Mapping[str, PropertyValue]) -> str:
+    """Return the first few properties, with the beginnings of their values, for `repr`."""
+    names = sorted(properties.keys() - {DELIVERY_COUNT})
+    shown = [f"{shortened(name, _SHOWN_CHARACTERS_MAX)}={excerpt(properties[name])}" for name in names[:_SHOWN_MAX]]
+    return ", ".join([*shown, "..."] if len(names) > len(shown) else shown)
 
 
 class HasProperties(Protocol):

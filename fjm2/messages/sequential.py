@@ -1,7 +1,5 @@
 """Common base of BytesMessage and StreamMessage: a body that is written first, then read from its start."""
 
-from typing import cast
-
 from .errors import MessageNotReadableError, MessageNotWriteableError
 from .message import UNREAD, Message
 
@@ -27,7 +25,8 @@ class SequentialMessage(Message):
             raise MessageNotReadableError("the body is write-only: call reset() to read it")
         if self._body is UNREAD:
             self._body = self._encoded_body
-        return cast(bytes, self._body)
+        body: bytes = self._body
+        return body
 
     def _write(self, data: bytes) -> None:
         if self._is_body_read_only:
@@ -48,4 +47,5 @@ class SequentialMessage(Message):
             self._body = self._encoded_body
         elif type(self._body) is bytearray:
             self._body = bytes(self._body)
-        return cast(bytes, self._body)
+        body: bytes = self._body
+        return body

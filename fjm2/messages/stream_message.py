@@ -1,6 +1,6 @@
 """A message whose body is a sequence of typed values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from fjm2.base.quantities import counted
@@ -53,9 +53,11 @@ class StreamMessage(SequentialMessage):
     """Byte array that is being read in pieces, or None. `_position` is already after it."""
     _array_position: int
 
-    def __init__(self) -> None:
+    def __init__(self, values: Iterable[object] = ()) -> None:
         super().__init__()
         self._prepare()
+        for value in values:
+            self.write_object(value)
 
     def _prepare(self) -> None:
         self._array = None

@@ -23,7 +23,7 @@ class TextMessage(Message):
     def __init__(self, text: str | None = None) -> None:
         super().__init__()
         if text is not None:
-            self.text = text
+            self._body = to_stored_string(text)
 
     @property
     def text(self) -> str | None:

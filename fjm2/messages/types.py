@@ -13,6 +13,8 @@ import re
 import struct
 from collections.abc import Callable
 from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from .errors import MessageFormatError, NullValueError, NumberFormatError
@@ -23,6 +25,9 @@ LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 _FLOAT = struct.Struct("!f")
 _EXACT = re.compile(r"[+-]?\d+")
 _APPROXIMATE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?", re.ASCII)
+_HEXADECIMAL = re.compile(
+    r"([+-]?)0[xX](?=\.?[0-9a-fA-F])([0-9a-fA-F]*)(?:\.([0-9a-fA-F]*))?[pP]([+-]?\d+)[fFdD]?", re.ASCII
+)
 _NOT_FINITE = {
     sign + name: value
     for sign, factor in (("", 1.0), ("+", 1.0), ("-", -1.0))
@@ -32,7 +37,12 @@ _NOT_FINITE = {
 _TRIMMED = "".join(map(chr, range(0x21)))
 # A number with more digits is out of every range. Python's int() refuses texts of thousands of digits.
 _DIGITS_MAX = 40
+# Hexadecimal digits that decide to which double or float a number is rounded, if one more tells whether others follow.
+_HEX_DIGITS_MAX = 64
+# Powers of two between which a double lies. The lower bound leaves room for rounding.
+_DOUBLE_POWER_MIN, _DOUBLE_POWER_MAX = -1080, 1024
 _T = TypeVar("_T")
+_Exact = TypeVar("_Exact", Decimal, Fraction)
 
 
 _SHOWN_CHARACTERS_MAX = 60
@@ -252,7 +262,9 @@ def to_stored_property(value: object) -> PropertyValue:
     properties."""
     convert = _PROPERTY_OBJECTS.get(type(value))
     if convert is None:
-        raise MessageFormatError(f"{type(value).__name__} cannot be sent: expected None, bool, int, float or str")
+        raise MessageFormatError(
+            f"{type(value).__name__} cannot be sent: expected None, bool, int, float or str; {conversion_of(value)}"
+        )
     return convert(value)
 
 
@@ -264,9 +276,23 @@ def to_stored_object(value: object) -> Value:
     convert = _BODY_OBJECTS.get(type(value))
     if convert is None:
         raise MessageFormatError(
-            f"{type(value).__name__} cannot be sent: expected None, bool, int, float, str or bytes"
+            f"{type(value).__name__} cannot be sent: expected None, bool, int, float, str or bytes; "
+            f"{conversion_of(value)}"
         )
     return convert(value)
+
+
+def conversion_of(value: object) -> str:
+    """Return how to convert a value that cannot be sent, for error messages. Subclasses of the types that can be sent
+    are refused, too: they would arrive as something else."""
+    if isinstance(value, Enum):
+        return "send its value: .value"
+    if isinstance(value, int | float | str | bytes):
+        kind = next(kind for kind in (int, float, str, bytes) if isinstance(value, kind))
+        return f"convert it: {kind.__name__}(...)"
+    if callable(getattr(value, "tolist", None)):  # of numpy
+        return "convert it: .tolist()"
+    return "convert it, as with str(...)"
 
 
 # Conversion of text to numbers, as Java's valueOf, and of numbers to text, as its toString.
@@ -290,15 +316,47 @@ def _parse_whole(text: str, bits: int) -> int:
     raise NumberFormatError(f"{text[:60]!r} is not an integer of {bits} bits")
 
 
-def _parse_approximate(text: str) -> tuple[float, str]:
-    """Return the double nearest to a text, and the digits that it was read from."""
+def _parse_approximate(text: str) -> tuple[float, Callable[[float], int]]:
+    """Return the double nearest to a text, and a function that compares the exact number with a double: it returns 1 if
+    the number is greater, -1 if it is less, and 0 if they are equal."""
     text = text.strip(_TRIMMED)
     if text in _NOT_FINITE:
-        return _NOT_FINITE[text], ""
+        return _NOT_FINITE[text], lambda _: 0
     match = _APPROXIMATE.fullmatch(text)
+    if match is not None:
+        digits = match[1]
+        return float(digits), lambda value: _sign(Decimal(digits), Decimal(value))
+    match = _HEXADECIMAL.fullmatch(text)
     if match is None:
         raise NumberFormatError(f"{text[:60]!r} is not a number")
-    return float(match[1]), match[1]
+    return _parse_hexadecimal(*match.groups(""))
+
+
+def _sign(one: _Exact, other: _Exact) -> int:
+    return (one > other) - (one < other)
+
+
+def _parse_hexadecimal(sign: str, whole: str, fraction: str, power: str) -> tuple[float, Callable[[float], int]]:
+    """Do the same as `_parse_approximate` for a number in Java's hexadecimal form, such as `0x1.8p-3`."""
+    factor = -1 if sign == "-" else 1
+    digits = (whole + fraction).lstrip("0")
+    exponent = int(power.lstrip("+-").lstrip("0")[:_DIGITS_MAX] or "0") * (-1 if power[0] == "-" else 1)
+    exponent -= 4 * len(fraction)
+    if len(digits) > _HEX_DIGITS_MAX:
+        rest = digits[_HEX_DIGITS_MAX:]
+        digits = digits[:_HEX_DIGITS_MAX] + ("1" if rest.strip("0") else "0")
+        exponent += 4 * (len(rest) - 1)
+    significand = int(digits or "0", 16)
+    magnitude = significand.bit_length() + exponent
+    if not significand or magnitude < _DOUBLE_POWER_MIN:
+        return factor * 0.0, lambda _: 0
+    if magnitude > _DOUBLE_POWER_MAX:
+        return factor * math.inf, lambda _: 0
+    exact = Fraction(factor * significand) * Fraction(2) ** exponent
+    try:
+        return float(exact), lambda value: _sign(exact, Fraction(value))
+    except OverflowError:
+        return factor * math.inf, lambda _: 0
 
 
 def parse_double(text: str) -> float:
@@ -311,11 +369,9 @@ def parse_float(text: str) -> float:
     Rounding to a double first would go wrong if the double lies half-way between two floats and the text does not. In
     this case, the neighbouring double on the text's side is rounded instead.
     """
-    value, digits = _parse_approximate(text)
+    value, compare = _parse_approximate(text)
     if value and math.isfinite(value) and abs(value) < 1e39 and _is_half_way(value):
-        exact, seen = Decimal(digits), Decimal(value)
-        if exact != seen:
-            value = math.nextafter(value, math.inf if exact > seen else -math.inf)
+        value = math.nextafter(value, compare(value) * math.inf) if compare(value) else value
     return round_to_float(value)
 
 

@@ -7,10 +7,11 @@ MessageFormatError.
 import struct
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from .errors import MessageFormatError
-from .types import Byte, Char, Float, Long, Short, Value, decode_text, encode_text
+from .types import INT_MAX, INT_MIN, Byte, Char, Float, Long, Short, Value, decode_text, encode_text
 
 
 class Tag(IntEnum):
@@ -34,10 +35,12 @@ _NULL, _FALSE, _TRUE = bytes((Tag.NULL,)), bytes((Tag.FALSE,)), bytes((Tag.TRUE,
 _BYTE, _SHORT, _INT, _LONG = struct.Struct("!Bb"), struct.Struct("!Bh"), struct.Struct("!Bi"), struct.Struct("!Bq")
 _FLOAT, _DOUBLE, _CHAR, _SIZED = struct.Struct("!Bf"), struct.Struct("!Bd"), struct.Struct("!BH"), struct.Struct("!BI")
 # Plain ints: packing a member of an Enum takes twice as long.
-_TRUE_TAG, _BYTE_TAG, _INT_TAG = int(Tag.TRUE), int(Tag.BYTE), int(Tag.INT)
+_TRUE_TAG, _BYTE_TAG, _INT_TAG, _LONG_TAG = int(Tag.TRUE), int(Tag.BYTE), int(Tag.INT), int(Tag.LONG)
 _STRING_TAG, _BYTES_TAG = int(Tag.STRING), int(Tag.BYTES)
 
 _SIZE = struct.Struct("!I")
+_EXCERPT_MAX = 20
+"""Characters or bytes of a value that `repr` of a message shows."""
 CONTENT_BYTES = (0, 0, 0, 1, 2, 4, 8, 4, 8, 2)
 """Number of bytes of the content by tag, for tags with content of a fixed size. For STRING and BYTES, content begins
 with its length in 4 bytes."""
@@ -66,6 +69,28 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
 def encode_value(value: Value) -> bytes:
     """Return a stored value (see `types.to_stored_object`) with its tag."""
     return _ENCODERS[type(value)](value)
+
+
+def _encode_integer(value: int) -> bytes:
+    if INT_MIN <= value <= INT_MAX:
+        return _INT.pack(_INT_TAG, value)
+    return _LONG.pack(_LONG_TAG, Long(value))
+
+
+OBJECT_ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
+    **{kind: _ENCODERS[kind] for kind in (type(None), bool, str, bytes)},
+    int: _encode_integer,
+    float: partial(_DOUBLE.pack, int(Tag.DOUBLE)),  # faster than a function of our own
+}
+"""Encoders of the most frequent types of values that applications pass. They check what `types.to_stored_object`
+checks, and raise MessageFormatError."""
+
+
+def excerpt(value: Value) -> str:
+    """Return a value, or the beginning of a long one, for `repr`."""
+    if isinstance(value, str | bytes) and len(value) > _EXCERPT_MAX:
+        return f"{value[:_EXCERPT_MAX]!r}..."
+    return repr(value)
 
 
 _FIXED_DECODERS: tuple[tuple[struct.Struct, Callable[[Any], Value]], ...] = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+from fjm2.base.functions import check_progress_listener
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError, ResourceAllocationError
 from fjm2.messages.header import Kind
@@ -77,6 +78,7 @@ class FileMessage(Message):
     def __init__(self, path: str | os.PathLike[str] | None = None, on_progress: ProgressListener | None = None) -> None:
         """Send the file at `path`, and call `on_progress` while it is sent."""
         super().__init__()
+        check_progress_listener(on_progress)
         self._on_progress = on_progress
         if path is not None:
             self.path = Path(path)
@@ -102,6 +104,7 @@ class FileMessage(Message):
 
     @on_progress.setter
     def on_progress(self, listener: ProgressListener | None) -> None:
+        check_progress_listener(listener)
         self._on_progress = listener
 
     @property

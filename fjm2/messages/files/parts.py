@@ -114,4 +114,4 @@ def safe_name(name: str) -> str:
 
 
 _FOLDER_NAME_BYTES_MAX: Final = 200
-"""Longest name in a folder: file systems take 255 bytes, and a temporary name needs a few more."""
+"""Longest name in a folder: file systems take 255 bytes, and a program may add something to it."""

@@ -12,14 +12,18 @@ from pathlib import Path
 class StoredFile:
     """A file that belongs to the messages that refer to it."""
 
-    def __init__(self, path: str, size: int, name: str, on_gone: Callable[[int], None]) -> None:
-        """Call `on_gone` with the size when the file is deleted, or saved elsewhere. It may be in any thread."""
+    def __init__(self, path: str, size: int, name: str, delete: Callable[[str, int], None]) -> None:
+        """Call `delete` with path and size when nobody needs the file any more, or it is saved elsewhere.
+
+        It may be in any thread, and while memory is collected. At the end of the program it is not called.
+        """
         self.path = path
         self.size = size
         self.name = name
         self.consumers = 1
         """Number of consumers that get it."""
-        self._finalizer = weakref.finalize(self, _remove, path, size, on_gone)
+        self._finalizer = weakref.finalize(self, delete, path, size)
+        self._finalizer.atexit = False
 
     def save(self, target: Path) -> None:
         """Move the file, or copy it if others need it, too, or if the target is on another file system."""
@@ -33,18 +37,13 @@ class StoredFile:
 
 
 def copy(source: str, target: Path) -> None:
-    """Copy a file. The target is whole, or as it was before."""
-    partial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
+    """Copy a file. The target is whole, or as it was before. Only its owner may read it, as if it had been moved."""
+    partial = target.with_name(f".fjm2-{secrets.token_hex(8)}.part")  # a name may be as long as the system allows
     try:
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         shutil.copyfile(source, partial)
         os.replace(partial, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(partial)
         raise
-
-
-def _remove(path: str, size: int, on_gone: Callable[[int], None]) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)
-    on_gone(size)

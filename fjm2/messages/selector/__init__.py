@@ -31,6 +31,8 @@ class Selector:
         """Names of the headers and properties that the selector uses. Other parts of a message need not be decoded."""
         self.is_empty: bool
         """True if the text is blank, which selects every message."""
+        if not isinstance(text, str):
+            raise TypeError(f'selector={text!r}: expected a text, such as "price > 10"')
         try:
             self.names, self.evaluate, self.is_empty = _compile(text)
         except InvalidSelectorError as error:

@@ -37,6 +37,20 @@ def test_b1_user_subclasses_arrive_as_their_base_class() -> None:
     assert type(receive(encode(Order("x")))) is TextMessage
 
 
+def test_b1_constructors_take_bodies() -> None:
+    assert passed(BytesMessage(b"abc")).get_body(bytes) == b"abc"
+    assert passed(BytesMessage(memoryview(b"abc"))).get_body(bytes) == b"abc"
+    assert passed(MapMessage({"n": 5, "s": "x", "none": None})).get_body(dict) == {"n": 5, "s": "x", "none": None}
+    stream = passed(StreamMessage([5, "a", None]))
+    assert [stream.read_object() for _ in range(3)] == [5, "a", None]
+    more = StreamMessage([1])
+    more.write_int(2)
+    assert [passed(more).read_int()] == [1]
+    for kind, wrong in ((MapMessage, {"n": object()}), (StreamMessage, [object()]), (BytesMessage, "text")):
+        with pytest.raises(MessageFormatError):
+            kind(wrong)
+
+
 WRITES: list[tuple[Message, Callable[[Any], None]]] = [
     (TextMessage("x"), lambda message: setattr(message, "text", "y")),
     (ObjectMessage(1), lambda message: setattr(message, "object", 2)),
@@ -213,11 +227,20 @@ def test_b13_without_body_every_type_gives_none(message: Message) -> None:
             assert either.is_body_assignable_to(kind)
 
 
-def test_b13_empty_bytes_and_maps_count_as_no_body_where_they_do_not_fit() -> None:
-    for message, kind, body in ((passed(BytesMessage()), bytes, b""), (passed(MapMessage()), dict, {})):
-        assert message.get_body(kind) == body
-        assert message.get_body(str) is None
-        assert message.is_body_assignable_to(str)
+def test_b13_empty_bytes_count_as_no_body_where_they_do_not_fit() -> None:
+    message = passed(BytesMessage())
+    assert message.get_body(bytes) == b""
+    assert message.get_body(str) is None
+    assert message.is_body_assignable_to(str)
+
+
+def test_b13_a_map_without_entries_is_still_a_map() -> None:
+    for message in (MapMessage(), passed(MapMessage())):
+        assert message.get_body(dict) == message.get_body(object) == {}
+        with pytest.raises(MessageFormatError, match="expected a str"):
+            message.get_body(str)
+        assert message.is_body_assignable_to(dict)
+        assert not message.is_body_assignable_to(str)
 
 
 def test_b13_a_stream_has_no_whole_body() -> None:

@@ -95,3 +95,24 @@ def test_g2_only_the_owner_deletes_a_temporary_destination() -> None:
 
     asyncio.run(use())
     assert deleted == [TemporaryTopic("t"), TemporaryQueue("q")]
+
+
+def test_a_topic_named_again_is_the_same_topic() -> None:
+    first = Topic("named again")
+    assert Topic("named again") is first
+    assert TemporaryTopic("named again") is not TemporaryTopic("named again")
+
+
+class Own(Topic):
+    """A topic of a program's own class."""
+
+
+def test_a_topic_of_an_own_class_keeps_its_class() -> None:
+    assert type(Topic("of both classes")) is Topic
+    assert type(Own("of both classes")) is Own
+    assert type(Topic("of both classes")) is Topic
+
+
+def test_topics_of_many_names_keep_their_names() -> None:
+    for number in range(3000):
+        assert Topic(f"one of many {number}").name == f"one of many {number}"

@@ -80,6 +80,10 @@ def test_b12_depth_is_limited_on_both_sides() -> None:
     endless.append(endless)
     with pytest.raises(MessageFormatError):
         ObjectMessage(endless)
+    family: dict[str, Any] = {}
+    family |= {"parent": family, "child": family}  # there are 2**100 ways down
+    with pytest.raises(MessageFormatError, match=f"^an object is nested more than {DEPTH_MAX} levels deep"):
+        ObjectMessage(family)
     with pytest.raises(MessageFormatError):
         SafeCodec().decode(b"\0" + b"\7\0\0\0\1" * 100_000)
 

@@ -435,3 +435,9 @@ def test_p8_cleared_properties_are_not_sent_again() -> None:
     encode(message)
     message.clear_properties()
     assert passed(message).property_names() == {"JMSXDeliveryCount"}
+
+
+@pytest.mark.parametrize("name", ["not", "Like", "NULL"])
+def test_p1_words_of_selectors_are_no_names(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' is not a property name: {name.upper()} is a word of selectors"):
+        Message().set_int_property(name, 1)

@@ -14,6 +14,7 @@ from fjm2.jms import (
     Message,
     MessageFormatError,
     ObjectMessage,
+    PickleCodec,
     StreamMessage,
     TextMessage,
     Topic,
@@ -53,7 +54,10 @@ def map_message(**items: object) -> MapMessage:
         (bytes_message(b"x" * 1000), ": b'xxxxxxxxxxxxxxxxxxxx'... of 1,000 bytes"),
         (map_message(price=17.25, symbol="ABC"), ": price=17.25, symbol='ABC'"),
         (map_message(**{f"i{n}": n for n in range(9)}), ": i0=0, i1=1, i2=2, i3=3, i4=4, ... of 9 items"),
-        (ObjectMessage([1, 2]), ": an object of "),
+        (ObjectMessage([1, 2]), ": [1, 2]"),
+        (ObjectMessage({"legs": [{"price": 1.5}]}), ": {'legs': [{'price': 1.5}]}"),
+        (ObjectMessage("a\nb" * 1000), ": 'a\\nba\\nb"),
+        (ObjectMessage("x" * 5000), ": an object of 5,006 bytes"),
         (ObjectMessage(), ": no object"),
         (StreamMessage(), ": values of 0 bytes"),
     ],
@@ -64,7 +68,7 @@ def test_a_message_tells_what_it_is(message: Message, body: str) -> None:
     assert repr(message).startswith(f"<{kind} without id{body}")
     message.set_int_property("size", 3)
     got = passed(message)
-    told = f"<{kind} {got.message_id} to {TOPIC} with size{body}"
+    told = f"<{kind} {got.message_id} to {TOPIC} with size=3{body}"
     assert repr(got).startswith(told)
     assert str(got) == repr(got)
     assert "\n" not in repr(got)
@@ -94,7 +98,15 @@ def test_nothing_in_a_representation_is_long_or_breaks_the_line() -> None:
     assert "\n" not in told
 
 
-def test_an_object_is_not_decoded() -> None:
+def test_properties_are_shown_with_the_beginnings_of_their_values() -> None:
+    message = TextMessage("ABC")
+    for name, value in {"price": 17.25, "market": "x" * 50, "halted": False, "n": 1, "z": 2}.items():
+        message.set_object_property(name, value)
+    shown = f"halted=False, market='{'x' * 20}'..., n=1, price=17.25, ...: 'ABC'>"
+    assert repr(message) == f"<TextMessage without id with {shown}"
+
+
+def test_an_object_is_not_decoded_by_a_codec_that_may_run_code() -> None:
     class Codec:
         def encode(self, value: object) -> bytes:
             return pickle.dumps(value)
@@ -103,6 +115,9 @@ def test_an_object_is_not_decoded() -> None:
             raise AssertionError(data)
 
     assert "an object of" in repr(ObjectMessage({"a": 1}, Codec()))
+    assert "an object of" in repr(ObjectMessage({"a": 1}, PickleCodec([])))
+    received = receive(encode(ObjectMessage({"a": 1}, PickleCodec([]))))
+    assert "an object of" in repr(received)
 
 
 def test_a_malformed_message_is_no_error() -> None:

@@ -122,6 +122,45 @@ def test_a_topic_with_wildcards_is_told_once(caplog: pytest.LogCaptureFixture, n
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"), [("prices.#", "prices.>"), ("a/+/b", "a/*/b"), ("#", ">"), ("+.+.#", "*.*.>")]
+)
+@pytest.mark.usefixtures("untold")
+def test_wildcards_of_mqtt_and_amqp_are_told_with_their_translation(
+    caplog: pytest.LogCaptureFixture, name: str, meant: str
+) -> None:
+    Topic(name)
+    assert f'wildcard_in_topic: Topic("{name}") is one topic' in caplog.text
+    assert f'use TopicPattern("{meant}")' in caplog.text
+    caplog.clear()
+    destination._told.clear()
+    TopicPattern(name)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f'wildcard_unknown: TopicPattern("{name}"): # and + are ordinary levels, as of topics: '
+        f'use TopicPattern("{meant}")'
+    )
+
+
+@pytest.mark.parametrize("scheme", ["topic", "queue", "temp-topic"])
+@pytest.mark.usefixtures("untold")
+def test_a_topic_with_a_scheme_is_told(caplog: pytest.LogCaptureFixture, scheme: str) -> None:
+    Topic(f"{scheme}://prices.eu")
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f'scheme_in_topic: Topic("{scheme}://prices.eu") is another topic than Topic("prices.eu"): use that, '
+        f"without {scheme}://"
+    )
+
+
+@pytest.mark.usefixtures("untold")
+def test_names_with_these_characters_inside_a_level_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("lang.C#", "c++", "a.#.b", "http://host/path"):
+        Topic(name)
+        TopicPattern(name)
+    assert not caplog.records
+
+
 @pytest.mark.usefixtures("untold")
 def test_names_that_others_chose_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
     made = destination_from(0, b"prices.*")

@@ -160,6 +160,24 @@ def test_p3_the_range_is_checked(read: object, bits: int) -> None:
         ("1e999", math.inf),
         ("-1e999", -math.inf),
         ("1e-999", 0.0),
+        ("0x1p3", 8.0),
+        ("0X1P3", 8.0),
+        (" -0x1.8p+1f ", -3.0),
+        ("+0xA.p-1D", 5.0),
+        ("0x.8p0", 0.5),
+        ("0x0.0p9", 0.0),
+        ("0x1.fffffffffffffp1023", 1.7976931348623157e308),
+        ("0x1.fffffffffffff8p1023", math.inf),
+        ("0x1p1024", math.inf),
+        ("-0x1p99999999999999999999", -math.inf),
+        ("0x1p-1074", 5e-324),
+        ("0x1p-1075", 0.0),
+        ("0x1.8p-1075", 5e-324),
+        ("0x1p-99999999999999999999", 0.0),
+        ("0x1p" + 9000 * "0" + "3", 8.0),
+        ("0x" + 9000 * "0" + "1p3", 8.0),
+        ("0x1" + 2000 * "0" + "p-8000", 1.0),
+        ("0x." + 1999 * "0" + "1p8000", 1.0),
     ],
 )
 def test_p3_approximate_numbers_from_text(text: str, value: float) -> None:
@@ -183,7 +201,18 @@ def test_p3_nan_from_text() -> None:
         "INFINITY",
         "1_0",
         "0x10",
-        "0x1p3",
+        "0x1.8",
+        "0xp3",
+        "0x.p3",
+        "0x1p",
+        "0x1p3.0",
+        "0x1pA",
+        "0x1_0p3",
+        "x1p3",
+        "0 x1p3",
+        "1p3",
+        "0x1p3fd",
+        "0x1p٣",
         "1e",
         "e1",
         ".",
@@ -207,8 +236,23 @@ def test_p3_a_float_is_rounded_once() -> None:
     assert parse_float("1.00000005960464477540") == 1.00000011920928955078125
     assert parse_float("1.00000005960464477539") == 1.0
     assert parse_float("1.000000059604644775390625") == 1.0  # half-way itself: to even
+    assert parse_float("0x1.000001p0") == 1.0
+    assert parse_float("0x1.000001" + 100 * "0" + "1p0") == 1.00000011920928955078125
+    assert parse_float("0x1.000002ffffffffffffffffp0") == 1.00000011920928955078125
+    assert parse_float("0x1.000003p0") == 1.0000002384185791015625
+    assert parse_float("-0x0.8p-149") == 0.0
+    assert parse_float("-0x0.8" + 100 * "0" + "1p-149") == -1.401298464324817e-45
     assert parse_float(str(2**128 - 2**103)) == math.inf
     assert parse_float(str(2**128 - 2**103 - 1)) == 3.4028234663852886e38
+
+
+@given(st.floats(allow_nan=False), st.integers(-40, 40))
+def test_p3_hexadecimal_texts_are_what_python_reads(value: float, power: int) -> None:
+    text = value.hex()
+    assert text in ("inf", "-inf") or parse_double(text) == value
+    digits = f"{struct.unpack('!Q', struct.pack('!d', value))[0]:x}"
+    text = f"0x{digits[:3]}.{digits[3:]}p{power}"
+    assert parse_double(text) == float.fromhex(text)
 
 
 @given(st.fractions(min_value=Fraction(-(2**40)), max_value=Fraction(2**40)))

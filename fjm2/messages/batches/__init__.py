@@ -1,0 +1,1 @@
+"""Frames of many messages at once, and their properties as columns."""
